@@ -1,0 +1,30 @@
+# Everything starts here: `make demo` and `make test` install what they need into .venv first.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup demo test test-all lint
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=23.2" "setuptools>=68" wheel
+	$(BIN)/python -m pip install --progress-bar off "$$(grep '^torch==' requirements.lock)"
+	$(BIN)/python -m pip install --progress-bar off -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: setup
+	$(BIN)/python jobs/demo.py $(DEMO)
+
+test: setup lint
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: setup lint
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy

@@ -1,0 +1,1 @@
+"""The Ray adapters: the only Python beside ``serve/app.py`` that imports Ray."""

@@ -1,0 +1,190 @@
+"""Chunks of work through stages on Ray Data actors: :func:`idc.data.pipeline.run_local` on a cluster.
+
+One block is one chunk, and it is one row: ``{chunk_id, payload}``. A row is never split or joined with another, so
+what a worker writes is exactly a chunk of the source. Adjacent stages with the same needs share an actor and hand
+their batches on in memory; between actors a batch travels pickled, which keeps its types as they are. The first actor
+reads its chunk from the source, the last one writes it to the folder: pixels never pass through the driver.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import ray
+from ray.data import ActorPoolStrategy, DataContext
+
+from idc.data.pipeline import (
+    Batch,
+    ChunkResult,
+    Source,
+    StageSpec,
+    ToRows,
+    check_chunks,
+    finish,
+    run_stages,
+    show,
+    write_result,
+)
+from idc.data.store import DatasetFolder, Manifest
+
+log = logging.getLogger(__name__)
+
+
+def run(
+    folder: DatasetFolder,
+    source: Source,
+    stages: Sequence[StageSpec],
+    to_rows: ToRows | None = None,
+    *,
+    progress: bool = True,
+    max_reject_share: float = 0.05,
+    extra: dict[str, Any] | None = None,
+    name: str = "chunks",
+    no_progress_timeout_s: float = 600.0,
+) -> Manifest:
+    """Run the pending chunks of ``folder`` on the connected Ray cluster, then complete it.
+
+    Arguments, result and errors are those of :func:`idc.data.pipeline.run_local`, and so are the files written. A
+    worker that dies is replaced and its chunk done again; an error in a stage ends the job and keeps what is written.
+
+    Raises:
+        TooManyRejects: see :func:`idc.data.pipeline.finish`.
+        RuntimeError: a stage raised; the message names the chunk and the error.
+    """
+    check_chunks(folder, source)
+    if folder.complete:
+        return folder.manifest
+    pending = folder.pending()
+    if pending:
+        with _data_settings(no_progress_timeout_s):
+            results = _results(folder, source, _fit(_groups(stages)), to_rows, pending)
+            show(results, folder, len(pending), progress, name)
+    return finish(folder, max_reject_share, extra)
+
+
+@contextmanager
+def _data_settings(no_progress_timeout_s: float) -> Iterator[None]:
+    """Ray Data's process-wide settings for the length of one job."""
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
+    logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # "progress bars disabled"
+    context = DataContext.get_current()
+    settings = {
+        "enable_progress_bars": False,  # ours counts rows and rejects
+        "print_on_execution_start": False,
+        "target_max_block_size": None,  # a block is a chunk, whatever its size
+        "execution_no_progress_timeout_s": no_progress_timeout_s,
+    }
+    before = {name: getattr(context, name) for name in settings}
+    for name, value in settings.items():
+        setattr(context, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(context, name, value)
+
+
+def _groups(stages: Sequence[StageSpec]) -> list[list[StageSpec]]:
+    """Adjacent stages with the same needs, which share an actor."""
+    stages = stages or [StageSpec(_Nothing)]
+    return [list(g) for _, g in itertools.groupby(stages, key=lambda s: (s.num_cpus, s.num_gpus, s.concurrency))]
+
+
+class _Nothing:
+    def __call__(self, batch: Batch) -> Batch:
+        return batch
+
+
+def _fit(groups: list[list[StageSpec]]) -> list[list[StageSpec]]:
+    """Let every group have an actor at the same time on a cluster of one small machine.
+
+    Otherwise the first groups take all CPUs, the last one never starts, and Ray Data waits in silence. On more
+    machines, or where the head has no CPUs, the cluster may be growing, and the request stays as it is.
+    """
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    cpus = nodes[0].get("CPU", 0.0) if len(nodes) == 1 else 0.0
+    if not cpus:
+        return groups
+    least = [(group[0].num_cpus, _bounds(group[0])) for group in groups]
+    if sum(need * low for need, (low, _) in least) <= cpus:
+        return groups
+    one_each = sum(need for need, _ in least)
+    scale = min(1.0, cpus / one_each)
+    log.warning(
+        "the stages ask for more than the %g CPUs of this machine: they begin with one copy each%s",
+        cpus,
+        f", counted as {scale:.2f} of its CPUs" if scale < 1 else "",
+    )
+    return [
+        [replace(s, num_cpus=int(s.num_cpus * scale * 100) / 100, concurrency=(1, _bounds(s)[1])) for s in group]
+        for group in groups
+    ]
+
+
+def _bounds(stage: StageSpec) -> tuple[int, int]:
+    return stage.concurrency if isinstance(stage.concurrency, tuple) else (stage.concurrency, stage.concurrency)
+
+
+def _results(
+    folder: DatasetFolder,
+    source: Source,
+    groups: list[list[StageSpec]],
+    to_rows: ToRows | None,
+    pending: list[int],
+) -> Iterator[ChunkResult]:
+    """One result for each pending chunk, as they are done."""
+    data: ray.data.Dataset = ray.data.from_items(
+        [{"chunk_id": chunk} for chunk in pending], override_num_blocks=len(pending)
+    )
+    for number, group in enumerate(groups):
+        first, last = number == 0, number == len(groups) - 1
+        low, high = _bounds(group[0])
+        data = data.map_batches(
+            _Group,
+            fn_constructor_kwargs={
+                "stages": group,
+                "source": source if first else None,
+                "folder": folder if last else None,
+                "to_rows": to_rows if last else None,
+            },
+            batch_size=1,
+            compute=ActorPoolStrategy(min_size=low, max_size=high),
+            num_cpus=group[0].num_cpus,
+            num_gpus=group[0].num_gpus,
+        )
+    for row in data.iter_rows():
+        yield ChunkResult(int(row["chunk_id"]), int(row["num_rows"]), int(row["num_rejects"]))
+
+
+class _Group:
+    """An actor with one or more stages; the first group of a job reads, the last one writes."""
+
+    def __init__(
+        self,
+        stages: list[StageSpec],
+        source: Source | None,
+        folder: DatasetFolder | None,
+        to_rows: ToRows | None,
+    ) -> None:
+        self.stages: list[Callable[[Batch], Batch]] = [stage.build() for stage in stages]
+        self.source = source
+        self.folder = folder
+        self.to_rows = to_rows
+
+    def __call__(self, block: dict[str, Any]) -> dict[str, list[Any]]:
+        chunk = int(block["chunk_id"][0])
+        try:
+            batch = self.source.read(chunk) if self.source is not None else pickle.loads(block["payload"][0])
+            batch = run_stages(self.stages, batch)
+            if self.folder is None:
+                return {"chunk_id": [chunk], "payload": [pickle.dumps(batch, protocol=5)]}
+            result = write_result(self.folder, chunk, batch, self.to_rows)
+        except Exception as exc:
+            raise RuntimeError(f"chunk {chunk}: {type(exc).__name__}: {exc}") from exc
+        return {"chunk_id": [chunk], "num_rows": [result.num_rows], "num_rejects": [result.num_rejects]}

@@ -1,0 +1,42 @@
+"""What every training job does after its parse: connect, prepare its input, train, say what came out."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cluster.config import ClusterConfig
+from cluster.session import run_chunks, session
+from cluster.train import launch
+from idc.config import Cli
+
+
+def train_job(entry: str, args: Cli[Any]) -> None:
+    """Train what the job's config describes; procedures it names but does not find are built first.
+
+    Args:
+        entry: ``"module:function"`` of the training, see :func:`cluster.train.launch`.
+        args: the parsed command line. Its config has ``name``, ``runs``, ``train``, ``cluster``; ``procedures`` and
+            ``build`` where the training reads procedures.
+    """
+    job = args.config
+    cluster: ClusterConfig = job.cluster
+    try:
+        with nullcontext() if args.local else session(cluster):
+            build = getattr(job, "build", None)
+            if build is not None:
+                from idc.vision.procedures import build as build_procedures
+
+                build_procedures(build, job.procedures, partial(run_chunks, args.local, cluster))
+            payload = job.model_dump(mode="json", exclude={"train", "cluster"})
+            run_dir = Path(job.runs) / job.name
+            result = launch(entry, payload, job.train, run_dir, local=args.local, overwrite=args.overwrite)
+    except ValueError as error:
+        raise SystemExit(f"{job.name}: {error}") from None
+    metrics = "  ".join(f"{name} {value:.4g}" for name, value in sorted(result["metrics"].items()))
+    print(
+        f"{job.name}: {result['steps']} steps, {result['seconds_per_step']:.3g} s each, best at {result['best_step']}; "
+        f"validation {metrics or '(none)'}; artefact {run_dir / 'artifact'}"
+    )

@@ -1,0 +1,103 @@
+"""A Ray session for one job: join the cluster there is, or start a local one and end it again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cluster.config import ClusterConfig
+from idc.data.pipeline import Source, StageSpec, ToRows, run_local
+from idc.data.store import DatasetFolder, Manifest
+
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS": "1",
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",  # else every print of a training worker comes twice
+}
+
+
+@contextmanager
+def session(config: ClusterConfig | None = None) -> Iterator[None]:
+    """Ray, connected, inside the ``with``.
+
+    In order: a Ray this process is connected to already; the cluster at ``config.address`` or RAY_ADDRESS (set inside
+    a Ray job); a local Ray, started here. Only what was started or joined here is left at the end.
+
+    Raises:
+        ValueError: RAY_ADDRESS is a Jobs API address.
+        ConnectionError: there is no cluster at the address.
+    """
+    config = config or ClusterConfig()
+    address = config.address or os.environ.get("RAY_ADDRESS") or None
+    if address is not None and address.startswith(("http://", "https://")):
+        raise ValueError(
+            f"RAY_ADDRESS={address!r} is a Jobs API address: submit the job with `ray job submit -- python jobs/...`, "
+            "or unset RAY_ADDRESS to run on a local Ray"
+        )
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    if address is None:
+        _choose_auth(config)
+    import ray  # after the environment: Ray reads it when it is loaded
+
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = {
+        "log_to_driver": config.worker_logs,
+        "logging_level": logging.WARNING,
+        "ignore_reinit_error": False,
+    }
+    if address is not None:
+        ray.init(address=address, **options)
+    else:
+        ray.init(
+            address="local",
+            num_cpus=config.num_cpus or max(4, os.cpu_count() or 1),
+            num_gpus=config.num_gpus,
+            object_store_memory=config.object_store_mb * 2**20 if config.object_store_mb else None,
+            include_dashboard=config.dashboard,
+            _temp_dir=config.temp_dir,
+            **options,
+        )
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def run_chunks(
+    local: bool,
+    config: ClusterConfig,
+    folder: DatasetFolder,
+    source: Source,
+    stages: Sequence[StageSpec],
+    to_rows: ToRows | None = None,
+    **options: Any,
+) -> Manifest:
+    """What a data job does after its parse: run the pending chunks, in this process or in a Ray session.
+
+    With ``local``, or where nothing is left to do, Ray is not imported. ``options`` are the keyword arguments of
+    :func:`idc.data.pipeline.run_local`; result and errors too.
+    """
+    if local or folder.complete or not folder.pending():
+        return run_local(folder, source, stages, to_rows, **options)
+    with session(config):
+        from cluster.data import run
+
+        timeout = config.no_progress_timeout_s
+        return run(folder, source, stages, to_rows, no_progress_timeout_s=timeout, **options)
+
+
+def _choose_auth(config: ClusterConfig) -> None:
+    """Say explicitly whether a local Ray asks for a token, which Ray otherwise decides by what it finds in the home."""
+    if os.environ.setdefault("RAY_AUTH_MODE", config.auth) != "token":
+        return
+    at_hand = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ
+    if not at_hand and not Path("~/.ray/auth_token").expanduser().exists():
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)

@@ -1,0 +1,95 @@
+"""MLflow tracking of training runs. The run is found again by its name after a restart."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from pathlib import Path
+from typing import Any
+
+from idc.training.config import TrackingConfig
+
+RUN_TAG = "idc.run_name"
+
+
+class MlflowTracker:
+    """Logs to one MLflow run: the one of this name in the experiment, or a new one.
+
+    Metrics are queued and written in the background (a write takes tens of milliseconds, a step may take less).
+
+    Args:
+        tracking: server and experiment.
+        run_dir: the run's folder; without a URI the SQLite file ``mlflow.db`` and ``mlartifacts`` lie beside it.
+        name: the run's name, stable over restarts.
+    """
+
+    def __init__(self, tracking: TrackingConfig, run_dir: Path, name: str):
+        import mlflow
+        from mlflow.entities import RunStatus
+
+        logging.getLogger("alembic").setLevel(logging.WARNING)
+        root = run_dir.resolve().parent
+        self.uri = tracking.uri or f"sqlite:///{root / 'mlflow.db'}"
+        self.client = mlflow.MlflowClient(tracking_uri=self.uri)
+        experiment = self.client.get_experiment_by_name(tracking.experiment)
+        if experiment is not None:
+            experiment_id = experiment.experiment_id
+        else:
+            place = None if tracking.uri else (root / "mlartifacts").as_uri()
+            experiment_id = self.client.create_experiment(tracking.experiment, artifact_location=place)
+        quoted = name.replace("'", "\\'")
+        found = self.client.search_runs([experiment_id], f"tags.`{RUN_TAG}` = '{quoted}'", max_results=1)
+        if found:
+            self.run_id = found[0].info.run_id
+            self.client.update_run(self.run_id, status=RunStatus.to_string(RunStatus.RUNNING))
+        else:
+            self.run_id = self.client.create_run(experiment_id, tags={RUN_TAG: name}, run_name=name).info.run_id
+        self._pending: Any = None
+
+    def params(self, values: dict[str, Any]) -> None:
+        """Settings; a value that was logged before stays (MLflow's params are written once)."""
+        from mlflow.entities import Param
+
+        known = self.client.get_run(self.run_id).data.params
+        new = [Param(key, str(value)[:6000]) for key, value in values.items() if key not in known]
+        for start in range(0, len(new), 100):
+            self.client.log_batch(self.run_id, params=new[start : start + 100])
+
+    def metrics(self, values: dict[str, float], step: int) -> None:
+        import time
+
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        points = [Metric(name, float(value), now, step) for name, value in values.items()]
+        self._pending = self.client.log_batch(self.run_id, metrics=points, synchronous=False)
+
+    def image(self, name: str, image: Any, step: int | None = None) -> None:
+        suffix = "" if step is None else f"_{step:08d}"
+        self.client.log_image(self.run_id, image, artifact_file=f"images/{name}{suffix}.png")
+
+    def text(self, name: str, text: str) -> None:
+        self.client.log_text(self.run_id, text, name)
+
+    def artifacts(self, folder: Path, name: str) -> None:
+        self.client.log_artifacts(self.run_id, str(folder), name)
+
+    def flush(self) -> None:
+        """Wait until all metrics are written."""
+        if self._pending is not None:
+            self._pending.wait()
+
+    def end(self, finished: bool) -> None:
+        self.flush()
+        self.client.set_terminated(self.run_id, "FINISHED" if finished else "FAILED")
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as dotted keys."""
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            result.update(flat(value, f"{prefix}{key}."))
+        else:
+            result[prefix + key] = value
+    return result

@@ -1,0 +1,275 @@
+"""Starts training runs: on Ray Train, or in this process. It names no system, only an entry ``"module:function"``.
+
+The entry is a plain function ``f(payload: dict, context) -> dict`` that builds the task and its loaders and returns what
+:func:`idc.training.loop.fit` returns. A run's folder tells what it is (config.json) and whether it is done (result.json).
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any
+
+from cluster.tracking import MlflowTracker, flat
+from idc.training.config import OPERATIONAL, TrainConfig
+
+CONFIG, RESULT, FATAL = "config.json", "result.json", "fatal.json"
+
+FATAL_ERRORS = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    NameError,
+    ImportError,
+    NotImplementedError,
+    AssertionError,
+)
+"""Errors that would come again: the run is not restarted after them."""
+
+
+def launch(
+    entry: str,
+    payload: dict[str, Any],
+    train: TrainConfig,
+    run_dir: Path | str,
+    name: str | None = None,
+    *,
+    local: bool = False,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Run a training to its end and return its result, also written to ``run_dir/result.json``.
+
+    A run that was interrupted goes on from its newest checkpoint; one that is complete is not done again.
+
+    Args:
+        entry: ``"module:function"``, importable on all workers.
+        payload: the resolved job config, JSON-able; it is the run's identity together with ``entry`` and ``train``.
+        train: the settings of the loop; also how many workers, and of what size.
+        run_dir: the run's folder, on storage that all workers see.
+        name: the run's name in the tracker; default is the folder's name.
+        local: in this process, without Ray.
+        overwrite: remove a run of another config that is there.
+
+    Returns:
+        ``fit``'s result (``metrics``, ``best_step``, ``seconds``, ...) and ``run_dir``; ``done_before`` is true if there
+        was nothing to do.
+
+    Raises:
+        ValueError: if the folder holds a run of another config (the differing keys are named), and for errors in
+            the entry that a restart would not cure.
+    """
+    run_dir = Path(run_dir).absolute()
+    name = name or run_dir.name
+    if local and train.num_workers > 1 and int(os.environ.get("WORLD_SIZE", "1")) != train.num_workers:
+        raise ValueError(f"train.num_workers={train.num_workers} needs Ray; without it (--local) set it to 1")
+    record = {"entry": entry, **payload, "train": train.model_dump(mode="json")}
+    record = json.loads(json.dumps(record))
+    done = _claim(run_dir, record, overwrite)
+    if done is not None:
+        print(f"run {name} is complete ({run_dir}), nothing to do", file=sys.stderr, flush=True)
+        return {**done, "done_before": True}
+    tracker = MlflowTracker(train.tracking, run_dir, name) if train.tracking.enabled else None
+    finished = False
+    try:
+        if tracker is not None:
+            tracker.params(flat(record))
+        if local:
+            _run_here(entry, record, train, run_dir, tracker)
+        else:
+            _run_on_ray(entry, record, train, run_dir, name)
+        finished = True
+    finally:
+        if tracker is not None:
+            tracker.end(finished)
+    return {**json.loads((run_dir / RESULT).read_text(encoding="utf-8")), "done_before": False}
+
+
+def _claim(run_dir: Path, record: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
+    """The result of the run in ``run_dir`` if it is complete; otherwise make the folder this run's.
+
+    Raises:
+        ValueError: if another run is there.
+    """
+    config_path = run_dir / CONFIG
+    if config_path.exists():
+        saved = json.loads(config_path.read_text(encoding="utf-8"))
+        differing = _differing(saved, record)
+        if differing and not overwrite:
+            shown = "\n  ".join(differing[:12])
+            raise ValueError(
+                f"{run_dir} holds a run of another config; take another run name, or --overwrite it. Differing:\n  {shown}"
+            )
+        if differing:
+            shutil.rmtree(run_dir)
+        elif (run_dir / RESULT).exists():
+            result: dict[str, Any] = json.loads((run_dir / RESULT).read_text(encoding="utf-8"))
+            if not result["has_artifact"] or (run_dir / "artifact").exists():
+                return result
+            (run_dir / RESULT).unlink()
+    elif run_dir.exists() and any(run_dir.iterdir()):
+        raise ValueError(f"{run_dir} is not empty and not a training run (it has no {CONFIG}); take another run name")
+    run_dir.mkdir(parents=True, exist_ok=True)
+    (run_dir / FATAL).unlink(missing_ok=True)
+    _write_json(config_path, record)
+    return None
+
+
+def _differing(saved: dict[str, Any], record: dict[str, Any]) -> list[str]:
+    """One line for each dotted key with another value; settings that do not change what is learned are not compared."""
+    old, new = flat(saved), flat(record)
+    operational = tuple(f"train.{field}" for field in OPERATIONAL)
+
+    def matters(key: str) -> bool:
+        return not any(key == field or key.startswith(field + ".") for field in operational)
+
+    absent = "(absent)"
+    return [
+        f"{key}: {old.get(key, absent)!r} there, {new.get(key, absent)!r} asked for"
+        for key in sorted(old.keys() | new.keys())
+        if matters(key) and old.get(key, absent) != new.get(key, absent)
+    ]
+
+
+def _run_entry(entry: str, record: dict[str, Any], train: TrainConfig, context: Any) -> None:
+    """Run the entry on one rank; rank 0 writes the result."""
+    import torch
+
+    torch.manual_seed(train.seed)
+    module, _, function = entry.partition(":")
+    payload = {key: value for key, value in record.items() if key != "entry"}
+    result = getattr(importlib.import_module(module), function)(payload, context)
+    if context.rank == 0:
+        artifact = context.run_dir / "artifact"
+        if artifact.exists():
+            context.tracker.artifacts(artifact, "artifact")
+        _write_json(
+            context.run_dir / RESULT, {**result, "run_dir": str(context.run_dir), "has_artifact": artifact.exists()}
+        )
+
+
+def _run_here(
+    entry: str, record: dict[str, Any], train: TrainConfig, run_dir: Path, tracker: MlflowTracker | None
+) -> None:
+    from idc.training.context import LocalContext
+
+    context = LocalContext(
+        run_dir, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=tracker
+    )
+    _run_entry(entry, record, train, context)
+
+
+def _run_on_ray(entry: str, record: dict[str, Any], train: TrainConfig, run_dir: Path, name: str) -> None:
+    os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative paths of the payload stay valid in the workers
+    import ray.train
+    from ray.train.torch import TorchConfig, TorchTrainer
+
+    resources = {"CPU": float(train.cpus_per_worker)}
+    if train.gpus_per_worker:
+        resources["GPU"] = train.gpus_per_worker
+    trainer = TorchTrainer(
+        _worker,
+        train_loop_config={
+            "entry": entry,
+            "record": record,
+            "train": train.model_dump(mode="json"),
+            "run_dir": str(run_dir),
+            "name": name,
+        },
+        torch_config=TorchConfig(backend="nccl" if train.gpus_per_worker else "gloo"),
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=train.num_workers,
+            use_gpu=train.gpus_per_worker > 0,
+            resources_per_worker=resources,
+        ),
+        run_config=ray.train.RunConfig(
+            name="checkpoints",
+            storage_path=str(run_dir),
+            failure_config=ray.train.FailureConfig(max_failures=train.max_failures),
+            checkpoint_config=ray.train.CheckpointConfig(num_to_keep=train.keep_last),
+            logging_config=ray.train.LoggingConfig(log_level="WARNING"),
+        ),
+    )
+    try:
+        trainer.fit()
+    except ray.train.TrainingFailedError:
+        if not (run_dir / FATAL).exists():
+            raise
+    if (run_dir / FATAL).exists():
+        fatal = json.loads((run_dir / FATAL).read_text(encoding="utf-8"))
+        print(fatal["traceback"], file=sys.stderr, flush=True)
+        raise ValueError(f"{fatal['type']}: {fatal['message']}" if fatal["type"] != "ValueError" else fatal["message"])
+
+
+def _worker(config: dict[str, Any]) -> None:
+    """One rank of a run on Ray Train."""
+    run_dir = Path(config["run_dir"])
+    if (run_dir / FATAL).exists():
+        return  # restarted after an error that would come again: end the run, the driver reports it
+    train = TrainConfig.model_validate(config["train"])
+    context = _ray_context(run_dir, train, config["name"])
+    try:
+        _run_entry(config["entry"], config["record"], train, context)
+    except FATAL_ERRORS as error:
+        fatal = {"type": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
+        _write_json(run_dir / FATAL, fatal)
+        raise  # takes the other ranks down with it: they may be waiting for this one
+    finally:
+        if isinstance(context.tracker, MlflowTracker):
+            context.tracker.flush()
+
+
+def _ray_context(run_dir: Path, train: TrainConfig, name: str) -> Any:
+    """The context of this Ray Train worker."""
+    import ray.train
+    import ray.train.torch
+
+    from idc.training.context import NoTracker, all_gather_object, checkpoint_name, complete_checkpoints
+
+    class RayContext:
+        """A rank of a Ray Train run; Train collects the ranks' parts of a checkpoint and registers it when all are there."""
+
+        def __init__(self) -> None:
+            worker = ray.train.get_context()
+            self.rank = worker.get_world_rank()
+            self.world_size = worker.get_world_size()
+            self.device = ray.train.torch.get_device()
+            self.run_dir = run_dir
+            track = train.tracking.enabled and self.rank == 0
+            self.tracker: Any = MlflowTracker(train.tracking, run_dir, name) if track else NoTracker()
+
+        def checkpoint_folder(self, step: int) -> Path:
+            return Path(tempfile.mkdtemp(prefix=f"idc_{checkpoint_name(step)}_"))
+
+        def report(self, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
+            checkpoint = ray.train.Checkpoint.from_directory(str(checkpoint_dir)) if checkpoint_dir else None
+            ray.train.report(metrics, checkpoint=checkpoint, checkpoint_dir_name=checkpoint_name(step))
+            if checkpoint_dir is not None:
+                shutil.rmtree(checkpoint_dir, ignore_errors=True)
+
+        def latest_checkpoint(self) -> Path | None:
+            found = complete_checkpoints(run_dir / "checkpoints")  # those of a run that began without Ray, too
+            registered = ray.train.get_checkpoint()
+            if registered is not None:
+                found.append(Path(registered.path))
+            return max(found, key=lambda path: path.name) if found else None
+
+        def barrier(self) -> None:
+            all_gather_object(None, self.world_size)
+
+        def all_gather_object(self, value: Any) -> list[Any]:
+            return all_gather_object(value, self.world_size)
+
+    return RayContext()
+
+
+def _write_json(path: Path, value: Any) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)

@@ -1,0 +1,279 @@
+"""Configs: typed, closed, frozen; every fault is reported at once, before anything starts.
+
+The command line, sweeps and tests make configs only through :func:`load`, :func:`override` and :func:`cli`. A default
+lives in the schema and nowhere else; a YAML file holds what differs from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, NoReturn, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticUndefined
+
+Loc = tuple[int | str, ...]
+
+
+class ConfigModel(BaseModel):
+    """Base of every config section: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+
+    def faults(self) -> Iterator[str]:
+        """What is wrong between the fields of this section; all of it is reported. Override to add checks."""
+        return iter(())
+
+    def preflight(self) -> Iterator[str]:
+        """What is missing on this machine to start (input files); asked by the command line only, not when a saved
+        config is read back elsewhere."""
+        return iter(())
+
+    def model_post_init(self, _context: Any) -> None:
+        if found := list(self.faults()):
+            raise ValueError("\n".join(found))
+
+
+Schema = TypeVar("Schema", bound=ConfigModel)
+
+
+class ConfigError(ValueError):
+    """A config was refused; ``faults`` has one line for each thing wrong with it.
+
+    ``rest`` is the config without its faulty keys, where that much was valid.
+    """
+
+    def __init__(self, faults: Sequence[str], rest: ConfigModel | None = None):
+        self.faults = list(faults)
+        self.rest = rest
+        super().__init__("\n".join(self.faults))
+
+
+@dataclass(frozen=True)
+class Cli(Generic[Schema]):
+    """What a job's command line asked for."""
+
+    config: Schema
+    local: bool
+    """Run in this process, without Ray."""
+    overwrite: bool
+    """Replace an output that was made from another config."""
+
+
+def missing(path: str | None, field: str) -> Iterator[str]:
+    """A fault if ``path`` is a local path that does not exist (URIs are asked only when they are read)."""
+    if path is not None and "://" not in path and not Path(path).exists():
+        yield f"{field}: no such file or folder: {path!r}"
+
+
+def load(schema: type[Schema], path: str | None = None, overrides: Mapping[str, Any] | None = None) -> Schema:
+    """The config of a YAML file (or of the defaults) with dotted ``overrides`` on top.
+
+    Raises:
+        ConfigError: with every fault: unknown keys (and what was probably meant), bad values, contradictions.
+    """
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError([f"--config: cannot read {path!r}: {reason}"]) from None
+        except yaml.YAMLError as error:
+            raise ConfigError([f"--config: {path!r} is not YAML: {' '.join(str(error).split())}"]) from None
+        if not isinstance(values, dict):
+            raise ConfigError([f"--config: {path!r} holds a {type(values).__name__}, not a mapping of settings"])
+    return _validate(schema, _override(_laid_over(_section_defaults(schema), values), overrides or {}))
+
+
+def override(schema: type[Schema], base: Schema, overrides: Mapping[str, Any]) -> Schema:
+    """A copy of ``base`` with dotted keys replaced: ``override(Job, base, {"train.lr": 3e-4})``."""
+    return _validate(schema, _override(base.model_dump(exclude_unset=True), overrides))
+
+
+def cli(schema: type[Schema], doc: str | None, argv: Sequence[str] | None = None) -> Cli[Schema]:
+    """Parse a job's command line; leaves with status 2 and every fault on stderr if it is refused."""
+    parser = argparse.ArgumentParser(
+        description=doc, epilog=_field_help(schema), formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings, e.g. train.batch_size=32")
+    parser.add_argument("--config", metavar="FILE", help="YAML file with what differs from the defaults")
+    parser.add_argument("--print-config", action="store_true", help="print the resolved config as YAML and stop")
+    parser.add_argument("--local", action="store_true", help="run in this process, without Ray")
+    parser.add_argument("--overwrite", action="store_true", help="replace an output made from another config")
+    args = parser.parse_intermixed_args(argv)
+    faults: list[str] = []
+    overrides: dict[str, Any] = {}
+    for item in args.overrides:
+        key, equals, text = item.partition("=")
+        if not equals or not key:
+            faults.append(f"{item!r} is not of the form key=value")
+            continue
+        try:
+            overrides[key] = _scalar(text)
+        except yaml.YAMLError:
+            faults.append(f"{key}: cannot read the value {text!r}; quote it as YAML would")
+    try:
+        config = load(schema, args.config, overrides)
+    except ConfigError as error:
+        refuse(faults + error.faults + _preflight(error.rest))
+    if args.print_config and not faults:
+        print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
+        raise SystemExit(0)
+    if faults := faults + _preflight(config):
+        refuse(faults)
+    return Cli(config, args.local, args.overwrite)
+
+
+def refuse(faults: Sequence[str]) -> NoReturn:
+    """Print the faults and leave with status 2."""
+    print(f"config refused, {len(faults)} fault{'s' * (len(faults) > 1)}:", file=sys.stderr)
+    for fault in faults:
+        print(f"  {fault}", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def _scalar(text: str) -> Any:
+    """The value of ``key=value``: YAML, and numbers such as ``1e-4`` that YAML 1.1 takes for text."""
+    value = yaml.safe_load(text)
+    if isinstance(value, str):
+        try:
+            return float(value) if value.replace("_", "")[:1] in "+-.0123456789" else value
+        except ValueError:
+            return value
+    return value
+
+
+def _section_defaults(schema: type[ConfigModel]) -> dict[str, Any]:
+    """The sections whose default in this schema differs from the section's own defaults."""
+    defaults = {name: field.get_default(call_default_factory=True) for name, field in schema.model_fields.items()}
+    return {name: value.model_dump(exclude_unset=True) for name, value in defaults.items() if _is_section(value)}
+
+
+def _is_section(value: Any) -> bool:
+    return isinstance(value, ConfigModel)
+
+
+def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """``above`` on top of ``below``, mapping by mapping."""
+    result = dict(below)
+    for key, value in above.items():
+        inner = result.get(key)
+        if isinstance(value, Mapping):
+            result[key] = _laid_over(inner if isinstance(inner, Mapping) else {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def _override(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(values)
+    for dotted, value in overrides.items():
+        for key in reversed(dotted.split(".")):
+            value = {key: value}
+        result = _laid_over(result, value)
+    return result
+
+
+def _validate(schema: type[Schema], values: dict[str, Any]) -> Schema:
+    """Validate; on a fault, drop what was faulty and look again, so that contradictions elsewhere show as well."""
+    faults: list[str] = []
+    while True:
+        try:
+            config = schema.model_validate(values)
+        except ValidationError as error:
+            removed = False
+            for item in error.errors():
+                for line in _describe(schema, item):
+                    if line not in faults:
+                        faults.append(line)
+                removed |= _remove(values, item["loc"])
+            if not removed:
+                raise ConfigError(faults) from None
+        else:
+            if faults:
+                raise ConfigError(faults, rest=config)
+            return config
+
+
+def _remove(values: Any, loc: Loc) -> bool:
+    for key in loc[:-1]:
+        if isinstance(values, dict) and key in values:
+            values = values[key]
+        else:
+            return False
+    return isinstance(values, dict) and bool(loc) and values.pop(loc[-1], PydanticUndefined) is not PydanticUndefined
+
+
+def _describe(schema: type[ConfigModel], item: Any) -> list[str]:
+    """One line for each fault of a pydantic error: dotted path, what is wrong, what was probably meant."""
+    loc: Loc = item["loc"]
+    path = ".".join(str(part) for part in loc)
+    section = _section_at(schema, loc[:-1])
+    if item["type"] == "extra_forbidden":
+        known = list(section.model_fields) if section else []
+        return [f"{path}: no such setting{_did_you_mean(str(loc[-1]), known)}"]
+    if item["type"] == "missing":
+        return [f"{path}: required, and not given"]
+    if item["type"] == "literal_error":
+        choices = [choice.strip("' ") for choice in item["ctx"]["expected"].replace(" or ", ", ").split(",")]
+        hint = _did_you_mean(str(item["input"]), choices)
+        return [f"{path}: {item['input']!r} is not one of {', '.join(choices)}{hint}"]
+    if item["type"] == "value_error":
+        prefix = f"{path}." if path else ""
+        return [f"{prefix}{line}" for line in str(item["ctx"]["error"]).splitlines()]
+    return [f"{path}: {item['msg'][:1].lower()}{item['msg'][1:]}, got {item['input']!r}"]
+
+
+def _did_you_mean(word: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known here: {', '.join(known)}" if known else ""
+
+
+def _model_of(annotation: Any) -> type[ConfigModel] | None:
+    for candidate in (annotation, *typing.get_args(annotation)):
+        if isinstance(candidate, type) and issubclass(candidate, ConfigModel):
+            return candidate
+    return None
+
+
+def _section_at(schema: type[ConfigModel], loc: Loc) -> type[ConfigModel] | None:
+    section: type[ConfigModel] | None = schema
+    for key in loc:
+        if section is None or key not in section.model_fields:
+            return None
+        section = _model_of(section.model_fields[str(key)].annotation)
+    return section
+
+
+def _sections(config: ConfigModel) -> Iterator[ConfigModel]:
+    yield config
+    for name in type(config).model_fields:
+        if _is_section(value := getattr(config, name)):
+            yield from _sections(value)
+
+
+def _preflight(config: ConfigModel | None) -> list[str]:
+    return [fault for section in _sections(config) for fault in section.preflight()] if config is not None else []
+
+
+def _field_help(schema: type[ConfigModel], prefix: str = "") -> str:
+    lines = ["settings:"] if not prefix else []
+    for name, field in schema.model_fields.items():
+        section = _model_of(field.annotation)
+        if section is not None:
+            lines.append(_field_help(section, f"{prefix}{name}."))
+            continue
+        default = "required" if field.is_required() else f"default {field.get_default(call_default_factory=True)!r}"
+        text = " ".join((field.description or "").split())
+        lines.append(f"  {prefix}{name}  ({default})\n      {text}")
+    return "\n".join(lines)

@@ -1,0 +1,66 @@
+"""Settings of the jobs that import and check pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from idc.config import ConfigModel, missing
+
+Format = Literal["clevr_change", "folder", "csv", "jsonl", "parquet"]
+AnyFormat = Literal["auto", "clevr_change", "folder", "csv", "jsonl", "parquet"]
+
+
+class ImportConfig(ConfigModel):
+    """How pairs are read, whether they are stored or only checked."""
+
+    chunk_size: int = Field(default=32, ge=1, le=10_000)
+    """Pairs in one chunk of work, which is one Parquet part; a worker holds the images of one chunk in memory."""
+    max_pixels: int = Field(default=50_000_000, ge=1)
+    """A larger image is refused before it is decoded."""
+    require_captions: bool = False
+    """Reject pairs without a caption; otherwise they are counted and kept."""
+    strict: bool = False
+    """Official layouts: reject every pair whose images are absent; otherwise absent pairs are only counted."""
+    val_share: float = Field(default=0.1, ge=0, le=1)
+    """Share of the pairs without a given split that go to val. Pairs with the same before image stay together."""
+    test_share: float = Field(default=0.1, ge=0, le=1)
+    """Share of the pairs without a given split that go to test."""
+
+    def faults(self) -> Iterator[str]:
+        if self.val_share + self.test_share > 1:
+            yield f"val_share + test_share is {self.val_share + self.test_share:g}, more than 1"
+
+
+class PrepareJob(ImportConfig):
+    """Import pairs into a data set folder."""
+
+    source: str
+    """What to import: a folder for clevr_change and folder, else a file (or a folder of Parquet files). Path or URI."""
+    format: Format = "folder"
+    """The layout of the source; see the README, "Your own pairs"."""
+    out: str
+    """The data set folder to write. Path or URI."""
+    max_reject_share: float = Field(default=0.05, ge=0, le=1)
+    """The job fails if more than this share of the pairs is rejected."""
+    workers: int = Field(default=2, ge=1)
+    """Copies of the import stage on Ray, one CPU each."""
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.source, "source")
+
+
+class ValidateJob(ImportConfig):
+    """Check a data set folder, or pairs that are still to be imported."""
+
+    pairs: str
+    """A data set folder, or what PrepareJob takes as its source. Path or URI."""
+    format: AnyFormat = "auto"
+    """The layout; "auto" tells it by the files that are there."""
+    report: str | None = None
+    """Where to write the result as JSON. Default: validation.json in the folder, <file>.validation.json by a file."""
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.pairs, "pairs")

@@ -1,0 +1,269 @@
+"""Pairs from outside into a data set folder: what all readers have in common.
+
+A reader is a :class:`PairReader`: a source whose chunks have the columns :data:`COLUMNS`, with images still as names
+of files. :class:`LoadPairs` reads and checks them. Rejects have these codes:
+
+``missing partner`` ``missing file`` ``unreadable file`` ``empty file`` ``truncated image`` ``damaged image``
+``not an image`` ``too many pixels`` ``unsupported mode`` ``duplicate pair id`` ``no pair id`` ``not UTF-8``
+``bad row`` ``bad split`` ``no caption`` ``unplaced image``
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any, Protocol
+
+from pyarrow import fs
+
+from idc.data import files
+from idc.data.config import Format, ImportConfig, PrepareJob
+from idc.data.images import CheckedImage, ImageError, check_image
+from idc.data.pipeline import Batch, Source, StageSpec, good_rows
+from idc.data.store import MANIFEST, DatasetFolder, fingerprint
+from idc.schema import PAIR_SCHEMA_VERSION, SPLITS, pair_arrow_schema
+
+COLUMNS = ("pair_id", "before", "after", "captions", "change_type", "split", "mask", "source", "meta", "error")
+
+IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+
+SPLIT_NAMES = {
+    **{name: name for name in SPLITS},
+    "training": "train",
+    "valid": "val",
+    "validation": "val",
+    "dev": "val",
+    "testing": "test",
+}
+"""What a split may be called in the input."""
+
+
+class PairReader(Source, Protocol):
+    """A source of pairs from outside.
+
+    Attributes:
+        fingerprint: of the input: listings, tables and captions, not of the pixels.
+        reader: reads the images that the rows name.
+        extra: what the manifest should say about the input: counts and ``notes`` for the user.
+    """
+
+    fingerprint: str
+    reader: files.Reader
+    extra: dict[str, Any]
+
+
+def open_reader(
+    format: Format,
+    path: str,
+    *,
+    chunk_size: int,
+    strict: bool = False,
+    filesystem: fs.FileSystem | None = None,
+) -> PairReader:
+    """The reader for a layout.
+
+    Raises:
+        ValueError: the source is not there, or is not of that layout.
+    """
+    if format == "clevr_change":
+        from idc.data.clevr_change import ClevrChangeReader
+
+        return ClevrChangeReader(path, chunk_size=chunk_size, strict=strict, filesystem=filesystem)
+    from idc.data.own import FolderReader, ParquetReader, TableReader
+
+    if format == "folder":
+        return FolderReader(path, chunk_size=chunk_size, filesystem=filesystem)
+    if format == "parquet":
+        return ParquetReader(path, chunk_size=chunk_size, filesystem=filesystem)
+    return TableReader(path, format, chunk_size=chunk_size, filesystem=filesystem)
+
+
+def guess_format(path: str, filesystem: fs.FileSystem | None = None) -> Format:
+    """The layout of what lies at ``path``, by its files."""
+    filesystem, inner = files.resolve(path, filesystem)
+    suffix = PurePosixPath(inner).suffix.lower()
+    by_suffix: dict[str, Format] = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
+    if filesystem.get_file_info(inner).type == fs.FileType.File:
+        if suffix not in by_suffix:
+            raise ValueError(f"{path}: cannot tell the format by the name; give format=csv, jsonl or parquet")
+        return by_suffix[suffix]
+    if files.exists(filesystem, f"{inner.rstrip('/')}/splits.json"):
+        return "clevr_change"
+    names = [f.base_name for f in files.list_files(filesystem, inner)]
+    if MANIFEST not in names and any(name.endswith(".parquet") for name in names):
+        return "parquet"
+    return "folder"
+
+
+def open_build(
+    job: PrepareJob, overwrite: bool = False, filesystem: fs.FileSystem | None = None
+) -> tuple[DatasetFolder, PairReader, list[StageSpec]]:
+    """The folder, source and stages of an import, for ``run_local`` or ``cluster.data.run``.
+
+    ``filesystem`` is that of ``job.source``, if the source is a path inside one.
+    """
+    source = open_reader(job.format, job.source, chunk_size=job.chunk_size, strict=job.strict, filesystem=filesystem)
+    what_counts = job.model_dump(exclude={"source", "out", "max_reject_share", "workers", *_not_ours(job)})
+    folder = DatasetFolder.open_for_build(
+        job.out,
+        kind="pairs",
+        schema=pair_arrow_schema(),
+        fingerprint=fingerprint("import", PAIR_SCHEMA_VERSION, what_counts, source.fingerprint),
+        config=job.model_dump(mode="json"),
+        num_chunks=source.num_chunks,
+        overwrite=overwrite,
+        extra=source.extra,
+    )
+    return folder, source, [load_stage(job, source.reader, job.workers)]
+
+
+def _not_ours(job: PrepareJob) -> set[str]:
+    """Sections that an entry point adds (where it runs); they do not change the rows."""
+    return set(type(job).model_fields) - set(PrepareJob.model_fields)
+
+
+def load_stage(config: ImportConfig, reader: files.Reader, workers: int = 1) -> StageSpec:
+    """The stage that reads and checks the images; ``reader`` reads those that rows name."""
+    kwargs = {
+        "reader": reader,
+        "max_pixels": config.max_pixels,
+        "require_captions": config.require_captions,
+        "val_share": config.val_share,
+        "test_share": config.test_share,
+    }
+    return StageSpec(LoadPairs, kwargs, concurrency=workers)
+
+
+class LoadPairs:
+    """Stage: names of files become checked bytes, everything else becomes what the pair columns want.
+
+    It adds ``before_size`` and ``after_size``, (height, width).
+
+    A pair without a split is put into one by a hash of its before image, so that pairs which share it stay together.
+    """
+
+    def __init__(
+        self,
+        reader: files.Reader,
+        max_pixels: int,
+        require_captions: bool = False,
+        val_share: float = 0.1,
+        test_share: float = 0.1,
+    ) -> None:
+        self.reader = reader
+        self.max_pixels = max_pixels
+        self.require_captions = require_captions
+        self.val_share = val_share
+        self.test_share = test_share
+
+    def __call__(self, batch: Batch) -> Batch:
+        rows = len(batch["pair_id"])
+        out = {name: list(batch[name]) for name in COLUMNS}
+        out |= {"before_size": [None] * rows, "after_size": [None] * rows}
+        out["pair_id"] = [printable(str(name)) for name in batch["pair_id"]]
+        for i in good_rows(batch):
+            row = {name: batch[name][i] for name in COLUMNS}
+            try:
+                for name, value in self._load(row).items():
+                    out[name][i] = value
+            except _Bad as bad:
+                out["error"][i] = printable(str(bad))
+        for i, error in enumerate(out["error"]):
+            if error is not None:
+                out["error"][i] = printable(error)
+                out["before"][i] = out["after"][i] = out["mask"][i] = None
+        return out
+
+    def _load(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        pair_id = _text(row["pair_id"], "pair_id")
+        captions = [c for c in (_text(c, "caption").strip() for c in _captions(row["captions"])) if c]
+        if not captions and self.require_captions:
+            raise _Bad("no caption: require_captions is on")
+        change_type = None if row["change_type"] is None else _text(row["change_type"], "change_type").strip() or None
+        meta = row["meta"] if row["meta"] is not None else {}
+        try:
+            meta = json.loads(meta or "{}") if isinstance(meta, str) else meta
+            meta_text = json.dumps(meta, sort_keys=True, default=str)
+        except (ValueError, TypeError) as exc:
+            raise _Bad(f"bad row: meta is not JSON ({exc})") from exc
+        if not isinstance(meta, dict):
+            raise _Bad("bad row: meta is JSON, but not an object")
+        before = self._image(row["before"], "before")
+        after = self._image(row["after"], "after")
+        mask = None if row["mask"] is None or row["mask"] == "" else self._image(row["mask"], "mask")
+        return {
+            "pair_id": pair_id,
+            "captions": captions,
+            "change_type": change_type,
+            "split": self._split(row["split"], before.data),
+            "source": _text(row["source"] or "", "source"),
+            "meta": meta_text,
+            "before": before.data,
+            "after": after.data,
+            "mask": mask.data if mask is not None else None,
+            "before_size": (before.height, before.width),
+            "after_size": (after.height, after.width),
+        }
+
+    def _image(self, value: Any, role: str) -> CheckedImage:
+        name = value if isinstance(value, str) else "bytes in the table"
+        if not isinstance(value, bytes | str) or value == "":
+            raise _Bad(f"missing file: {role}, the cell is empty")
+        try:
+            data = self.reader.read(value) if isinstance(value, str) else value
+        except FileNotFoundError as exc:
+            raise _Bad(f"missing file: {role}, {name}") from exc
+        except (OSError, ValueError) as exc:
+            raise _Bad(f"unreadable file: {role}, {name}, {type(exc).__name__}: {exc}") from exc
+        try:
+            return check_image(data, self.max_pixels)
+        except ImageError as exc:
+            raise _Bad(f"{exc.code}: {role}, {name}" + (f", {exc.detail}" if exc.detail else "")) from exc
+
+    def _split(self, value: Any, before: bytes) -> str:
+        if value is None or value == "":
+            share = int.from_bytes(hashlib.sha256(before).digest()[:8], "big") / 2**64
+            if share < self.test_share:
+                return "test"
+            return "val" if share < self.test_share + self.val_share else "train"
+        name = str(value).strip().lower()
+        if name not in SPLIT_NAMES:
+            raise _Bad(f"bad split: {value!r} is not one of {', '.join(SPLITS)}")
+        return SPLIT_NAMES[name]
+
+
+class _Bad(Exception):
+    """The reason for which a row is rejected."""
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise _Bad(f"bad row: {what} is {value!r}, not text")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as exc:
+        raise _Bad(f"not UTF-8: {what}, {printable(value)}") from exc
+    return value
+
+
+def _captions(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else list(value)
+
+
+def printable(text: str) -> str:
+    """Text with the bytes that were not UTF-8 spelled out as ``\\xff``."""
+    raw = text.encode("utf-8", "surrogateescape") if _only_escapes(text) else text.encode("utf-8", "replace")
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def _only_escapes(text: str) -> bool:
+    return not any("\ud800" <= c < "\udc80" or "\udcff" < c <= "\udfff" for c in text)
+
+
+def rows_to_batch(rows: list[dict[str, Any]]) -> Batch:
+    """Rows with some of :data:`COLUMNS` as a batch with all of them."""
+    return {name: [row.get(name) for row in rows] for name in COLUMNS}

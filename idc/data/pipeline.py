@@ -1,0 +1,313 @@
+"""Chunks of work through stages into a data set folder: the part that knows no Ray.
+
+A *source* reads a chunk as a columnar batch, *stages* change it, and the rows end in one part file of the folder.
+:func:`run_local` does that in this process; ``cluster.data.run`` does the same with the same arguments on Ray actors.
+Both give the same files.
+
+A batch is ``dict[str, list | np.ndarray]`` with columns of equal length. The column ``error`` holds ``None`` for a
+good row and ``"code: detail"`` for a bad one. A stage is a plain class: ``__init__`` loads what it needs once,
+``__call__(batch) -> batch`` works on all rows that have no error, marks the ones it fails on, and never raises for a
+bad row. A row's name is its ``pair_id`` (``row_id``, ``index`` before it has one).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+from tqdm import tqdm
+
+from idc.data import files
+from idc.data.store import DatasetFolder, Manifest, Reject, _complete_manifest, fingerprint
+
+log = logging.getLogger(__name__)
+
+Batch = dict[str, Any]
+ToRows = Callable[[Batch], "pa.Table | list[dict[str, Any]]"]
+
+_NAME_COLUMNS = ("pair_id", "row_id", "index")
+
+
+class Source(Protocol):
+    """Where rows come from; picklable and cheap to copy, so that workers read their own chunks."""
+
+    @property
+    def num_chunks(self) -> int:
+        """How many chunks there are."""
+        ...
+
+    def read(self, chunk_id: int) -> Batch:
+        """Chunk ``chunk_id`` as a batch, the same whenever it is read."""
+        ...
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """A stage and what it needs.
+
+    Attributes:
+        cls: the stage class; importable, so that workers find it.
+        kwargs: its constructor's arguments.
+        num_cpus, num_gpus: of each copy.
+        concurrency: copies on Ray; ``(min, max)`` lets Ray choose. A local run has one.
+        batch_size: rows given to the stage at once; ``None`` for a whole chunk.
+    """
+
+    cls: type
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    num_cpus: float = 1.0
+    num_gpus: float = 0.0
+    concurrency: int | tuple[int, int] = 1
+    batch_size: int | None = None
+
+    def build(self) -> Callable[[Batch], Batch]:
+        """The stage, ready to call."""
+        return _Sliced(self.cls(**self.kwargs), self.batch_size)
+
+
+class _Sliced:
+    """Calls a stage with slices of ``batch_size`` rows."""
+
+    def __init__(self, stage: Callable[[Batch], Batch], batch_size: int | None) -> None:
+        self.stage = stage
+        self.batch_size = batch_size
+
+    def __call__(self, batch: Batch) -> Batch:
+        rows = num_rows(batch)
+        if self.batch_size is None or rows <= self.batch_size:
+            return self.stage(batch)
+        starts = range(0, rows, self.batch_size)
+        return concat([self.stage(take(batch, range(s, min(s + self.batch_size, rows)))) for s in starts])
+
+
+def num_rows(batch: Batch) -> int:
+    """Rows of a batch; its columns must be of equal length."""
+    lengths = {name: len(column) for name, column in batch.items()}
+    assert len(set(lengths.values())) <= 1, f"columns of different lengths: {lengths}"
+    return next(iter(lengths.values()), 0)
+
+
+def take(batch: Batch, rows: Sequence[int]) -> Batch:
+    """The rows with these positions."""
+    return {
+        name: column[np.asarray(rows, dtype=np.int64)] if isinstance(column, np.ndarray) else [column[i] for i in rows]
+        for name, column in batch.items()
+    }
+
+
+def concat(batches: Sequence[Batch]) -> Batch:
+    """Batches with the same columns one after the other; arrays of equal row shape stay arrays."""
+    out: Batch = {}
+    for name in batches[0]:
+        columns = [batch[name] for batch in batches]
+        if all(isinstance(c, np.ndarray) for c in columns) and len({c.shape[1:] for c in columns}) == 1:
+            out[name] = np.concatenate(columns)
+        else:
+            out[name] = [value for column in columns for value in column]
+    return out
+
+
+def with_errors(batch: Batch) -> Batch:
+    """The batch with an ``error`` column, all ``None`` if it had none."""
+    return batch if "error" in batch else {**batch, "error": [None] * num_rows(batch)}
+
+
+def good_rows(batch: Batch) -> list[int]:
+    """Positions of the rows without an error: what a stage has to work on."""
+    return [i for i, error in enumerate(with_errors(batch)["error"]) if error is None]
+
+
+def split_errors(batch: Batch) -> tuple[Batch, list[Reject]]:
+    """The good rows, without the ``error`` column, and the bad ones as rejects."""
+    batch = with_errors(batch)
+    good = set(good_rows(batch))
+    names = next((batch[name] for name in _NAME_COLUMNS if name in batch), range(num_rows(batch)))
+    rejects = [Reject(str(names[i]), str(e)) for i, e in enumerate(batch["error"]) if i not in good]
+    return take({k: v for k, v in batch.items() if k != "error"}, sorted(good)), rejects
+
+
+def batch_to_rows(batch: Batch) -> list[dict[str, Any]]:
+    """The rows of a batch as dicts, arrays as lists: the default ``to_rows``."""
+    columns = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in batch.items()}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+@dataclass(frozen=True)
+class ChunkResult:
+    """What became of a chunk: rows written and rows rejected."""
+
+    chunk_id: int
+    num_rows: int
+    num_rejects: int
+
+
+def run_stages(stages: Iterable[Callable[[Batch], Batch]], batch: Batch) -> Batch:
+    """All stages over a batch; each must return the ``error`` column."""
+    batch = with_errors(batch)
+    for stage in stages:
+        batch = with_errors(stage(batch))
+    return batch
+
+
+def write_result(folder: DatasetFolder, chunk_id: int, batch: Batch, to_rows: ToRows | None) -> ChunkResult:
+    """The last step of a chunk: good rows to the part file, bad ones to the rejects."""
+    good, rejects = split_errors(batch)
+    if to_rows is None:
+        missing = [name for name in folder.schema.names if name not in good]
+        assert not missing, f"the stages gave no column {', '.join(missing)}; they gave {', '.join(good)}"
+        rows: pa.Table | list[dict[str, Any]] = batch_to_rows({name: good[name] for name in folder.schema.names})
+    else:
+        rows = to_rows(good) if num_rows(good) else []
+    folder.write_chunk(chunk_id, rows, rejects)
+    return ChunkResult(chunk_id, len(rows) if isinstance(rows, list) else rows.num_rows, len(rejects))
+
+
+class TooManyRejects(ValueError):
+    """More rows were rejected than the job allows; the folder is left incomplete."""
+
+
+def finish(folder: DatasetFolder, max_reject_share: float, extra: dict[str, Any] | None = None) -> Manifest:
+    """Complete the folder, unless too many rows were rejected.
+
+    Raises:
+        TooManyRejects: naming the reasons; the written chunks stay, so a run with a higher limit ends at once.
+    """
+    counts = folder.counted(complete=False)
+    total = counts.num_rows + counts.num_rejected
+    if total and counts.num_rejected > max_reject_share * total:
+        reasons = ", ".join(f"{n} x {reason}" for reason, n in counts.reject_reasons.items())
+        raise TooManyRejects(
+            f"{counts.num_rejected} of {total} rows were rejected, more than max_reject_share={max_reject_share:g} "
+            f"allows: {reasons}. See {folder.path}/rejects-*.parquet; mend the input, or raise max_reject_share"
+        )
+    return folder.finish(extra)
+
+
+def run_local(
+    folder: DatasetFolder,
+    source: Source,
+    stages: Sequence[StageSpec],
+    to_rows: ToRows | None = None,
+    *,
+    progress: bool = True,
+    max_reject_share: float = 0.05,
+    extra: dict[str, Any] | None = None,
+    name: str = "chunks",
+) -> Manifest:
+    """Run the pending chunks of ``folder`` in this process, then complete it.
+
+    Args:
+        to_rows: makes the rows of the folder from the good rows of the last batch; by default the columns of the
+            folder's schema are taken from the batch by name.
+        max_reject_share: of all rows; above it the job fails at its end.
+        extra: merged into the manifest's ``extra``.
+        name: what the progress bar calls it.
+
+    Raises:
+        TooManyRejects: see :func:`finish`.
+    """
+    check_chunks(folder, source)
+    if folder.complete:
+        return folder.manifest
+    pending = folder.pending()
+    if pending:
+        built = [stage.build() for stage in stages]
+        results = (write_result(folder, chunk, run_stages(built, source.read(chunk)), to_rows) for chunk in pending)
+        show(results, folder, len(pending), progress, name)
+    return finish(folder, max_reject_share, extra)
+
+
+def check_chunks(folder: DatasetFolder, source: Source) -> None:
+    """The folder must have been opened for this source."""
+    assert folder.num_chunks == source.num_chunks, (
+        f"the folder was opened for {folder.num_chunks} chunks, the source has {source.num_chunks}"
+    )
+
+
+def show(results: Iterable[ChunkResult], folder: DatasetFolder, pending: int, progress: bool, name: str) -> None:
+    """Consume the results and draw the progress bar: chunks done, rows, rejects."""
+    total, rows, rejects = folder.num_chunks, 0, 0
+    with tqdm(total=total, initial=total - pending, desc=name, unit="chunk", disable=not progress) as bar:
+        for result in results:
+            rows += result.num_rows
+            rejects += result.num_rejects
+            bar.set_postfix(rows=rows, rejects=rejects, refresh=False)
+            bar.update()
+
+
+class FolderSource:
+    """The rows of a complete data set folder as a source, in chunks of ``chunk_size`` rows at most.
+
+    A chunk never spans two parts, so it is read with little more than its own bytes.
+
+    Args:
+        columns: all by default.
+        splits: only rows of these splits; all by default. Chunks may then hold fewer rows, or none.
+        limit: only the first so many rows of the folder (before ``splits``).
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        chunk_size: int = 32,
+        columns: Sequence[str] | None = None,
+        splits: Sequence[str] | None = None,
+        limit: int | None = None,
+        kind: str | None = None,
+        filesystem: fs.FileSystem | None = None,
+    ) -> None:
+        manifest = _complete_manifest(path, filesystem)
+        if kind is not None and manifest.kind != kind:
+            raise ValueError(f"{path} holds {manifest.kind}, not {kind}")
+        self.filesystem, self.path = files.resolve(path, filesystem)
+        self.path = self.path.rstrip("/")
+        self.columns = list(columns) if columns is not None else None
+        self.splits = list(splits) if splits is not None else None
+        self.manifest = manifest
+        self._chunks: list[tuple[str, int, int]] = []
+        left = manifest.num_rows if limit is None else limit
+        for part in manifest.parts:
+            rows = min(part.num_rows, left)
+            left -= rows
+            self._chunks += [(part.file, s, min(s + chunk_size, rows)) for s in range(0, rows, chunk_size)]
+        self.fingerprint = fingerprint(manifest.fingerprint, chunk_size, self.columns, self.splits, limit)
+
+    @property
+    def num_chunks(self) -> int:
+        return len(self._chunks)
+
+    def read(self, chunk_id: int) -> Batch:
+        file, start, stop = self._chunks[chunk_id]
+        with self.filesystem.open_input_file(f"{self.path}/{file}") as stream:
+            table = _read_range(pq.ParquetFile(stream), start, stop, self.columns)
+        batch = table.to_pydict()
+        if self.splits is not None:
+            batch = take(batch, [i for i, split in enumerate(batch["split"]) if split in self.splits])
+        return batch
+
+
+def _read_range(parquet: pq.ParquetFile, start: int, stop: int, columns: Sequence[str] | None) -> pa.Table:
+    """Rows ``start`` to ``stop``, reading only the row groups that hold them."""
+    groups: list[int] = []
+    first = seen = 0
+    for group in range(parquet.num_row_groups):
+        rows = parquet.metadata.row_group(group).num_rows
+        if seen < stop and seen + rows > start:
+            if not groups:
+                first = seen
+            groups.append(group)
+        seen += rows
+    return parquet.read_row_groups(groups, columns=columns).slice(start - first, stop - start)
+
+
+def iter_chunks(source: Source) -> Iterator[Batch]:
+    """All chunks of a source, one after the other."""
+    for chunk in range(source.num_chunks):
+        yield with_errors(source.read(chunk))

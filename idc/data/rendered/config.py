@@ -1,0 +1,133 @@
+"""Settings of the rendered pairs: how hard they are, how large, how many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+
+from idc.config import ConfigModel
+
+Shape = Literal["cube", "sphere", "cylinder"]
+Color = Literal["gray", "red", "blue", "green", "brown", "purple", "cyan", "yellow"]
+Material = Literal["rubber", "metal"]
+ChangeType = Literal["color", "material", "add", "drop", "move"]
+JitterName = Literal["none", "mild", "moderate", "extreme"]
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """How far camera and lamps may stand from their base places; every draw is uniform in the given range.
+
+    Attributes:
+        azimuth: largest turn of the camera about the vertical axis through its target, degrees to either side.
+        elevation: largest change of the camera's height angle, degrees.
+        distance: largest relative change of the camera's distance.
+        target: largest shift of the point looked at, in scene units along each ground axis.
+        lamp: largest shift of each lamp along each axis, in scene units.
+        brightness: largest relative change of each lamp's power.
+    """
+
+    azimuth: float
+    elevation: float
+    distance: float
+    target: float
+    lamp: float
+    brightness: float
+
+
+JITTERS: dict[JitterName, Jitter] = {
+    "none": Jitter(0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+    "mild": Jitter(3.0, 2.0, 0.03, 0.08, 0.5, 0.10),
+    "moderate": Jitter(10.0, 4.0, 0.10, 0.30, 1.0, 0.20),
+    "extreme": Jitter(50.0, 8.0, 0.20, 0.50, 2.0, 0.30),
+}
+"""The named viewpoint and light changes between the images of a scene."""
+
+
+class RenderConfig(ConfigModel):
+    """What the scenes look like. The defaults are CLEVR-Change's: 480x320, 3 to 10 objects, moderate jitter."""
+
+    num_scenes: int = Field(default=39_803, ge=1)
+    """Scenes; each gives two pairs, one with a change and one with distractors only (CLEVR-Change: 39,803)."""
+    seed: int = Field(default=0, ge=0)
+    """Scene n of a seed is always the same; another seed is another data set."""
+    width: int = Field(default=480, ge=16, le=4096)
+    """Pixels."""
+    height: int = Field(default=320, ge=16, le=4096)
+    """Pixels."""
+    samples_per_pixel: int = Field(default=36, ge=1, le=4096)
+    """Light paths a pixel; time grows in proportion. Squares of multiples of 3 (9, 36, 81) look best for their time,
+    because they share the paths evenly among the three lamps."""
+    min_objects: int = Field(default=3, ge=1, le=12)
+    """Fewest objects in the default image."""
+    max_objects: int = Field(default=10, ge=1, le=12)
+    """Most objects in the default image."""
+    jitter: JitterName = "moderate"
+    """Camera and light differences of both after images: `moderate` as in CLEVR-Change, `extreme` as in CLEVR-DC."""
+    change_types: tuple[ChangeType, ...] = Field(default=("color", "material", "add", "drop", "move"), min_length=1)
+    """Scene n has the change `change_types[n % len]`, so the types are balanced."""
+    shapes: tuple[Shape, ...] = Field(default=("cube", "sphere", "cylinder"), min_length=1)
+    """Shapes to draw from."""
+    colors: tuple[Color, ...] = Field(
+        default=("gray", "red", "blue", "green", "brown", "purple", "cyan", "yellow"), min_length=1
+    )
+    """Colours to draw from."""
+    materials: tuple[Material, ...] = Field(default=("rubber", "metal"), min_length=1)
+    """Materials to draw from: diffuse `rubber`, glossy `metal`."""
+    large_radius: float = Field(default=0.7, gt=0, le=2)
+    """Radius of a large sphere or cylinder in scene units; a cube's half edge is this over sqrt(2)."""
+    small_radius: float = Field(default=0.35, gt=0, le=2)
+    """The same of a small object."""
+    extent: float = Field(default=3.0, gt=0, le=10)
+    """Objects stand within plus and minus this on both ground axes."""
+    camera_distance: float = Field(default=11.6, gt=2, le=60)
+    """From the camera to the point it looks at."""
+    min_gap: float = Field(default=0.25, ge=0, le=5)
+    """Smallest free space between any two objects."""
+    min_move: float = Field(default=1.0, ge=0, le=5)
+    """Smallest distance that a moved object travels."""
+    min_visible_pixels: int = Field(default=200, ge=1)
+    """Every object shows at least so many pixels in every image it is in (CLEVR: 200 at 480x320)."""
+    captions_per_pair: int = Field(default=6, ge=1, le=8)
+    """Reference captions of each pair (CLEVR-Change has 6.2 on average)."""
+    relation_share: float = Field(default=0.25, ge=0, le=1)
+    """Share of captions that use a relation although the attributes alone would do."""
+    val_share: float = Field(default=0.05, ge=0, lt=1)
+    """Share of the scenes in the validation split."""
+    test_share: float = Field(default=0.10, ge=0, lt=1)
+    """Share of the scenes in the test split."""
+
+    def faults(self) -> Iterator[str]:
+        if self.min_objects > self.max_objects:
+            yield f"min_objects {self.min_objects} is above max_objects {self.max_objects}"
+        if self.small_radius >= self.large_radius:
+            yield f"small_radius {self.small_radius} is not below large_radius {self.large_radius}"
+        if self.val_share + self.test_share >= 1:
+            yield f"val_share + test_share is {self.val_share + self.test_share:g}; nothing is left to train on"
+        if "color" in self.change_types and len(set(self.colors)) < 2:
+            yield "change_types has 'color', so colors needs at least two colours"
+        if "material" in self.change_types and len(set(self.materials)) < 2:
+            yield "change_types has 'material', so materials needs both materials"
+        if "drop" in self.change_types and self.min_objects < 2:
+            yield f"change_types has 'drop', so min_objects must be at least 2, not {self.min_objects}"
+        for name in ("change_types", "shapes", "colors", "materials"):
+            if len(set(getattr(self, name))) < len(getattr(self, name)):
+                yield f"{name} names a value twice"
+
+
+class RenderJob(ConfigModel):
+    """Render a data set folder of pairs."""
+
+    out: str
+    """The data set folder to write. Path or URI."""
+    render: RenderConfig = RenderConfig()
+    """The scenes."""
+    chunk_size: int = Field(default=20, ge=1, le=10_000)
+    """Scenes in one chunk of work, which is one Parquet part with twice as many pairs."""
+    workers: int = Field(default=2, ge=1)
+    """Copies of the render stage on Ray, one CPU each."""
+    max_reject_share: float = Field(default=0.01, ge=0, le=1)
+    """The job fails if more than this share of the scenes cannot be placed."""

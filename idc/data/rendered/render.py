@@ -1,0 +1,252 @@
+"""From a scene to its images, and from an index to the rows of its two pairs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from idc.data.images import encode_png
+from idc.data.pipeline import Batch, StageSpec, with_errors
+from idc.data.rendered.captions import change_captions, no_change_captions
+from idc.data.rendered.config import RenderConfig, RenderJob
+from idc.data.rendered.scene import IMAGES, Scene, Thing, UnplaceableScene, View, draw_scene, split_of, tangents
+from idc.data.store import DatasetFolder, fingerprint
+from idc.schema import NO_CHANGE, PAIR_SCHEMA_VERSION, ChangePair, pair_arrow_schema
+
+GENERATOR_VERSION = 1
+"""Part of the fingerprint of every rendered folder; raised whenever a setting would give other rows than before."""
+
+COLORS: dict[str, tuple[int, int, int]] = {
+    "gray": (87, 87, 87),
+    "red": (173, 35, 35),
+    "blue": (42, 75, 215),
+    "green": (29, 105, 20),
+    "brown": (129, 74, 25),
+    "purple": (129, 38, 192),
+    "cyan": (41, 208, 208),
+    "yellow": (255, 238, 51),
+}
+"""CLEVR's eight colours, sRGB."""
+
+GROUND = 0.33
+"""Reflectance of the ground."""
+
+SKY = 0.18
+"""Radiance of the uniform surroundings, which light the shadows and show in metal."""
+
+MASK_BEFORE, MASK_AFTER = 85, 170
+"""Values of the change mask: the changed object is seen there in the before image, in the after image; added, both."""
+
+
+@dataclass(frozen=True)
+class RenderSource:
+    """The indices 0 to ``num_scenes`` - 1 in chunks."""
+
+    num_scenes: int
+    chunk_size: int
+
+    @property
+    def num_chunks(self) -> int:
+        return math.ceil(self.num_scenes / self.chunk_size)
+
+    def read(self, chunk_id: int) -> Batch:
+        start = chunk_id * self.chunk_size
+        return {"index": list(range(start, min(start + self.chunk_size, self.num_scenes)))}
+
+
+def open_build(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFolder, RenderSource, list[StageSpec]]:
+    """The folder, source and stages of a render job, for ``run_local`` or ``cluster.data.run``.
+
+    Raises:
+        ValueError: the folder holds something else and ``overwrite`` is off.
+    """
+    source = RenderSource(job.render.num_scenes, job.chunk_size)
+    config = job.model_dump(mode="json", exclude={"out", "workers", "max_reject_share"})
+    folder = DatasetFolder.open_for_build(
+        job.out,
+        kind="pairs",
+        schema=pair_arrow_schema(),
+        fingerprint=fingerprint("render", PAIR_SCHEMA_VERSION, GENERATOR_VERSION, config),
+        config=config,
+        num_chunks=source.num_chunks,
+        overwrite=overwrite,
+    )
+    return folder, source, [StageSpec(RenderScenes, {"config": job.render}, num_cpus=1.0, concurrency=job.workers)]
+
+
+class RenderScenes:
+    """The stage that turns the column ``index`` (scene numbers) into the columns of pairs, two rows a scene.
+
+    A scene that cannot be placed becomes one row with the error ``"unplaceable scene: ..."``. Mitsuba is loaded once
+    and limited to one thread in this process: one stage is one core's work.
+    """
+
+    def __init__(self, config: RenderConfig):
+        import drjit
+        import mitsuba
+
+        mitsuba.set_variant("scalar_rgb")
+        drjit.set_thread_count(1)
+        self.config = config
+        self.mi = mitsuba
+
+    def __call__(self, batch: Batch) -> Batch:
+        batch = with_errors(batch)
+        rows: list[dict[str, Any]] = []
+        for i in range(len(batch["error"])):
+            index, error = int(batch["index"][i]), batch["error"][i]
+            if error is None:
+                try:
+                    rows += [{**pair.to_row(), "error": None} for pair in self.pairs(index)]
+                    continue
+                except UnplaceableScene as exc:
+                    error = f"unplaceable scene: {exc}"
+            rows.append({"pair_id": f"r{self.config.seed}-{index:06d}", "error": error})
+        return {name: [row.get(name) for row in rows] for name in (*pair_arrow_schema().names, "error")}
+
+    def pairs(self, index: int) -> tuple[ChangePair, ChangePair]:
+        """The semantic and the distractor-only pair of a scene.
+
+        Raises:
+            UnplaceableScene: if no scene meets the settings.
+        """
+        config = self.config
+        scene, rng = draw_scene(config, index)
+        said = change_captions(scene, config.captions_per_pair, config.relation_share, rng)
+        unsaid = no_change_captions(config.captions_per_pair, rng)
+        seeds = np.random.SeedSequence((config.seed, index)).generate_state(len(IMAGES))
+        images = [encode_png(self.render(scene.things(i), scene.views[i], int(seed))) for i, seed in enumerate(seeds)]
+        record = scene.record()
+
+        def pair(letter: str, image: int, kind: str, captions: list[str], mask: np.ndarray) -> ChangePair:
+            return ChangePair(
+                pair_id=f"r{config.seed}-{index:06d}-{letter}",
+                before=images[0],
+                after=images[image],
+                captions=tuple(captions),
+                change_type=kind,
+                split=split_of(config, index),
+                mask=encode_png(mask),
+                source=f"rendered:seed={config.seed}:scene={index}:{IMAGES[image]}",
+                meta={
+                    "viewpoint_iou": round(scene.viewpoint_iou(image), 4),
+                    "scene": index,
+                    "before": record["before"],
+                    "after": record["after" if image == 1 else "before"],
+                    "views": [record["views"][0], record["views"][image]],
+                },
+            )
+
+        changed = change_mask(scene)
+        return (
+            pair("s", 1, scene.change.kind, said, changed),
+            pair("n", 2, NO_CHANGE, unsaid, np.zeros_like(changed)),
+        )
+
+    def render(self, things: tuple[Thing, ...], view: View, seed: int) -> np.ndarray:
+        """uint8 (H, W, 3), sRGB."""
+        mi, config = self.mi, self.config
+        scene = mi.load_dict(scene_dict(mi, things, view, config), parallel=False)  # else the order of lamps varies
+        linear = np.array(mi.render(scene, seed=seed))[..., :3]
+        return (to_srgb(without_sparks(linear)) * 255 + 0.5).astype(np.uint8)
+
+
+def scene_dict(mi: Any, things: tuple[Thing, ...], view: View, config: RenderConfig) -> dict[str, Any]:
+    """The scene in Mitsuba's terms."""
+    transform = mi.ScalarTransform4f
+    tan_x, _ = tangents(config.width, config.height)
+    scene: dict[str, Any] = {
+        "type": "scene",
+        "integrator": {"type": "path", "max_depth": 3, "hide_emitters": True},
+        "sensor": {
+            "type": "perspective",
+            "fov": float(np.degrees(2 * np.arctan(tan_x))),
+            "fov_axis": "x",
+            "to_world": transform().look_at(origin=list(view.origin), target=list(view.target), up=[0, 0, 1]),
+            "film": {
+                "type": "hdrfilm",
+                "width": config.width,
+                "height": config.height,
+                "pixel_format": "rgb",
+                "component_format": "float32",
+                "rfilter": {"type": "box"},
+            },
+            "sampler": {"type": "multijitter", "sample_count": config.samples_per_pixel},
+        },
+        "sky": {"type": "constant", "radiance": _rgb(mi, SKY, SKY, SKY), "sampling_weight": 0.0},
+        "ground": {
+            "type": "rectangle",
+            "to_world": transform().scale(60.0),
+            "bsdf": {"type": "diffuse", "reflectance": _rgb(mi, GROUND, GROUND, GROUND)},
+        },
+    }
+    for i, lamp in enumerate(view.lamps):
+        scene[f"lamp{i}"] = {
+            "type": "rectangle",
+            "to_world": transform().look_at(origin=list(lamp.position), target=[0, 0, 0], up=[0, 0, 1])
+            @ transform().scale(lamp.half_edge),
+            "emitter": {"type": "area", "radiance": _rgb(mi, lamp.radiance, lamp.radiance, lamp.radiance)},
+        }
+    for i, thing in enumerate(things):
+        scene.update({f"thing{i}{part}": shape for part, shape in _shapes(mi, thing).items()})
+    return scene
+
+
+def _shapes(mi: Any, thing: Thing) -> dict[str, dict[str, Any]]:
+    transform = mi.ScalarTransform4f
+    bsdf = _bsdf(mi, thing)
+    half = float(thing.half_height)
+    if thing.shape == "sphere":
+        return {"": {"type": "sphere", "center": [thing.x, thing.y, half], "radius": thing.radius, "bsdf": bsdf}}
+    if thing.shape == "cube":
+        place = transform().translate([thing.x, thing.y, half]).rotate([0, 0, 1], float(np.degrees(thing.turn)))
+        return {"": {"type": "cube", "to_world": place.scale(half), "bsdf": bsdf}}
+    top = transform().translate([thing.x, thing.y, 2 * half]).scale(thing.radius)
+    ends = {"p0": [thing.x, thing.y, 0.0], "p1": [thing.x, thing.y, 2 * half], "radius": thing.radius}
+    return {  # the lower cap would lie in the ground
+        "": {"type": "cylinder", **ends, "bsdf": bsdf},
+        "cap": {"type": "disk", "to_world": top, "bsdf": bsdf},
+    }
+
+
+def _bsdf(mi: Any, thing: Thing) -> dict[str, Any]:
+    linear = from_srgb(np.array(COLORS[thing.color]) / 255)
+    if thing.material == "rubber":
+        return {"type": "diffuse", "reflectance": _rgb(mi, *linear)}
+    gloss = {"type": "roughconductor", "alpha": 0.12, "specular_reflectance": _rgb(mi, *(linear * 0.9 + 0.1))}
+    base = {"type": "diffuse", "reflectance": _rgb(mi, *linear)}
+    return {"type": "blendbsdf", "weight": 0.1, "gloss": gloss, "base": base}
+
+
+def change_mask(scene: Scene) -> np.ndarray:
+    """uint8 (H, W) with the values :data:`MASK_BEFORE` and :data:`MASK_AFTER`, each in its own image's coordinates."""
+    return (scene.changed_pixels(0) * MASK_BEFORE + scene.changed_pixels(1) * MASK_AFTER).astype(np.uint8)
+
+
+def without_sparks(image: np.ndarray) -> np.ndarray:
+    """The image (H, W, C) with no pixel brighter than its brightest neighbour.
+
+    It takes away the single bright dots that paths from the ground over metal to a lamp leave at few samples.
+    """
+    padded = np.pad(image, ((1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
+    height, width = image.shape[:2]
+    neighbours = [padded[y : y + height, x : x + width] for y in range(3) for x in range(3) if (y, x) != (1, 1)]
+    return np.minimum(image, np.maximum.reduce(neighbours))
+
+
+def to_srgb(linear: np.ndarray) -> np.ndarray:
+    """The sRGB curve on [0, 1]; what is brighter is clipped."""
+    linear = np.clip(linear, 0.0, 1.0)
+    return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
+
+
+def from_srgb(value: np.ndarray) -> np.ndarray:
+    """The inverse of :func:`to_srgb`."""
+    return np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
+
+
+def _rgb(mi: Any, *values: float) -> dict[str, Any]:
+    return {"type": "rgb", "value": [float(v) for v in values]}

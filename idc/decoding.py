@@ -1,0 +1,124 @@
+"""Batched greedy and beam search over any decoder that can go one position at a time.
+
+Self-attention keys and values are cached; cross-attention keys and values are computed once a batch. ``cached=False``
+runs the whole prefix again at every step and gives the same tokens; it exists to be compared with (see
+``tests/test_decoding.py`` and ``jobs/benchmark.py``).
+
+Scoring rule: a hypothesis scores (sum of its tokens' log-probabilities, end token included) / length ** length_penalty,
+where length counts the generated tokens with the end token. A hypothesis that reaches ``max_length`` tokens without
+an end token is scored as it stands. Banned tokens have probability zero; the others are not renormalised.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+
+class CachedDecoder(Protocol):
+    """What a text decoder offers to be searched. B pairs, R = B * beams rows, V words."""
+
+    def __call__(self, ids_RT: Tensor, memory_RSD: Tensor) -> Tensor:
+        """Logits (R, T, V) of every position, computed afresh."""
+
+    def start(self, memory_BSD: Tensor, max_length: int, beams: int) -> Any:
+        """A cache for B * beams rows: cross-attention keys and values of each pair, empty self-attention ones."""
+
+    def step(self, ids_R: Tensor, position: int, cache: Any) -> Tensor:
+        """Logits (R, V) after the token at ``position``; extends the cache in place."""
+
+    def reorder(self, cache: Any, rows_R: Tensor) -> None:
+        """Let row r continue from what row ``rows_R[r]`` has written. Rows stay within their pair."""
+
+
+class Decoded(NamedTuple):
+    """Generated ids, without the begin token; ``pad`` after the end token.
+
+    Attributes:
+        ids: (B, T) int64.
+        log_probability: (B,) float32, the sum over the generated tokens, end token included.
+        lengths: (B,) int64, generated tokens, end token included.
+    """
+
+    ids: Tensor
+    log_probability: Tensor
+    lengths: Tensor
+
+
+@torch.no_grad()
+def decode(
+    decoder: CachedDecoder,
+    memory_BSD: Tensor,
+    *,
+    bos: int,
+    eos: int,
+    pad: int,
+    max_length: int,
+    banned: tuple[int, ...] = (),
+    beams: int = 1,
+    length_penalty: float = 1.0,
+    cached: bool = True,
+    stop_early: bool = True,
+) -> Decoded:
+    """Search the most probable caption of each pair.
+
+    Args:
+        memory_BSD: what the decoder attends to, (B, S, D).
+        max_length: generated tokens at most, the end token included.
+        banned: ids that are never generated (unknown word, padding).
+        beams: 1 is greedy search.
+        length_penalty: the exponent of the scoring rule; only beam search needs it.
+        stop_early: stop once every row has ended; ``False`` always takes ``max_length`` steps, as the official
+            ProCap code does when it measures tokens per second.
+    """
+    if beams < 1 or max_length < 1:
+        raise ValueError(f"beams and max_length must be at least 1, got beams={beams}, max_length={max_length}")
+    pairs, device = memory_BSD.shape[0], memory_BSD.device
+    rows = pairs * beams
+    cache = decoder.start(memory_BSD, max_length, beams) if cached else None
+    memory_RSD = memory_BSD if cached else memory_BSD.repeat_interleave(beams, dim=0)
+    ids = torch.full((rows, max_length + 1), pad, dtype=torch.long, device=device)
+    ids[:, 0] = bos
+    score = torch.zeros(pairs, beams, device=device)
+    score[:, 1:] = float("-inf")  # all beams of a pair start alike: only the first may grow at the first step
+    ended = torch.zeros(rows, dtype=torch.bool, device=device)
+    length = torch.zeros(rows, dtype=torch.long, device=device)
+    first_row = torch.arange(pairs, device=device).unsqueeze(1) * beams
+
+    for position in range(max_length):
+        if cached:
+            logits_RV = decoder.step(ids[:, position], position, cache)
+        else:
+            logits_RV = decoder(ids[:, : position + 1], memory_RSD)[:, -1]
+        log_RV = logits_RV.float().log_softmax(dim=-1)
+        for word in banned:
+            log_RV[:, word] = float("-inf")
+        # A row that has ended goes on with one free padding token.
+        log_RV[ended] = float("-inf")
+        log_RV[ended, pad] = 0.0
+        vocabulary = log_RV.shape[1]
+        if beams == 1:
+            gain, words = log_RV.max(dim=-1)
+            score = score + gain.unsqueeze(1)
+        else:
+            total_BKV = score.unsqueeze(-1) + log_RV.view(pairs, beams, vocabulary)
+            grown = (~ended).view(pairs, beams, 1).long() + length.view(pairs, beams, 1)
+            ranked = total_BKV / grown.clamp_min(1).float() ** length_penalty
+            chosen = ranked.flatten(1).topk(beams, dim=-1).indices
+            score = total_BKV.flatten(1).gather(1, chosen)
+            parents = (first_row + chosen // vocabulary).flatten()
+            words = (chosen % vocabulary).flatten()
+            ids, ended, length = ids[parents], ended[parents], length[parents]
+            if cached:
+                decoder.reorder(cache, parents)
+        ids[:, position + 1] = torch.where(ended, torch.full_like(words, pad), words)
+        length = length + (~ended).long()
+        ended = ended | (words == eos)
+        if stop_early and bool(ended.all()):
+            break
+
+    final = score / length.view(pairs, beams).clamp_min(1).float() ** length_penalty
+    best = (first_row.squeeze(1) + final.argmax(dim=-1)).long()
+    return Decoded(ids[best, 1:], score.flatten()[best], length[best])

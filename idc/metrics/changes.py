@@ -1,0 +1,119 @@
+"""Which kind of change a caption names, and how often that is the right one.
+
+A caption's wording is matched against keyword rules, written for CLEVR-Change's and the rendered pairs' captions. A
+caption that no rule fits names no type (``None``) and counts as wrong. The rules are tried in this order:
+
+======== ========================================================================================================
+none     "no change", "nothing has changed", "the same as before", "identical", "unchanged", "has not changed"
+drop     "missing", "removed", "disappeared", "gone", "is no longer there", "there is no longer a ..."
+move     "moved", "shifted"; "location", "position" or "place" that changed, is new or is different
+add      "added", "appeared", "newly placed", "there is a new ...", "someone put ..."
+color    "the color of ... changed", "different color", or a colour as the new value: "to", "turned", "became", "now"
+material the same with "material" or "texture", and rubber, matte, metal, metallic, shiny
+======== ========================================================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from pydantic import BaseModel, ConfigDict
+
+from idc.schema import CHANGE_TYPES, NO_CHANGE
+
+UNCLEAR = "unclear"
+"""The column of the table for captions that name no change type."""
+
+COLORS = ("gray", "grey", "red", "blue", "green", "brown", "purple", "cyan", "yellow")
+MATERIALS = ("rubber", "matte", "metal", "metallic", "shiny")
+
+_PLACE = r"(?:location|position|place|spot)"
+_RULES = tuple(
+    (kind, re.compile(pattern))
+    for kind, pattern in (
+        (
+            NO_CHANGE,
+            r"\bno (?:\w+ )?(?:changes?|differences?)\b|\bnothing\b|\bidentical\b|\bunchanged\b|\bsame as before\b"
+            r"|\b(?:is|are|looks?|seems?|remains?|stays?|stayed|remained) (?:\w+ )?the same\b"
+            r"|\b(?:not|n't) (?:\w+ )?chang",
+        ),
+        (
+            "drop",
+            r"\b(?:missing|removed|disappeared|disappears|vanished|gone|dropped|deleted)\b|\btaken away\b"
+            r"|\bno longer (?:there|here|present|visible|in|exists?)\b|\bthere (?:is|are) no longer\b",
+        ),
+        (
+            "move",
+            r"\b(?:moved|moves|shifted|relocated|displaced)\b|\bchang\w* (?:its |the |their )?" + _PLACE + r"\b"
+            r"|\b(?:different|new|another) " + _PLACE + r"\b|\b" + _PLACE + r" of .*\bchang",
+        ),
+        (
+            "add",
+            r"\b(?:added|appeared|appears|newly|introduced)\b|\b(?:is|are) (?:a )?new\b|\bput\b|\bshow(?:s|ed) up\b",
+        ),
+        ("color", r"\bcolou?r\b.*\bchang|\bchang.*\bcolou?r\b|\b(?:different|new|another) colou?r\b|\brecolou?red\b"),
+        (
+            "material",
+            r"\b(?:material|texture)\b.*\bchang|\bchang.*\b(?:material|texture)\b"
+            r"|\b(?:different|new|another) (?:material|texture)\b",
+        ),
+    )
+)
+_NEW_VALUE = re.compile(
+    r"\b(?:to|into|turned|turns|became|becomes|become|now|painted)"
+    r" (?:(?:a|an|be|made of|of|made|completely) )*(" + "|".join((*COLORS, *MATERIALS)) + r")\b"
+)
+
+
+def named_type(caption: str) -> str | None:
+    """The change type a caption names, one of :data:`idc.schema.CHANGE_TYPES`, or ``None`` if none can be told."""
+    text = " ".join(re.findall(r"[a-z]+(?:'[a-z]+)?", caption.lower()))
+    for kind, pattern in _RULES:
+        if pattern.search(text):
+            return kind
+    if values := _NEW_VALUE.findall(text):
+        return "color" if values[-1] in COLORS else "material"
+    return None
+
+
+class TypeAgreement(BaseModel):
+    """How well captions name the change type of their pairs."""
+
+    model_config = ConfigDict(extra="forbid")
+    pairs: int
+    """Pairs with a type of :data:`idc.schema.CHANGE_TYPES`; others are not counted."""
+    accuracy: float
+    """Share of captions that name the right type."""
+    chance_most_frequent: float
+    """What always naming the most frequent type of these pairs gives."""
+    most_frequent: str
+    chance_matched: float
+    """What guessing at random with the types' frequencies gives: the sum of their squares."""
+    per_type: dict[str, float]
+    """Actual type -> share of its captions that name it."""
+    table: dict[str, dict[str, int]]
+    """Actual type -> named type (or ``unclear``) -> captions."""
+
+
+def agreement(rows: Iterable[tuple[str | None, str]]) -> TypeAgreement | None:
+    """Agreement of ``(actual change type, caption)`` rows; ``None`` if no row has one of the known types."""
+    table: dict[str, Counter[str]] = {}
+    for actual, caption in rows:
+        if actual in CHANGE_TYPES:
+            table.setdefault(actual, Counter())[named_type(caption) or UNCLEAR] += 1
+    if not table:
+        return None
+    sizes = {actual: sum(table[actual].values()) for actual in CHANGE_TYPES if actual in table}
+    total = sum(sizes.values())
+    most = max(sizes, key=lambda actual: sizes[actual])
+    return TypeAgreement(
+        pairs=total,
+        accuracy=sum(table[actual][actual] for actual in sizes) / total,
+        chance_most_frequent=sizes[most] / total,
+        most_frequent=most,
+        chance_matched=sum((size / total) ** 2 for size in sizes.values()),
+        per_type={actual: table[actual][actual] / size for actual, size in sizes.items()},
+        table={actual: {k: table[actual][k] for k in (*CHANGE_TYPES, UNCLEAR) if table[actual][k]} for actual in sizes},
+    )

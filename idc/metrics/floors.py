@@ -1,0 +1,214 @@
+"""Two floors a captioner must be read against: the best constant caption, and the nearest training pair's caption.
+
+Neither describes the pair. On data where half of the pairs are unchanged a constant sentence scores surprisingly well;
+a table without this number says little.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from idc.data.images import decode_image, resize_image
+
+CONSTANT = "constant"
+NEAREST = "nearest"
+WHAT = {
+    CONSTANT: "the one training caption that scores the best CIDEr when it is said of every evaluated pair; chosen on "
+    "the evaluated split itself, so it is an upper bound of what a constant can do",
+    NEAREST: "the first caption of the training pair whose small before, after and difference pictures are nearest",
+}
+"""What each floor is, in words, saved with its scores."""
+
+THUMBNAIL = 16
+"""Edge of the small pictures in pixels."""
+
+_ORDERS = 4
+_SIGMA = 6.0
+_BATCH = 256
+
+
+# ------------------------------------------------------------------------------------------------- a constant caption
+
+
+def constant_candidates(train: Iterable[tuple[str | None, Sequence[str]]], count: int = 200) -> list[str]:
+    """The most frequent distinct training captions, and the most frequent one of every change type.
+
+    Args:
+        train: (change type, captions) of each training pair.
+        count: how many of the most frequent.
+    """
+    frequency: Counter[str] = Counter()
+    by_type: dict[str | None, Counter[str]] = {}
+    for change_type, captions in train:
+        frequency.update(captions)
+        by_type.setdefault(change_type, Counter()).update(captions)
+    found = [caption for caption, _ in frequency.most_common(count)]
+    for own in by_type.values():
+        found += [caption for caption, _ in own.most_common(1)]
+    return list(dict.fromkeys(found))
+
+
+def best_constant(references: Mapping[str, Sequence[str]], candidates: Sequence[str]) -> tuple[str, float]:
+    """The candidate with the best CIDEr-D as the caption of every id, and that CIDEr.
+
+    Args:
+        references: id -> reference captions.
+        candidates: captions to choose from.
+    """
+    from idc.metrics.coco import tokenize
+
+    if not candidates:
+        raise ValueError("there are no training captions to choose a constant caption from")
+    rest = iter(tokenize([caption for captions in references.values() for caption in captions]))
+    tokens = {name: [next(rest) for _ in captions] for name, captions in references.items()}
+    scores = constant_cider(tokens, tokenize(candidates))
+    best = int(np.argmax(scores))
+    return candidates[best], float(scores[best])
+
+
+def constant_cider(references: Mapping[str, Sequence[str]], candidates: Sequence[str]) -> np.ndarray:
+    """CIDEr-D of each candidate as the caption of every id ``(len(candidates),)``.
+
+    The definition of ``pycocoevalcap``'s ``Cider`` (clipped n-grams of 1 to 4 words, Gaussian length penalty with sigma
+    6, times 10), arranged so that a candidate is compared with each distinct reference once.
+
+    Args:
+        references: id -> tokenised references, words separated by spaces.
+        candidates: tokenised captions.
+    """
+    document_frequency: Counter[tuple[str, ...]] = Counter()
+    weight: dict[str, float] = defaultdict(float)
+    for captions in references.values():
+        document_frequency.update({ngram for caption in captions for ngram in _ngrams(caption)})
+        for caption in captions:
+            weight[caption] += 1.0 / (len(captions) * len(references))
+    log_documents = math.log(len(references))
+
+    def vector(caption: str) -> tuple[dict[tuple[str, ...], float], list[float], int]:
+        """tf-idf of the n-grams, norm of each order, and the length as CIDEr-D counts it: in pairs of words."""
+        counts = _ngrams(caption)
+        tfidf = {
+            ngram: count * (log_documents - math.log(max(1.0, document_frequency[ngram])))
+            for ngram, count in counts.items()
+        }
+        squares = [0.0] * _ORDERS
+        for ngram, value in tfidf.items():
+            squares[len(ngram) - 1] += value * value
+        return tfidf, [math.sqrt(square) for square in squares], max(0, len(caption.split()) - 1)
+
+    distinct = list(weight)
+    norms = np.zeros((len(distinct), _ORDERS))
+    lengths = np.zeros(len(distinct))
+    postings: dict[tuple[str, ...], tuple[list[int], list[float]]] = {}
+    for row, caption in enumerate(distinct):
+        tfidf, norms[row], lengths[row] = vector(caption)
+        for ngram, value in tfidf.items():
+            rows, values = postings.setdefault(ngram, ([], []))
+            rows.append(row)
+            values.append(value)
+    weights = np.array([weight[caption] for caption in distinct])
+    scores = np.zeros(len(candidates))
+    for number, candidate in enumerate(candidates):
+        tfidf, norm, length = vector(candidate)
+        products = np.zeros((_ORDERS, len(distinct)))
+        for ngram, value in tfidf.items():
+            if ngram in postings:
+                rows, values = postings[ngram]
+                own = np.array(values)
+                products[len(ngram) - 1, rows] += np.minimum(value, own) * own
+        scale = norms.T * np.array(norm)[:, None]
+        similarity = np.divide(products, scale, out=products, where=scale != 0).mean(axis=0)
+        penalty = np.exp(-((length - lengths) ** 2) / (2 * _SIGMA**2))
+        scores[number] = 10.0 * float(weights @ (similarity * penalty))
+    return scores
+
+
+def _ngrams(caption: str) -> Counter[tuple[str, ...]]:
+    words = caption.split()
+    return Counter(tuple(words[i : i + n]) for n in range(1, _ORDERS + 1) for i in range(len(words) - n + 1))
+
+
+# ---------------------------------------------------------------------------------------------- nearest training pair
+
+
+def nearest_captions(
+    train: Iterable[Mapping[str, Any]], evaluated: Iterable[Mapping[str, Any]]
+) -> dict[str, tuple[str, str]]:
+    """For each evaluated pair the nearest training pair and its first caption.
+
+    A pair is described by three pictures of 16x16 pixels: the mean of before and after, their difference with its sign,
+    and its absolute value (averaged after it was taken, so that small changes stay visible). Each of the three is
+    scaled to the same mean square over the evaluated pairs; the distance is Euclidean. Training pairs are streamed;
+    memory is that of the evaluated pairs' pictures (9 KB each).
+
+    Args:
+        train: rows with ``pair_id``, ``before``, ``after`` (encoded images) and ``captions``; rows without captions are
+            passed over.
+        evaluated: rows with ``pair_id``, ``before``, ``after``.
+
+    Returns:
+        evaluated pair id -> (training pair id, caption).
+
+    Raises:
+        ValueError: no training pair has a caption.
+        ImageError: an image cannot be read.
+    """
+    ids: list[str] = []
+    pictures: list[np.ndarray] = []
+    for row in evaluated:
+        ids.append(row["pair_id"])
+        pictures.append(pair_pictures(row["before"], row["after"]))
+    if not ids:
+        return {}
+    wanted = np.stack(pictures)  # (N, 3, 16*16*3)
+    wanted -= (centre := wanted.mean(axis=0))
+    scale = 1.0 / np.maximum(np.sqrt((wanted**2).mean(axis=(0, 2))), 1e-6)[:, None]
+    wanted = (wanted * scale).reshape(len(ids), -1)
+    best = np.full(len(ids), np.inf, np.float32)
+    owner: list[tuple[str, str] | None] = [None] * len(ids)
+    for names, block in _blocks(train):
+        features = ((block - centre) * scale).reshape(len(block), -1)
+        distance = (features**2).sum(1)[None, :] - 2.0 * wanted @ features.T  # up to |wanted|^2, the same for a row
+        nearest = distance.argmin(axis=1)
+        value = distance[np.arange(len(ids)), nearest]
+        for row_index in np.flatnonzero(value < best):
+            best[row_index] = value[row_index]
+            owner[row_index] = names[nearest[row_index]]
+    found = {name: own for name, own in zip(ids, owner, strict=True) if own is not None}
+    if len(found) != len(ids):
+        raise ValueError("no training pair has a caption, so there is no nearest one")
+    return found
+
+
+def pair_pictures(before: bytes, after: bytes) -> np.ndarray:
+    """The three small pictures of a pair, float32 ``(3, 16*16*3)``."""
+    first, second = decode_image(before), decode_image(after)
+    if first.shape != second.shape:
+        second = resize_image(second, first.shape[:2])
+    small_first = _thumbnail(first)
+    small_second = _thumbnail(second)
+    change = _thumbnail(np.where(first > second, first - second, second - first))
+    return np.stack([(small_first + small_second) / 2, small_second - small_first, change]).reshape(3, -1)
+
+
+def _thumbnail(pixels: np.ndarray) -> np.ndarray:
+    return resize_image(pixels, THUMBNAIL).astype(np.float32) / 255.0
+
+
+def _blocks(train: Iterable[Mapping[str, Any]]) -> Iterator[tuple[list[tuple[str, str]], np.ndarray]]:
+    names: list[tuple[str, str]] = []
+    pictures: list[np.ndarray] = []
+    for row in train:
+        if row["captions"]:
+            names.append((row["pair_id"], row["captions"][0]))
+            pictures.append(pair_pictures(row["before"], row["after"]))
+        if len(names) == _BATCH:
+            yield names, np.stack(pictures)
+            names, pictures = [], []
+    if names:
+        yield names, np.stack(pictures)

@@ -1,0 +1,191 @@
+"""The report's contents, gathered from the folders that a run left."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from idc.data.images import decode_image
+from idc.data.store import iter_rows
+from idc.metrics.evaluate import ScoredCaption, load, load_predictions
+from idc.report.config import RealSource, ReportJob
+from idc.report.html import HEADLINE, GalleryItem, RealPairs, RunReport
+
+Reconstruct = Callable[[list[np.ndarray]], list[tuple[np.ndarray, np.ndarray]]]
+"""Images, uint8 RGB ``(H, W, 3)``, to (image as the tokenizer sees it, image it gives back)."""
+
+_PACKAGES = ("torch", "ray", "deepspeed", "diffusers", "mitsuba", "opencv-python-headless", "pycocoevalcap", "numpy")
+
+
+def collect(job: ReportJob, reconstruct: Reconstruct | None = None) -> RunReport:
+    """Read everything the page shows.
+
+    Raises:
+        ValueError: a folder does not hold what it should.
+    """
+    evaluations = [load(folder) for folder in job.evaluations]
+    captions = load_predictions(job.evaluations[0])
+    chosen = {
+        "A few of every kind": spread_over_types(captions, job.show),
+        "Best by CIDEr": by_score(captions, job.extremes, best=True),
+        "Worst by CIDEr": by_score(captions, job.extremes, best=False),
+    }
+    items = gallery([row for rows in chosen.values() for row in rows], job.pairs, job.procedures)
+    galleries = {title: [items[row.pair_id] for row in rows] for title, rows in chosen.items()}
+    originals = [item.before for item in items.values()][: job.reconstructions]
+    logs = {name: read_log(folder) for name, folder in job.runs.items()}
+    first = evaluations[0]
+    return RunReport(
+        title=job.title,
+        subtitle=job.subtitle,
+        evaluations=evaluations,
+        logs=logs,
+        reconstructions=reconstruct(originals) if reconstruct is not None and originals else (),
+        tokenizer=_tokenizer_metrics(logs),
+        galleries=galleries,
+        real=[_real(source) for source in job.real],
+        configs={name: config for name, folder in job.runs.items() if (config := _json(Path(folder) / "config.json"))},
+        environment=environment(),
+        timings={
+            **job.timings,
+            **{f"evaluation, {name}": f"{seconds:.1f} s" for name, seconds in first.seconds.items()},
+            **{f"training, {name}": text for name, folder in job.runs.items() if (text := _run_time(Path(folder)))},
+        },
+    )
+
+
+def spread_over_types(captions: Sequence[ScoredCaption], count: int) -> list[ScoredCaption]:
+    """``count`` pairs, the change types in turn, each type's in the order they stand."""
+    waiting: dict[str | None, list[ScoredCaption]] = {}
+    for row in captions:
+        waiting.setdefault(row.change_type, []).append(row)
+    rounds = (
+        rows[i] for i in range(max(map(len, waiting.values()), default=0)) for rows in waiting.values() if i < len(rows)
+    )
+    return [row for _, row in zip(range(count), rounds, strict=False)]
+
+
+def by_score(captions: Sequence[ScoredCaption], count: int, best: bool) -> list[ScoredCaption]:
+    """The pairs with the highest or lowest CIDEr; equal ones as they stand."""
+    scored = [row for row in captions if HEADLINE in row.scores]
+    return sorted(scored, key=lambda row: -row.scores[HEADLINE] if best else row.scores[HEADLINE])[:count]
+
+
+def gallery(captions: Iterable[ScoredCaption], pairs: str, procedures: str | None) -> dict[str, GalleryItem]:
+    """The pairs with their images and, where there is one, their procedure.
+
+    Raises:
+        ValueError: a captioned pair is not in ``pairs``.
+    """
+    wanted = {row.pair_id: row for row in captions}
+    split = {row.split for row in wanted.values()}
+    only = split.pop() if len(split) == 1 else None
+    images = _find(pairs, ("pair_id", "before", "after", "mask", "source"), only, set(wanted))
+    if lost := sorted(wanted.keys() - images.keys()):
+        raise ValueError(f"{pairs} lacks {len(lost)} of the captioned pairs: {', '.join(lost[:5])}")
+    columns = ("pair_id", "frames", "confidence", "keyframes")
+    films = _find(procedures, columns, only, set(wanted)) if procedures is not None else {}
+    items = {}
+    for name, row in wanted.items():
+        own, film = images[name], films.get(name)
+        mask = decode_image(own["mask"]).max(axis=2) if own["mask"] else None
+        frames = [decode_image(frame) for frame in film["frames"]] if film is not None else []
+        whole = film is not None and len(frames) == len(film["confidence"]) + 2
+        items[name] = GalleryItem(
+            pair_id=name,
+            before=decode_image(own["before"]),
+            after=decode_image(own["after"]),
+            caption=row.caption,
+            references=row.references,
+            change_type=row.change_type,
+            named_type=row.named_type,
+            mask=mask if mask is not None and mask.any() else None,
+            frames=frames,
+            confidence=film["confidence"] if film is not None and whole else (),
+            keyframes=film["keyframes"] if film is not None else (),
+            scores=row.scores,
+            nearest=row.nearest,
+        )
+    return items
+
+
+def read_log(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The lines of a run's ``log.jsonl``; a last line cut by a kill is left out.
+
+    Raises:
+        ValueError: the folder has no log.
+    """
+    path = Path(folder) / "log.jsonl"
+    if not path.exists():
+        raise ValueError(f"{folder} is not a training run: it has no log.jsonl")
+    lines = []
+    for text in path.read_text(encoding="utf-8").splitlines():
+        try:
+            lines.append(json.loads(text))
+        except ValueError:
+            break
+    return lines
+
+
+def environment() -> dict[str, str]:
+    """What this runs on: versions, processor, cores, memory."""
+    found = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+    found["cores"] = str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    if hasattr(os, "sysconf"):
+        found["memory"] = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _find(path: str, columns: Sequence[str], split: str | None, ids: set[str]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for row in iter_rows(path, columns, split, batch_size=32):
+        if row["pair_id"] in ids:
+            found[row["pair_id"]] = row
+            if len(found) == len(ids):
+                break
+    return found
+
+
+def _real(source: RealSource) -> RealPairs:
+    captions = spread_over_types(load_predictions(source.evaluation), source.show)
+    return RealPairs(
+        title=source.title,
+        text=source.text,
+        evaluation=load(source.evaluation),
+        items=list(gallery(captions, source.pairs, source.procedures).values()),
+    )
+
+
+def _tokenizer_metrics(logs: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
+    """What the last validation of a tokenizer's run measured."""
+    for lines in logs.values():
+        for line in reversed(lines):
+            if "validation/PSNR" in line:
+                return {
+                    name.removeprefix("validation/"): v for name, v in line.items() if name.startswith("validation/")
+                }
+    return {}
+
+
+def _run_time(folder: Path) -> str:
+    result = _json(folder / "result.json")
+    if not result or "seconds" not in result:
+        return ""
+    text = f"{result['seconds']:.0f} s for {result['steps']} steps, {result['seconds_per_step']:.3g} s each"
+    return text + (f", {result['peak_rss_gib']:.2g} GiB at most" if "peak_rss_gib" in result else "")
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

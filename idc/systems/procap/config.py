@@ -1,0 +1,218 @@
+"""ProCap's settings. The defaults are the paper's (CLEVR-Change); where the official code differs, the field says so
+and ``jobs/configs/procap/*_official.yaml`` sets the official value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from idc.config import ConfigModel, missing
+from idc.training.config import GroupConfig, KeepBest, TrainConfig
+from idc.vision.config import ProceduresConfig
+
+
+class EncoderConfig(ConfigModel):
+    """The procedure encoder (section 3.1.3, appendix H)."""
+
+    width: int = Field(768, ge=8)  # d
+    """Hidden size d."""
+    layers: int = Field(12, ge=1)  # l_e
+    """Number of blocks l_e: 12 on CLEVR-Change and Image-Editing-Request, 4 on Spot-the-Diff."""
+    heads: int = Field(12, ge=1)
+    """Attention heads."""
+    text_length: int = Field(24, ge=3)  # n_T
+    """Caption tokens n_T in the stage 1 sequence; shorter captions are padded, each position with its own padding
+    embedding (official code; the paper does not say)."""
+    separator: bool = False
+    """A separator token between text and frames. Not in the paper's sequence (section 3.1.3); official: true."""
+    consistency_sees_text: bool = True
+    """Whether the consistency token may attend to the caption, as eq. 8 has it. Official: false (its attention mask
+    hides everything before the separator from the separator and the consistency token)."""
+    queries_only: bool = True
+    """Stage 2 feeds before, queries and after alone (eq. 9). Official: false: the text slot stays, filled with
+    the embeddings of word ids 0..n_T-1 (an oversight of the official code), and so do the separator and the
+    consistency token; the alignment token is dropped without shifting the attention mask, so the mask falls on the
+    consistency token and on the first patch instead."""
+
+    def faults(self) -> Iterator[str]:
+        if self.width % self.heads:
+            yield f"width: {self.width} is not divisible by heads = {self.heads}"
+
+
+class DecoderConfig(ConfigModel):
+    """The text decoder (section 3.2, appendix H)."""
+
+    width: int = Field(512, ge=8)
+    """Hidden size."""
+    layers: int = Field(2, ge=1)  # l_d
+    """Number of layers l_d: 2 on CLEVR-Change and Image-Editing-Request, 3 on Spot-the-Diff."""
+    heads: int = Field(8, ge=1)
+    """Attention heads."""
+    feedforward: int = Field(2048, ge=8)
+    """Width of the feed-forward layer."""
+    dropout: float = Field(0.1, ge=0.0, lt=1.0)
+    """Dropout after embedding, attention and feed-forward. Not stated in the paper."""
+    scale_by_width: bool = False
+    """Divide attention scores by the square root of the model width instead of the head width. Official: true."""
+    official_norm: bool = False
+    """Layer norm with the unbiased standard deviation and epsilon 1e-6 added to it. Official: true."""
+    max_length: int = Field(24, ge=2)
+    """Caption tokens at most, begin and end token included."""
+
+    def faults(self) -> Iterator[str]:
+        if self.width % self.heads:
+            yield f"width: {self.width} is not divisible by heads = {self.heads}"
+        if self.width % 2:
+            yield f"width: {self.width} is odd; sinusoidal positions need an even width"
+
+
+class MaskingConfig(ConfigModel):
+    """Multi-granularity masking (section 3.1.3, appendix D); one scheme is drawn for each sample."""
+
+    random: float = Field(0.7, ge=0.0, le=1.0)
+    """Probability of random patch masking (eq. 14)."""
+    entire: float = Field(0.1, ge=0.0, le=1.0)
+    """Probability of entire masking (eq. 13)."""
+    in_block: float = Field(0.1, ge=0.0, le=1.0)
+    """Probability of in-block masking (eq. 16)."""
+    out_of_block: float = Field(0.1, ge=0.0, le=1.0)
+    """Probability of out-of-block masking (eq. 17)."""
+    low: float = Field(0.2, ge=0.0, le=1.0)  # a
+    """Lower bound a of the random masking probability, drawn once a sample. Official: 0.8 (it keeps a patch with
+    probability 0.2, where the paper masks it with a probability from U(0.2, 0.5))."""
+    high: float = Field(0.5, ge=0.0, le=1.0)  # b
+    """Upper bound b of the random masking probability. Official: 0.8."""
+    block_area_low: float = Field(0.2, gt=0.0, le=1.0)
+    """Smallest share of the frame that a block covers; one block for all frames of a sample."""
+    block_area_high: float = Field(0.8, gt=0.0, le=1.0)
+    """Largest share of the frame that a block covers."""
+    block_aspect: float = Field(2.0, ge=1.0)
+    """A block's height over width lies between 1/this and this (official code; the paper does not say)."""
+
+    def faults(self) -> Iterator[str]:
+        total = self.random + self.entire + self.in_block + self.out_of_block
+        if abs(total - 1.0) > 1e-6:
+            yield f"random, entire, in_block and out_of_block: their probabilities add up to {total:g}, not 1"
+        if self.low > self.high:
+            yield f"low: {self.low} is above high = {self.high}"
+        if self.block_area_low > self.block_area_high:
+            yield f"block_area_low: {self.block_area_low} is above block_area_high = {self.block_area_high}"
+
+
+class LossConfig(ConfigModel):
+    """Stage 1 losses (section 3.1.4, eq. 5) and how their negatives are made (appendix E)."""
+
+    msm: float = Field(1.0, ge=0.0)
+    """Weight of masked sequence modeling (eq. 6), averaged over the masked patches of each sample. Official: 7, and
+    averaged over the masked patches of the whole batch."""
+    align: float = Field(1.0, ge=0.0)
+    """Weight of cross-modal alignment (eq. 7). Official: 0.5."""
+    consistency: float = Field(1.0, ge=0.0)
+    """Weight of temporal consistency (eq. 8). Official: 0.5."""
+    align_negative: Literal["other_caption", "swap_halves"] = "other_caption"
+    """Where the unaligned caption comes from: another pair of the data set, drawn until its caption differs; or the
+    other half of the micro-batch (official: may be the same caption, and needs an even micro-batch)."""
+    align_skips_entire: bool = False
+    """Leave samples with entire masking out of the alignment loss. Official: true."""
+    color_shift_all_frames: bool = True
+    """Colour shifting moves one channel of every frame (eq. 18). Official: false: one frame, one or all channels."""
+    color_shift: float = Field(0.5, gt=0.0, le=1.0)
+    """The colour shift is drawn from U(-this, this), for pixels in [0, 1]."""
+    rotation: float = Field(30.0, ge=0.0)  # alpha
+    """Affine warp: largest rotation alpha, degrees."""
+    translation: float = Field(0.1, ge=0.0)  # tau
+    """Affine warp: largest translation tau, share of the frame's size."""
+    scaling: float = Field(0.1, ge=0.0, lt=1.0)  # mu
+    """Affine warp: the scale is drawn from U(1 - mu, 1 + mu)."""
+
+    def faults(self) -> Iterator[str]:
+        if self.msm == self.align == self.consistency == 0.0:
+            yield "msm, align and consistency: at least one loss needs a weight above 0"
+
+
+class _RunConfig(ConfigModel):
+    """What both stages share."""
+
+    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
+    """Name of the run: its folder under `runs`, and what a restart is recognised by."""
+    runs: str = "runs"
+    """Folder of all runs."""
+    procedures: str = Field(min_length=1)
+    """Folder of procedures; built first from `build` if it is not there."""
+    build: ProceduresConfig | None = None
+    """How to build the procedures if they are not there: pairs, tokenizer and so on (see build_procedures.py)."""
+    captions: Literal["random", "first"] = "random"
+    """Which reference caption of a pair is shown: another one each epoch, or always the first (official stage 1 on
+    Spot-the-Diff and Image-Editing-Request)."""
+
+    def preflight(self) -> Iterator[str]:
+        if self.build is None:
+            yield from missing(self.procedures, "procedures")
+
+
+class PretrainJob(_RunConfig):
+    """Stage 1, explicit procedure modeling."""
+
+    name: str = Field("procap-pretrain", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
+    """Name of the run: its folder under `runs`, and what a restart is recognised by."""
+    redraw_keyframes: bool = False
+    """Draw the k keyframes anew each epoch (the official code does) instead of taking the stored draw; needs
+    procedures that hold all frames."""
+    caption_condition: bool = True
+    """Show the caption to the encoder. Without it (the paper's table 10) the text slot is padding and there is no
+    alignment loss."""
+    encoder: EncoderConfig = EncoderConfig()
+    """Procedure encoder."""
+    masking: MaskingConfig = MaskingConfig()
+    """Masking schemes."""
+    loss: LossConfig = LossConfig()
+    """Losses and negatives."""
+    optim: GroupConfig = GroupConfig(lr=1e-4, min_lr=1e-6, schedule="linear_warmup", warmup_steps=5000)
+    """Learning rate and schedule. Official: schedule log_warmup (DeepSpeed's WarmupLR default)."""
+    train: TrainConfig = TrainConfig(steps=200_000, batch_size=8)
+    """The loop."""
+
+    def faults(self) -> Iterator[str]:
+        micro = self.train.batch_size // (self.train.num_workers * self.train.grad_accumulation)
+        if self.loss.align_negative == "swap_halves" and self.loss.align > 0 and micro % 2:
+            yield f"loss.align_negative: swap_halves needs an even micro-batch, got {micro} samples a worker"
+
+
+class FinetuneJob(_RunConfig):
+    """Stage 2, implicit procedure captioning."""
+
+    name: str = Field("procap-finetune", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
+    """Name of the run: its folder under `runs`, and what a restart is recognised by."""
+    pretrained: str | None = None
+    """Artefact of stage 1, or nothing to train the encoder from scratch."""
+    encoder: EncoderConfig | None = None
+    """Procedure encoder, if from scratch; with `pretrained` the artefact's own is taken."""
+    decoder: DecoderConfig = DecoderConfig()
+    """Text decoder."""
+    encoder_optim: GroupConfig = GroupConfig(lr=5e-5, weight_decay=0.01)
+    """Of the procedure encoder: fixed at 5e-5, on Spot-the-Diff at 2e-5. Official: 2e-5 everywhere (the value of its
+    YAML is never read), schedule linear_warmup_decay with warmup_share 0.1 as the decoder. The weight decay is the
+    official code's; the paper does not say."""
+    decoder_optim: GroupConfig = GroupConfig(lr=5e-5, weight_decay=0.01, schedule="linear_warmup", warmup_share=0.1)
+    """Of the text decoder and the projection to it. Official: schedule linear_warmup_decay."""
+    label_smoothing: float = Field(0.0, ge=0.0, lt=1.0)
+    """Mass of the target given to the other words. Eq. 10 has none; official: 0.1."""
+    beams: int = Field(1, ge=1)
+    """Beams of the captioner; 1 is greedy, as published."""
+    length_penalty: float = Field(1.0, ge=0.0)
+    """Exponent of the length in beam search's scoring rule."""
+    validation_pairs: int | None = Field(None, ge=1)
+    """Validate on the first this many pairs of the validation split; all of them if not given."""
+    train: TrainConfig = TrainConfig(epochs=40, batch_size=16, keep_best=KeepBest(metric="CIDEr"))
+    """The loop; the best validation CIDEr is selected (official: test CIDEr)."""
+
+    def faults(self) -> Iterator[str]:
+        if self.pretrained is not None and self.encoder is not None:
+            yield "encoder: given together with pretrained, whose encoder it would contradict; drop one of them"
+
+    def preflight(self) -> Iterator[str]:
+        yield from super().preflight()
+        yield from missing(self.pretrained, "pretrained")

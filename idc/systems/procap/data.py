@@ -1,0 +1,303 @@
+"""ProCap's samples: rows of stored procedures with everything random about them already drawn.
+
+Every draw comes from a generator seeded by (seed, epoch, index of the row), so that a sample is the same whatever the
+number of workers, the accumulation or the point of a restart. Shape letters as in ``model.py``; a frame is either its
+stored tokenizer features (P, Z) float16 or, where the procedures hold none, its pixels (Y, X, 3) uint8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from numpy.random import Generator
+from torch import Tensor
+
+from idc.data.images import decode_image
+from idc.data.store import MappedRows, read_manifest
+from idc.data.text import BOS, EOS, PAD, Vocabulary
+from idc.systems.procap.config import LossConfig, MaskingConfig, PretrainJob
+from idc.systems.procap.model import Shapes
+from idc.vision.similarity import sample_keyframes
+
+Item = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ProcedureInfo:
+    """What a folder of procedures says about itself in its manifest."""
+
+    shapes: Shapes
+    num_frames: int  # stored ones: l + 2, or k + 2
+    image_size: tuple[int, int]
+    stores_features: bool
+    stores_all: bool
+    tokenizer: str
+    vocabulary: Vocabulary
+    fingerprint: str
+
+    @classmethod
+    def of(cls, path: str) -> ProcedureInfo:
+        """Read it.
+
+        Raises:
+            ValueError: if the folder does not hold complete procedures.
+        """
+        manifest = read_manifest(path)
+        if manifest.kind != "procedures" or not manifest.complete:
+            raise ValueError(
+                f"{path!r} holds {'incomplete ' if not manifest.complete else ''}{manifest.kind}, not complete "
+                "procedures; run jobs/build_procedures.py"
+            )
+        extra = manifest.extra
+        vocabulary = Vocabulary(extra["vocabulary"])
+        shapes = Shapes(
+            num_keyframes=extra["num_keyframes"],
+            grid=(extra["grid"][0], extra["grid"][1]),
+            feature_dim=extra["feature_dim"],
+            codebook_size=extra["codebook_size"],
+            vocabulary_size=len(vocabulary),
+        )
+        return cls(
+            shapes=shapes,
+            num_frames=extra["num_frames"],
+            image_size=(extra["image_size"], extra["image_size"]),
+            stores_features=extra["features"],
+            stores_all=extra["stored_frames"] == "all",
+            tokenizer=extra["tokenizer"],
+            vocabulary=vocabulary,
+            fingerprint=manifest.fingerprint,
+        )
+
+
+class _Rows:
+    """The rows of one split, and frames out of them."""
+
+    def __init__(self, path: str, info: ProcedureInfo, split: str, columns: list[str]):
+        self.info = info
+        kind = "features" if info.stores_features else "frames"
+        wanted = dict.fromkeys(["pair_id", "captions", "caption_ids", kind, *columns])
+        self.rows = MappedRows(path, columns=list(wanted), split=split)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def frames(self, row: Item, which: list[int]) -> np.ndarray:
+        """Some frames of a row: features (len(which), P, Z), or pixels (len(which), Y, X, 3)."""
+        if not self.info.stores_features:
+            return self.pixels(row, which)
+        shapes = self.info.shapes
+        stored = np.frombuffer(row["features"], np.float16)
+        return stored.reshape(self.info.num_frames, shapes.patches, shapes.feature_dim)[which]
+
+    def pixels(self, row: Item, which: list[int]) -> np.ndarray:
+        """Some frames of a row as pixels (len(which), Y, X, 3) uint8."""
+        return np.stack([decode_image(row["frames"][frame]) for frame in which])
+
+
+class PretrainDataset:
+    """Stage 1 samples.
+
+    An item holds ``frames`` (F, ...), ``tokens`` (F, P), ``masked`` (F, P), ``entire`` (), ``text`` (N,) and
+    ``other_text`` (N,), and the temporally inconsistent procedure: ``warped`` (F, ...) with the frames listed in
+    ``redone_at`` replaced by the pixels ``redone``, whose features are still to be computed.
+    """
+
+    def __init__(self, path: str, info: ProcedureInfo, split: str, job: PretrainJob):
+        if job.redraw_keyframes and not info.stores_all:
+            raise ValueError(
+                f"redraw_keyframes needs all frames, and {path!r} holds keyframes only; build the procedures with "
+                "build.stored_frames=all, or set redraw_keyframes=false"
+            )
+        self.info, self.job = info, job
+        self.source = _Rows(path, info, split, ["confidence", "keyframes", "tokens", "frames"])
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def get(self, index: int, epoch: int) -> Item:
+        """Sample ``index`` as epoch ``epoch`` sees it."""
+        rng = np.random.default_rng((self.job.train.seed, epoch, index))
+        shapes, info = self.info.shapes, self.info
+        row = self.source.rows[index]
+        which = self._frames_of(row, rng)
+        frames = self.source.frames(row, which)
+        tokens = np.frombuffer(row["tokens"], np.int16).reshape(info.num_frames, shapes.patches)[which]
+        masked, entire = draw_mask(self.job.masking, shapes, rng)
+        caption = draw_caption(row, self.job.captions, rng)
+        other = self._other_row(index, caption, rng)
+        warped, redone_at, redone = self._warp(row, frames, which, rng)
+        length = self.job.encoder.text_length
+        condition = self.job.caption_condition
+        return {
+            "frames": frames,
+            "tokens": tokens.astype(np.int64),
+            "masked": masked,
+            "entire": entire,
+            "text": text_slot(caption if condition else [], length, info.vocabulary),
+            "other_text": text_slot(draw_caption(other, self.job.captions, rng), length, info.vocabulary),
+            "warped": warped,
+            "redone_at": redone_at,
+            "redone": redone,
+        }
+
+    def _frames_of(self, row: Item, rng: Generator) -> list[int]:
+        keyframes = row["keyframes"]
+        if self.job.redraw_keyframes:
+            keyframes = sample_keyframes(np.asarray(row["confidence"]), self.info.shapes.num_keyframes, rng)
+        return [0, *(int(frame) for frame in keyframes), self.info.num_frames - 1]
+
+    def _other_row(self, index: int, caption: list[int], rng: Generator) -> Item:
+        """Another row, with other captions where ten draws can find one."""
+        for _ in range(10):
+            other = self.source.rows[(index + 1 + int(rng.integers(max(1, len(self) - 1)))) % len(self)]
+            if caption not in other["caption_ids"]:
+                break
+        return other
+
+    def _warp(
+        self, row: Item, frames: np.ndarray, which: list[int], rng: Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """One of the four warps of appendix E, each with probability 1/4."""
+        loss, warped = self.job.loss, frames.copy()
+        size = self.info.image_size
+        nothing = np.zeros(0, np.int64), np.zeros((0, *size, 3), np.uint8)
+        kind = int(rng.integers(4))
+        if kind == 0:  # batch procedure frame shuffle
+            other = self.source.rows[int(rng.integers(len(self)))]
+            source = self._frames_of(other, rng)[int(rng.integers(len(which)))]
+            warped[int(rng.integers(len(which)))] = self.source.frames(other, [source])[0]
+            return warped, *nothing
+        if kind == 1:  # frame shuffle
+            order = rng.permutation(len(which))
+            while (order == np.arange(len(which))).all():
+                order = rng.permutation(len(which))
+            return warped[order], *nothing
+        one = int(rng.integers(len(which)))
+        if kind == 2:
+            changed = np.arange(len(which)) if loss.color_shift_all_frames else np.array([one])
+            redone = shift_color(self.source.pixels(row, [which[f] for f in changed]), loss, rng)
+        else:
+            changed = np.array([one])
+            redone = affine(self.source.pixels(row, [which[one]])[0], loss, rng)[None]
+        if not self.info.stores_features:
+            warped[changed] = redone
+            return warped, *nothing
+        return warped, changed.astype(np.int64), redone
+
+
+class FinetuneDataset:
+    """Stage 2 samples: ``ends`` (2, ...) before and after, ``ids`` (T,) and ``targets`` (T,), and for scoring
+    ``pair_id`` and ``references``. Pairs without a caption are left out of training."""
+
+    def __init__(self, path: str, info: ProcedureInfo, split: str, *, captions: str, max_length: int, seed: int):
+        self.info, self.captions, self.max_length, self.seed = info, captions, max_length, seed
+        self.source = _Rows(path, info, split, [])
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def get(self, index: int, epoch: int) -> Item:
+        """Sample ``index`` as epoch ``epoch`` sees it."""
+        rng = np.random.default_rng((self.seed, epoch, index))
+        row = self.source.rows[index]
+        caption = draw_caption(row, self.captions, rng)[: self.max_length - 1]
+        ids = np.full(self.max_length, PAD, np.int64)
+        targets = np.full(self.max_length, PAD, np.int64)
+        ids[: len(caption) + 1] = [BOS, *caption]
+        targets[: len(caption) + 1] = [*caption, EOS]
+        return {
+            "ends": self.source.frames(row, [0, self.info.num_frames - 1]),
+            "ids": ids[:-1],
+            "targets": targets[:-1],
+            "pair_id": row["pair_id"],
+            "references": list(row["captions"]),
+        }
+
+
+def collate(items: list[Item]) -> dict[str, Any]:
+    """Stack arrays to tensors; strings and references stay lists. Pixels still to be encoded are laid end to end in
+    ``redone`` (M, Y, X, 3), with (sample, frame) of each in ``redone_at`` (M, 2)."""
+    batch: dict[str, Any] = {}
+    for key, first in items[0].items():
+        values = [item[key] for item in items]
+        if key == "redone":
+            batch[key] = torch.from_numpy(np.concatenate(values))
+        elif key == "redone_at":
+            places = [np.stack([np.full_like(at, sample), at], axis=1) for sample, at in enumerate(values)]
+            batch[key] = torch.from_numpy(np.concatenate(places))
+        elif isinstance(first, (str, list)):
+            batch[key] = values
+        else:
+            batch[key] = torch.from_numpy(np.stack(values))
+    return batch
+
+
+def draw_caption(row: Item, choice: str, rng: Generator) -> list[int]:
+    """Word ids of one reference caption, without begin and end token; nothing if the pair has none."""
+    captions = row["caption_ids"]
+    if not captions:
+        return []
+    return list(captions[0 if choice == "first" else int(rng.integers(len(captions)))][1:-1])
+
+
+def text_slot(caption: list[int], length: int, vocabulary: Vocabulary) -> np.ndarray:
+    """Caption ids cut or padded to (N,)."""
+    ids = np.full(length, PAD, np.int64)
+    ids[: min(len(caption), length)] = caption[:length]
+    return ids
+
+
+def draw_mask(config: MaskingConfig, shapes: Shapes, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Masked patches (F, P) bool by one of the four schemes (appendix D), and whether it was entire masking, ().
+
+    At least one patch is masked, so that the sample has something to reconstruct.
+    """
+    frames, (height, width) = shapes.frames, shapes.grid
+    scheme = rng.choice(4, p=[config.random, config.entire, config.in_block, config.out_of_block])
+    if scheme == 0:
+        share = rng.uniform(config.low, config.high)
+        masked = rng.random((frames, shapes.patches)) < share
+        if not masked.any():
+            masked[int(rng.integers(frames)), int(rng.integers(shapes.patches))] = True
+    elif scheme == 1:
+        masked = np.ones((frames, shapes.patches), bool)
+    else:
+        block = np.zeros((height, width), bool)
+        area = rng.uniform(config.block_area_low, config.block_area_high) * height * width
+        aspect = np.exp(rng.uniform(-np.log(config.block_aspect), np.log(config.block_aspect)))
+        rows = int(np.clip(round(np.sqrt(area * aspect)), 1, height))
+        columns = int(np.clip(round(np.sqrt(area / aspect)), 1, width))
+        if rows == height and columns == width:
+            columns -= 1  # outside of the block something must be left
+        top, left = int(rng.integers(height - rows + 1)), int(rng.integers(width - columns + 1))
+        block[top : top + rows, left : left + columns] = True
+        masked = np.tile((block if scheme == 2 else ~block).reshape(-1), (frames, 1))
+    return masked, np.asarray(scheme == 1)
+
+
+def shift_color(pixels: np.ndarray, config: LossConfig, rng: Generator) -> np.ndarray:
+    """Colour shifting (eq. 18) of frames (F, Y, X, 3) uint8: one shift for all, of one channel, or (where a single
+    frame is shifted, as in the official code) of one channel or all three."""
+    shift = np.zeros(3)
+    channel = slice(None) if not config.color_shift_all_frames and rng.random() < 0.5 else int(rng.integers(3))
+    shift[channel] = rng.uniform(-config.color_shift, config.color_shift)
+    return np.clip(pixels + np.round(255 * shift), 0, 255).astype(np.uint8)
+
+
+def affine(pixels: np.ndarray, config: LossConfig, rng: Generator) -> np.ndarray:
+    """Affine transformation (eq. 19, 20) of one frame (Y, X, 3) uint8 about its centre, reflected at the border."""
+    height, width = pixels.shape[:2]
+    angle = rng.uniform(-config.rotation, config.rotation)
+    scale = rng.uniform(1 - config.scaling, 1 + config.scaling)
+    matrix = cv2.getRotationMatrix2D((width / 2 - 0.5, height / 2 - 0.5), angle, scale)
+    matrix[:, 2] += rng.uniform(-config.translation, config.translation, 2) * np.array([width, height])
+    return cv2.warpAffine(pixels, matrix, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT_101)
+
+
+def as_images(pixels: Tensor) -> Tensor:
+    """Pixels (..., Y, X, 3) uint8 to images (..., 3, Y, X) in [0, 1]."""
+    return pixels.movedim(-1, -3).float() / 255

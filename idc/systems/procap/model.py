@@ -1,0 +1,328 @@
+"""ProCap's two networks: the procedure encoder of both stages, and the text decoder of stage 2.
+
+Unusual in this model: one mask embedding does two jobs. In stage 1 it stands for hidden patches of real keyframes; in
+stage 2, k * n_I copies of it (the "procedure queries", eq. 9) stand between the patches of the before and the after
+image, and the encoder fills them in as it learnt to fill in hidden frames. Intermediate frames are never computed for
+captioning.
+
+Shapes:
+    B samples   F = k + 2 frames   P = n_I patches a frame   L positions   D encoder width   E decoder width
+    Z = d_z features of the frozen image tokenizer   K codebook entries   N = n_T caption slots   T caption length
+    V words   H heads
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from idc.systems.procap.config import DecoderConfig, EncoderConfig
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """What the stored procedures decide about the networks; never set by hand."""
+
+    num_keyframes: int  # k
+    grid: tuple[int, int]  # n_I = grid[0] * grid[1]
+    feature_dim: int  # d_z
+    codebook_size: int  # K
+    vocabulary_size: int
+
+    @property
+    def patches(self) -> int:
+        """n_I, patches a frame."""
+        return self.grid[0] * self.grid[1]
+
+    @property
+    def frames(self) -> int:
+        """k + 2, keyframes with both ends."""
+        return self.num_keyframes + 2
+
+
+class Attention(nn.Module):
+    """Bidirectional self-attention with packed projections."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x_BLD: Tensor, mask_LL: Tensor | None) -> Tensor:
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x_BLD).chunk(3, dim=-1))
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=None if mask_LL is None else mask_LL.to(q.dtype))
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+class EncoderBlock(nn.Module):
+    """A CLIP block: norms before attention and MLP, x * sigmoid(1.702 x) between the MLP's layers."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.norm_attention = nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.norm_mlp = nn.LayerNorm(width)
+        self.widen = nn.Linear(width, 4 * width)
+        self.narrow = nn.Linear(4 * width, width)
+
+    def forward(self, x_BLD: Tensor, mask_LL: Tensor | None) -> Tensor:
+        x_BLD = x_BLD + self.attention(self.norm_attention(x_BLD), mask_LL)
+        hidden = self.widen(self.norm_mlp(x_BLD))
+        return x_BLD + self.narrow(F.silu(1.702 * hidden) / 1.702)
+
+
+class ProcedureEncoder(nn.Module):
+    """The Transformer over {align, caption, consistency, frames} (stage 1) or {before, queries, after} (stage 2).
+
+    Args:
+        config: sizes, and which warts of the official code to have.
+        shapes: what the stored procedures decide.
+    """
+
+    def __init__(self, config: EncoderConfig, shapes: Shapes):
+        super().__init__()
+        self.config, self.shapes = config, shapes
+        width = config.width
+        self.feature_norm = nn.LayerNorm(shapes.feature_dim)
+        self.feature_in = nn.Linear(shapes.feature_dim, width)
+        self.mask_embedding = nn.Parameter(torch.zeros(width))  # e_m
+        # Positions of a patch: frame + row + column, as large as the features from the start (official code), so that
+        # attention can find the same place in another frame early.
+        self.frame_positions = nn.Parameter(torch.randn(shapes.frames, 1, 1, width))
+        self.row_positions = nn.Parameter(torch.randn(1, shapes.grid[0], 1, width))
+        self.column_positions = nn.Parameter(torch.randn(1, 1, shapes.grid[1], width))
+        # Rows V .. V+N-1 are the padding of text slot 0 .. N-1.
+        self.text_embedding = nn.Embedding(shapes.vocabulary_size + config.text_length, width)
+        self.text_positions = nn.Parameter(torch.randn(config.text_length, width) * 0.02)
+        self.align_token = nn.Parameter(torch.randn(width) * 0.02)
+        self.separator_token = nn.Parameter(torch.randn(width) * 0.02) if config.separator else None
+        self.consistency_token = nn.Parameter(torch.randn(width) * 0.02)
+        self.blocks = nn.ModuleList(EncoderBlock(width, config.heads) for _ in range(config.layers))
+        nn.init.normal_(self.text_embedding.weight, std=0.02)
+        for layer in self.modules():
+            if not isinstance(layer, EncoderBlock):
+                continue
+            for linear in (layer.attention.out, layer.narrow):
+                nn.init.normal_(linear.weight, std=0.02 / math.sqrt(2 * config.layers))
+                nn.init.zeros_(linear.bias)
+
+    def embed_frames(self, features_BFPZ: Tensor) -> Tensor:
+        """Tokenizer features to patch embeddings e^I without positions, (B, F, P, D)."""
+        return self.feature_in(self.feature_norm(features_BFPZ))
+
+    def place(self, patches_BFPD: Tensor) -> Tensor:
+        """Add positions (to masked patches too) and lay the frames one after another: (B, F*P, D)."""
+        positions = (self.frame_positions + self.row_positions + self.column_positions).flatten(1, 2)
+        return (patches_BFPD + positions).flatten(1, 2)
+
+    def embed_text(self, ids_BN: Tensor, pad: int) -> Tensor:
+        """Caption ids to e^T, (B, N, D); a ``pad`` takes the padding embedding of its slot."""
+        slots = torch.arange(self.config.text_length, device=ids_BN.device) + self.shapes.vocabulary_size
+        return self.text_embedding(torch.where(ids_BN == pad, slots, ids_BN)) + self.text_positions
+
+    def modeling(self, frames_BFPD: Tensor, text_BND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Stage 1 (eq. 4): masked patch embeddings and the caption to hidden states.
+
+        Returns:
+            h^align (B, D), h^csy (B, D), h^I (B, F*P, D).
+        """
+        batch = text_BND.shape[0]
+        control = self._control(text_BND, batch)
+        align = self.align_token.expand(batch, 1, -1)
+        hidden = self._run(torch.cat([align, control, self.place(frames_BFPD)], dim=1), control=True)
+        first = 1 + control.shape[1]
+        return hidden[:, 0], hidden[:, first - 1], hidden[:, first:]
+
+    def procedure(self, before_BPD: Tensor, after_BPD: Tensor) -> Tensor:
+        """Stage 2 (eq. 9): patch embeddings of the two images to the latent procedure, (B, F*P, D)."""
+        batch, patches, width = before_BPD.shape
+        queries = self.mask_embedding.to(before_BPD.dtype).expand(batch, self.shapes.num_keyframes, patches, width)
+        frames = self.place(torch.cat([before_BPD.unsqueeze(1), queries, after_BPD.unsqueeze(1)], dim=1))
+        if self.config.queries_only:
+            return self._run(frames, control=False)
+        slots = torch.arange(self.config.text_length, device=frames.device)
+        text = (self.text_embedding(slots) + self.text_positions).expand(batch, -1, -1)
+        control = self._control(text, batch)
+        return self._run(torch.cat([control, frames], dim=1), control=True)[:, control.shape[1] :]
+
+    def _control(self, text_BND: Tensor, batch: int) -> Tensor:
+        """{caption, [separator,] consistency}."""
+        parts = [text_BND]
+        if self.separator_token is not None:
+            parts.append(self.separator_token.expand(batch, 1, -1))
+        parts.append(self.consistency_token.expand(batch, 1, -1))
+        return torch.cat(parts, dim=1)
+
+    def _run(self, x_BLD: Tensor, *, control: bool) -> Tensor:
+        """The blocks; ``control`` says whether control tokens stand before the frames."""
+        blind = control and not self.config.consistency_sees_text
+        mask = self._blind_rows(x_BLD.shape[1], x_BLD.device) if blind else None
+        for block in self.blocks:
+            x_BLD = block(x_BLD, mask)
+        return x_BLD
+
+    def _blind_rows(self, length: int, device: torch.device) -> Tensor:
+        """Official attention mask, 0 or -inf (L, L): the positions that stage 1 gives to the separator and the
+        consistency token see nothing before themselves. In stage 2 other tokens stand there."""
+        mask = torch.zeros(length, length, device=device)
+        first = 1 + self.config.text_length
+        for row in range(first, first + (2 if self.config.separator else 1)):
+            mask[row, :row] = float("-inf")
+        return mask
+
+
+class PretrainHeads(nn.Module):
+    """Stage 1 heads, each a norm and a linear layer: patches to codebook entries, tokens to one logit."""
+
+    def __init__(self, width: int, codebook_size: int):
+        super().__init__()
+        self.msm = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, codebook_size))
+        self.align = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 1))
+        self.consistency = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 1))
+
+
+class OfficialNorm(nn.Module):
+    """The official decoder's norm: unbiased standard deviation, epsilon added to it rather than to the variance."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        centred = x - x.mean(dim=-1, keepdim=True)
+        return self.weight * centred / (x.std(dim=-1, keepdim=True) + 1e-6) + self.bias
+
+
+class DecoderAttention(nn.Module):
+    """Attention without biases, whose keys and values can be kept."""
+
+    def __init__(self, config: DecoderConfig):
+        super().__init__()
+        self.heads = config.heads
+        self.scale = (config.width if config.scale_by_width else config.width // config.heads) ** -0.5
+        self.q, self.k, self.v, self.out = (nn.Linear(config.width, config.width, bias=False) for _ in range(4))
+
+    def keys_values(self, x_BSE: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, H, S, E/H)."""
+        return self._split(self.k(x_BSE)), self._split(self.v(x_BSE))
+
+    def forward(self, x_BTE: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:
+        query = self._split(self.q(x_BTE))
+        mixed = F.scaled_dot_product_attention(query, keys, values, is_causal=causal, scale=self.scale)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class DecoderLayer(nn.Module):
+    """Post-norm: self-attention, cross-attention to the procedure, feed-forward."""
+
+    def __init__(self, config: DecoderConfig):
+        super().__init__()
+        norm = OfficialNorm if config.official_norm else nn.LayerNorm
+        self.self_attention, self.norm_self = DecoderAttention(config), norm(config.width)
+        self.cross_attention, self.norm_cross = DecoderAttention(config), norm(config.width)
+        self.widen, self.narrow = (
+            nn.Linear(config.width, config.feedforward),
+            nn.Linear(config.feedforward, config.width),
+        )
+        self.norm_feedforward = norm(config.width)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def after_self(self, x: Tensor, mixed: Tensor, cross_keys: Tensor, cross_values: Tensor) -> Tensor:
+        """All of the layer that follows its self-attention."""
+        x = self.norm_self(x + self.dropout(mixed))
+        x = self.norm_cross(x + self.dropout(self.cross_attention(x, cross_keys, cross_values, causal=False)))
+        return self.norm_feedforward(x + self.dropout(self.narrow(F.relu(self.widen(x)))))
+
+
+@dataclass
+class DecoderCache:
+    """Keys and values of R = pairs * beams rows.
+
+    Attributes:
+        keys, values: a tensor a layer, (R, H, max_length, E/H), filled up to the current position.
+        cross: (keys, values) a layer, (pairs, H, S, E/H), of the pairs, not of the rows.
+        beams: rows a pair.
+    """
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    cross: list[tuple[Tensor, Tensor]]
+    beams: int
+
+
+class TextDecoder(nn.Module):
+    """Caption words from the latent procedure. Input and output embedding are one tensor; positions are sinusoids."""
+
+    def __init__(self, config: DecoderConfig, encoder_width: int, vocabulary_size: int):
+        super().__init__()
+        self.config = config
+        width = config.width
+        self.project = nn.Sequential(
+            nn.Linear(encoder_width, encoder_width), nn.ReLU(), nn.Linear(encoder_width, width), nn.LayerNorm(width)
+        )
+        self.words = nn.Parameter(torch.randn(vocabulary_size, width) * width**-0.5)
+        self.word_bias = nn.Parameter(torch.zeros(vocabulary_size))
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, ids_BT: Tensor, procedure_BSD: Tensor) -> Tensor:
+        """Logits (B, T, V) of the word after each position; position t sees ids 0..t."""
+        memory = self.project(procedure_BSD)
+        x = self._embed(ids_BT, 0, memory.dtype)
+        for layer in self._layers():
+            mixed = layer.self_attention(x, *layer.self_attention.keys_values(x), causal=True)
+            x = layer.after_self(x, mixed, *layer.cross_attention.keys_values(memory))
+        return self._logits(x)
+
+    def start(self, procedure_BSD: Tensor, max_length: int, beams: int) -> DecoderCache:
+        """See :class:`idc.decoding.CachedDecoder`."""
+        memory = self.project(procedure_BSD)
+        cross = [layer.cross_attention.keys_values(memory) for layer in self._layers()]
+        rows, heads = procedure_BSD.shape[0] * beams, self.config.heads
+        shape = (rows, heads, max_length, self.config.width // heads)
+        empty = [[cross[0][0].new_zeros(shape) for _ in self.layers] for _ in range(2)]
+        return DecoderCache(empty[0], empty[1], cross, beams)
+
+    def step(self, ids_R: Tensor, position: int, cache: DecoderCache) -> Tensor:
+        """See :class:`idc.decoding.CachedDecoder`."""
+        x_R1E = self._embed(ids_R.unsqueeze(1), position, cache.keys[0].dtype)
+        pairs = cache.cross[0][0].shape[0]
+        for index, layer in enumerate(self._layers()):
+            key, value = layer.self_attention.keys_values(x_R1E)
+            cache.keys[index][:, :, position] = key[:, :, 0]
+            cache.values[index][:, :, position] = value[:, :, 0]
+            keys, values = (part[index][:, :, : position + 1] for part in (cache.keys, cache.values))
+            mixed = layer.self_attention(x_R1E, keys, values, causal=False)
+            # The beams of a pair are one sequence of queries to the same memory, which need not be copied.
+            folded = [part.view(pairs, cache.beams, -1) for part in (x_R1E, mixed)]
+            x_R1E = layer.after_self(*folded, *cache.cross[index]).view_as(x_R1E)
+        return self._logits(x_R1E)[:, 0]
+
+    def reorder(self, cache: DecoderCache, rows_R: Tensor) -> None:
+        """See :class:`idc.decoding.CachedDecoder`."""
+        cache.keys = [keys[rows_R] for keys in cache.keys]
+        cache.values = [values[rows_R] for values in cache.values]
+
+    def _layers(self) -> list[DecoderLayer]:
+        return [cast(DecoderLayer, layer) for layer in self.layers]
+
+    def _embed(self, ids: Tensor, first: int, dtype: torch.dtype) -> Tensor:
+        width = self.config.width
+        place = torch.arange(first, first + ids.shape[1], device=ids.device).unsqueeze(1)
+        rate = torch.exp(torch.arange(0, width, 2, device=ids.device) * (-math.log(10_000.0) / width))
+        angles = place * rate
+        positions = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+        return self.dropout(F.embedding(ids, self.words) * math.sqrt(width) + positions).to(dtype)
+
+    def _logits(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.words, self.word_bias)

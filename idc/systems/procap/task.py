@@ -1,0 +1,354 @@
+"""ProCap's two stages as tasks of the one training loop, its artefacts, and the captioner made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from idc.data.text import BOS, EOS, PAD, UNK, Vocabulary
+from idc.decoding import Decoded, decode
+from idc.metrics.coco import cider
+from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob, PretrainJob
+from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, as_images, collate
+from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes, TextDecoder
+from idc.training.artifact import read_artifact, write_artifact
+from idc.training.context import Context
+from idc.training.data import EvalLoader, Loader, Loaders
+from idc.training.loop import fit
+from idc.training.task import Batch, Task, mean_per_sample
+from idc.vision.tokenizer import ImageTokenizer, prepare_frame, preprocess, to_images
+
+FrameFeatures = Callable[[Tensor], Tensor]
+"""The frozen tokenizer's features: images (M, 3, Y, X) in [0, 1] to (M, P, Z)."""
+
+TOKENIZER = "tokenizer"
+"""Folder of the image tokenizer inside an artefact."""
+
+
+def frame_features(frames: Tensor, extract: FrameFeatures) -> Tensor:
+    """Frames as stored, features (B, F, P, Z) or pixels (B, F, Y, X, 3) uint8, to features (B, F, P, Z)."""
+    if frames.dtype != torch.uint8:
+        return frames.float()
+    with torch.no_grad():
+        return extract(as_images(frames.flatten(0, 1))).unflatten(0, frames.shape[:2]).float()
+
+
+class PretrainTask(Task):
+    """Stage 1: masked sequence modeling, alignment and consistency (eq. 5).
+
+    Args:
+        extract: features of frames that are warped in pixels, or of all frames where none are stored.
+    """
+
+    def __init__(self, job: PretrainJob, shapes: Shapes, pad: int, extract: FrameFeatures):
+        super().__init__()
+        self.job, self.pad, self.extract = job, pad, extract
+        self.encoder = ProcedureEncoder(job.encoder, shapes)
+        self.heads = PretrainHeads(job.encoder.width, shapes.codebook_size)
+
+    def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
+        loss, encoder = self.job.loss, self.encoder
+        masked_BFP = batch["masked"]
+        count = masked_BFP.shape[0]
+        patches = encoder.embed_frames(frame_features(batch["frames"], self.extract))
+        text = encoder.embed_text(batch["text"], self.pad)
+        frames = [self._mask(patches, masked_BFP)]
+        texts = [text]
+        align = loss.align > 0 and self.job.caption_condition
+        if align:
+            frames.append(frames[0])
+            texts.append(self._unaligned(text, batch))
+        if loss.consistency > 0:
+            warped = encoder.embed_frames(self._warped_features(batch))
+            frames.append(self._mask(warped, masked_BFP))
+            texts.append(text)
+        # One pass over the sample, the sample with the wrong caption, the sample with warped frames.
+        h_align, h_csy, h_frames = encoder.modeling(torch.cat(frames), torch.cat(texts))
+
+        chosen = masked_BFP.flatten(1)
+        hidden, goal = h_frames[:count][chosen], batch["tokens"].flatten(1)[chosen]
+        token_loss = F.cross_entropy(self.heads.msm(hidden).float(), goal, reduction="none")
+        sample = torch.arange(count, device=goal.device).unsqueeze(1).expand_as(chosen)[chosen]
+        per_sample = token_loss.new_zeros(count).index_add(0, sample, token_loss) / chosen.sum(1)
+        msm = per_sample.mean()
+        logs: dict[str, Tensor | float] = {"msm": msm.detach()}
+        total = loss.msm * msm
+        if align:
+            logits = self.heads.align(h_align[: 2 * count]).float().view(2, count)
+            counted = ~batch["entire"] if loss.align_skips_entire else torch.ones_like(batch["entire"])
+            value, right = _true_or_false(logits[0], logits[1], counted)
+            total = total + loss.align * value
+            logs |= {"align": value.detach(), "align_accuracy": right}
+        if loss.consistency > 0:
+            value, right = _true_or_false(
+                self.heads.consistency(h_csy[:count]).float().view(count),
+                self.heads.consistency(h_csy[-count:]).float().view(count),
+                torch.ones(count, dtype=torch.bool, device=h_csy.device),
+            )
+            total = total + loss.consistency * value
+            logs |= {"consistency": value.detach(), "consistency_accuracy": right}
+        return total, logs
+
+    def param_groups(self) -> list[dict[str, Any]]:
+        return [{"name": "all", "params": list(self.parameters()), **self.job.optim.model_dump()}]
+
+    def _mask(self, patches_BFPD: Tensor, masked_BFP: Tensor) -> Tensor:
+        return torch.where(masked_BFP.unsqueeze(-1), self.encoder.mask_embedding.to(patches_BFPD.dtype), patches_BFPD)
+
+    def _unaligned(self, text_BND: Tensor, batch: Batch) -> Tensor:
+        if self.job.loss.align_negative == "swap_halves":
+            return text_BND.roll(text_BND.shape[0] // 2, dims=0)
+        return self.encoder.embed_text(batch["other_text"], self.pad)
+
+    def _warped_features(self, batch: Batch) -> Tensor:
+        warped = frame_features(batch["warped"], self.extract)
+        if len(batch["redone"]):
+            with torch.no_grad():
+                redone = self.extract(as_images(batch["redone"])).to(warped.dtype)
+            warped = warped.index_put(tuple(batch["redone_at"].unbind(1)), redone)
+        return warped
+
+
+def _true_or_false(true: Tensor, false: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """-log p(1 | true) - log p(0 | false) (eq. 7, 8), mean over the samples; and the share of right answers."""
+    each = F.softplus(-true) + F.softplus(false)
+    right = ((true > 0).float() + (false < 0).float()) / 2
+    return mean_per_sample(each.unsqueeze(1), counted.unsqueeze(1)), right.mean()
+
+
+class Captioner(torch.nn.Module):
+    """Encoder and decoder together: tokenizer features of two images in, word ids out."""
+
+    def __init__(self, encoder: EncoderConfig, decoder: DecoderConfig, shapes: Shapes):
+        super().__init__()
+        self.encoder = ProcedureEncoder(encoder, shapes)
+        self.decoder = TextDecoder(decoder, encoder.width, shapes.vocabulary_size)
+
+    def procedure(self, ends_B2PZ: Tensor) -> Tensor:
+        """The latent procedure of before and after features, (B, F*P, D)."""
+        before, after = self.encoder.embed_frames(ends_B2PZ).unbind(1)
+        return self.encoder.procedure(before, after)
+
+    def forward(self, ends_B2PZ: Tensor, ids_BT: Tensor) -> Tensor:
+        """Logits (B, T, V), teacher forced."""
+        return self.decoder(ids_BT, self.procedure(ends_B2PZ))
+
+    def search(self, ends_B2PZ: Tensor, *, beams: int, length_penalty: float, cached: bool = True) -> Decoded:
+        """Captions as word ids; the unknown word and padding are never generated."""
+        return decode(
+            self.decoder,
+            self.procedure(ends_B2PZ),
+            bos=BOS,
+            eos=EOS,
+            pad=PAD,
+            max_length=self.decoder.config.max_length - 1,
+            banned=(UNK, PAD, BOS),
+            beams=beams,
+            length_penalty=length_penalty,
+            cached=cached,
+        )
+
+
+class FinetuneTask(Task):
+    """Stage 2: captions from before, queries and after (eq. 9, 10)."""
+
+    def __init__(
+        self, job: FinetuneJob, encoder: EncoderConfig, shapes: Shapes, vocabulary: Vocabulary, extract: FrameFeatures
+    ):
+        super().__init__()
+        self.job, self.vocabulary, self.extract = job, vocabulary, extract
+        self.captioner = Captioner(encoder, job.decoder, shapes)
+        for unused in _unused_in_stage_2(self.captioner.encoder):
+            unused.requires_grad_(False)
+
+    def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
+        """Eq. 10: the sum over the words of a caption, mean over the samples. The official code sums over the batch,
+        which only gradient clipping can tell apart under Adam."""
+        logits = self.captioner(frame_features(batch["ends"], self.extract), batch["ids"]).float()
+        targets, words = batch["targets"], (batch["targets"] != PAD)
+        each = F.cross_entropy(
+            logits.flatten(0, 1), targets.flatten(), reduction="none", label_smoothing=self.job.label_smoothing
+        ).view_as(targets)
+        loss = (each * words).sum(1).mean()
+        right = mean_per_sample((logits.argmax(-1) == targets).float(), words)
+        return loss, {"loss_per_word": mean_per_sample(each.detach(), words), "word_accuracy": right}
+
+    def caption(self, batch: Batch) -> list[str]:
+        found = self.captioner.search(
+            frame_features(batch["ends"], self.extract), beams=self.job.beams, length_penalty=self.job.length_penalty
+        )
+        return [self.vocabulary.decode(ids) for ids in found.ids.tolist()]
+
+    def param_groups(self) -> list[dict[str, Any]]:
+        captioner, job = self.captioner, self.job
+        encoder = [parameter for parameter in captioner.encoder.parameters() if parameter.requires_grad]
+        decoder = list(captioner.decoder.parameters())
+        return [
+            {"name": "encoder", "params": encoder, **job.encoder_optim.model_dump()},
+            {"name": "decoder", "params": decoder, **job.decoder_optim.model_dump()},
+        ]
+
+    @torch.no_grad()
+    def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
+        """CIDEr of the captions of the whole validation split, gathered before it is scored."""
+        mine: list[tuple[str, str, list[str]]] = []
+        for batch in loader:
+            mine += zip(batch["pair_id"], self.caption(batch), batch["references"], strict=True)
+        rows = [row for part in context.all_gather_object(mine) for row in part if row[2]]
+        if context.rank != 0:
+            return {}
+        score = cider({pair: references for pair, _, references in rows}, {pair: text for pair, text, _ in rows})
+        return {"CIDEr": score, "distinct_captions": float(len({text for _, text, _ in rows}))}
+
+
+def _unused_in_stage_2(encoder: ProcedureEncoder) -> list[torch.nn.Parameter]:
+    """What only stage 1 reads; kept in the artefact, not trained."""
+    unused = [encoder.align_token]
+    if encoder.config.queries_only:
+        unused += [encoder.text_positions, encoder.text_embedding.weight, encoder.consistency_token]
+        if encoder.separator_token is not None:
+            unused.append(encoder.separator_token)
+    return unused
+
+
+def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Run stage 1 on this rank; ``payload`` is a resolved :class:`PretrainJob`. Returns what ``fit`` returns."""
+    job = PretrainJob.model_validate(payload)
+    info = ProcedureInfo.of(job.procedures)
+    tokenizer = ImageTokenizer.load(info.tokenizer).to(context.device)
+    task = PretrainTask(job, info.shapes, PAD, tokenizer.features).to(context.device)
+    size = job.train.micro_batch_size // context.world_size
+    loaders = Loaders(
+        Loader.from_config(
+            PretrainDataset(job.procedures, info, "train", job), collate, job.train, context.rank, context.world_size
+        ),
+        EvalLoader(PretrainDataset(job.procedures, info, "val", job), size, context.rank, context.world_size, collate),
+    )
+
+    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
+        write_artifact(
+            context.run_dir / "artifact",
+            system="procap",
+            config={"stage": "pretrain", "shapes": asdict(info.shapes), "job": job.model_dump(mode="json")},
+            state_dict=state,
+            vocabulary=info.vocabulary,
+            metrics=metrics,
+            card="ProCap after stage 1 (explicit procedure modeling): an encoder to fine-tune, not a captioner.",
+            extras={TOKENIZER: info.tokenizer},
+        )
+
+    return fit(task, loaders, context, job.train, export=export)
+
+
+def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Run stage 2 on this rank; ``payload`` is a resolved :class:`FinetuneJob`. Returns what ``fit`` returns."""
+    job = FinetuneJob.model_validate(payload)
+    info = ProcedureInfo.of(job.procedures)
+    tokenizer = ImageTokenizer.load(info.tokenizer).to(context.device)
+    encoder = job.encoder or EncoderConfig()
+    learned: dict[str, Tensor] = {}
+    if job.pretrained is not None:
+        encoder, learned = _pretrained_encoder(job.pretrained, info)
+    task = FinetuneTask(job, encoder, info.shapes, info.vocabulary, tokenizer.features)
+    if learned:
+        task.captioner.encoder.load_state_dict(learned)
+    task.to(context.device)
+    size = max(1, job.train.micro_batch_size // context.world_size)
+    options = {"max_length": job.decoder.max_length, "seed": job.train.seed}
+    train = FinetuneDataset(job.procedures, info, "train", captions=job.captions, **options)
+    validation = FinetuneDataset(job.procedures, info, "val", captions="first", **options)
+    loaders = Loaders(
+        Loader.from_config(train, collate, job.train, context.rank, context.world_size),
+        EvalLoader(validation, size, context.rank, context.world_size, collate, limit=job.validation_pairs),
+    )
+
+    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
+        write_artifact(
+            context.run_dir / "artifact",
+            system="procap",
+            config={
+                "stage": "finetune",
+                "shapes": asdict(info.shapes),
+                "encoder": encoder.model_dump(mode="json"),
+                "job": job.model_dump(mode="json"),
+            },
+            state_dict={name.removeprefix("captioner."): tensor for name, tensor in state.items()},
+            vocabulary=info.vocabulary,
+            preprocess=preprocess(tokenizer.config),
+            metrics=metrics,
+            card="ProCap after stage 2 (implicit procedure captioning).",
+            extras={TOKENIZER: info.tokenizer},
+        )
+
+    return fit(task, loaders, context, job.train, export=export)
+
+
+def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, dict[str, Tensor]]:
+    """Config and weights of the encoder in a stage 1 artefact, if it fits these procedures."""
+    artifact = read_artifact(path, system="procap")
+    if artifact.config["stage"] != "pretrain":
+        raise ValueError(f"pretrained: {path} is an artefact of stage 2; give the artefact of pretrain_procap.py")
+    if artifact.vocabulary != info.vocabulary:
+        raise ValueError(f"pretrained: {path} was trained with another vocabulary than that of the procedures")
+    if (saved := _shapes(artifact.config["shapes"])) != info.shapes:
+        raise ValueError(f"pretrained: {path} was trained on {saved}, the procedures have {info.shapes}")
+    prefix = "encoder."
+    state = artifact.state_dict()
+    weights = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+    return EncoderConfig.model_validate(artifact.config["job"]["encoder"]), weights
+
+
+def _shapes(saved: dict[str, Any]) -> Shapes:
+    return Shapes(**{**saved, "grid": tuple(saved["grid"])})
+
+
+class PairCaptioner:
+    """A stage 2 artefact in use: pixels in, captions out.
+
+    Args:
+        path: the artefact.
+        device: where to run.
+    """
+
+    def __init__(self, path: Path | str, device: str = "cpu"):
+        artifact = read_artifact(path, system="procap")
+        if artifact.config["stage"] != "finetune":
+            raise ValueError(f"{path} is an artefact of ProCap's stage 1, which cannot caption; run finetune_procap.py")
+        assert artifact.vocabulary is not None
+        job = artifact.config["job"]
+        self.vocabulary = artifact.vocabulary
+        self.beams, self.length_penalty = job["beams"], job["length_penalty"]
+        self.device = torch.device(device)
+        self.tokenizer = ImageTokenizer.load(artifact.extra(TOKENIZER)).to(self.device)
+        self.captioner = Captioner(
+            EncoderConfig.model_validate(artifact.config["encoder"]),
+            DecoderConfig.model_validate(job["decoder"]),
+            _shapes(artifact.config["shapes"]),
+        )
+        artifact.load_into(self.captioner)
+        self.captioner.to(self.device).eval()
+
+    @torch.no_grad()
+    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
+        """Captions of pairs of uint8 RGB images (H, W, 3) of any sizes; one batch."""
+        if len(befores) != len(afters):
+            raise ValueError(f"{len(befores)} before and {len(afters)} after images do not make pairs")
+        if not befores:
+            return []
+        frames = np.stack([prepare_frame(image, self.tokenizer.config) for image in (*befores, *afters)])
+        features = self.tokenizer.features(to_images(frames).to(self.device)).float()
+        ends = torch.stack([features[: len(befores)], features[len(befores) :]], dim=1)
+        found = self.captioner.search(ends, beams=self.beams, length_penalty=self.length_penalty)
+        return [self.vocabulary.decode(ids) for ids in found.ids.tolist()]
+
+
+def load_captioner(path: Path | str, device: str = "cpu") -> PairCaptioner:
+    """The captioner of an artefact."""
+    return PairCaptioner(path, device)

@@ -1,0 +1,200 @@
+"""The artefact: what a training run is for. One folder that evaluation, captioning, the registry and serving take.
+
+    config.json         system, format version, resolved config, names of all files
+    model.safetensors   weights
+    vocabulary.json     words, if the system has its own
+    preprocess.json     what has to be done to the two images
+    metrics.json        what was measured when it was written
+    README.md           generated model card
+    <extras>            further files and folders, e.g. tokenizer/ of a captioner that reads image tokens
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from idc.data.text import Vocabulary
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+FORMAT_VERSION = 1
+CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocabulary.json"
+PREPROCESS, METRICS, CARD = "preprocess.json", "metrics.json", "README.md"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """An artefact that was read; the weights are read when asked for."""
+
+    path: Path
+    system: str
+    config: dict[str, Any]
+    preprocess: dict[str, Any]
+    metrics: dict[str, Any]
+    vocabulary: Vocabulary | None
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All weights, on the CPU."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(self.path / WEIGHTS)
+        except SafetensorError as error:
+            raise ValueError(f"{self.path / WEIGHTS} is damaged ({error}); copy the artefact again") from None
+
+    def load_into(self, module: nn.Module) -> None:
+        """Load the weights into ``module``, all of them and nothing else.
+
+        Raises:
+            ValueError: naming missing, surplus and misshapen tensors.
+        """
+        state = self.state_dict()
+        expected = module.state_dict()
+        faults = [f"lacks {name}" for name in expected if name not in state]
+        faults += [f"has {name}, which the model does not" for name in state if name not in expected]
+        faults += [
+            f"has {name} as {tuple(state[name].shape)}, the model as {tuple(expected[name].shape)}"
+            for name in expected
+            if name in state and state[name].shape != expected[name].shape
+        ]
+        if faults:
+            shown = "\n  ".join(faults[:10] + ([f"and {len(faults) - 10} more"] if len(faults) > 10 else []))
+            raise ValueError(
+                f"{self.path / WEIGHTS} does not fit the model of {self.path / CONFIG}:\n  {shown}\n"
+                "The artefact was written by another version of the system, or its files were mixed up."
+            )
+        module.load_state_dict(state)
+
+    def extra(self, name: str) -> Path:
+        """The path of a further file or folder of the artefact."""
+        path = self.path / name
+        if not path.exists():
+            raise ValueError(f"artefact {self.path} has no {name}; train the run again, or copy the artefact again")
+        return path
+
+
+def write_artifact(
+    path: Path | str,
+    *,
+    system: str,
+    config: dict[str, Any],
+    state_dict: Mapping[str, Tensor],
+    vocabulary: Vocabulary | None = None,
+    preprocess: dict[str, Any] | None = None,
+    metrics: dict[str, Any] | None = None,
+    card: str = "",
+    extras: Mapping[str, Path | str] | None = None,
+) -> Path:
+    """Write an artefact; it replaces one that is there, and is never seen half written.
+
+    Args:
+        path: the artefact's folder.
+        system: its name in ``idc.systems.SYSTEMS``.
+        config: the resolved config, JSON-able.
+        state_dict: full weights (tied ones may share memory).
+        vocabulary: the words of the captions, if the system has its own.
+        preprocess: what has to be done to the images, JSON-able.
+        metrics: measured values, JSON-able.
+        card: Markdown about the training data and what the model is for, put into the model card.
+        extras: name in the artefact -> file or folder that is copied there.
+    """
+    from safetensors.torch import save_file
+
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    save_file({name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state_dict.items()}, partial / WEIGHTS)
+    if vocabulary is not None:
+        vocabulary.save(partial / VOCABULARY)
+    _write_json(partial / PREPROCESS, preprocess or {})
+    _write_json(partial / METRICS, metrics or {})
+    for name, source in (extras or {}).items():
+        if Path(source).is_dir():
+            shutil.copytree(source, partial / name)
+        else:
+            (partial / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, partial / name)
+    parameters = sum(tensor.numel() for tensor in state_dict.values())
+    (partial / CARD).write_text(_card(system, config, metrics or {}, card, parameters), encoding="utf-8")
+    files = sorted(p.relative_to(partial).as_posix() for p in partial.rglob("*") if p.is_file())
+    _write_json(
+        partial / CONFIG, {"system": system, "format_version": FORMAT_VERSION, "config": config, "files": files}
+    )
+    if path.exists():
+        old = path.with_name(f".{path.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        path.rename(old)
+        partial.rename(path)
+        shutil.rmtree(old)
+    else:
+        partial.rename(path)
+    return path
+
+
+def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
+    """Read an artefact's description and check that it is all there.
+
+    Raises:
+        ValueError: naming the file and what to do, if it is not an artefact, incomplete, damaged, of another
+            format or of another system than ``system``.
+    """
+    path = Path(path)
+    if not (path / CONFIG).is_file():
+        near = next((p.parent for p in sorted(path.glob(f"*/{CONFIG}")) if (p.parent / WEIGHTS).exists()), None)
+        hint = f"did you mean {near}?" if near else "a training run writes it to <run>/artifact"
+        raise ValueError(f"{path} is not an artefact (it has no {CONFIG}); {hint}")
+    head = _read_json(path / CONFIG)
+    if not isinstance(head, dict) or not {"system", "format_version", "config", "files"} <= head.keys():
+        hint = f"did you mean {path / 'artifact'}?" if (path / "artifact").is_dir() else "it is another program's"
+        raise ValueError(f"{path / CONFIG} does not describe an artefact; {hint}")
+    if head["format_version"] != FORMAT_VERSION:
+        raise ValueError(
+            f"{path / CONFIG} has format version {head['format_version']}, this program reads {FORMAT_VERSION}; "
+            "use the program's version that wrote it, or train again"
+        )
+    if system is not None and head["system"] != system:
+        raise ValueError(f"{path} is an artefact of {head['system']!r}, not of {system!r}; give the right folder")
+    if lost := [name for name in head["files"] if not (path / name).is_file()]:
+        raise ValueError(f"artefact {path} is incomplete: {', '.join(lost[:5])} is missing; copy the whole folder again")
+    has_words = (path / VOCABULARY).exists()
+    return Artifact(
+        path=path,
+        system=head["system"],
+        config=head["config"],
+        preprocess=_read_json(path / PREPROCESS),
+        metrics=_read_json(path / METRICS),
+        vocabulary=Vocabulary.load(path / VOCABULARY) if has_words else None,
+    )
+
+
+def _card(system: str, config: dict[str, Any], metrics: dict[str, Any], card: str, parameters: int) -> str:
+    numbers = {name: value for name, value in metrics.items() if isinstance(value, (int, float))}
+    rows = "\n".join(f"| {name} | {value:.4g} |" for name, value in numbers.items())
+    table = f"\n## Measured on the validation split\n\n| metric | value |\n|---|---|\n{rows}\n" if rows else ""
+    settings = json.dumps(config, indent=2, ensure_ascii=False)
+    return (
+        f"# {system}\n\nDescribes in words what changed between two images. {parameters:,} stored weights.\n"
+        + (f"\n{card.strip()}\n" if card else "")
+        + table
+        + "\n## Use\n\n```\npython jobs/caption.py --artifact <this folder> before.png after.png\n```\n"
+        + f"\n## Settings\n\n```json\n{settings}\n```\n"
+    )
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as JSON ({error}); copy the artefact again") from None

@@ -1,0 +1,190 @@
+"""Settings of the training loop, and the learning-rate schedules as plain functions of the step. No torch here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field
+
+from idc.config import ConfigModel
+
+ScheduleName = Literal["constant", "linear_warmup", "linear_warmup_decay", "log_warmup"]
+
+
+class GroupConfig(ConfigModel):
+    """Learning rate, decay and schedule of one group of parameters.
+
+    A task's ``param_groups()`` may spread it: ``{"name": "encoder", "params": [...], **self.config.encoder.model_dump()}``.
+    """
+
+    lr: float = Field(1e-4, ge=0)
+    """Peak learning rate."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Weight decay (decoupled with adamw, added to the gradient with adam)."""
+    schedule: ScheduleName = "constant"
+    """constant; linear_warmup: then constant; linear_warmup_decay: then linear to 0 at the last step; log_warmup:
+    DeepSpeed's WarmupLR (gain log(step) / log(warmup)), then constant."""
+    warmup_steps: int = Field(0, ge=0)
+    """Optimizer steps of warm-up."""
+    warmup_share: float = Field(0.0, ge=0, lt=1)
+    """Warm-up as a share of all steps, instead of warmup_steps."""
+    min_lr: float = Field(0.0, ge=0)
+    """Where the warm-up starts."""
+
+    def faults(self) -> Iterator[str]:
+        if self.warmup_steps and self.warmup_share:
+            yield f"warmup_steps={self.warmup_steps} and warmup_share={self.warmup_share}: give only one of them"
+        if self.schedule == "constant" and (self.warmup_steps or self.warmup_share):
+            yield "schedule: 'constant' has no warm-up; take 'linear_warmup', or leave warmup_steps and warmup_share at 0"
+        if self.min_lr > self.lr:
+            yield f"min_lr={self.min_lr} is above lr={self.lr}"
+
+
+def learning_rate(group: GroupConfig, step: int, total_steps: int) -> float:
+    """The learning rate of optimizer step ``step`` (from 0) of ``total_steps``.
+
+    Linear warm-up reaches the peak at step ``warmup - 1`` (its first step is not wasted on a rate of 0). The log warm-up
+    is DeepSpeed's ``WarmupLR``: min_lr at steps 0 and 1, then min_lr + (lr - min_lr) * log(step) / log(warmup).
+    """
+    warmup = group.warmup_steps or round(group.warmup_share * total_steps)
+    gain = 1.0
+    if group.schedule == "log_warmup":
+        warmup = max(2, warmup)
+        if step - 1 < warmup:
+            gain = math.log(max(1, step)) / math.log(warmup)
+    elif group.schedule != "constant" and step < warmup:
+        gain = (step + 1) / warmup
+    elif group.schedule == "linear_warmup_decay":
+        return group.lr * max(0.0, (total_steps - step) / max(1, total_steps - warmup))
+    return group.min_lr + (group.lr - group.min_lr) * min(1.0, gain)
+
+
+class KeepBest(ConfigModel):
+    """Keep the weights of the best validation, and put them into the artefact."""
+
+    metric: str
+    """A key of what the task's validation returns, e.g. CIDEr."""
+    mode: Literal["max", "min"] = "max"
+    """Whether a higher or a lower value is better."""
+
+    def better(self, value: float, than: float | None) -> bool:
+        return than is None or (value > than if self.mode == "max" else value < than)
+
+
+class TrackingConfig(ConfigModel):
+    """Where the run is tracked beside its own log.jsonl."""
+
+    enabled: bool = True
+    """Track the run in MLflow."""
+    uri: str | None = None
+    """MLflow tracking URI; empty: the SQLite file mlflow.db beside the run's folder."""
+    experiment: str = "idc"
+    """MLflow experiment."""
+
+
+class TrainConfig(ConfigModel):
+    """How long, how large, how fast, and on what."""
+
+    steps: int | None = Field(None, ge=1)
+    """Optimizer steps; give this or epochs."""
+    epochs: float | None = Field(None, gt=0)
+    """Passes over the training split; give this or steps."""
+    batch_size: int = Field(32, ge=1)
+    """Samples in one optimizer step: over all workers and all accumulated micro-batches together."""
+    grad_accumulation: int = Field(1, ge=1)
+    """Micro-batches in one optimizer step; it changes the memory, not the numbers."""
+    optimizer: Literal["adam", "adamw"] = "adamw"
+    """adam adds weight decay to the gradient, adamw decouples it."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of Adam's two averages."""
+    eps: float = Field(1e-8, gt=0)
+    """Adam's epsilon."""
+    clip_norm: float = Field(1.0, ge=0)
+    """Largest norm of the whole gradient; 0 does not clip."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16: autocast over fp32 master weights, the same in both engines."""
+    engine: Literal["torch", "deepspeed"] = "torch"
+    """What holds parameters and optimizer."""
+    zero_stage: int = Field(0, ge=0, le=3)
+    """DeepSpeed's ZeRO stage: 1 shards the optimizer, 2 gradients too, 3 parameters too."""
+    deepspeed_extra: dict[str, Any] = {}
+    """Merged last into the generated DeepSpeed config."""
+    checkpoint_every: int = Field(500, ge=1)
+    """Steps between checkpoints for resume; there is always one at the end."""
+    keep_last: int = Field(2, ge=1)
+    """Checkpoints kept."""
+    keep_best: KeepBest | None = None
+    """Keep the weights of the best validation beside them; empty: the artefact has the last weights."""
+    eval_every: int = Field(0, ge=0)
+    """Steps between validations; 0: only at the end."""
+    log_every: int = Field(10, ge=1)
+    """Steps between lines of log.jsonl; a line has the means since the line before."""
+    seed: int = Field(0, ge=0)
+    """Seed of the initial weights, of the order of samples, of dropout."""
+    prefetch: int = Field(2, ge=0)
+    """Batches prepared ahead in the background; 0 prepares them in the loop."""
+    loader_threads: int = Field(1, ge=1)
+    """Threads that prepare batches, per worker."""
+    num_workers: int = Field(1, ge=1)
+    """Training processes."""
+    cpus_per_worker: int = Field(1, ge=1)
+    """Cores, and torch threads, of one worker."""
+    gpus_per_worker: float = Field(0, ge=0)
+    """GPUs of one worker."""
+    max_failures: int = Field(3, ge=0)
+    """How often Ray restarts the run from its last checkpoint after a worker or node was lost."""
+    tracking: TrackingConfig = TrackingConfig()
+    """MLflow."""
+
+    def faults(self) -> Iterator[str]:
+        if (self.steps is None) == (self.epochs is None):
+            yield f"steps={self.steps} and epochs={self.epochs}: give exactly one of them"
+        parts = self.grad_accumulation * self.num_workers
+        if self.batch_size % parts:
+            near = max(1, round(self.batch_size / parts)) * parts
+            yield (
+                f"batch_size={self.batch_size} is not divisible by grad_accumulation * num_workers = "
+                f"{self.grad_accumulation} * {self.num_workers} = {parts}; take {near}"
+            )
+        if self.engine == "torch" and self.zero_stage:
+            yield f"zero_stage={self.zero_stage} needs engine=deepspeed, the engine is torch"
+        if self.engine == "torch" and self.deepspeed_extra:
+            yield "deepspeed_extra is set, and the engine is torch; take engine=deepspeed"
+        for beta in self.betas:
+            if not 0 <= beta < 1:
+                yield f"betas: {beta} is not in [0, 1)"
+        if self.precision == "fp32" and any(
+            isinstance(section := self.deepspeed_extra.get(key), dict) and section.get("enabled")
+            for key in ("bf16", "fp16", "torch_autocast")
+        ):
+            yield "deepspeed_extra switches on a lower precision, and precision is fp32"
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Samples of one micro-batch over all workers."""
+        return self.batch_size // self.grad_accumulation
+
+    def total_steps(self, num_samples: int) -> int:
+        """Optimizer steps of the whole run on a training split of ``num_samples``."""
+        if self.steps is not None:
+            return self.steps
+        assert self.epochs is not None
+        return math.ceil(self.epochs * num_samples / self.batch_size)
+
+
+OPERATIONAL = frozenset(
+    {
+        "num_workers",
+        "cpus_per_worker",
+        "gpus_per_worker",
+        "max_failures",
+        "prefetch",
+        "loader_threads",
+        "keep_last",
+        "log_every",
+        "tracking",
+    }
+)
+"""Fields of TrainConfig that do not change what is learned: a run may go on with other values of them."""

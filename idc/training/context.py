@@ -1,0 +1,157 @@
+"""Where a training loop runs: rank, device, folder, checkpoints. The Ray implementation is in ``cluster/train.py``."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+COMPLETE = "complete"
+"""A file of this name in a checkpoint's folder says that all of the checkpoint is there."""
+
+
+class Tracker(Protocol):
+    """An experiment tracker; the loop writes its own log.jsonl besides. Called on rank 0 only."""
+
+    def params(self, values: dict[str, Any]) -> None:
+        """Settings, flat dotted keys."""
+
+    def metrics(self, values: dict[str, float], step: int) -> None:
+        """Scalars of a step; returns at once."""
+
+    def image(self, name: str, image: Any, step: int | None = None) -> None:
+        """A picture: uint8 array (H, W, 3) or a PIL image; ``name`` without suffix."""
+
+    def text(self, name: str, text: str) -> None:
+        """A text file."""
+
+    def artifacts(self, folder: Path, name: str) -> None:
+        """A folder of files under ``name``."""
+
+
+class NoTracker:
+    """Tracks nothing."""
+
+    def params(self, values: dict[str, Any]) -> None: ...
+
+    def metrics(self, values: dict[str, float], step: int) -> None: ...
+
+    def image(self, name: str, image: Any, step: int | None = None) -> None: ...
+
+    def text(self, name: str, text: str) -> None: ...
+
+    def artifacts(self, folder: Path, name: str) -> None: ...
+
+
+class Context(Protocol):
+    """What the loop knows about where it runs."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+    run_dir: Path
+    """The run's folder, the same for all ranks (shared storage if they are on several machines)."""
+    tracker: Tracker
+
+    def checkpoint_folder(self, step: int) -> Path:
+        """An empty folder into which this rank writes its part of the checkpoint of ``step``."""
+        ...
+
+    def report(self, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
+        """Publish metrics and, atomically, the checkpoint written by all ranks. Every rank calls it."""
+        ...
+
+    def latest_checkpoint(self) -> Path | None:
+        """The newest complete checkpoint of this run, or None."""
+        ...
+
+    def barrier(self) -> None: ...
+
+    def all_gather_object(self, value: Any) -> list[Any]:
+        """The values of all ranks, by rank."""
+        ...
+
+
+class LocalContext:
+    """Runs without Ray: one process, or several that ``torchrun`` started (torch.distributed is then initialised).
+
+    Checkpoints are folders ``run_dir/checkpoints/step_00000020``, written beside and renamed, so that one which is there
+    is complete whenever the process is killed.
+    """
+
+    def __init__(self, run_dir: Path | str, *, keep_last: int = 2, use_gpu: bool = False, tracker: Tracker | None = None):
+        self.run_dir = Path(run_dir)
+        self.run_dir.mkdir(parents=True, exist_ok=True)
+        self.keep_last = keep_last
+        self.tracker: Tracker = tracker or NoTracker()
+        distributed = dist.is_available() and dist.is_initialized()
+        self.rank = dist.get_rank() if distributed else 0
+        self.world_size = dist.get_world_size() if distributed else 1
+        if use_gpu and not torch.cuda.is_available():
+            raise ValueError("train.gpus_per_worker is above 0, and torch sees no GPU here; set it to 0")
+        self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if use_gpu else torch.device("cpu")
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.run_dir / "checkpoints"
+
+    def checkpoint_folder(self, step: int) -> Path:
+        folder = self.checkpoints / f".partial_{step:08d}"
+        if self.rank == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+        self.barrier()
+        return folder
+
+    def report(self, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
+        if checkpoint_dir is None:
+            return
+        self.barrier()
+        if self.rank == 0:
+            (checkpoint_dir / COMPLETE).touch()
+            target = self.checkpoints / checkpoint_name(step)
+            shutil.rmtree(target, ignore_errors=True)
+            checkpoint_dir.rename(target)
+            for old in complete_checkpoints(self.checkpoints)[: -self.keep_last]:
+                shutil.rmtree(old)
+        self.barrier()
+
+    def latest_checkpoint(self) -> Path | None:
+        found = complete_checkpoints(self.checkpoints)
+        return found[-1] if found else None
+
+    def barrier(self) -> None:
+        if self.world_size > 1:
+            dist.barrier()
+
+    def all_gather_object(self, value: Any) -> list[Any]:
+        return all_gather_object(value, self.world_size)
+
+
+def all_gather_object(value: Any, world_size: int) -> list[Any]:
+    """The values of all processes of torch's default group, by rank."""
+    if world_size == 1:
+        return [value]
+    values: list[Any] = [None] * world_size
+    dist.all_gather_object(values, value)
+    return values
+
+
+def checkpoint_name(step: int) -> str:
+    return f"step_{step:08d}"
+
+
+def complete_checkpoints(folder: Path) -> list[Path]:
+    """Complete checkpoints in ``folder``, oldest first: those marked complete, and those that Ray Train has registered."""
+    registered: set[str] = set()
+    snapshot = folder / "checkpoint_manager_snapshot.json"
+    if snapshot.exists():
+        results = json.loads(snapshot.read_text(encoding="utf-8")).get("checkpoint_results", [])
+        registered = {result["checkpoint_dir_name"] for result in results}
+    found = folder.glob("step_*")
+    return sorted(path for path in found if (path / COMPLETE).exists() or path.name in registered)

@@ -1,0 +1,324 @@
+"""Two engines behind one interface: plain torch, and DeepSpeed. They hold the parameters and the optimizer.
+
+The loop sets the learning rates itself before every step, so that no scheduler has state to save.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from idc.training.config import GroupConfig, TrainConfig
+from idc.training.context import Context
+from idc.training.task import Batch, Task
+
+Logs = dict[str, Tensor | float]
+
+
+class Engine(Protocol):
+    """``accumulate`` for every micro-batch of a step, then ``step``."""
+
+    def accumulate(self, batch: Batch) -> tuple[Tensor, Logs]:
+        """Forward and backward of one micro-batch. The detached loss and the logs."""
+        ...
+
+    def step(self, learning_rates: list[float]) -> Tensor | float:
+        """Average the gradients, clip, update with one rate for each group. The gradient's norm before clipping."""
+        ...
+
+    def whole(self) -> contextlib.AbstractContextManager[Task]:
+        """The task with all its parameters on every rank, in eval mode, for validation."""
+        ...
+
+    def full_state_dict(self) -> dict[str, Tensor]:
+        """fp32 parameters and buffers on the CPU of rank 0 (empty on the others). All ranks call it."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """This rank's part of the state into the checkpoint ``folder``. All ranks call it."""
+        ...
+
+    def load(self, folder: Path, saved_world_size: int) -> None: ...
+
+
+def param_groups(task: Task) -> tuple[list[dict[str, Any]], list[GroupConfig]]:
+    """The task's groups as an optimizer takes them, and their schedules.
+
+    Raises:
+        ValueError: if a trainable parameter is in no group or in two, or a group has an unknown setting.
+    """
+    groups, schedules = [], []
+    names = {id(parameter): name for name, parameter in task.named_parameters()}
+    seen: dict[int, str] = {}
+    for group in task.param_groups():
+        settings = {key: value for key, value in group.items() if key not in ("name", "params")}
+        parameters = [parameter for parameter in group["params"] if parameter.requires_grad]
+        for parameter in parameters:
+            if id(parameter) in seen:
+                raise ValueError(
+                    f"parameter {names.get(id(parameter))} is in two groups: {seen[id(parameter)]} and {group['name']}"
+                )
+            seen[id(parameter)] = group["name"]
+        if not parameters:
+            continue
+        schedule = GroupConfig(**settings)
+        groups.append({"params": parameters, "lr": schedule.lr, "weight_decay": schedule.weight_decay})
+        schedules.append(schedule)
+        groups[-1]["name"] = group["name"]
+    left_out = [name for name, parameter in task.named_parameters() if parameter.requires_grad and id(parameter) not in seen]
+    if left_out:
+        raise ValueError(f"param_groups() leaves out trainable parameters: {', '.join(left_out[:8])}")
+    return groups, schedules
+
+
+class _Step(nn.Module):
+    """Makes ``training_step`` the forward, under autocast in bf16; parameters stay fp32."""
+
+    def __init__(self, task: Task, precision: str, device: torch.device, cache_casts: bool = True):
+        super().__init__()
+        self.task = task
+        self.bf16 = precision == "bf16"
+        self.device_type = device.type
+        self.cache_casts = cache_casts
+
+    def autocast(self) -> torch.autocast:
+        return torch.autocast(self.device_type, torch.bfloat16, enabled=self.bf16, cache_enabled=self.cache_casts)
+
+    def forward(self, batch: Batch) -> tuple[Tensor, Logs]:
+        with self.autocast():
+            loss, logs = self.task(batch)
+            return loss, logs
+
+
+class TorchEngine:
+    """AdamW and one all-reduce of the whole gradient at the end of a step."""
+
+    def __init__(self, task: Task, groups: list[dict[str, Any]], context: Context, train: TrainConfig):
+        self.task = task.to(context.device)
+        self.module = _Step(task, train.precision, context.device)
+        self.context = context
+        self.train = train
+        kind = torch.optim.AdamW if train.optimizer == "adamw" else torch.optim.Adam
+        self.optimizer = kind(groups, betas=train.betas, eps=train.eps)
+        self.parameters = [parameter for group in groups for parameter in group["params"]]
+        if context.world_size > 1:
+            for tensor in [*task.parameters(), *task.buffers()]:
+                dist.broadcast(tensor.data, 0)
+
+    def accumulate(self, batch: Batch) -> tuple[Tensor, Logs]:
+        loss, logs = self.module(batch)
+        (loss / self.train.grad_accumulation).backward()
+        return loss.detach(), logs
+
+    def step(self, learning_rates: list[float]) -> Tensor | float:
+        for parameter in self.parameters:
+            if parameter.grad is None:  # as DeepSpeed does: a parameter that was not used has a gradient of 0
+                parameter.grad = torch.zeros_like(parameter)
+        if self.context.world_size > 1:
+            self._all_reduce()
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.train.clip_norm or float("inf"))
+        for group, rate in zip(self.optimizer.param_groups, learning_rates, strict=True):
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return norm
+
+    def _all_reduce(self) -> None:
+        """The mean of the gradients over the ranks, in buckets of about 64 MB."""
+        bucket: list[Tensor] = []
+        size = 0
+        for n, parameter in enumerate(self.parameters):
+            assert parameter.grad is not None
+            bucket.append(parameter.grad)
+            size += parameter.grad.numel()
+            if size < 1 << 24 and n + 1 < len(self.parameters):
+                continue
+            flat = torch.cat([grad.flatten() for grad in bucket])
+            dist.all_reduce(flat)
+            flat /= self.context.world_size
+            for grad, part in zip(bucket, flat.split([grad.numel() for grad in bucket]), strict=True):
+                grad.copy_(part.view_as(grad))
+            bucket, size = [], 0
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[Task]:
+        with _evaluating(self.task), self.module.autocast():
+            yield self.task
+
+    def full_state_dict(self) -> dict[str, Tensor]:
+        return cpu_state(self.task.state_dict()) if self.context.rank == 0 else {}
+
+    def save(self, folder: Path) -> None:
+        if self.context.rank == 0:
+            torch.save({"task": self.task.state_dict(), "optimizer": self.optimizer.state_dict()}, folder / "torch.pt")
+
+    def load(self, folder: Path, saved_world_size: int) -> None:
+        state = torch.load(folder / "torch.pt", map_location=self.context.device, weights_only=True)
+        self.task.load_state_dict(state["task"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+class DeepSpeedEngine:
+    """DeepSpeed's engine: ZeRO stages 0 to 3 by setting.
+
+    bf16 is the same autocast over fp32 parameters as in :class:`TorchEngine`, inside the module, so that both engines
+    compute the same; DeepSpeed's own ``bf16`` and ``torch_autocast`` sections (16-bit communication) are for
+    ``deepspeed_extra``.
+    """
+
+    def __init__(self, task: Task, groups: list[dict[str, Any]], context: Context, train: TrainConfig):
+        import torch._dynamo  # imported late, inside zero.Init, it fails
+
+        _quiet()
+        os.environ.setdefault("DS_ACCELERATOR", context.device.type)
+        import deepspeed
+
+        # no compiler at run time: sums over shared memory are an extension that DeepSpeed builds when CPU ranks start
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        self.deepspeed = deepspeed
+        self.task = task
+        self.context = context
+        self.train = train
+        self.module = _Step(task, train.precision, context.device, cache_casts=train.zero_stage < 3)
+        if not dist.is_initialized():  # one process, without Ray or torchrun
+            backend = "nccl" if context.device.type == "cuda" else "gloo"
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+            os.environ.setdefault("LOCAL_RANK", str(context.device.index or 0))
+        deepspeed.init_distributed(dist_init_required=False, verbose=False)
+        self.settings = deepspeed_config(train, context.world_size)
+        self._initialize(groups)
+
+    def _initialize(self, groups: list[dict[str, Any]]) -> None:
+        nameless = [{key: value for key, value in group.items() if key != "name"} for group in groups]
+        self.engine = self.deepspeed.initialize(
+            model=self.module, model_parameters=nameless, config=self.settings, dist_init_required=False
+        )[0]
+        self.groups = self.engine.optimizer.param_groups
+
+    def accumulate(self, batch: Batch) -> tuple[Tensor, Logs]:
+        loss, logs = self.engine(batch)
+        self.engine.backward(loss)
+        if not self.engine.is_gradient_accumulation_boundary():
+            self.engine.step()  # only counts the micro-batch
+        return loss.detach(), logs
+
+    def step(self, learning_rates: list[float]) -> Tensor | float:
+        for group, rate in zip(self.engine.optimizer.param_groups, learning_rates, strict=True):
+            group["lr"] = rate
+        norm = None
+        if not self.train.zero_stage:  # DeepSpeed tells it with ZeRO only
+            grads = [parameter.grad for parameter in self.task.parameters() if parameter.grad is not None]
+            norm = torch.nn.utils.get_total_norm(grads)
+        self.engine.step()
+        return norm if norm is not None else self.engine.get_global_grad_norm()
+
+    @contextlib.contextmanager
+    def whole(self) -> Iterator[Task]:
+        gathered: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        if self.train.zero_stage == 3:
+            from deepspeed.runtime.zero.stage3 import unwrap_model_for_generation
+
+            gathered = unwrap_model_for_generation(self.engine)
+        with gathered, _evaluating(self.task), self.module.autocast():
+            yield self.task
+
+    def full_state_dict(self) -> dict[str, Tensor]:
+        if self.train.zero_stage < 3:
+            return cpu_state(self.task.state_dict()) if self.context.rank == 0 else {}
+        full: dict[str, Tensor] = {}
+        for prefix, module in self.task.named_modules(remove_duplicate=False):
+            own = dict(module.named_parameters(recurse=False, remove_duplicate=False))
+            with self.deepspeed.zero.GatheredParameters(list({id(p): p for p in own.values()}.values())):
+                if self.context.rank == 0:
+                    buffers = {
+                        name: buffer
+                        for name, buffer in module.named_buffers(recurse=False)
+                        if name not in module._non_persistent_buffers_set
+                    }
+                    dot = f"{prefix}." if prefix else ""
+                    full.update(cpu_state({f"{dot}{name}": tensor for name, tensor in (own | buffers).items()}))
+        return full
+
+    def save(self, folder: Path) -> None:
+        self.engine.save_checkpoint(str(folder), tag="deepspeed")
+
+    def load(self, folder: Path, saved_world_size: int) -> None:
+        if saved_world_size != self.context.world_size and self.train.zero_stage:
+            raise ValueError(
+                f"the checkpoint {folder} was sharded over {saved_world_size} workers by ZeRO-{self.train.zero_stage}, and "
+                f"this run has {self.context.world_size}; set train.num_workers to {saved_world_size}"
+            )
+        path, _ = self.engine.load_checkpoint(str(folder), tag="deepspeed")
+        if path is None:
+            raise ValueError(f"{folder} has no DeepSpeed checkpoint; remove this folder to go on from an older one")
+
+
+def deepspeed_config(train: TrainConfig, world_size: int) -> dict[str, Any]:
+    """DeepSpeed's own settings from ours; ``deepspeed_extra`` is merged last, section by section."""
+    settings: dict[str, Any] = {
+        "train_batch_size": train.batch_size,
+        "train_micro_batch_size_per_gpu": train.micro_batch_size // world_size,
+        "gradient_accumulation_steps": train.grad_accumulation,
+        "gradient_clipping": train.clip_norm,
+        "optimizer": {
+            "type": "AdamW" if train.optimizer == "adamw" else "Adam",
+            "params": {
+                "betas": list(train.betas),
+                "eps": train.eps,
+                "torch_adam": True,  # DeepSpeed's own Adam is compiled on first use
+                "adam_w_mode": train.optimizer == "adamw",
+            },
+        },
+        "zero_optimization": {"stage": train.zero_stage},
+        "zero_allow_untested_optimizer": True,
+        "steps_per_print": 1 << 60,
+    }
+    return _merged(settings, train.deepspeed_extra)
+
+
+def _merged(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in extra.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        result[key] = _merged(result[key], value) if both else value
+    return result
+
+
+def _quiet() -> None:
+    """Keep DeepSpeed's errors only: its INFO lines and torch's notes on calls it makes are not for the user."""
+    import logging
+    import warnings
+
+    warnings.filterwarnings("ignore", message=".*torch.distributed.* is deprecated", category=FutureWarning)
+
+    os.environ.setdefault("DS_LOG_LEVEL", "error")
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+
+
+@contextlib.contextmanager
+def _evaluating(task: Task) -> Iterator[None]:
+    task.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        task.train()
+
+
+def cpu_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Own contiguous copies on the CPU (tied weights are stored twice, so that loading is strict)."""
+    return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
+
+
+def make_engine(task: Task, groups: list[dict[str, Any]], context: Context, train: TrainConfig) -> Engine:
+    """The engine that ``train`` asks for."""
+    if train.engine == "torch":
+        return TorchEngine(task, groups, context, train)
+    return DeepSpeedEngine(task, groups, context, train)

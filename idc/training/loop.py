@@ -1,0 +1,405 @@
+"""The training loop, written once for all systems.
+
+What it promises: the same samples, seeds and numbers whatever the accumulation, the workers, the engine, and however
+often the run was interrupted. After a restart it goes on from the newest complete checkpoint of the run's folder, and
+log.jsonl reads as that of an undisturbed run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from idc.training.config import TrainConfig, learning_rate
+from idc.training.context import Context, Tracker
+from idc.training.data import Loaders, OnDevice, to_device
+from idc.training.engines import Engine, make_engine, param_groups
+from idc.training.task import Task
+
+Export = Callable[[dict[str, Tensor], dict[str, float]], None]
+"""Writes the artefact from the full state dict and the validation metrics of these weights; called on rank 0."""
+
+STATE_FILE = "state.json"
+_VALIDATION = 1 << 40
+
+
+def fit(
+    task: Task,
+    loaders: Loaders,
+    context: Context,
+    train: TrainConfig,
+    tracker: Tracker | None = None,
+    export: Export | None = None,
+) -> dict[str, Any]:
+    """Train ``task`` to the end of its run, from the start or from the run's newest checkpoint.
+
+    Args:
+        task: freshly built, with the same weights on all ranks or those of rank 0.
+        loaders: training stream and validation split of this rank.
+        context: where it runs.
+        train: the settings.
+        tracker: experiment tracker; default is the context's.
+        export: writes the artefact inside the run, with the best weights if ``train.keep_best``, else the last.
+
+    Returns:
+        ``{"steps", "metrics", "best_step", "loss", "seconds", "seconds_per_step", "samples_per_second", "peak_rss_gib"}``;
+        ``metrics`` are the validation's of the exported weights.
+
+    Raises:
+        ValueError: for settings that contradict the task, its data or the checkpoint, and if the loss is not finite.
+    """
+    torch.set_num_threads(train.cpus_per_worker)
+    if loaders.train.batch_size != train.micro_batch_size or loaders.train.world_size != context.world_size:
+        raise ValueError(
+            f"the training loader makes micro-batches of {loaders.train.batch_size} for {loaders.train.world_size} workers, "
+            f"the config asks for {train.micro_batch_size} and the run has {context.world_size}; "
+            "build it with Loader.from_config"
+        )
+    run = _Run(task, loaders, context, train, tracker or context.tracker)
+    run.resume()
+    run.train_steps()
+    return run.finish(export)
+
+
+class _Run:
+    """The state of one ``fit``."""
+
+    def __init__(self, task: Task, loaders: Loaders, context: Context, train: TrainConfig, tracker: Tracker):
+        groups, self.schedules = param_groups(task)
+        self.group_names = [group["name"] for group in groups]
+        self.task = task
+        self.loaders = loaders
+        self.context = context
+        self.train = train
+        self.tracker = tracker
+        self.total = train.total_steps(len(loaders.train.dataset))
+        self.engine: Engine = make_engine(task.train(), groups, context, train)
+        self.chief = context.rank == 0
+        self.step = 0
+        self.best: dict[str, Any] | None = None
+        self.metrics: dict[str, float] = {}
+        self.last_loss = math.nan
+        self.seconds = 0.0
+        self.window = _Window(context)
+        self.log = _JsonLines(context.run_dir / "log.jsonl") if self.chief else None
+        self.best_dir = context.run_dir / "best"
+
+    # -- restart -----------------------------------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """Go back to the newest complete checkpoint, if there is one."""
+        folder = self.context.latest_checkpoint()
+        if folder is not None:
+            state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
+            if state["engine"] != self._engine_name():
+                raise ValueError(
+                    f"the checkpoint {folder} was written by engine {state['engine']}, and the config asks for "
+                    f"{self._engine_name()}; set train.engine and train.zero_stage back, or take another run name"
+                )
+            if self.context.world_size != state["world_size"] and self.chief:
+                self._say(f"the checkpoint was written by {state['world_size']} workers, now {self.context.world_size}")
+            self.engine.load(folder, state["world_size"])
+            self.step = state["step"]
+            self.best = state["best"]
+            self.metrics = state["metrics"]
+            self.last_loss = state["loss"]
+            self.seconds = state["seconds"]
+            self.window.restore(state["window"])
+            self._say(f"resumed at step {self.step} of {self.total} from {folder}")
+        if self.log is not None:
+            self.log.keep_until(self.step)
+
+    def _engine_name(self) -> str:
+        if self.train.engine == "torch":
+            return "torch"
+        return f"deepspeed-zero{self.train.zero_stage}"
+
+    def save(self) -> None:
+        """A checkpoint of this step, from all ranks."""
+        self.window.reduce()
+        folder = self.context.checkpoint_folder(self.step)
+        self.engine.save(folder)
+        if self.chief:
+            state = {
+                "step": self.step,
+                "world_size": self.context.world_size,
+                "engine": self._engine_name(),
+                "best": self.best,
+                "metrics": self.metrics,
+                "loss": self.last_loss,
+                "seconds": self.seconds,
+                "window": self.window.state(),
+            }
+            (folder / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
+        self.context.report({"step": self.step, "loss": self.last_loss, **self.metrics}, folder, self.step)
+        if self.chief and self.best is not None:  # weights of an abandoned or beaten best are no longer needed
+            for path in self.best_dir.glob("*.safetensors"):
+                if path != self._best_path(self.best["step"]):
+                    path.unlink()
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def train_steps(self) -> None:
+        train = self.train
+        if self.step >= self.total:
+            return
+        batches = self.loaders.train.batches(self.step * train.grad_accumulation)
+        progress = Progress(self.total, self.step) if self.chief else None
+        clock = time.perf_counter()
+        try:
+            while self.step < self.total:
+                rates = [learning_rate(schedule, self.step, self.total) for schedule in self.schedules]
+                waited = 0.0
+                for micro in range(train.grad_accumulation):
+                    before = time.perf_counter()
+                    batch = to_device(next(batches), self.context.device)
+                    waited += time.perf_counter() - before
+                    self._seed(micro)
+                    loss, logs = self.engine.accumulate(batch)
+                    self.window.add({"loss": loss, **logs}, 1 / train.grad_accumulation)
+                norm = self.engine.step(rates)
+                self.step += 1
+                now = time.perf_counter()
+                self.window.add({"grad_norm": norm}, 1.0)
+                self.window.count(now - clock, waited)
+                self.seconds += now - clock
+                last = self.step == self.total
+                validate = self._validation_due()
+                if self.step % train.log_every == 0 or validate or last:
+                    self._log(rates, self.validate() if validate else {})
+                if self.step % train.checkpoint_every == 0 or last:
+                    self.save()
+                if progress is not None:
+                    progress.update(self.step, self.last_loss)
+                after = time.perf_counter()
+                self.seconds += after - now
+                clock = after
+        finally:
+            if isinstance(batches, Iterator) and hasattr(batches, "close"):
+                batches.close()
+            if progress is not None:
+                progress.close()
+
+    def _seed(self, micro: int) -> None:
+        """Dropout depends on (seed, step, micro-batch, rank) alone, so that a restart needs no generator state."""
+        entropy = (self.train.seed, self.step, micro, self.context.rank)
+        torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1))
+
+    def _validation_due(self) -> bool:
+        if self.loaders.validation is None:
+            return False
+        return self.step == self.total or (self.train.eval_every > 0 and self.step % self.train.eval_every == 0)
+
+    def _log(self, rates: list[float], metrics: dict[str, float]) -> None:
+        means, seconds, waited, steps = self.window.take()
+        self.last_loss = means["loss"]
+        if not math.isfinite(self.last_loss):
+            raise ValueError(
+                f"the loss is {self.last_loss} at step {self.step}; lower the learning rate, or look at the data of the "
+                f"steps since {self.step - steps}"
+            )
+        line = {
+            "step": self.step,
+            **means,
+            **{f"lr/{name}": rate for name, rate in zip(self.group_names, rates, strict=True)},
+            "seconds_per_step": seconds / max(1, steps),
+            "samples_per_second": steps * self.train.batch_size / max(seconds, 1e-9),
+            "data_wait_share": waited / max(seconds, 1e-9),
+            "peak_rss_gib": peak_rss_gib(),
+            **{f"validation/{name}": value for name, value in metrics.items()},
+        }
+        if self.log is not None:
+            self.log.write(line)
+            self.tracker.metrics({name: value for name, value in line.items() if name != "step"}, self.step)
+
+    # -- validation and end ------------------------------------------------------------------------------------------
+
+    def validate(self) -> dict[str, float]:
+        """Metrics of the weights as they are; remembers the weights if they are the best so far."""
+        assert self.loaders.validation is not None
+        torch.manual_seed(self.train.seed + _VALIDATION)
+        with self.engine.whole() as task:
+            metrics = task.validate(OnDevice(self.loaders.validation, self.context.device), self.context)  # type: ignore[arg-type]
+        self.metrics = self.context.all_gather_object(metrics)[0]
+        keep = self.train.keep_best
+        if keep is not None:
+            if keep.metric not in self.metrics:
+                raise ValueError(
+                    f"train.keep_best.metric={keep.metric!r} is not measured; the validation gives "
+                    f"{', '.join(sorted(self.metrics))}"
+                )
+            value = self.metrics[keep.metric]
+            if keep.better(value, self.best["value"] if self.best else None):
+                self.best = {"step": self.step, "value": value, "metrics": self.metrics}
+                state = self.engine.full_state_dict()
+                if self.chief:
+                    save_safetensors(state, self._best_path(self.step))
+        return self.metrics
+
+    def _best_path(self, step: int) -> Path:
+        return self.best_dir / f"step_{step:08d}.safetensors"
+
+    def finish(self, export: Export | None) -> dict[str, Any]:
+        metrics = self.best["metrics"] if self.best else self.metrics
+        if export is not None:
+            state = self.engine.full_state_dict() if self.best is None else {}
+            if self.chief:
+                if self.best is not None:
+                    from safetensors.torch import load_file
+
+                    state = load_file(self._best_path(self.best["step"]))
+                export(state, metrics)
+        self.context.barrier()
+        return {
+            "steps": self.step,
+            "metrics": metrics,
+            "best_step": self.best["step"] if self.best else self.step,
+            "loss": self.last_loss,
+            "seconds": self.seconds,
+            "seconds_per_step": self.seconds / max(1, self.step),
+            "samples_per_second": self.step * self.train.batch_size / max(self.seconds, 1e-9),
+            "peak_rss_gib": peak_rss_gib(),
+        }
+
+    def _say(self, text: str) -> None:
+        if self.chief:
+            print(text, file=sys.stderr, flush=True)
+
+
+class _Window:
+    """Sums since the last line of the log: kept on the device, averaged over the ranks when they are read."""
+
+    def __init__(self, context: Context):
+        self.context = context
+        self._sums: dict[str, Tensor] = {}
+        self._seconds = self._waited = 0.0
+        self._steps = 0
+
+    def add(self, values: dict[str, Tensor | float], share: float) -> None:
+        for name, value in values.items():
+            value = torch.as_tensor(value).detach().to(self.context.device, torch.float64) * share
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+
+    def count(self, seconds: float, waited: float) -> None:
+        self._seconds += seconds
+        self._waited += waited
+        self._steps += 1
+
+    def reduce(self) -> None:
+        """Replace the sums by their means over the ranks; every rank must have logged the same names."""
+        if self.context.world_size > 1 and self._sums:
+            names = sorted(self._sums)
+            stacked = torch.stack([self._sums[name] for name in names])
+            dist.all_reduce(stacked)
+            stacked /= self.context.world_size
+            self._sums = dict(zip(names, stacked.unbind(), strict=True))
+
+    def take(self) -> tuple[dict[str, float], float, float, int]:
+        """(means over the steps, seconds, seconds waited for data, steps); starts a new window."""
+        self.reduce()
+        means = {name: float(value) / max(1, self._steps) for name, value in self._sums.items()}
+        result = (means, self._seconds, self._waited, self._steps)
+        self._sums, self._seconds, self._waited, self._steps = {}, 0.0, 0.0, 0
+        return result
+
+    def state(self) -> dict[str, Any]:
+        sums = {name: float(value) for name, value in self._sums.items()}
+        return {"sums": sums, "seconds": self._seconds, "waited": self._waited, "steps": self._steps}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        device = self.context.device
+        self._sums = {name: torch.tensor(value, dtype=torch.float64, device=device) for name, value in state["sums"].items()}
+        self._seconds, self._waited, self._steps = state["seconds"], state["waited"], state["steps"]
+
+
+class _JsonLines:
+    """log.jsonl: one JSON object a line, ascending by step."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def keep_until(self, step: int) -> None:
+        """Drop the lines of steps after ``step`` (they will be done again) and a line cut by a kill."""
+        if not self.path.exists():
+            return
+        kept = []
+        for text in self.path.read_text(encoding="utf-8").splitlines():
+            with contextlib.suppress(ValueError):
+                if json.loads(text)["step"] <= step:
+                    kept.append(text + "\n")
+        temporary = self.path.with_suffix(".partial")
+        temporary.write_text("".join(kept), encoding="utf-8")
+        temporary.replace(self.path)
+
+    def write(self, line: dict[str, Any]) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def read_log(path: Path | str) -> list[dict[str, Any]]:
+    """The lines of a run's log.jsonl."""
+    return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
+
+
+class Progress:
+    """A tqdm bar on a terminal; elsewhere (a job's log) a plain line every few seconds."""
+
+    def __init__(self, total: int, done: int, every: float = 5.0):
+        self.total = total
+        self.started_at = done
+        self.every = every
+        self.start = self.shown = time.monotonic()
+        self.bar: Any = None
+        if sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self.bar = tqdm(total=total, initial=done, unit="step", dynamic_ncols=True)
+
+    def update(self, step: int, loss: float) -> None:
+        if self.bar is not None:
+            self.bar.update(step - self.bar.n)
+            self.bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
+            return
+        now = time.monotonic()
+        if now - self.shown < self.every and step < self.total:
+            return
+        self.shown = now
+        rate = (now - self.start) / max(1, step - self.started_at)
+        left = round(rate * (self.total - step))
+        print(
+            f"step {step}/{self.total}  loss {loss:.4g}  {rate:.3g} s/step  {left // 60}:{left % 60:02d} left",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+
+def save_safetensors(state: dict[str, Tensor], path: Path) -> None:
+    """Write tensors to ``path``, atomically."""
+    from safetensors.torch import save_file
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.partial")
+    save_file(state, temporary)
+    temporary.replace(path)
+
+
+def peak_rss_gib() -> float:
+    """The largest resident memory of this process so far."""
+    scale = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale / 2**30

@@ -1,0 +1,32 @@
+"""ProCap stage 2, implicit procedure captioning: train encoder and text decoder to caption pairs.
+
+    python jobs/finetune_procap.py --config jobs/configs/procap/finetune_demo.yaml
+    ray job submit --working-dir . -- python jobs/finetune_procap.py --config jobs/configs/procap/finetune_demo.yaml
+
+The procedures are built first if they are not there. A killed run goes on from its last checkpoint when the same
+command is given again. Writes <runs>/<name>/artifact, which evaluation, captioning and serving take.
+"""
+
+from __future__ import annotations
+
+from cluster.config import ClusterConfig
+from idc.config import cli
+from idc.systems.procap.config import FinetuneJob
+
+
+class Job(FinetuneJob):
+    """Stage 2, and where to run it."""
+
+    cluster: ClusterConfig = ClusterConfig()
+    """The Ray cluster (not with --local)."""
+
+
+def main() -> None:
+    args = cli(Job, __doc__)
+    from cluster.job import train_job
+
+    train_job("idc.systems.procap.task:finetune", args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""Import image pairs into a data set folder.
+
+    python jobs/prepare.py format=clevr_change source=CLEVR_CHANGE_FOLDER out=data/clevr_change
+    python jobs/prepare.py format=csv source=pairs.csv out=s3://bucket/pairs --local
+
+Rows that cannot be used are left out and listed with their reasons in rejects-*.parquet. A killed import goes on
+where it was when the same command is given again.
+"""
+
+from __future__ import annotations
+
+from cluster.config import ClusterConfig
+from idc.config import cli
+from idc.data.config import PrepareJob
+
+
+class Job(PrepareJob):
+    """Import pairs, and where to do it."""
+
+    cluster: ClusterConfig = ClusterConfig()
+    """The Ray cluster (not with --local)."""
+
+
+def main() -> None:
+    args = cli(Job, __doc__)
+    from cluster.session import run_chunks
+    from idc.data.importer import open_build
+
+    job = args.config
+    try:
+        folder, source, stages = open_build(job, args.overwrite)
+        manifest = run_chunks(
+            args.local, job.cluster, folder, source, stages, max_reject_share=job.max_reject_share, name="pairs"
+        )
+    except ValueError as error:
+        raise SystemExit(f"prepare: {error}") from None
+    for note in manifest.extra["notes"]:
+        print(f"note: {note}")
+    print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, without captions: "
+          f"{manifest.num_without_captions}, rejected: {manifest.num_rejected} {manifest.reject_reasons}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

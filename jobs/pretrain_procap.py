@@ -1,0 +1,32 @@
+"""ProCap stage 1, explicit procedure modeling: train the procedure encoder by masked reconstruction.
+
+    python jobs/pretrain_procap.py --config jobs/configs/procap/pretrain_demo.yaml
+    ray job submit --working-dir . -- python jobs/pretrain_procap.py --config jobs/configs/procap/pretrain_demo.yaml
+
+The procedures are built first if they are not there. A killed run goes on from its last checkpoint when the same
+command is given again. Writes <runs>/<name>/artifact.
+"""
+
+from __future__ import annotations
+
+from cluster.config import ClusterConfig
+from idc.config import cli
+from idc.systems.procap.config import PretrainJob
+
+
+class Job(PretrainJob):
+    """Stage 1, and where to run it."""
+
+    cluster: ClusterConfig = ClusterConfig()
+    """The Ray cluster (not with --local)."""
+
+
+def main() -> None:
+    args = cli(Job, __doc__)
+    from cluster.job import train_job
+
+    train_job("idc.systems.procap.task:pretrain", args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""Render CLEVR-Change-style image pairs with their captions into a data set folder.
+
+    python jobs/render.py --config jobs/configs/render/demo.yaml out=data/demo/pairs
+    python jobs/render.py out=s3://bucket/pairs render.num_scenes=1000 render.jitter=extreme workers=64
+
+Two pairs a scene: one with a change, one with distractors only. Scene n of a seed has the same pixels and captions
+whatever the number of workers. A killed build goes on where it was when the same command is given again.
+"""
+
+from __future__ import annotations
+
+from cluster.config import ClusterConfig
+from idc.config import cli
+from idc.data.rendered.config import RenderJob
+
+
+class Job(RenderJob):
+    """Render pairs, and where to do it."""
+
+    cluster: ClusterConfig = ClusterConfig()
+    """The Ray cluster (not with --local)."""
+
+
+def main() -> None:
+    args = cli(Job, __doc__)
+    from cluster.session import run_chunks
+    from idc.data.rendered.render import open_build
+
+    job = args.config
+    try:
+        folder, source, stages = open_build(job, args.overwrite)
+        manifest = run_chunks(
+            args.local, job.cluster, folder, source, stages, max_reject_share=job.max_reject_share, name="rendering"
+        )
+    except ValueError as error:
+        raise SystemExit(f"render: {error}") from None
+    print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, rejected: {manifest.num_rejected}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Write one self-contained HTML page of a run.
+
+    python jobs/report.py out=runs/report.html evaluations=[runs/captioner/evaluation] pairs=data/pairs \\
+        procedures=data/procedures tokenizer=runs/tokenizer/tokenizer runs.tokenizer=runs/tokenizer \\
+        "runs.stage 1=runs/pretrain" "runs.stage 2=runs/captioner"
+
+Several evaluations are several seeds: the page then has their mean and deviation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from idc.config import cli
+from idc.report.config import ReportJob
+
+if TYPE_CHECKING:
+    from idc.report.collect import Reconstruct
+
+
+def main() -> None:
+    args = cli(ReportJob, __doc__)
+    from idc.report.collect import collect
+    from idc.report.html import write_report
+
+    job = args.config
+    reconstruct = reconstruction(job.tokenizer) if job.tokenizer is not None else None
+    path = write_report(job.out, collect(job, reconstruct))
+    print(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
+
+
+def reconstruction(folder: str) -> Reconstruct:
+    """Images through the tokenizer and back."""
+    import numpy as np
+    import torch
+
+    from idc.vision.tokenizer import ImageTokenizer, prepare_frame, to_frames, to_images
+
+    tokenizer = ImageTokenizer.load(folder).eval()
+
+    @torch.no_grad()
+    def reconstruct(images: list[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+        frames = np.stack([prepare_frame(image, tokenizer.config) for image in images])
+        back = to_frames(tokenizer.decode(tokenizer.encode(to_images(frames))))
+        return list(zip(frames, back, strict=True))
+
+    return reconstruct
+
+
+if __name__ == "__main__":
+    main()

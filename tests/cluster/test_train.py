@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.tracking import RUN_TAG, MlflowTracker, flat
+from cluster.train import launch
+from idc.training.config import TrainConfig, TrackingConfig
+from idc.training.loop import read_log
+from tests.invariants.harness import Run, largest_difference, run_cases
+
+ENTRY = "tests.training.toy:entry"
+TRAIN: dict[str, Any] = {
+    "steps": 24,
+    "batch_size": 8,
+    "checkpoint_every": 5,
+    "eval_every": 6,
+    "log_every": 4,
+    "keep_best": {"metric": "loss", "mode": "min"},
+    "max_failures": 2,
+}
+UNTRACKED = {**TRAIN, "tracking": {"enabled": False}}
+
+
+def start(run_dir: Path, train: dict[str, Any], payload: dict[str, Any] | None = None, **kwargs: Any) -> dict[str, Any]:
+    return launch(ENTRY, payload or {}, TrainConfig.model_validate(train), run_dir, **kwargs)
+
+
+@pytest.mark.ray
+def test_a_worker_killed_in_the_middle_changes_nothing(ray_session: None, tmp_path: Path) -> None:
+    """Two workers, ZeRO-2, SIGKILL of rank 1 in step 13; against the same two ranks without Ray and undisturbed."""
+    train = {**TRAIN, "num_workers": 2, "engine": "deepspeed", "zero_stage": 2}
+    payload = {"dropout": 0.2, "kill_step": 13, "kill_rank": 1, "kill_marker": str(tmp_path / "killed")}
+    result = start(tmp_path / "runs" / "on_ray", train, payload)
+    assert (tmp_path / "killed").exists()
+    assert result["steps"] == 24
+    plain = run_cases(ENTRY, {"dropout": 0.2, "train": TRAIN}, {"plain": train}, tmp_path)["plain"]
+    on_ray = Run(tmp_path / "runs" / "on_ray")
+    assert [line["step"] for line in on_ray.log] == [4, 6, 8, 12, 16, 18, 20, 24]
+    assert on_ray.losses == pytest.approx(plain.losses, rel=1e-6)
+    assert largest_difference(on_ray.state, plain.state) < 1e-6
+    assert result["metrics"]["loss"] == pytest.approx(plain.log[-1]["validation/loss"], rel=1e-6)
+    kept = sorted(path.name for path in (on_ray.path / "checkpoints").glob("step_*"))
+    assert kept == ["step_00000020", "step_00000024"]
+
+    tracked = the_run(tmp_path / "runs", "on_ray")
+    assert tracked.info.status == "FINISHED"
+    assert tracked.data.metrics["loss"] == on_ray.losses[-1]
+
+    assert start(on_ray.path, {**train, "max_failures": 0}, payload)["done_before"]
+    # and a run that began on Ray can go on without it, from Ray's checkpoint
+    (on_ray.path / "result.json").unlink()
+    with pytest.raises(ValueError, match="sharded over 2 workers by ZeRO-2, and this run has 1; set train.num_workers to 2"):
+        start(on_ray.path, {**train, "num_workers": 1}, payload, local=True)
+
+
+@pytest.mark.ray
+def test_a_users_error_is_not_tried_again(ray_session: None, tmp_path: Path) -> None:
+    attempts = tmp_path / "attempts"
+    with pytest.raises(ValueError, match="the training split has no samples"):
+        start(tmp_path / "run", UNTRACKED, {"size": 0, "attempts": str(attempts)})
+    assert attempts.read_text() == "attempt\n"
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
+def the_run(runs: Path, name: str) -> Any:
+    import mlflow
+
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{runs / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("idc")
+    found = client.search_runs([experiment.experiment_id], f"tags.`{RUN_TAG}` = '{name}'")
+    assert len(found) == 1
+    return found[0]
+
+
+def test_a_local_run_is_tracked_in_one_mlflow_run_even_if_it_fails_first(tmp_path: Path) -> None:
+    run_dir = tmp_path / "runs" / "it's"
+    payload = {"kill_step": 13, "kill_marker": str(tmp_path / "raise")}
+    with pytest.raises(RuntimeError, match="killed by the test"):
+        start(run_dir, TRAIN, payload, name="toy run", local=True)
+    first = the_run(tmp_path / "runs", "toy run")
+    assert first.info.status == "FAILED"
+    result = start(run_dir, TRAIN, payload, name="toy run", local=True)
+    second = the_run(tmp_path / "runs", "toy run")
+    assert second.info.run_id == first.info.run_id
+    assert second.info.status == "FINISHED"
+    assert second.data.params["train.keep_best.metric"] == "loss"
+    assert second.data.metrics["validation/loss"] == read_log(run_dir / "log.jsonl")[-1]["validation/loss"]
+    artifact = tmp_path / "runs" / "mlartifacts" / second.info.run_id / "artifacts" / "artifact"
+    assert (artifact / "model.safetensors").exists()
+    assert result == {**json.loads((run_dir / "result.json").read_text()), "done_before": False}
+
+
+def test_a_tracker_takes_pictures_texts_and_many_metrics(tmp_path: Path) -> None:
+    import numpy as np
+
+    tracker = MlflowTracker(TrackingConfig(), tmp_path / "runs" / "x", "x")
+    for step in range(20):
+        tracker.metrics({"loss": float(step), "lr": 0.1}, step)
+    tracker.image("pairs/first", np.zeros((4, 5, 3), np.uint8), 7)
+    tracker.text("captions.txt", "the cube moved")
+    tracker.params({"a": 1})
+    tracker.params({"a": 2, "b": "x" * 9000})
+    tracker.end(finished=True)
+    run = the_run(tmp_path / "runs", "x")
+    history = tracker.client.get_metric_history(run.info.run_id, "loss")
+    assert [(point.step, point.value) for point in history] == [(step, float(step)) for step in range(20)]
+    assert run.data.params["a"] == "1"
+    files = tmp_path / "runs" / "mlartifacts" / run.info.run_id / "artifacts"
+    assert (files / "images" / "pairs" / "first_00000007.png").exists()
+    assert (files / "captions.txt").read_text() == "the cube moved"
+
+
+def test_a_complete_run_is_not_done_again_and_another_is_refused(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    first = start(run_dir, UNTRACKED, {"size": 40}, local=True)
+    assert not first["done_before"]
+    assert start(run_dir, {**UNTRACKED, "prefetch": 0, "max_failures": 9}, {"size": 40}, local=True)["done_before"]
+    with pytest.raises(ValueError, match="another config") as refused:
+        start(run_dir, {**UNTRACKED, "steps": 30, "keep_best": None}, {"size": 41}, local=True)
+    lines = str(refused.value).splitlines()[1:]
+    assert [line.split(":")[0].strip() for line in lines] == [
+        "size",
+        "train.keep_best",
+        "train.keep_best.metric",
+        "train.keep_best.mode",
+        "train.steps",
+    ]
+    assert "24 there, 30 asked for" in lines[-1]
+    again = start(run_dir, {**UNTRACKED, "steps": 30}, {"size": 41}, local=True, overwrite=True)
+    assert again["steps"] == 30
+    assert [line["step"] for line in read_log(run_dir / "log.jsonl")][-1] == 30
+
+
+def test_a_lost_artifact_is_written_again(tmp_path: Path) -> None:
+    import shutil
+
+    start(tmp_path / "run", UNTRACKED, local=True)
+    shutil.rmtree(tmp_path / "run" / "artifact")
+    assert not start(tmp_path / "run", UNTRACKED, local=True)["done_before"]
+    assert (tmp_path / "run" / "artifact" / "model.safetensors").exists()
+
+
+def test_a_folder_that_is_no_run_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(ValueError, match="not a training run"):
+        start(tmp_path, UNTRACKED, local=True, overwrite=True)
+    assert (tmp_path / "thesis.txt").exists()
+
+
+def test_several_workers_need_ray(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"train.num_workers=2 needs Ray; without it \(--local\) set it to 1"):
+        start(tmp_path / "run", {**UNTRACKED, "num_workers": 2}, local=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_nested_settings_become_dotted_keys() -> None:
+    assert flat({"a": {"b": 1, "c": {}}, "d": [1]}) == {"a.b": 1, "a.c": {}, "d": [1]}
+
+
+def test_the_launcher_is_light_to_import() -> None:
+    import subprocess
+
+    code = "import sys, cluster.train; print([n for n in ('ray', 'torch', 'mlflow') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,39 @@
+"""One local Ray for the whole test session, on a private folder, asked for by the fixture ``ray_session``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ.update(
+    {
+        "RAY_AUTH_MODE": "disabled",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_DEDUP_LOGS": "1",
+        "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+        "RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S": "120",
+        "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "30",
+        "OMP_NUM_THREADS": "1",
+    }
+)
+os.environ.pop("RAY_ADDRESS", None)
+ROOT = str(Path(__file__).parents[1])
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))  # for workers, jobs
+
+
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[None]:
+    """Ray with 4 logical CPUs and a 200 MB object store."""
+    from cluster.config import ClusterConfig
+    from cluster.session import session
+
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    config = ClusterConfig(num_cpus=4, num_gpus=0, object_store_mb=200, auth="disabled", temp_dir=folder)
+    with session(config):
+        yield
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,149 @@
+"""Every kind of image there is, as RGB; every kind that cannot be used, with its reason."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from idc.data.images import ImageError, check_image, decode_image, encode_png, resize_image
+
+
+def encoded(array: np.ndarray, format: str = "PNG", mode: str | None = None, **options: object) -> bytes:
+    out = io.BytesIO()
+    image = Image.fromarray(array)
+    (image if mode is None else image.convert(mode)).save(out, format=format, **options)
+    return out.getvalue()
+
+
+def gradient(height: int = 20, width: int = 30) -> np.ndarray:
+    y, x = np.mgrid[:height, :width]
+    return np.stack([x * 8 % 256, y * 12 % 256, (x + y) * 5 % 256], axis=2).astype(np.uint8)
+
+
+def bomb(side: int = 20_000) -> bytes:
+    """A valid one-bit PNG of ``side`` x ``side``, a few kB long."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    row = b"\0" * (1 + -(-side // 8))
+    packer = zlib.compressobj(1)
+    body = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
+    header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+
+
+def test_lossless_round_trip() -> None:
+    pixels = gradient()
+    assert np.array_equal(decode_image(encode_png(pixels)), pixels)
+    assert encode_png(pixels) == encode_png(pixels.copy())
+    assert np.array_equal(decode_image(encode_png(pixels[..., 0]))[..., 1], pixels[..., 0])
+
+
+def test_16_bit_grey_is_scaled_by_its_full_range() -> None:
+    grey = np.array([[0, 257, 25700], [32768, 65280, 65535]], dtype=np.uint16)
+    out = decode_image(encoded(grey))
+    assert out.dtype == np.uint8
+    assert out[..., 0].tolist() == [[0, 1, 100], [128, 254, 255]]
+    assert np.array_equal(out[..., 0], out[..., 2])
+    assert np.array_equal(decode_image(encoded(grey, "TIFF")), out)
+
+
+def test_alpha_is_laid_over_black() -> None:
+    pixels = np.full((2, 3, 4), 200, np.uint8)
+    pixels[0, :, 3] = 255
+    pixels[1, :, 3] = (0, 128, 255)
+    out = decode_image(encoded(pixels))
+    assert out[0].tolist() == [[200] * 3] * 3
+    assert out[1, 0].tolist() == [0, 0, 0]
+    assert abs(int(out[1, 1, 0]) - 100) <= 1
+    assert out[1, 2].tolist() == [200] * 3
+
+
+MODES = [("PNG", "P"), ("PNG", "1"), ("PNG", "LA"), ("GIF", "P"), ("BMP", "RGB"), ("JPEG", "L"), ("JPEG", "CMYK")]
+
+
+@pytest.mark.parametrize(("format", "mode"), [*MODES, ("WEBP", "RGB"), ("TIFF", "LAB")])
+def test_other_modes_become_rgb(format: str, mode: str) -> None:
+    if mode == "LAB":
+        data = io.BytesIO()
+        Image.new("LAB", (30, 20), (128, 128, 128)).save(data, "TIFF")
+        out = decode_image(data.getvalue())
+    else:
+        out = decode_image(encoded(gradient(), format, mode))
+    assert out.shape == (20, 30, 3)
+    assert out.dtype == np.uint8
+    assert out.flags.writeable
+    if mode == "CMYK":
+        assert np.abs(out.astype(int) - gradient()).mean() < 20
+
+
+def test_exif_orientation_is_applied() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    assert decode_image(encoded(gradient(), "JPEG", exif=exif)).shape == (30, 20, 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"", "empty file"),
+        (b"this is no image at all", "not an image"),
+        (encoded(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8))[:4000], "truncated image"),
+        (encoded(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8), "JPEG")[:2000], "truncated image"),
+        (encoded(np.full((4, 4), 0.5, np.float32), "TIFF"), "unsupported mode"),
+        (encoded(np.full((4, 4), -5, np.int32), "TIFF"), "unsupported mode"),
+        (bomb(), "too many pixels"),
+        (bomb(9_000), "too many pixels"),
+    ],
+    ids=["empty", "text", "cut png", "cut jpeg", "float", "negative", "bomb", "small bomb"],
+)
+def test_what_cannot_be_used_says_why(data: bytes, code: str) -> None:
+    with pytest.raises(ImageError) as caught:
+        decode_image(data)
+    assert caught.value.code == code
+    assert str(caught.value).startswith(code)
+
+
+def test_damaged_bytes_in_the_middle_are_an_image_error() -> None:
+    data = bytearray(encoded(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)))
+    data[200:600] = bytes(400)
+    with pytest.raises(ImageError, match=r"damaged image|truncated image"):
+        decode_image(bytes(data))
+
+
+def test_the_limit_is_a_setting() -> None:
+    data = encoded(gradient())
+    assert decode_image(data, max_pixels=600).shape == (20, 30, 3)
+    with pytest.raises(ImageError, match="30x20 is more than 599"):
+        decode_image(data, max_pixels=599)
+
+
+def test_original_bytes_are_kept_unless_others_would_misread_them() -> None:
+    for data in (encoded(gradient()), encoded(gradient(), "JPEG"), encoded(np.zeros((4, 4, 4), np.uint8))):
+        assert check_image(data).data == data
+    for data in (encoded(np.full((4, 5), 40000, np.uint16)), encoded(gradient(), "BMP")):
+        found = check_image(data)
+        assert Image.open(io.BytesIO(found.data)).mode == "RGB"
+        assert np.array_equal(decode_image(found.data), decode_image(data))
+    assert (found.height, found.width) == (20, 30)
+
+
+def test_resize() -> None:
+    assert resize_image(gradient(), 10).shape == (10, 10, 3)
+    assert resize_image(gradient(), (7, 9)).shape == (7, 9, 3)
+    pixels = gradient()
+    assert resize_image(pixels, (20, 30)) is pixels
+    checks = np.indices((64, 64)).sum(0) % 2 * 255
+    small = resize_image(np.repeat(checks[..., None], 3, 2).astype(np.uint8), 16)
+    assert abs(float(small[4:-4, 4:-4].mean()) - 127.5) < 3  # antialiased: no moire of black or white
+
+
+def test_encode_refuses_other_arrays() -> None:
+    with pytest.raises(ValueError, match="float32"):
+        encode_png(np.zeros((4, 4, 3), np.float32))

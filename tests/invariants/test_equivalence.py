@@ -1,0 +1,105 @@
+"""The numbers do not depend on how a batch is cut, on the number of workers, or on the engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.invariants.harness import Run, largest_difference, run_cases
+
+TRAIN = {"steps": 30, "batch_size": 8, "eval_every": 10, "checkpoint_every": 20, "log_every": 1, "seed": 3}
+SHARDED = {"zero_optimization": {"stage3_param_persistence_threshold": 0}}
+"""Without it ZeRO-3 keeps parameters as small as the toy's whole."""
+ZERO3 = {"engine": "deepspeed", "zero_stage": 3, "deepspeed_extra": SHARDED}
+CASES = {
+    "plain": {},
+    "accumulated": {"grad_accumulation": 4},
+    "no prefetch": {"prefetch": 0},
+    "three threads": {"prefetch": 5, "loader_threads": 3},
+    "two workers": {"num_workers": 2},
+    "two workers accumulated": {"num_workers": 2, "grad_accumulation": 2},
+    "deepspeed": {"engine": "deepspeed"},
+    "zero 1": {"engine": "deepspeed", "zero_stage": 1},
+    "zero 2": {"engine": "deepspeed", "zero_stage": 2},
+    "zero 2 accumulated": {"engine": "deepspeed", "zero_stage": 2, "grad_accumulation": 4},
+    "zero 2, two workers": {"engine": "deepspeed", "zero_stage": 2, "num_workers": 2},
+    "zero 3, two workers": {**ZERO3, "num_workers": 2},
+    "zero 3, two workers accumulated": {**ZERO3, "num_workers": 2, "grad_accumulation": 2},
+    "deepspeed, two workers": {"engine": "deepspeed", "num_workers": 2},
+    "bf16": {"precision": "bf16"},
+    "bf16 zero 2": {"precision": "bf16", "engine": "deepspeed", "zero_stage": 2},
+    "bf16 zero 2, two workers": {"precision": "bf16", "engine": "deepspeed", "zero_stage": 2, "num_workers": 2},
+    # last, because DeepSpeed replaces torch.nn.functional.linear for the rest of the process
+    "zero 3": ZERO3,
+    "bf16 zero 3": {**ZERO3, "precision": "bf16"},
+    "adam": {"optimizer": "adam", "clip_norm": 0.1},
+    "adam zero 2, two workers": {
+        "optimizer": "adam",
+        "clip_norm": 0.1,
+        "engine": "deepspeed",
+        "zero_stage": 2,
+        "num_workers": 2,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    return run_cases("tests.training.toy:entry", {"train": TRAIN}, CASES, tmp_path_factory.mktemp("runs"))
+
+
+FP32 = [
+    name for name in CASES if name not in ("plain", "no prefetch", "three threads") and name.split()[0] not in ("bf16", "adam")
+]
+
+
+@pytest.mark.parametrize("name", FP32)
+def test_fp32_runs_agree_to_rounding(runs: dict[str, Run], name: str) -> None:
+    plain, other = runs["plain"], runs[name]
+    assert len(other.log) == TRAIN["steps"]
+    assert other.losses == pytest.approx(plain.losses, rel=2e-6)
+    for key in ("grad_norm", "accuracy", "lr/encoder", "lr/head"):
+        assert [line[key] for line in other.log] == pytest.approx([line[key] for line in plain.log], rel=1e-5), key
+    assert other.log[-1]["validation/loss"] == pytest.approx(plain.log[-1]["validation/loss"], rel=2e-6)
+    assert largest_difference(plain.state, other.state) < 2e-6
+
+
+@pytest.mark.parametrize("name", ["no prefetch", "three threads"])
+def test_preparing_batches_in_the_background_changes_nothing(runs: dict[str, Run], name: str) -> None:
+    assert runs[name].losses == runs["plain"].losses
+    assert largest_difference(runs["plain"].state, runs[name].state) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "weight"),
+    [("bf16 zero 2", 2e-6, 2e-6), ("bf16 zero 2, two workers", 1e-2, 5e-2), ("bf16 zero 3", 1e-2, 5e-2)],
+)
+def test_bf16_runs_agree(runs: dict[str, Run], name: str, loss: float, weight: float) -> None:
+    """Same kernels on the same micro-batch agree as in fp32; other batch shapes or ZeRO-3's linear round otherwise."""
+    assert runs[name].losses == pytest.approx(runs["bf16"].losses, rel=loss)
+    assert largest_difference(runs["bf16"].state, runs[name].state) < weight
+
+
+def test_bf16_is_not_fp32_but_near(runs: dict[str, Run]) -> None:
+    assert runs["bf16"].losses != runs["plain"].losses
+    assert runs["bf16"].losses == pytest.approx(runs["plain"].losses, rel=3e-2)
+
+
+def test_adam_and_clipping_are_the_same_in_both_engines(runs: dict[str, Run]) -> None:
+    assert runs["adam"].losses == pytest.approx(runs["adam zero 2, two workers"].losses, rel=2e-6)
+    assert largest_difference(runs["adam"].state, runs["adam zero 2, two workers"].state) < 2e-6
+    assert largest_difference(runs["adam"].state, runs["plain"].state) > 1e-3
+
+
+def test_the_runs_learned_something(runs: dict[str, Run]) -> None:
+    log = runs["plain"].log
+    assert log[-1]["loss"] < 0.5 * log[0]["loss"]
+
+
+def test_a_run_writes_its_artifact_without_the_loops_wrapper(runs: dict[str, Run], tmp_path: Path) -> None:
+    from idc.training.artifact import read_artifact
+    from tests.training.toy import ToyTask
+
+    for name in ("plain", "zero 3, two workers"):
+        read_artifact(runs[name].path / "artifact", system="toy").load_into(ToyTask())

@@ -1,0 +1,102 @@
+"""Greedy and beam search, cached and uncached, over the real text decoder with random weights."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from idc.decoding import decode
+from idc.systems.procap.config import DecoderConfig
+from idc.systems.procap.model import TextDecoder
+
+BOS, EOS, PAD, UNK = 1, 2, 0, 3
+VOCABULARY = 17
+
+
+def make_decoder(seed: int, **settings: object) -> TextDecoder:
+    torch.manual_seed(seed)
+    config = DecoderConfig(width=32, heads=4, feedforward=64, layers=2, **settings)
+    decoder = TextDecoder(config, encoder_width=24, vocabulary_size=VOCABULARY).eval()
+    with torch.no_grad():  # far from uniform, so that ties cannot decide; and the pair must matter, not the last word
+        for parameter in decoder.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+        for layer in decoder.layers:
+            layer.cross_attention.out.weight.mul_(6)
+    return decoder
+
+
+def search(decoder: TextDecoder, memory: torch.Tensor, **options: object):
+    return decode(decoder, memory, bos=BOS, eos=EOS, pad=PAD, max_length=9, banned=(UNK, PAD), **options)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("official", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_cached_and_uncached_decoding_agree_token_for_token(seed: int, official: bool, beams: int) -> None:
+    decoder = make_decoder(seed, scale_by_width=official, official_norm=official)
+    memory = torch.randn(5, 2, 24)
+    cached = search(decoder, memory, beams=beams)
+    uncached = search(decoder, memory, beams=beams, cached=False)
+    assert torch.equal(cached.ids, uncached.ids)
+    assert torch.allclose(cached.log_probability, uncached.log_probability, atol=1e-4)
+    assert len({tuple(row) for row in cached.ids.tolist()}) > 1
+
+
+def test_banned_words_are_never_generated_and_padding_follows_the_end() -> None:
+    decoder = make_decoder(3)
+    with torch.no_grad():
+        decoder.word_bias[UNK] += 50
+    found = search(decoder, torch.randn(8, 11, 24))
+    for row, length in zip(found.ids.tolist(), found.lengths.tolist(), strict=True):
+        assert UNK not in row
+        assert all(token != PAD for token in row[:length])
+        assert all(token == PAD for token in row[length:])
+
+
+def test_wide_beam_finds_the_best_caption_of_all() -> None:
+    """With beams enough for every prefix, beam search is exhaustive: compare with the enumeration."""
+    decoder = make_decoder(5)
+    memory = torch.randn(2, 7, 24)
+    words = [word for word in range(VOCABULARY) if word not in (PAD, UNK)]
+    best: list[tuple[float, tuple[int, ...]]] = []
+    for pair in memory:
+        scored = []
+        for length in (1, 2, 3):
+            for caption in itertools.product(words, repeat=length):
+                if EOS in caption[:-1] or (caption[-1] != EOS and length < 3):
+                    continue
+                with torch.no_grad():
+                    logits = decoder(torch.tensor([[BOS, *caption[:-1]]]), pair[None])
+                total = logits.log_softmax(-1)[0, torch.arange(length), torch.tensor(caption)].sum().item()
+                scored.append((total / length**0.7, caption))
+        best.append(max(scored))
+    found = decode(
+        decoder, memory, bos=BOS, eos=EOS, pad=PAD, max_length=3, banned=(UNK, PAD), beams=250, length_penalty=0.7
+    )
+    for row, length, total, (score, caption) in zip(
+        found.ids.tolist(), found.lengths.tolist(), found.log_probability.tolist(), best, strict=True
+    ):
+        assert tuple(row[:length]) == caption
+        assert total / length**0.7 == pytest.approx(score, abs=1e-4)
+
+
+def test_a_pair_is_captioned_alike_alone_and_in_a_batch() -> None:
+    decoder, memory = make_decoder(7), torch.randn(6, 11, 24)
+    together = search(decoder, memory, beams=3)
+    for index in range(6):
+        alone = search(decoder, memory[index : index + 1], beams=3)
+        assert torch.equal(alone.ids[0], together.ids[index])
+
+
+def test_no_early_stop_takes_every_step_and_changes_nothing() -> None:
+    decoder, memory = make_decoder(1), torch.randn(3, 11, 24)
+    with torch.no_grad():
+        decoder.word_bias[EOS] += 4
+    assert torch.equal(search(decoder, memory).ids, search(decoder, memory, stop_early=False).ids)
+
+
+def test_impossible_beam_count_is_refused() -> None:
+    with pytest.raises(ValueError, match="beams=0"):
+        search(make_decoder(0), torch.randn(1, 3, 24), beams=0)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from idc.config import ConfigError, load
+from idc.training.config import OPERATIONAL, GroupConfig, KeepBest, TrainConfig, learning_rate
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "give exactly one"),
+        ({"steps": 5, "epochs": 1}, "steps=5 and epochs=1.0: give exactly one"),
+        (
+            {"steps": 5, "batch_size": 10, "grad_accumulation": 2, "num_workers": 2},
+            "batch_size=10 is not divisible by grad_accumulation * num_workers = 2 * 2 = 4; take 8",
+        ),
+        ({"steps": 5, "zero_stage": 2}, "zero_stage=2 needs engine=deepspeed"),
+        ({"steps": 5, "zero_stage": 4, "engine": "deepspeed"}, "zero_stage"),
+        ({"steps": 5, "betas": [0.9, 1.0]}, "1.0 is not in [0, 1)"),
+        ({"steps": 5, "deepspeed_extra": {"a": 1}}, "the engine is torch"),
+        ({"steps": 5, "precision": "fp16"}, "precision"),
+        (
+            {"steps": 5, "engine": "deepspeed", "deepspeed_extra": {"bf16": {"enabled": True}}},
+            "switches on a lower precision",
+        ),
+    ],
+)
+def test_contradictions_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(TrainConfig, overrides=values)
+    assert message in str(refused.value)
+
+
+def test_steps_of_a_run() -> None:
+    assert TrainConfig(steps=7).total_steps(10) == 7
+    assert TrainConfig(epochs=2, batch_size=4).total_steps(10) == 5
+    assert TrainConfig(epochs=0.5, batch_size=4).total_steps(10) == 2
+    assert TrainConfig(steps=7, batch_size=12, grad_accumulation=3).micro_batch_size == 4
+
+
+def test_operational_fields_exist() -> None:
+    assert TrainConfig.model_fields.keys() >= OPERATIONAL
+
+
+def test_constant_and_linear_schedules() -> None:
+    assert [learning_rate(GroupConfig(lr=2.0), step, 5) for step in range(5)] == [2.0] * 5
+    warm = GroupConfig(lr=1.0, schedule="linear_warmup", warmup_steps=4)
+    assert [learning_rate(warm, step, 6) for step in range(6)] == [0.25, 0.5, 0.75, 1.0, 1.0, 1.0]
+    decay = GroupConfig(lr=1.0, schedule="linear_warmup_decay", warmup_share=0.2)
+    rates = [learning_rate(decay, step, 10) for step in range(11)]
+    assert rates == pytest.approx([0.5, 1.0, 1.0, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8, 0.0])
+
+
+def test_log_warmup_is_deepspeeds() -> None:
+    """Against deepspeed.runtime.lr_schedules.WarmupLR, which is stepped after each optimizer step."""
+    import torch
+    from deepspeed.runtime.lr_schedules import WarmupLR
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    theirs = WarmupLR(optimizer, warmup_min_lr=1e-6, warmup_max_lr=1e-4, warmup_num_steps=20)
+    group = GroupConfig(lr=1e-4, min_lr=1e-6, schedule="log_warmup", warmup_steps=20)
+    for step in range(40):
+        assert learning_rate(group, step, 40) == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-12), step
+        theirs.step()
+    assert learning_rate(group, 5, 40) == pytest.approx(1e-6 + (1e-4 - 1e-6) * math.log(5) / math.log(20))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"warmup_steps": 2},
+        {"schedule": "linear_warmup", "warmup_steps": 2, "warmup_share": 0.1},
+        {"lr": 1e-5, "min_lr": 1e-4},
+        {"schedule": "cosine"},
+        {"momentum": 0.9},
+    ],
+)
+def test_wrong_groups_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        GroupConfig(**values)
+
+
+def test_keep_best_by_mode() -> None:
+    assert KeepBest(metric="CIDEr").better(2.0, 1.0)
+    assert not KeepBest(metric="CIDEr").better(1.0, 1.0)
+    assert KeepBest(metric="loss", mode="min").better(1.0, 2.0)
+    assert KeepBest(metric="loss", mode="min").better(9.0, None)

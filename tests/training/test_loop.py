@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from idc.training.config import TrainConfig
+from idc.training.context import Context, LocalContext, checkpoint_name
+from idc.training.data import Loader, Loaders
+from idc.training.loop import STATE_FILE, Progress, fit, read_log
+from idc.training.task import Batch, Task, batch_size, mean_per_sample
+from tests.training import toy
+
+ROOT = Path(__file__).parents[2]
+TRAIN: dict[str, Any] = {
+    "steps": 24,
+    "batch_size": 8,
+    "grad_accumulation": 2,
+    "checkpoint_every": 5,
+    "eval_every": 6,
+    "log_every": 4,
+    "keep_best": {"metric": "loss", "mode": "min"},
+    "tracking": {"enabled": False},
+}
+
+
+def curve(run_dir: Path) -> list[dict[str, Any]]:
+    """The log without the timings."""
+    timings = ("seconds_per_step", "samples_per_second", "data_wait_share", "peak_rss_gib")
+    return [{key: value for key, value in line.items() if key not in timings} for line in read_log(run_dir / "log.jsonl")]
+
+
+def weights(run_dir: Path) -> dict[str, Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(run_dir / "artifact" / "model.safetensors")
+
+
+def run(run_dir: Path, train: dict[str, Any] = TRAIN, **payload: Any) -> dict[str, Any]:
+    config = TrainConfig.model_validate(train)
+    return toy.entry({"train": config.model_dump(mode="json"), **payload}, LocalContext(run_dir, keep_last=config.keep_last))
+
+
+def test_a_run_leaves_log_checkpoints_best_weights_and_result(tmp_path: Path) -> None:
+    result = run(tmp_path)
+    log = read_log(tmp_path / "log.jsonl")
+    assert [line["step"] for line in log] == [4, 6, 8, 12, 16, 18, 20, 24]
+    assert [line["step"] for line in log if "validation/loss" in line] == [6, 12, 18, 24]
+    assert {"loss", "accuracy", "grad_norm", "lr/encoder", "lr/head", "samples_per_second", "data_wait_share"} <= log[0].keys()
+    assert 0 <= log[0]["data_wait_share"] <= 1
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == [checkpoint_name(20), checkpoint_name(24)]
+    best = min((line for line in log if "validation/loss" in line), key=lambda line: line["validation/loss"])
+    assert result["best_step"] == best["step"]
+    assert result["metrics"]["loss"] == best["validation/loss"]
+    assert [p.name for p in (tmp_path / "best").iterdir()] == [f"{checkpoint_name(best['step'])}.safetensors"]
+    assert result["steps"] == 24
+    assert result["seconds"] > 0
+
+
+def test_the_log_has_means_over_its_steps(tmp_path: Path) -> None:
+    run(tmp_path / "each", {**TRAIN, "log_every": 1})
+    run(tmp_path / "some")
+    each = {line["step"]: line["loss"] for line in curve(tmp_path / "each")}
+    for line, steps in zip(curve(tmp_path / "some"), ([1, 2, 3, 4], [5, 6], [7, 8], [9, 10, 11, 12]), strict=False):
+        assert line["loss"] == pytest.approx(sum(each[step] for step in steps) / len(steps), rel=1e-12)
+
+
+def test_the_artifact_has_the_best_weights_not_the_last(tmp_path: Path) -> None:
+    """With a metric that is best at step 12, whatever happens later."""
+
+    class Chosen(toy.ToyTask):
+        states: list[Tensor]
+
+        def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
+            self.states.append(self.head.weight.detach().clone())
+            return {"score": {1: 0.2, 2: 0.9}.get(len(self.states), 0.5)}
+
+    task = Chosen()
+    task.states = []
+    train = TrainConfig.model_validate({**TRAIN, "keep_best": {"metric": "score"}})
+    context = LocalContext(tmp_path)
+    exported: list[tuple[Tensor, dict[str, float]]] = []
+    result = fit(
+        task,
+        toy.loaders(train, context),
+        context,
+        train,
+        export=lambda state, metrics: exported.append((state["head.weight"], metrics)),
+    )
+    assert result["best_step"] == 12
+    assert exported[0][1] == {"score": 0.9}
+    assert torch.equal(exported[0][0], task.states[1])
+    assert not torch.equal(exported[0][0], task.states[3])
+
+
+def test_a_metric_that_is_not_measured_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'CIDEr' is not measured; the validation gives accuracy, loss"):
+        run(tmp_path, {**TRAIN, "keep_best": {"metric": "CIDEr"}})
+
+
+def launch_in_process(run_dir: Path, payload: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    code = (
+        "import json, sys\n"
+        "from cluster.train import launch\n"
+        "from idc.training.config import TrainConfig\n"
+        "run_dir, payload = sys.argv[1], json.loads(sys.argv[2])\n"
+        "train = TrainConfig.model_validate(payload['train'])\n"
+        "launch('tests.training.toy:entry', payload, train, run_dir, local=True)\n"
+        "assert 'ray' not in sys.modules"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code, str(run_dir), json.dumps(payload)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_a_killed_process_goes_on_as_if_undisturbed(tmp_path: Path) -> None:
+    """SIGKILL in step 18 (micro-batch 2), after the checkpoint of step 15 and the line of step 16, with dropout."""
+    payload = {"train": TRAIN, "dropout": 0.2, "kill_step": 36, "kill_marker": str(tmp_path / "killed")}
+    killed = launch_in_process(tmp_path / "killed_run", payload)
+    assert killed.returncode == -9, killed.stderr
+    assert read_log(tmp_path / "killed_run" / "log.jsonl")[-1]["step"] == 16
+    assert not (tmp_path / "killed_run" / "result.json").exists()
+    with (tmp_path / "killed_run" / "log.jsonl").open("a") as log:
+        log.write('{"step": 17, "lo')  # a line that the kill has cut
+    again = launch_in_process(tmp_path / "killed_run", payload)
+    assert again.returncode == 0, again.stderr
+    assert "resumed at step 15 of 24" in again.stderr
+    run(tmp_path / "undisturbed", dropout=0.2)
+    assert curve(tmp_path / "killed_run") == curve(tmp_path / "undisturbed")
+    a, b = weights(tmp_path / "killed_run"), weights(tmp_path / "undisturbed")
+    assert all(torch.equal(a[name], b[name]) for name in b)
+    third = launch_in_process(tmp_path / "killed_run", payload)
+    assert "is complete" in third.stderr
+    assert "nothing to do" in third.stderr
+
+
+def test_dropout_is_seeded_by_the_step(tmp_path: Path) -> None:
+    """Else the test above would prove nothing about it."""
+    run(tmp_path / "a", dropout=0.2)
+    run(tmp_path / "b", dropout=0.2)
+    run(tmp_path / "c", {**TRAIN, "seed": 1}, dropout=0.2)
+    run(tmp_path / "d")
+    assert curve(tmp_path / "a") == curve(tmp_path / "b")
+    assert curve(tmp_path / "a") != curve(tmp_path / "c")
+    assert curve(tmp_path / "a") != curve(tmp_path / "d")
+
+
+def test_a_checkpoint_cut_by_a_kill_is_not_taken(tmp_path: Path) -> None:
+    run(tmp_path)
+    cut = tmp_path / "checkpoints" / checkpoint_name(99)
+    cut.mkdir()
+    (cut / STATE_FILE).write_text("{")
+    assert LocalContext(tmp_path).latest_checkpoint() == tmp_path / "checkpoints" / checkpoint_name(24)
+
+
+def test_another_engine_cannot_go_on(tmp_path: Path) -> None:
+    run(tmp_path)
+    state_file = tmp_path / "checkpoints" / checkpoint_name(24) / STATE_FILE
+    state = json.loads(state_file.read_text())
+    state_file.write_text(json.dumps({**state, "engine": "deepspeed-zero2"}))
+    with pytest.raises(ValueError, match=r"written by engine deepspeed-zero2, and the config asks for torch"):
+        run(tmp_path)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
+    class Exploding(toy.ToyTask):
+        def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
+            loss, logs = super().training_step(batch)
+            return loss + float("inf"), logs
+
+    train = TrainConfig(steps=4, batch_size=8, log_every=2)
+    context = LocalContext(tmp_path)
+    with pytest.raises(ValueError, match=r"the loss is inf at step 2"):
+        fit(Exploding(), toy.loaders(train, context), context, train)
+
+
+def test_a_loader_of_another_size_is_refused(tmp_path: Path) -> None:
+    train = TrainConfig(steps=4, batch_size=8, grad_accumulation=2)
+    loaders = Loaders(Loader(toy.ToyData(9), 8, 0, 0, 1, toy.collate))
+    with pytest.raises(ValueError, match="micro-batches of 8 for 1 workers, the config asks for 4"):
+        fit(toy.ToyTask(), loaders, LocalContext(tmp_path), train)
+
+
+def test_groups_must_hold_every_trainable_parameter_once(tmp_path: Path) -> None:
+    class Wrong(toy.ToyTask):
+        def param_groups(self) -> list[dict[str, Any]]:
+            return self.wrong(super().param_groups())
+
+    train = TrainConfig(steps=1, batch_size=8)
+    context = LocalContext(tmp_path)
+    for wrong, message in (
+        (lambda groups: groups[:1], "leaves out trainable parameters: shift, unused, head.weight, head.bias"),
+        (lambda groups: [*groups, groups[1]], "parameter head.weight is in two groups: head and head"),
+        (lambda groups: [{**groups[0], "scedule": "constant"}, groups[1]], "scedule"),
+    ):
+        task = Wrong()
+        task.wrong = wrong
+        with pytest.raises(ValueError, match=message):
+            fit(task, toy.loaders(train, context), context, train)
+
+
+def test_a_mean_per_sample_does_not_depend_on_the_micro_batch() -> None:
+    loss = torch.tensor([[1.0, 3.0], [5.0, 7.0], [9.0, 9.0]])
+    weight = torch.tensor([[True, True], [True, False], [False, False]])
+    assert mean_per_sample(loss, weight) == pytest.approx((2 + 5 + 0) / 3)
+    assert batch_size({"n": 3, "scalar": torch.tensor(1.0), "x": loss}) == 3
+    with pytest.raises(ValueError, match="its keys are"):
+        batch_size({"n": 3})
+
+
+def test_a_task_says_what_it_lacks() -> None:
+    for method in ("caption", "training_step"):
+        with pytest.raises(NotImplementedError):
+            getattr(Task(), method)({})
+
+
+def test_progress_in_a_job_log_is_a_few_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(total=100, done=10, every=1000.0)
+    for step in range(11, 101):
+        progress.update(step, 1.5)
+    progress.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("step 100/100  loss 1.5")

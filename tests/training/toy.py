@@ -1,0 +1,128 @@
+"""A tiny captioning-like task and its data set, for tests of the loop, the engines and the launcher."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from idc.training.artifact import write_artifact
+from idc.training.config import TrainConfig
+from idc.training.context import Context
+from idc.training.data import EvalLoader, Loader, Loaders, sample_rng
+from idc.training.loop import fit
+from idc.training.task import Batch, Task, mean_per_sample
+
+
+class ToyData:
+    """Noisy sequences; the target token of a position is a fixed function of it. Unequal lengths, random masks."""
+
+    def __init__(self, size: int, seed: int = 0, length: int = 6, dim: int = 8, classes: int = 5):
+        self.size, self.seed, self.length, self.dim = size, seed, length, dim
+        self.rule = np.random.default_rng(1).normal(size=(dim, classes))
+
+    def __len__(self) -> int:
+        return self.size
+
+    def get(self, index: int, epoch: int) -> dict[str, np.ndarray]:
+        x = np.random.default_rng((7, index)).normal(size=(self.length, self.dim))
+        rng = sample_rng(self.seed, epoch, index)
+        mask = rng.random(self.length) < 0.5
+        mask[index % self.length] = True
+        return {
+            "x": (x + 0.05 * rng.normal(size=x.shape)).astype(np.float32),
+            "mask": mask,
+            "target": (x @ self.rule).argmax(1),
+        }
+
+
+def collate(samples: list[dict[str, np.ndarray]]) -> dict[str, Tensor]:
+    return {key: torch.from_numpy(np.stack([sample[key] for sample in samples])) for key in samples[0]}
+
+
+class ToyTask(Task):
+    """Two layers and a head, a frozen projection, parameters of its own (one never used), dropout by setting."""
+
+    def __init__(self, dim: int = 8, hidden: int = 32, classes: int = 5, dropout: float = 0.0, lr: float = 1e-2):
+        super().__init__()
+        self.lr = lr
+        self.frozen = nn.Linear(dim, dim).requires_grad_(False)
+        self.encoder = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.LayerNorm(hidden), nn.Linear(hidden, hidden))
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(hidden, classes)
+        self.shift = nn.Parameter(torch.zeros(dim))  # owned by the task itself
+        self.unused = nn.Parameter(torch.ones(3))
+        self.kill: tuple[int, int, str] | None = None
+        self.rank = self.calls = 0
+
+    def logits(self, batch: Batch) -> Tensor:
+        x = batch["x"] + 0.1 * self.frozen(batch["x"]) + self.shift
+        return self.head(self.dropout(F.gelu(self.encoder(x))))
+
+    def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
+        self.calls += self.training
+        if self.kill is not None and self.training and (self.calls, self.rank) == self.kill[:2]:
+            _kill_once(self.kill[2])
+        logits = self.logits(batch)
+        loss = F.cross_entropy(logits.float().transpose(1, 2), batch["target"], reduction="none")
+        right = (logits.argmax(-1) == batch["target"]).float()
+        return mean_per_sample(loss, batch["mask"]), {"accuracy": mean_per_sample(right, batch["mask"])}
+
+    def param_groups(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": "encoder",
+                "params": [*self.encoder.parameters(), *self.frozen.parameters()],
+                "lr": self.lr,
+                "weight_decay": 0.01,
+                "schedule": "linear_warmup_decay",
+                "warmup_share": 0.2,
+            },
+            {"name": "head", "params": [*self.head.parameters(), self.shift, self.unused], "lr": self.lr / 2},
+        ]
+
+
+def _kill_once(marker: str) -> None:
+    """SIGKILL for this process, or an exception if the name begins so, if the file ``marker`` is not there yet."""
+    if not os.path.exists(marker):
+        with open(marker, "x"):
+            if os.path.basename(marker).startswith("raise"):
+                raise RuntimeError("killed by the test")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def loaders(train: TrainConfig, context: Context, size: int = 50) -> Loaders:
+    rank, world_size = context.rank, context.world_size
+    return Loaders(
+        Loader.from_config(ToyData(size), collate, train, rank, world_size),
+        EvalLoader(ToyData(21), 4, rank, world_size, collate),
+    )
+
+
+def build(payload: dict[str, Any]) -> ToyTask:
+    task = ToyTask(dropout=payload.get("dropout", 0.0))
+    if "kill_step" in payload:
+        task.kill = (payload["kill_step"], payload.get("kill_rank", 0), payload["kill_marker"])
+    return task
+
+
+def entry(payload: dict[str, Any], context: Context) -> dict[str, Any]:
+    """An entry for ``cluster.train.launch``. Payload: ``train``, and optionally ``size``, ``dropout``, ``kill_*``."""
+    train = TrainConfig.model_validate(payload["train"])
+    if "attempts" in payload:
+        with open(payload["attempts"], "a") as attempts:
+            attempts.write("attempt\n")
+    torch.manual_seed(train.seed)
+    task = build(payload)
+    parts = loaders(train, context, payload.get("size", 50))
+    task.rank = context.rank
+
+    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
+        write_artifact(context.run_dir / "artifact", system="toy", config=payload, state_dict=state, metrics=metrics)
+
+    return fit(task, parts, context, train, export=export)
