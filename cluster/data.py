@@ -102,29 +102,50 @@ class _Nothing:
 
 
 def _fit(groups: list[list[StageSpec]]) -> list[list[StageSpec]]:
-    """Let every group have an actor at the same time on a cluster of one small machine.
+    """Give every group a fixed number of actors that run at the same time, on a cluster of one machine.
 
-    Otherwise the first groups take all CPUs, the last one never starts, and Ray Data waits in silence. On more
+    Otherwise the first groups may take all CPUs, the last one never starts, and Ray Data waits in silence. On more
     machines, or where the head has no CPUs, the cluster may be growing, and the request stays as it is.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    cpus = nodes[0].get("CPU", 0.0) if len(nodes) == 1 else 0.0
-    if not cpus:
+    cpus, gpus = nodes[0].get("CPU", 0.0), nodes[0].get("GPU", 0.0)
+    if len(nodes) > 1 or not cpus:
         return groups
-    least = [(group[0].num_cpus, _bounds(group[0])) for group in groups]
-    if sum(need * low for need, (low, _) in least) <= cpus:
-        return groups
-    one_each = sum(need for need, _ in least)
-    scale = min(1.0, cpus / one_each)
-    log.warning(
-        "the stages ask for more than the %g CPUs of this machine: they begin with one copy each%s",
-        cpus,
-        f", counted as {scale:.2f} of its CPUs" if scale < 1 else "",
-    )
-    return [
-        [replace(s, num_cpus=int(s.num_cpus * scale * 100) / 100, concurrency=(1, _bounds(s)[1])) for s in group]
-        for group in groups
-    ]
+    wanted_gpus = sum(group[0].num_gpus for group in groups)
+    if wanted_gpus > gpus:
+        raise ValueError(f"the stages ask for {wanted_gpus:g} GPUs and this machine has {gpus:g}; give num_gpus=0")
+    one_each = sum(group[0].num_cpus for group in groups)
+    scale = min(1.0, cpus / one_each) if one_each else 1.0
+    need = [(int(group[0].num_cpus * scale * 100) / 100, group[0].num_gpus) for group in groups]
+    copies = fit_copies(need, [_bounds(group[0]) for group in groups], cpus, gpus)
+    if scale < 1 or any(n < _bounds(group[0])[0] for n, group in zip(copies, groups, strict=True)):
+        log.warning("the stages ask for more than this machine's %g CPUs: %s copies run", cpus, copies)
+    return [[replace(s, num_cpus=need[i][0], concurrency=copies[i]) for s in group] for i, group in enumerate(groups)]
+
+
+def fit_copies(
+    need: Sequence[tuple[float, float]], bounds: Sequence[tuple[int, int]], cpus: float, gpus: float
+) -> list[int]:
+    """Copies of each group: one, then in turn one more for each that wants it while CPUs and GPUs last.
+
+    Args:
+        need: CPUs and GPUs of one copy; one copy of each must fit.
+        bounds: least and most copies wanted; the least are served first.
+    """
+    copies = [1] * len(need)
+    for limits in ([low for low, _ in bounds], [high for _, high in bounds]):
+        grown = True
+        while grown:
+            grown = False
+            for i, limit in enumerate(limits):
+                more = [n + (j == i) for j, n in enumerate(copies)]
+                fits = all(
+                    sum(n * needs[kind] for n, needs in zip(more, need, strict=True)) <= total + 1e-9
+                    for kind, total in enumerate((cpus, gpus))
+                )
+                if copies[i] < limit and fits:
+                    copies, grown = more, True
+    return copies
 
 
 def _bounds(stage: StageSpec) -> tuple[int, int]:

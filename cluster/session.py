@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import secrets
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,12 +20,13 @@ _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "1",
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",  # else every print of a training worker comes twice
+    "RAY_worker_niceness": "0",  # Ray's default of 15 starves workers beside anything else on a small machine
 }
 
 
 @contextmanager
-def session(config: ClusterConfig | None = None) -> Iterator[None]:
-    """Ray, connected, inside the ``with``.
+def session(config: ClusterConfig | None = None) -> Iterator[str | None]:
+    """Ray, connected, inside the ``with``; gives the address of its dashboard, if it was started here with one.
 
     In order: a Ray this process is connected to already; the cluster at ``config.address`` or RAY_ADDRESS (set inside
     a Ray job); a local Ray, started here. Only what was started or joined here is left at the end.
@@ -46,17 +49,18 @@ def session(config: ClusterConfig | None = None) -> Iterator[None]:
     import ray  # after the environment: Ray reads it when it is loaded
 
     if ray.is_initialized():
-        yield
+        yield None
         return
     options: dict[str, Any] = {
         "log_to_driver": config.worker_logs,
         "logging_level": logging.WARNING,
         "ignore_reinit_error": False,
+        "runtime_env": {"worker_process_setup_hook": quiet_worker},
     }
     if address is not None:
-        ray.init(address=address, **options)
+        connected = ray.init(address=address, **options)
     else:
-        ray.init(
+        connected = ray.init(
             address="local",
             num_cpus=config.num_cpus or max(4, os.cpu_count() or 1),
             num_gpus=config.num_gpus,
@@ -66,7 +70,7 @@ def session(config: ClusterConfig | None = None) -> Iterator[None]:
             **options,
         )
     try:
-        yield
+        yield f"http://{connected.dashboard_url}" if connected.dashboard_url else None
     finally:
         ray.shutdown()
 
@@ -92,6 +96,37 @@ def run_chunks(
 
         timeout = config.no_progress_timeout_s
         return run(folder, source, stages, to_rows, no_progress_timeout_s=timeout, **options)
+
+
+def quiet_worker() -> None:
+    """Runs in every worker: without a dashboard, Ray Train's placement group cleaner complains once a second."""
+    name = "ray.train.v2._internal.execution.controller.placement_group_cleaner"
+    logging.getLogger(name).addFilter(lambda record: "Failed to query" not in record.getMessage())
+
+
+def submit(url: str, entrypoint: str) -> None:
+    """Run a command line as a Ray job, show its output as it comes, and wait for its end.
+
+    Args:
+        url: of the Jobs API, which is the dashboard's.
+
+    Raises:
+        RuntimeError: the job failed or was stopped.
+    """
+    from ray.job_submission import JobStatus, JobSubmissionClient
+
+    client = JobSubmissionClient(url)
+    job = client.submit_job(entrypoint=entrypoint)
+
+    async def show() -> None:
+        async for text in client.tail_job_logs(job):
+            print(text, end="", flush=True)
+
+    asyncio.run(show())
+    while (status := client.get_job_status(job)) not in (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.STOPPED):
+        time.sleep(0.2)  # the log ends a moment before the job does
+    if status != JobStatus.SUCCEEDED:
+        raise RuntimeError(f"Ray job {job} ended as {status.value}: {client.get_job_info(job).message}")
 
 
 def _choose_auth(config: ClusterConfig) -> None:

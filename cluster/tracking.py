@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +56,6 @@ class MlflowTracker:
             self.client.log_batch(self.run_id, params=new[start : start + 100])
 
     def metrics(self, values: dict[str, float], step: int) -> None:
-        import time
-
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)

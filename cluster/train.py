@@ -1,7 +1,8 @@
 """Starts training runs: on Ray Train, or in this process. It names no system, only an entry ``"module:function"``.
 
-The entry is a plain function ``f(payload: dict, context) -> dict`` that builds the task and its loaders and returns what
-:func:`idc.training.loop.fit` returns. A run's folder tells what it is (config.json) and whether it is done (result.json).
+The entry is a plain function ``f(payload: dict, context) -> dict`` that builds the task and its loaders and returns
+what :func:`idc.training.loop.fit` returns; ``payload["train"]`` are the loop's settings. A run's folder tells what it
+is (config.json) and whether it is done (result.json).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def launch(
         overwrite: remove a run of another config that is there.
 
     Returns:
-        ``fit``'s result (``metrics``, ``best_step``, ``seconds``, ...) and ``run_dir``; ``done_before`` is true if there
+        ``fit``'s result (``metrics``, ``best_step``, ``seconds``, ...), ``run_dir``, and ``done_before``: true if there
         was nothing to do.
 
     Raises:
@@ -67,7 +68,7 @@ def launch(
     """
     run_dir = Path(run_dir).absolute()
     name = name or run_dir.name
-    if local and train.num_workers > 1 and int(os.environ.get("WORLD_SIZE", "1")) != train.num_workers:
+    if local and train.num_workers > 1:
         raise ValueError(f"train.num_workers={train.num_workers} needs Ray; without it (--local) set it to 1")
     record = {"entry": entry, **payload, "train": train.model_dump(mode="json")}
     record = json.loads(json.dumps(record))
@@ -104,7 +105,8 @@ def _claim(run_dir: Path, record: dict[str, Any], overwrite: bool) -> dict[str, 
         if differing and not overwrite:
             shown = "\n  ".join(differing[:12])
             raise ValueError(
-                f"{run_dir} holds a run of another config; take another run name, or --overwrite it. Differing:\n  {shown}"
+                f"{run_dir} holds a run of another config; take another run name, or --overwrite it. "
+                f"Differing:\n  {shown}"
             )
         if differing:
             shutil.rmtree(run_dir)
@@ -159,9 +161,7 @@ def _run_here(
 ) -> None:
     from idc.training.context import LocalContext
 
-    context = LocalContext(
-        run_dir, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=tracker
-    )
+    context = LocalContext(run_dir, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=tracker)
     _run_entry(entry, record, train, context)
 
 
@@ -188,7 +188,7 @@ def _run_on_ray(entry: str, record: dict[str, Any], train: TrainConfig, run_dir:
             use_gpu=train.gpus_per_worker > 0,
             resources_per_worker=resources,
         ),
-        run_config=ray.train.RunConfig(
+        run_config=ray.train.RunConfig(  # type: ignore[call-arg]  # mypy sees the class of Train V1
             name="checkpoints",
             storage_path=str(run_dir),
             failure_config=ray.train.FailureConfig(max_failures=train.max_failures),
@@ -233,7 +233,7 @@ def _ray_context(run_dir: Path, train: TrainConfig, name: str) -> Any:
     from idc.training.context import NoTracker, all_gather_object, checkpoint_name, complete_checkpoints
 
     class RayContext:
-        """A rank of a Ray Train run; Train collects the ranks' parts of a checkpoint and registers it when all are there."""
+        """A rank of a Ray Train run; Train collects the ranks' parts of a checkpoint, registers it when complete."""
 
         def __init__(self) -> None:
             worker = ray.train.get_context()

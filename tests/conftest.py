@@ -18,6 +18,7 @@ os.environ.update(
         "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
         "RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S": "120",
         "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "30",
+        "RAY_worker_niceness": "0",  # workers wait for nobody on a busy machine (the default is 15)
         "OMP_NUM_THREADS": "1",
     }
 )

@@ -390,8 +390,8 @@ def spice_missing() -> str | None:
     if not missing:
         return None
     return (
-        f"SPICE is not scored: {' and '.join(missing)} (Stanford CoreNLP 2015-12-09, 450 MB, GPL) not found in "
-        f"{folder}; put the jars there to have it"
+        f"SPICE is not scored: {' and '.join(missing)} (Stanford CoreNLP 2015-12-09, 450 MB, GPL) missing in "
+        "pycocoevalcap/spice/lib of the environment"
     )
 
 

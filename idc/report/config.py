@@ -43,9 +43,9 @@ class ReportJob(ConfigModel):
     """Folder of their procedures, for the filmstrips."""
     tokenizer: str | None = None
     """Folder of the image tokenizer, for reconstructions."""
-    runs: dict[str, str] = {}
+    runs: dict[str, str] = Field({})
     """Heading -> run folder, for curves, configs and times: `runs.tokenizer=runs/tokenizer`."""
-    timings: dict[str, str] = {}
+    timings: dict[str, str] = Field({})
     """What took how long, in words, beside what the evaluations and runs say."""
     real: tuple[RealSource, ...] = ()
     """Pairs from elsewhere."""
@@ -57,13 +57,10 @@ class ReportJob(ConfigModel):
     """Images shown with their reconstruction."""
 
     def preflight(self) -> Iterator[str]:
-        for field, paths in (
-            ("evaluations", list(self.evaluations)),
-            ("pairs", [self.pairs]),
-            ("procedures", [self.procedures]),
-            ("tokenizer", [self.tokenizer]),
-            *((f"runs.{name}", [path]) for name, path in self.runs.items()),
-            *((f"real.{i}", [r.evaluation, r.pairs, r.procedures]) for i, r in enumerate(self.real)),
-        ):
-            for path in paths:
-                yield from missing(path, field)
+        named: list[tuple[str, str | None]] = [("evaluations", path) for path in self.evaluations]
+        named += [("pairs", self.pairs), ("procedures", self.procedures), ("tokenizer", self.tokenizer)]
+        named += [(f"runs.{name}", path) for name, path in self.runs.items()]
+        for i, source in enumerate(self.real):
+            named += [(f"real.{i}.{name}", getattr(source, name)) for name in ("evaluation", "pairs", "procedures")]
+        for field, path in named:
+            yield from missing(path, field)

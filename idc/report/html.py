@@ -169,10 +169,11 @@ def _scores(evaluations: Sequence[Evaluation]) -> str:
         f'<p class="soft">{first.pairs} pairs of the split <b>{escape(first.split)}</b> with {first.references} '
         f"references{seeds}. {first.distinct_captions} distinct captions were said"
         + (f", {first.empty_captions} of them empty" if first.empty_captions else "")
-        + ". The floors know nothing of the pair: a captioner has to be well above both.</p>"
+        + ". The constant floor knows nothing of a pair, the nearest floor its thumbnails alone: a captioner has to be "
+        "well above both.</p>"
     )
     out.append('<div class="metrics">')
-    for metric, value in summary.scores.items():
+    for metric, value in sorted(summary.scores.items(), key=lambda item: item[0] != HEADLINE):
         top = max([*value.values, *(scores[metric] for scores in floors.values()), 1e-9])
         rows = _bar("model", value, top) + "".join(
             _bar(name, spread([scores[metric]]), top, name) for name, scores in floors.items()
@@ -246,8 +247,9 @@ def _subset_table(first: Evaluation, subsets: Mapping[str, Mapping[str, Spread]]
                 cells = "".join(f"<td>{100 * floor.subsets[name].scores[metric]:.1f}</td>" for metric in metrics)
                 rows.append(f"<tr><td></td><td></td><td>{escape(floor_name)}</td>{cells}</tr>")
     return (
-        '<h3>Subsets</h3><div class="scroll"><table><caption>Each subset is scored alone, as the official code does: '
-        "CIDEr's document frequencies are those of the subset.</caption>"
+        '<h3>Subsets</h3><p class="small soft">Each subset is scored alone, as the official code does: '
+        "CIDEr's document frequencies are those of the subset.</p>"
+        '<div class="scroll"><table>'
         f"<thead><tr><th>subset</th><th>pairs</th><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
 
@@ -286,8 +288,9 @@ def _confusion(types: TypeAgreement) -> str:
             cells.append(f'<td style="background:rgba({color},{0.5 * count / total:.2f})">{count or "·"}</td>')
         rows.append(f"<tr><th>{escape(actual)}</th>{''.join(cells)}</tr>")
     return (
-        '<div class="scroll"><table class="confusion"><caption>Right type (rows) and the type the caption names '
-        f"(columns), captions.</caption><thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        '<h3>What is named instead</h3><p class="small soft">Captions by the right type (rows) and the type that '
+        'they name (columns).</p><div class="scroll"><table class="confusion">'
+        f"<thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
         "</div>"
     )
 
@@ -310,7 +313,16 @@ def _training(logs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
             facts.append(f"{max(line.get('peak_rss_gib', 0.0) for line in lines):.2g} GiB at most")
         out.append(f'<h3>{escape(name)} <span class="small soft">{", ".join(facts)}</span></h3>')
         out.append(f'<div class="charts">{"".join(charts)}</div>')
+        if once := _measured_once(lines):
+            out.append(f'<p class="small soft">Measured once: {escape(once)}.</p>')
     return "".join(out)
+
+
+def _measured_once(lines: Sequence[Mapping[str, Any]]) -> str:
+    """What one point, too few for a curve, says."""
+    names = [key for _, keys in _chart_groups(lines) for key in keys if sum(key in line for line in lines) == 1]
+    values = {key: next(line[key] for line in lines if key in line) for key in names}
+    return ", ".join(f"{key} {_number(value)}" for key, value in values.items())
 
 
 def _chart_groups(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
@@ -318,16 +330,15 @@ def _chart_groups(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[st
     keys = list(dict.fromkeys(key for line in lines for key, value in line.items() if isinstance(value, (int, float))))
     losses = [key for key in keys if key.startswith("loss") or key.endswith("_loss")]
     rates = [key for key in keys if key.startswith("lr/")]
-    groups = [("loss", losses), ("learning rate", rates)]
-    groups += [
-        (key.removeprefix("validation/") + " (validation)", [key]) for key in keys if key.startswith("validation/")
-    ]
+    measured = [key for key in keys if key not in (*losses, *rates, *_NOT_CHARTED)]
+    measured.sort(key=lambda key: not key.startswith("validation/"))
+    groups = [("loss", losses), ("learning rate", rates), *((key, [key]) for key in measured)]
     return [(title, own) for title, own in groups if own]
 
 
 def _chart(title: str, lines: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> str:
     curves = {key: _thinned([(line["step"], float(line[key])) for line in lines if key in line]) for key in keys}
-    curves = {key: points for key, points in curves.items() if points}
+    curves = {key: points for key, points in curves.items() if len(points) > 1}
     if not curves:
         return ""
     everything = [point for points in curves.values() for point in points]
@@ -352,12 +363,8 @@ def _chart(title: str, lines: Sequence[Mapping[str, Any]], keys: Sequence[str]) 
     legend = []
     for number, (key, points) in enumerate(curves.items()):
         color = f"var(--c{number % 6})"
-        placed = [place(x, y) for x, y in points]
-        if len(placed) == 1:
-            parts.append(f'<circle cx="{placed[0][0]:.1f}" cy="{placed[0][1]:.1f}" r="3" style="fill:{color}"/>')
-        else:
-            line = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
-            parts.append(f'<polyline style="stroke:{color}" points="{line}"/>')
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))
+        parts.append(f'<polyline style="stroke:{color}" points="{line}"/>')
         legend.append(f'<span style="--own:{color}">{escape(key)} {_number(points[-1][1])}</span>')
     return (
         f'<div class="chart"><b class="small">{escape(title)}</b>'
@@ -378,7 +385,7 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def _number(value: float) -> str:
-    return f"{value:.3g}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.1e}"
+    return f"{value:.3g}" if value == 0 or 1e-2 <= abs(value) < 1e5 else f"{value:.1e}"
 
 
 def _tokenizer(reconstructions: Sequence[tuple[np.ndarray, np.ndarray]], values: Mapping[str, float]) -> str:
@@ -443,7 +450,7 @@ def _card(item: GalleryItem) -> str:
     references = "".join(f"<li>{escape(reference)}</li>" for reference in item.references)
     nearest = f'<p class="small soft">nearest training pair: {escape(item.nearest)}</p>' if item.nearest else ""
     return (
-        f'<article class="card"><div class="views{"" if item.mask is not None else " two"}">{pictures}</div>'
+        f'<article class="card"><div class="views">{pictures}</div>'
         + _filmstrip(item)
         + f'<p class="said {verdict}">{_marked(item.caption, item.references)}</p>'
         + f'<div class="tag">{"".join(tags)}</div>'
@@ -461,7 +468,9 @@ def _marked(caption: str, references: Sequence[str]) -> str:
         return escape(caption)
     known = {word for reference in references for word in words(reference)}
     return " ".join(
-        escape(word) if all(part in known for part in words(word)) else f"<s>{escape(word)}</s>"
+        escape(word)
+        if all(part in known or not part[0].isalnum() for part in words(word))
+        else f"<s>{escape(word)}</s>"
         for word in caption.split()
     )
 
@@ -478,9 +487,10 @@ def _filmstrip(item: GalleryItem) -> str:
             confidence = float(item.confidence[number - 1])
             label = f"{confidence:.3f}"
             bar = f'<div class="track"><i style="width:{_percent(confidence)}"></i></div>'
+        opening = '<figure class="key">' if key else "<figure>"
         figures.append(
-            f"<figure{' class="key"' if key else ''}>{_img(frame, f'frame {number}', FRAME_EDGE)}{bar}"
-            f"<figcaption>{label}{' key' if key else ''}</figcaption></figure>"
+            f"{opening}{_img(frame, f'frame {number}', FRAME_EDGE)}{bar}"
+            f"<figcaption>{label}{'<br>key' if key else ''}</figcaption></figure>"
         )
     return f'<div class="film">{"".join(figures)}</div>'
 

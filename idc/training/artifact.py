@@ -1,12 +1,12 @@
 """The artefact: what a training run is for. One folder that evaluation, captioning, the registry and serving take.
 
-    config.json         system, format version, resolved config, names of all files
-    model.safetensors   weights
-    vocabulary.json     words, if the system has its own
-    preprocess.json     what has to be done to the two images
-    metrics.json        what was measured when it was written
-    README.md           generated model card
-    <extras>            further files and folders, e.g. tokenizer/ of a captioner that reads image tokens
+config.json         system, format version, resolved config, names of all files
+model.safetensors   weights
+vocabulary.json     words, if the system has its own
+preprocess.json     what has to be done to the two images
+metrics.json        what was measured when it was written
+README.md           generated model card
+<extras>            further files and folders, e.g. tokenizer/ of a captioner that reads image tokens
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ def write_artifact(
     partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    save_file({name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state_dict.items()}, partial / WEIGHTS)
+    own = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state_dict.items()}
+    save_file(own, partial / WEIGHTS)
     if vocabulary is not None:
         vocabulary.save(partial / VOCABULARY)
     _write_json(partial / PREPROCESS, preprocess or {})
@@ -163,7 +164,9 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
     if system is not None and head["system"] != system:
         raise ValueError(f"{path} is an artefact of {head['system']!r}, not of {system!r}; give the right folder")
     if lost := [name for name in head["files"] if not (path / name).is_file()]:
-        raise ValueError(f"artefact {path} is incomplete: {', '.join(lost[:5])} is missing; copy the whole folder again")
+        raise ValueError(
+            f"artefact {path} is incomplete, {', '.join(lost[:5])} is missing; copy the whole folder again"
+        )
     has_words = (path / VOCABULARY).exists()
     return Artifact(
         path=path,

@@ -16,7 +16,7 @@ ScheduleName = Literal["constant", "linear_warmup", "linear_warmup_decay", "log_
 class GroupConfig(ConfigModel):
     """Learning rate, decay and schedule of one group of parameters.
 
-    A task's ``param_groups()`` may spread it: ``{"name": "encoder", "params": [...], **self.config.encoder.model_dump()}``.
+    A task's ``param_groups()`` may spread it: ``{"name": ..., "params": [...], **self.config.encoder.model_dump()}``.
     """
 
     lr: float = Field(1e-4, ge=0)
@@ -37,7 +37,7 @@ class GroupConfig(ConfigModel):
         if self.warmup_steps and self.warmup_share:
             yield f"warmup_steps={self.warmup_steps} and warmup_share={self.warmup_share}: give only one of them"
         if self.schedule == "constant" and (self.warmup_steps or self.warmup_share):
-            yield "schedule: 'constant' has no warm-up; take 'linear_warmup', or leave warmup_steps and warmup_share at 0"
+            yield "schedule: 'constant' has no warm-up; take 'linear_warmup', or set warmup_steps and warmup_share to 0"
         if self.min_lr > self.lr:
             yield f"min_lr={self.min_lr} is above lr={self.lr}"
 
@@ -45,8 +45,8 @@ class GroupConfig(ConfigModel):
 def learning_rate(group: GroupConfig, step: int, total_steps: int) -> float:
     """The learning rate of optimizer step ``step`` (from 0) of ``total_steps``.
 
-    Linear warm-up reaches the peak at step ``warmup - 1`` (its first step is not wasted on a rate of 0). The log warm-up
-    is DeepSpeed's ``WarmupLR``: min_lr at steps 0 and 1, then min_lr + (lr - min_lr) * log(step) / log(warmup).
+    Linear warm-up reaches the peak at step ``warmup - 1`` (its first step is not wasted on a rate of 0). The log
+    warm-up is DeepSpeed's ``WarmupLR``: min_lr at steps 0 and 1, then min_lr + (lr - min_lr) * log(step) / log(warmup).
     """
     warmup = group.warmup_steps or round(group.warmup_share * total_steps)
     gain = 1.0
@@ -109,7 +109,7 @@ class TrainConfig(ConfigModel):
     """What holds parameters and optimizer."""
     zero_stage: int = Field(0, ge=0, le=3)
     """DeepSpeed's ZeRO stage: 1 shards the optimizer, 2 gradients too, 3 parameters too."""
-    deepspeed_extra: dict[str, Any] = {}
+    deepspeed_extra: dict[str, Any] = Field(default_factory=dict)
     """Merged last into the generated DeepSpeed config."""
     checkpoint_every: int = Field(500, ge=1)
     """Steps between checkpoints for resume; there is always one at the end."""

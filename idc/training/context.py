@@ -80,11 +80,13 @@ class Context(Protocol):
 class LocalContext:
     """Runs without Ray: one process, or several that ``torchrun`` started (torch.distributed is then initialised).
 
-    Checkpoints are folders ``run_dir/checkpoints/step_00000020``, written beside and renamed, so that one which is there
-    is complete whenever the process is killed.
+    Checkpoints are folders ``run_dir/checkpoints/step_00000020``, written beside and renamed, so that one which is
+    there is complete whenever the process is killed.
     """
 
-    def __init__(self, run_dir: Path | str, *, keep_last: int = 2, use_gpu: bool = False, tracker: Tracker | None = None):
+    def __init__(
+        self, run_dir: Path | str, *, keep_last: int = 2, use_gpu: bool = False, tracker: Tracker | None = None
+    ):
         self.run_dir = Path(run_dir)
         self.run_dir.mkdir(parents=True, exist_ok=True)
         self.keep_last = keep_last
@@ -147,7 +149,7 @@ def checkpoint_name(step: int) -> str:
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:
-    """Complete checkpoints in ``folder``, oldest first: those marked complete, and those that Ray Train has registered."""
+    """Complete checkpoints in ``folder``, oldest first: those marked complete, and those Ray Train has registered."""
     registered: set[str] = set()
     snapshot = folder / "checkpoint_manager_snapshot.json"
     if snapshot.exists():

@@ -36,9 +36,9 @@ def sample_rng(seed: int, epoch: int, index: int) -> np.random.Generator:
 class Loader:
     """An endless stream of training micro-batches of this rank.
 
-    The samples stand in one global row: epoch after epoch, each a permutation by (seed, epoch). Micro-batch n of the run
-    is the n-th piece of ``batch_size`` samples of that row (it may reach over the end of an epoch, nothing is dropped),
-    and this rank's batch is the rank-th slice of it.
+    The samples stand in one global row: epoch after epoch, each a permutation by (seed, epoch). Micro-batch n of the
+    run is the n-th piece of ``batch_size`` samples of that row (it may reach over the end of an epoch, nothing is
+    dropped), and this rank's batch is the rank-th slice of it.
 
     Args:
         dataset: the training split.

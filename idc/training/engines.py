@@ -72,7 +72,7 @@ def param_groups(task: Task) -> tuple[list[dict[str, Any]], list[GroupConfig]]:
         groups.append({"params": parameters, "lr": schedule.lr, "weight_decay": schedule.weight_decay})
         schedules.append(schedule)
         groups[-1]["name"] = group["name"]
-    left_out = [name for name, parameter in task.named_parameters() if parameter.requires_grad and id(parameter) not in seen]
+    left_out = [name for name, p in task.named_parameters() if p.requires_grad and id(p) not in seen]
     if left_out:
         raise ValueError(f"param_groups() leaves out trainable parameters: {', '.join(left_out[:8])}")
     return groups, schedules
@@ -174,8 +174,6 @@ class DeepSpeedEngine:
     """
 
     def __init__(self, task: Task, groups: list[dict[str, Any]], context: Context, train: TrainConfig):
-        import torch._dynamo  # imported late, inside zero.Init, it fails
-
         _quiet()
         os.environ.setdefault("DS_ACCELERATOR", context.device.type)
         import deepspeed
@@ -200,7 +198,6 @@ class DeepSpeedEngine:
         self.engine = self.deepspeed.initialize(
             model=self.module, model_parameters=nameless, config=self.settings, dist_init_required=False
         )[0]
-        self.groups = self.engine.optimizer.param_groups
 
     def accumulate(self, batch: Batch) -> tuple[Tensor, Logs]:
         loss, logs = self.engine(batch)
@@ -252,8 +249,9 @@ class DeepSpeedEngine:
     def load(self, folder: Path, saved_world_size: int) -> None:
         if saved_world_size != self.context.world_size and self.train.zero_stage:
             raise ValueError(
-                f"the checkpoint {folder} was sharded over {saved_world_size} workers by ZeRO-{self.train.zero_stage}, and "
-                f"this run has {self.context.world_size}; set train.num_workers to {saved_world_size}"
+                f"the checkpoint {folder} was sharded over {saved_world_size} workers by "
+                f"ZeRO-{self.train.zero_stage}, and this run has {self.context.world_size}; "
+                f"set train.num_workers to {saved_world_size}"
             )
         path, _ = self.engine.load_checkpoint(str(folder), tag="deepspeed")
         if path is None:

@@ -54,8 +54,8 @@ def fit(
         export: writes the artefact inside the run, with the best weights if ``train.keep_best``, else the last.
 
     Returns:
-        ``{"steps", "metrics", "best_step", "loss", "seconds", "seconds_per_step", "samples_per_second", "peak_rss_gib"}``;
-        ``metrics`` are the validation's of the exported weights.
+        ``steps``, ``loss``, ``metrics`` (the validation's, of the exported weights), ``best_step``, ``seconds``,
+        ``seconds_per_step``, ``samples_per_second``, ``peak_rss_gib``.
 
     Raises:
         ValueError: for settings that contradict the task, its data or the checkpoint, and if the loss is not finite.
@@ -63,8 +63,8 @@ def fit(
     torch.set_num_threads(train.cpus_per_worker)
     if loaders.train.batch_size != train.micro_batch_size or loaders.train.world_size != context.world_size:
         raise ValueError(
-            f"the training loader makes micro-batches of {loaders.train.batch_size} for {loaders.train.world_size} workers, "
-            f"the config asks for {train.micro_batch_size} and the run has {context.world_size}; "
+            f"the training loader makes micro-batches of {loaders.train.batch_size} for {loaders.train.world_size} "
+            f"workers, the config asks for {train.micro_batch_size} and the run has {context.world_size}; "
             "build it with Loader.from_config"
         )
     run = _Run(task, loaders, context, train, tracker or context.tracker)
@@ -207,8 +207,8 @@ class _Run:
         self.last_loss = means["loss"]
         if not math.isfinite(self.last_loss):
             raise ValueError(
-                f"the loss is {self.last_loss} at step {self.step}; lower the learning rate, or look at the data of the "
-                f"steps since {self.step - steps}"
+                f"the loss is {self.last_loss} at step {self.step}; lower the learning rate, or look at the data of "
+                f"the steps since {self.step - steps}"
             )
         line = {
             "step": self.step,
@@ -319,8 +319,8 @@ class _Window:
         return {"sums": sums, "seconds": self._seconds, "waited": self._waited, "steps": self._steps}
 
     def restore(self, state: dict[str, Any]) -> None:
-        device = self.context.device
-        self._sums = {name: torch.tensor(value, dtype=torch.float64, device=device) for name, value in state["sums"].items()}
+        for name, value in state["sums"].items():
+            self._sums[name] = torch.tensor(value, dtype=torch.float64, device=self.context.device)
         self._seconds, self._waited, self._steps = state["seconds"], state["waited"], state["steps"]
 
 

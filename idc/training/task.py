@@ -23,8 +23,8 @@ class Task(nn.Module):
     is first divided by the number of masked tokens of its own sample (:func:`mean_per_sample`), never by the
     number in the micro-batch.
 
-    Under ZeRO-3 a parameter is whole only while the module that owns it is called: use submodules that have parameters of
-    their own by calling them (``forward``), and take parameters by attribute, not from a list kept elsewhere.
+    Under ZeRO-3 a parameter is whole only while the module that owns it is called: use submodules that have parameters
+    of their own by calling them (``forward``), and take parameters by attribute, not from a list kept elsewhere.
     """
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:

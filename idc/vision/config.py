@@ -153,7 +153,7 @@ class ProceduresConfig(ConfigModel):
     depth: int = Field(3, ge=1, le=8)  # d
     """Recursion depth d of the interpolation: l = 2^d - 1 frames between before and after (paper: l = 7)."""
     interpolation: Literal["dis", "blend"] = "dis"
-    """What makes a frame in the middle of two: bidirectional DIS optical flow, or the mean of both. (Paper: VFIformer.)"""
+    """What makes a frame half way between two: bidirectional DIS optical flow, or their mean. (Paper: VFIformer.)"""
     similarity: Literal["tokenizer", "pixels"] = "tokenizer"
     """s in eq. 2: cosine of the tokenizer's patch features, or of pixels. (Paper: CLIP4IDC's image pair and caption, or
     DINOv2.)"""
@@ -173,6 +173,9 @@ class ProceduresConfig(ConfigModel):
     them: on CPUs. At the paper's size they are 0.9 MB a pair with all frames."""
     min_word_count: int = Field(1, ge=1)
     """Words of training captions that occur less often become unknown. Official: 6."""
+    vocabulary: str | None = None
+    """Folder of procedures whose vocabulary is taken, where the pairs have no captions or are for another model's
+    evaluation; empty: the words of the training captions."""
     max_pairs: int | None = Field(None, ge=1)
     """Take only the first this many pairs of the folder; all of them if not given."""
     pairs_per_chunk: int = Field(32, ge=1)
@@ -190,11 +193,12 @@ class ProceduresConfig(ConfigModel):
 
     def faults(self) -> Iterator[str]:
         if self.num_keyframes > self.num_between:
-            yield f"num_keyframes: {self.num_keyframes} key frames cannot be drawn from 2^depth - 1 = {self.num_between}"
+            yield f"num_keyframes: {self.num_keyframes} cannot be drawn from 2^depth - 1 = {self.num_between} frames"
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")
         yield from missing(self.tokenizer, "tokenizer")
+        yield from missing(self.vocabulary, "vocabulary")
 
     @property
     def num_between(self) -> int:  # l

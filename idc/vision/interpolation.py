@@ -5,6 +5,7 @@ Frames are uint8 RGB (H, W, 3) of any size. A *middle* is a callable ``(first, s
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -26,7 +27,7 @@ def interpolate(before: np.ndarray, after: np.ndarray, depth: int, middle: Middl
         raise ValueError(f"before is {before.shape}, after is {after.shape}; resize them to one size first")
     frames = [before, after]
     for _ in range(depth):
-        between = [middle(first, second) for first, second in zip(frames, frames[1:], strict=False)]
+        between = [middle(first, second) for first, second in itertools.pairwise(frames)]
         frames = [frame for pair in zip(frames, between, strict=False) for frame in pair] + [frames[-1]]
     return np.stack(frames)
 
@@ -51,8 +52,7 @@ class DISFlow:
     """Warps both images half way along bidirectional DIS optical flow (Kroeger et al. 2016) and blends them.
 
     1. Flow first -> second and second -> first (OpenCV's DIS on luminance; small images are enlarged for it).
-    2. Both flows are carried to t = 1/2: every pixel takes its flow half way along, holes are filled by the mean of
-       both flows in place.
+    2. From both, the motion through every pixel at t = 1/2.
     3. Each image is warped to t = 1/2. Where the two flows contradict each other along the path (forward-backward
        error), that image's pixel is occluded in the other and counts less.
     4. A flow has no meaning where a thing changes colour, appears or disappears. Where neither flow is consistent, or
@@ -63,7 +63,7 @@ class DISFlow:
         flow_side: images with a shorter side below this are enlarged for the flow.
     """
 
-    def __init__(self, consistency: float = 1.5, flow_side: int = 128) -> None:
+    def __init__(self, consistency: float = 1.5, flow_side: int = 96) -> None:
         self.consistency = consistency
         self.flow_side = flow_side
 
@@ -76,7 +76,7 @@ class DISFlow:
         plain = (a + b) / 2
         forward, backward = self._flows(first, second)
         to_a, to_b = _flows_from_the_middle(forward, backward)
-        warped_a, warped_b = _sample(a, to_a), _sample(b, to_b)
+        warped_a, warped_b = _sample(a, to_a, sharp=True), _sample(b, to_b, sharp=True)
         sure_a = self._weight(_sample(forward, to_a), backward, to_a)
         sure_b = self._weight(_sample(backward, to_b), forward, to_b)
         warped = (sure_a * warped_a + sure_b * warped_b) / (sure_a + sure_b)
@@ -98,7 +98,7 @@ class DISFlow:
         if scale > 1:
             size = (round(width * scale), round(height * scale))
             grey = [cv2.resize(image, size, interpolation=cv2.INTER_CUBIC) for image in grey]
-        dis = _dis()
+        dis = _dis(refine=scale == 1)
         flows = [dis.calc(grey[0], grey[1], None), dis.calc(grey[1], grey[0], None)]
         if scale > 1:
             factor = np.array([width / grey[0].shape[1], height / grey[0].shape[0]], np.float32)
@@ -113,47 +113,41 @@ class DISFlow:
 
 
 @cache
-def _dis() -> Any:
-    """OpenCV's DIS, once a process: it keeps buffers."""
+def _dis(refine: bool) -> Any:
+    """OpenCV's DIS, once a process: it keeps buffers.
+
+    The finest scale 0 would cost twice as much for 0.1 dB on frame triplets; variational refinement a third more, for
+    0.3 dB on large frames and nothing on enlarged ones.
+    """
     import cv2
 
-    dis = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
-    dis.setFinestScale(0)
+    dis = cv2.DISOpticalFlow_create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)  # type: ignore[attr-defined]
+    dis.setFinestScale(1)
+    if not refine:
+        dis.setVariationalRefinementIterations(0)
     return dis
 
 
 def _flows_from_the_middle(forward: np.ndarray, backward: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Displacements from pixels at t = 1/2 to their places in the first and in the second image, (H, W, 2) each.
 
-    The motion first -> second at t = 1/2 is what both flows, carried half way, bring to a pixel; where they bring
-    nothing, it is half their difference in place.
+    The motion m through a pixel p at t = 1/2 obeys m(p) = forward(p - m/2) = -backward(p + m/2): one step of the
+    fixed-point iteration over the mean of both, from the flows in place. (More steps, or splatting the flows forward,
+    gave the same PSNR within 0.01 dB on frame triplets.)
     """
-    height, width = forward.shape[:2]
-    total = np.zeros((height * width, 3))
-    rows, columns = np.mgrid[0:height, 0:width].astype(np.float32)
-    for flow, sign in ((forward, 1.0), (backward, -1.0)):
-        x, y = columns + flow[..., 0] / 2, rows + flow[..., 1] / 2
-        left, top = np.floor(x), np.floor(y)
-        for dx in (0, 1):
-            for dy in (0, 1):
-                weight = (1 - np.abs(x - left - dx)) * (1 - np.abs(y - top - dy))
-                i, j = (left + dx).astype(np.int64), (top + dy).astype(np.int64)
-                inside = (i >= 0) & (i < width) & (j >= 0) & (j < height)
-                index, w = (j * width + i)[inside], weight[inside]
-                for channel, values in enumerate((sign * flow[..., 0], sign * flow[..., 1], np.ones_like(x))):
-                    total[:, channel] += np.bincount(index, w * values[inside], minlength=height * width)
-    weight = total[:, 2:].reshape(height, width, 1).astype(np.float32)
-    carried = total[:, :2].reshape(height, width, 2).astype(np.float32) / np.maximum(weight, 1e-6)
-    share = np.clip(2 * weight, 0, 1)
-    motion = share * carried + (1 - share) * (forward - backward) / 2
+    motion = (forward - backward) / 2
+    motion = (_sample(forward, -motion / 2) - _sample(backward, motion / 2)) / 2
     return -motion / 2, motion / 2
 
 
-def _sample(image: np.ndarray, displacement: np.ndarray) -> np.ndarray:
-    """``image`` (H, W, C) float32 read at every pixel's place plus ``displacement`` (H, W, 2); the border is repeated."""
+def _sample(image: np.ndarray, displacement: np.ndarray, sharp: bool = False) -> np.ndarray:
+    """``image`` (H, W, C) float32 read at every pixel's place plus ``displacement`` (H, W, 2); the border is repeated.
+
+    ``sharp`` reads by cubic instead of linear interpolation: linear blurs what moves by part of a pixel.
+    """
     import cv2
 
     height, width = image.shape[:2]
     rows, columns = np.mgrid[0:height, 0:width].astype(np.float32)
     x, y = columns + displacement[..., 0], rows + displacement[..., 1]
-    return cv2.remap(image, x, y, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    return cv2.remap(image, x, y, cv2.INTER_CUBIC if sharp else cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)

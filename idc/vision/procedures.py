@@ -1,12 +1,13 @@
 """Pairs to procedures: the frames between, their tokens and features, confidence, key frames, caption ids.
 
-Each step is a stage of :mod:`idc.data.pipeline`: interpolate, tokenise, score, pack. :func:`build` puts them together and
-is given what runs them, so that the same build runs in this process and on Ray.
+Each step is a stage of :mod:`idc.data.pipeline`: interpolate, tokenise, score, pack. :func:`build` puts them together
+and is given what runs them, so that the same build runs in this process and on Ray.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,9 +28,18 @@ VERSION = 1
 """Part of the fingerprint: raised when the same settings would give other procedures."""
 
 _PERFORMANCE = frozenset(
-    {"pairs", "tokenizer", "frames_per_batch", "actors", "cpus_per_actor", "gpus_per_actor", "max_reject_share"}
+    {
+        "pairs",
+        "tokenizer",
+        "vocabulary",
+        "frames_per_batch",
+        "actors",
+        "cpus_per_actor",
+        "gpus_per_actor",
+        "max_reject_share",
+    }
 )
-"""Settings that do not change a procedure; pairs and tokenizer count by their own fingerprints."""
+"""Settings that do not change a procedure; pairs, tokenizer and vocabulary count by their own fingerprints."""
 
 
 def procedure_schema() -> pa.Schema:
@@ -56,7 +66,7 @@ def procedure_schema() -> pa.Schema:
     )
 
 
-# -- stages --------------------------------------------------------------------------------------------------------------
+# -- stages ------------------------------------------------------------------------------------------------------
 
 
 class Interpolate:
@@ -92,14 +102,14 @@ class Interpolate:
 class Tokenize:
     """``frames`` give ``tokens`` int16 (l + 2, n_I) and ``features`` float16 (l + 2, n_I, d_z), in one pass.
 
-    On a GPU under bf16 autocast; on a CPU in float32, as processors without bf16 units emulate it 10 to 20 times slower.
+    On a GPU under bf16 autocast; on a CPU in float32: without bf16 units it is emulated, 10 to 20 times slower.
     """
 
     def __init__(self, tokenizer: str, frames_per_batch: int, threads: int) -> None:
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         if self.device.type == "cpu":
             torch.set_num_threads(threads)
-        self.model = ImageTokenizer.load(tokenizer).to(self.device, memory_format=torch.channels_last)
+        self.model = ImageTokenizer.load(tokenizer).to(self.device)
         self.frames_per_batch = frames_per_batch
 
     @torch.inference_mode()
@@ -139,8 +149,9 @@ class Score:
         keyframes: list[list[int] | None] = [None] * len(batch["error"])
         for i in good_rows(batch):
             s_before, s_after = self.similarity(batch["frames"][i], batch["features"][i])
-            weights[i] = confidence(s_before, s_after, self.temperature)
-            keyframes[i] = sample_keyframes(weights[i], self.num_keyframes, pair_rng(self.seed, batch["pair_id"][i]))
+            weight = confidence(s_before, s_after, self.temperature)
+            weights[i] = weight
+            keyframes[i] = sample_keyframes(weight, self.num_keyframes, pair_rng(self.seed, batch["pair_id"][i]))
         return {**batch, "confidence": weights, "keyframes": keyframes}
 
 
@@ -175,12 +186,10 @@ class Pack:
         }
 
 
-_NOTHING: dict[str, Any] = dict.fromkeys(
-    ("frames", "keyframes", "confidence", "tokens", "features", "caption_ids")
-)
+_NOTHING: dict[str, Any] = dict.fromkeys(("frames", "keyframes", "confidence", "tokens", "features", "caption_ids"))
 
 
-# -- the build -----------------------------------------------------------------------------------------------------------
+# -- the build ---------------------------------------------------------------------------------------------------
 
 
 class Runner(Protocol):
@@ -208,9 +217,12 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
     pairs = read_manifest(config.pairs, kind="pairs")
     source = FolderSource(config.pairs, chunk_size=config.pairs_per_chunk, kind="pairs", limit=config.max_pairs)
     tokenizer_print = tokenizer_fingerprint(config.tokenizer)
-    settings = config.model_dump(mode="json", exclude=set(_PERFORMANCE))
-    identity = fingerprint("procedures", VERSION, PAIR_SCHEMA_VERSION, settings, pairs.fingerprint, tokenizer_print)
     vocabulary = training_vocabulary(config)
+    words = fingerprint(vocabulary.words)
+    settings = config.model_dump(mode="json", exclude=set(_PERFORMANCE))
+    identity = fingerprint(
+        "procedures", VERSION, PAIR_SCHEMA_VERSION, settings, pairs.fingerprint, tokenizer_print, words
+    )
     folder = DatasetFolder.open_for_build(
         path,
         kind="procedures",
@@ -231,7 +243,9 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
 
 
 def training_vocabulary(config: ProceduresConfig) -> Vocabulary:
-    """The words of the training split's captions; only that column is read, as a stream."""
+    """The words of the training split's captions (only that column is read, as a stream), or another folder's."""
+    if config.vocabulary is not None:
+        return Vocabulary(read_manifest(config.vocabulary, kind="procedures").extra["vocabulary"])
     rows = iter_rows(config.pairs, columns=["captions"], split="train", batch_size=4096)
     return Vocabulary.build((text for row in rows for text in row["captions"]), config.min_word_count)
 
@@ -261,45 +275,43 @@ def folder_extra(
 def stages(config: ProceduresConfig, tokenizer: TokenizerConfig, vocabulary: Vocabulary) -> list[StageSpec]:
     """The stages and what they need. Without a GPU all run in the same processes; with one, tokenising has its own."""
     shape = tokenizer.model_dump(mode="json")
-    on_gpu = config.gpus_per_actor > 0
-    copies: int | tuple[int, int] = config.actors
-    cpu = {"num_cpus": config.cpus_per_actor, "concurrency": copies}
-    model = {"num_cpus": 1.0, "num_gpus": config.gpus_per_actor, "concurrency": 1} if on_gpu else cpu
     threads = max(1, math.floor(config.cpus_per_actor))
-    return [
-        StageSpec(
-            Interpolate,
-            {"tokenizer": shape, "depth": config.depth, "interpolation": config.interpolation},
-            **cpu,
-        ),
-        StageSpec(
-            Tokenize,
-            {"tokenizer": config.tokenizer, "frames_per_batch": config.frames_per_batch, "threads": threads},
-            **model,
-        ),
-        StageSpec(
-            Score,
-            {
-                "similarity": config.similarity,
-                "temperature": config.temperature,
-                "num_keyframes": config.num_keyframes,
-                "seed": config.seed,
-            },
-            **cpu,
-        ),
-        StageSpec(
-            Pack,
-            {
-                "words": vocabulary.words,
-                "stored_frames": config.stored_frames,
-                "store_features": config.store_features,
-            },
-            **cpu,
-        ),
-    ]
+    interpolating = StageSpec(
+        Interpolate,
+        {"tokenizer": shape, "depth": config.depth, "interpolation": config.interpolation},
+        num_cpus=config.cpus_per_actor,
+        concurrency=config.actors,
+    )
+    tokenising = replace(
+        interpolating,
+        cls=Tokenize,
+        kwargs={"tokenizer": config.tokenizer, "frames_per_batch": config.frames_per_batch, "threads": threads},
+    )
+    if config.gpus_per_actor > 0:
+        tokenising = replace(tokenising, num_cpus=1.0, num_gpus=config.gpus_per_actor, concurrency=1)
+    scoring = replace(
+        interpolating,
+        cls=Score,
+        kwargs={
+            "similarity": config.similarity,
+            "temperature": config.temperature,
+            "num_keyframes": config.num_keyframes,
+            "seed": config.seed,
+        },
+    )
+    packing = replace(
+        interpolating,
+        cls=Pack,
+        kwargs={
+            "words": vocabulary.words,
+            "stored_frames": config.stored_frames,
+            "store_features": config.store_features,
+        },
+    )
+    return [interpolating, tokenising, scoring, packing]
 
 
-# -- reading -------------------------------------------------------------------------------------------------------------
+# -- reading -----------------------------------------------------------------------------------------------------
 
 
 def filmstrip(row: dict[str, Any]) -> np.ndarray:
@@ -320,4 +332,3 @@ def filmstrip(row: dict[str, Any]) -> np.ndarray:
             colour = (255, 255, 255) if n in row["keyframes"] else (90, 130, 220)
             strip[top:, left + 2 : left + width - 2] = colour
     return strip
-

@@ -1,4 +1,4 @@
-"""How informative a frame is: similarity to both ends, confidence, and the draw of key frames (ProCap, section 3.1.2)."""
+"""How informative a frame is: similarity to both ends, confidence, the draw of key frames (ProCap, section 3.1.2)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -38,7 +38,7 @@ class ImageTokenizer(nn.Module):
         self.config = config
         levels = len(config.channel_mult)
         pixels = 3 * config.patch_size**2
-        self.model = VQModel(
+        model: Any = VQModel(
             in_channels=pixels,
             out_channels=pixels,
             down_block_types=("DownEncoderBlock2D",) * levels,
@@ -52,10 +52,11 @@ class ImageTokenizer(nn.Module):
             norm_type="group",  # "spatial" would be MoVQ
             mid_block_add_attention=config.mid_attention,
         )
-        embedding = self.model.quantize.embedding
+        embedding = model.quantize.embedding
         codebook = embedding.weight.detach().clone()
         del embedding.weight
         embedding.register_buffer("weight", codebook)
+        self.model: Any = model
 
     @property
     def codebook(self) -> Tensor:

@@ -16,6 +16,8 @@ So 4 micro-batches are 1 large one, and 2 workers are 1, but for the order of fl
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
@@ -27,10 +29,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from idc.data.images import decode_image
+from idc.data.store import MappedRows
 from idc.training.context import Context
-from idc.training.data import sample_rng
+from idc.training.data import EvalLoader, Loader, Loaders, sample_rng
+from idc.training.loop import fit
 from idc.training.task import Batch, Task
-from idc.vision.config import TokenizerConfig, TokenizerLossConfig
+from idc.vision.config import TokenizerConfig, TokenizerLossConfig, TrainTokenizerJob
 from idc.vision.tokenizer import ImageTokenizer, nearest_rows, prepare_frame, to_frames
 
 _POOL_FACTOR = 8
@@ -250,7 +254,7 @@ class PatchDiscriminator(nn.Module):
         super().__init__()
         widths = (3, channels, 2 * channels, 4 * channels)
         layers: list[nn.Module] = []
-        for before, after in zip(widths, widths[1:], strict=False):
+        for before, after in itertools.pairwise(widths):
             layers += [nn.Conv2d(before, after, 4, stride=2, padding=1), nn.LeakyReLU(0.2)]
         self.layers = nn.Sequential(*layers, nn.Conv2d(widths[-1], 1, 3, padding=1))
 
@@ -303,7 +307,7 @@ def _rank_and_world() -> tuple[int, int]:
     return 0, 1
 
 
-# -- data ----------------------------------------------------------------------------------------------------------------
+# -- data --------------------------------------------------------------------------------------------------------
 
 
 class PairImages:
@@ -362,7 +366,50 @@ def collate(samples: list[tuple[np.ndarray, bool]]) -> dict[str, Tensor]:
     }
 
 
-# -- measures ------------------------------------------------------------------------------------------------------------
+# -- the run -----------------------------------------------------------------------------------------------------
+
+
+def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Train on this rank; ``payload`` is a resolved :class:`TrainTokenizerJob`. Returns what ``fit`` returns.
+
+    The tokenizer is written to ``<run>/artifact``, as :meth:`ImageTokenizer.save` does, with metrics.json beside it.
+    """
+    job = TrainTokenizerJob.model_validate(payload)
+    task = TokenizerTask(job.tokenizer, job.loss, job.train.seed, job.train.grad_accumulation)
+    rows = {split: MappedRows(job.pairs, columns=["before", "after"], split=split) for split in ("train", "val")}
+    images = {
+        split: PairImages(
+            rows[split],
+            job.tokenizer,
+            job.loss,
+            augment=split == "train",
+            seed=job.train.seed,
+            limit=job.max_pairs if split == "train" else None,
+        )
+        for split in rows
+    }
+    limit = None if job.validation_pairs is None else 2 * job.validation_pairs
+    size = max(1, job.train.micro_batch_size // context.world_size)
+    loaders = Loaders(
+        Loader.from_config(images["train"], collate, job.train, context.rank, context.world_size),
+        EvalLoader(images["val"], size, context.rank, context.world_size, collate, limit)
+        if len(images["val"])
+        else None,
+    )
+
+    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
+        tokenizer = ImageTokenizer(job.tokenizer)
+        own = {name: tensor for name, tensor in state.items() if name.startswith("tokenizer.")}
+        tokenizer.load_state_dict({name.removeprefix("tokenizer."): tensor for name, tensor in own.items()})
+        tokenizer.save(context.run_dir / "artifact")
+        (context.run_dir / "artifact" / "metrics.json").write_text(
+            json.dumps(metrics, indent=1) + "\n", encoding="utf-8"
+        )
+
+    return fit(task, loaders, context, job.train, export=export)
+
+
+# -- measures ----------------------------------------------------------------------------------------------------
 
 
 def psnr_ssim(true: np.ndarray, guess: np.ndarray) -> tuple[float, float]:

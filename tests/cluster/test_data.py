@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -113,11 +114,23 @@ def test_ray_writes_what_local_writes(ray_session: None, tmp_path: Path, split_a
     assert [r["value"] for r in iter_rows(tmp_path / "ray", ["value"])] == [i * i for i in range(24) if i % 7]
 
 
+def test_copies_share_the_machine_fairly() -> None:
+    from cluster.data import fit_copies
+
+    assert fit_copies([(1, 0), (1, 0)], [(1, 1), (2, 2)], 4, 0) == [1, 2]
+    assert fit_copies([(1, 0), (1, 0)], [(4, 4), (4, 4)], 4, 0) == [2, 2]
+    assert fit_copies([(1, 0), (1, 0)], [(1, 8), (2, 2)], 4, 0) == [2, 2]
+    assert fit_copies([(2, 1), (0.5, 0)], [(3, 3), (9, 9)], 8, 2) == [2, 8]
+    assert fit_copies([(1.7, 0), (2.28, 0)], [(2, 2), (1, 1)], 4, 0) == [1, 1]
+
+
 def test_more_actors_than_cpus_do_not_wait_for_ever(ray_session: None, tmp_path: Path) -> None:
     from cluster.data import run
 
     stages = [StageSpec(Square, num_cpus=3, concurrency=2), StageSpec(Pack, num_cpus=4)]
-    manifest = run(folder(tmp_path, 3), Numbers(3), stages, progress=False, max_reject_share=0.5)
+    manifest = run(
+        folder(tmp_path, 3), Numbers(3), stages, progress=False, max_reject_share=0.5, no_progress_timeout_s=60
+    )
     assert manifest.complete
     assert manifest.num_rows == 10
 
@@ -193,3 +206,4 @@ with session(ClusterConfig(num_cpus=2, num_gpus=0, object_store_mb=100, auth="di
     run_local(folder(tmp_path / "local", 20), Numbers(20), stages, progress=False, max_reject_share=0.5)
     same_parts(tmp_path / "local", out)
     assert not list(out.glob(".tmp-*"))
+    shutil.rmtree(temp, ignore_errors=True)

@@ -1,6 +1,6 @@
 """Runs one entry under several training settings, each in fresh processes without Ray, to compare their numbers.
 
-For any system: ``run_cases("idc.systems.procap.train:pretrain", payload, {"one": {...}, "two": {"num_workers": 2}}, folder)``.
+For any system: ``run_cases("module:function", payload, {"one": {}, "two": {"num_workers": 2}}, folder)``.
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ class Run:
         return load_file(self.path / "artifact" / "model.safetensors")
 
 
-def run_cases(
-    entry: str, payload: dict[str, Any], cases: Mapping[str, dict[str, Any]], folder: Path
-) -> dict[str, Run]:
+def run_cases(entry: str, payload: dict[str, Any], cases: Mapping[str, dict[str, Any]], folder: Path) -> dict[str, Run]:
     """Run ``entry`` once for each case: its settings replace those of ``payload["train"]``.
 
     Cases of as many workers share their processes, so that torch and DeepSpeed are loaded once.

@@ -50,7 +50,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
 
 
 FP32 = [
-    name for name in CASES if name not in ("plain", "no prefetch", "three threads") and name.split()[0] not in ("bf16", "adam")
+    name
+    for name in CASES
+    if name not in ("plain", "no prefetch", "three threads") and name.split()[0] not in ("bf16", "adam")
 ]
 
 

@@ -51,12 +51,8 @@ def _interrupted_and_undisturbed(folder: Path) -> None:
         }
         run(folder / f"undisturbed{stage}", train, dropout=0.2)
         kill = {"kill_step": 36, "kill_marker": str(folder / f"raise{stage}")}
-        try:
+        with pytest.raises(RuntimeError, match="killed by the test"):
             run(folder / f"interrupted{stage}", train, dropout=0.2, **kill)
-        except RuntimeError as error:
-            assert str(error) == "killed by the test"
-        else:
-            raise AssertionError("the run was not interrupted")
         run(folder / f"interrupted{stage}", train, dropout=0.2, **kill)
 
 

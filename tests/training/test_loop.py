@@ -34,7 +34,9 @@ TRAIN: dict[str, Any] = {
 def curve(run_dir: Path) -> list[dict[str, Any]]:
     """The log without the timings."""
     timings = ("seconds_per_step", "samples_per_second", "data_wait_share", "peak_rss_gib")
-    return [{key: value for key, value in line.items() if key not in timings} for line in read_log(run_dir / "log.jsonl")]
+    return [
+        {key: value for key, value in line.items() if key not in timings} for line in read_log(run_dir / "log.jsonl")
+    ]
 
 
 def weights(run_dir: Path) -> dict[str, Tensor]:
@@ -45,7 +47,9 @@ def weights(run_dir: Path) -> dict[str, Tensor]:
 
 def run(run_dir: Path, train: dict[str, Any] = TRAIN, **payload: Any) -> dict[str, Any]:
     config = TrainConfig.model_validate(train)
-    return toy.entry({"train": config.model_dump(mode="json"), **payload}, LocalContext(run_dir, keep_last=config.keep_last))
+    return toy.entry(
+        {"train": config.model_dump(mode="json"), **payload}, LocalContext(run_dir, keep_last=config.keep_last)
+    )
 
 
 def test_a_run_leaves_log_checkpoints_best_weights_and_result(tmp_path: Path) -> None:
@@ -53,7 +57,7 @@ def test_a_run_leaves_log_checkpoints_best_weights_and_result(tmp_path: Path) ->
     log = read_log(tmp_path / "log.jsonl")
     assert [line["step"] for line in log] == [4, 6, 8, 12, 16, 18, 20, 24]
     assert [line["step"] for line in log if "validation/loss" in line] == [6, 12, 18, 24]
-    assert {"loss", "accuracy", "grad_norm", "lr/encoder", "lr/head", "samples_per_second", "data_wait_share"} <= log[0].keys()
+    assert log[0].keys() >= {"loss", "accuracy", "grad_norm", "lr/encoder", "lr/head", "samples_per_second"}
     assert 0 <= log[0]["data_wait_share"] <= 1
     assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == [checkpoint_name(20), checkpoint_name(24)]
     best = min((line for line in log if "validation/loss" in line), key=lambda line: line["validation/loss"])

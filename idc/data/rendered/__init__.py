@@ -1,1 +1,30 @@
-"""Rendered pairs."""
+"""Rendered pairs: CLEVR-Change-style images and captions, made by Mitsuba 3, the data set that needs no download.
+
+A *scene* has some objects (cube, sphere, cylinder; eight colours; rubber or metal; large or small) on a grey ground
+under three lamps, and three images, by CLEVR-Change's names:
+
+- ``default``: the before image of both pairs;
+- ``semantic``: one object changed: ``color``, ``material``, ``add``, ``drop`` or ``move``, in turn by the scene's
+  number; camera and lamps are jittered too;
+- ``nonsemantic``: nothing changed, camera and lamps jittered (the distractors).
+
+Scene n of seed s gives the pairs ``r{s}-{n:06d}-s`` (default, semantic) and ``r{s}-{n:06d}-n`` (default,
+nonsemantic; change type ``none``), always in the same split. Every random draw of a scene comes from a generator
+seeded by (s, n), so pixels, captions and masks do not depend on the number or the order of workers.
+
+What is promised of a scene: no two objects are nearer than ``min_gap``; every object shows ``min_visible_pixels`` in
+every image it is in; the changed object can be described without doubt. Draws that break a promise are repeated.
+
+A pair's columns beside those of every pair:
+
+- ``captions``: several true references from varied templates; descriptions by attributes, and by a relation ("... that
+  is left of the red cube") where attributes are ambiguous and in ``relation_share`` of the other cases;
+- ``mask``: grey PNG of the images' size; 85 where the changed object is seen in the before image, 170 in the after
+  image, 255 in both (each in its own image's pixels); all zero for a pair without a change;
+- ``meta``: ``before`` and ``after`` (the scene graphs), ``views`` (camera and target of both images), ``scene`` (n) and
+  ``viewpoint_iou``: the mean over unchanged objects of the intersection over union of the object's visible pixels in
+  the two images; 1 if the camera stood still. With ``jitter: moderate`` it has CLEVR-Change's mean (0.51).
+
+Modules: ``config`` (settings), ``scene`` (what stands where; numpy only), ``captions``, ``render`` (pixels, the data
+stage, the build). The command is ``jobs/render.py``; presets are in ``jobs/configs/render``.
+"""

@@ -14,7 +14,7 @@ Shape = Literal["cube", "sphere", "cylinder"]
 Color = Literal["gray", "red", "blue", "green", "brown", "purple", "cyan", "yellow"]
 Material = Literal["rubber", "metal"]
 ChangeType = Literal["color", "material", "add", "drop", "move"]
-JitterName = Literal["none", "mild", "moderate", "extreme"]
+JitterName = Literal["none", "slight", "mild", "moderate", "extreme"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Jitter:
 
 JITTERS: dict[JitterName, Jitter] = {
     "none": Jitter(0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+    "slight": Jitter(1.0, 0.7, 0.01, 0.03, 0.2, 0.05),
     "mild": Jitter(3.0, 2.0, 0.03, 0.08, 0.5, 0.10),
     "moderate": Jitter(10.0, 4.0, 0.10, 0.30, 1.0, 0.20),
     "extreme": Jitter(50.0, 8.0, 0.20, 0.50, 2.0, 0.30),
@@ -58,9 +59,9 @@ class RenderConfig(ConfigModel):
     """Pixels."""
     height: int = Field(default=320, ge=16, le=4096)
     """Pixels."""
-    samples_per_pixel: int = Field(default=36, ge=1, le=4096)
-    """Light paths a pixel; time grows in proportion. Squares of multiples of 3 (9, 36, 81) look best for their time,
-    because they share the paths evenly among the three lamps."""
+    samples_per_pixel: int = Field(default=16, ge=1, le=4096)
+    """Light paths a pixel, rounded up to a grid; time grows in proportion. 8, 16 and 64 look best for their time,
+    because they are shared evenly among the lamps."""
     min_objects: int = Field(default=3, ge=1, le=12)
     """Fewest objects in the default image."""
     max_objects: int = Field(default=10, ge=1, le=12)

@@ -90,6 +90,7 @@ class RenderScenes:
 
         mitsuba.set_variant("scalar_rgb")
         drjit.set_thread_count(1)
+        mitsuba.set_log_level(mitsuba.LogLevel.Error)  # else a line an image where samples_per_pixel is rounded
         self.config = config
         self.mi = mitsuba
 
@@ -147,9 +148,13 @@ class RenderScenes:
         )
 
     def render(self, things: tuple[Thing, ...], view: View, seed: int) -> np.ndarray:
-        """uint8 (H, W, 3), sRGB."""
+        """uint8 (H, W, 3), sRGB.
+
+        Mitsuba's scene optimisation must be off: it merges equal objects by way of an order of memory addresses, and
+        so permutes the lamps, and with them the samples, from load to load.
+        """
         mi, config = self.mi, self.config
-        scene = mi.load_dict(scene_dict(mi, things, view, config), parallel=False)  # else the order of lamps varies
+        scene = mi.load_dict(scene_dict(mi, things, view, config), parallel=False, optimize=False)
         linear = np.array(mi.render(scene, seed=seed))[..., :3]
         return (to_srgb(without_sparks(linear)) * 255 + 0.5).astype(np.uint8)
 
@@ -183,12 +188,17 @@ def scene_dict(mi: Any, things: tuple[Thing, ...], view: View, config: RenderCon
             "bsdf": {"type": "diffuse", "reflectance": _rgb(mi, GROUND, GROUND, GROUND)},
         },
     }
-    for i, lamp in enumerate(view.lamps):
+    shares = (2.0, 1.0, 1.0)  # of the light paths: as the lamps' powers, and even in the sampler's 4, 8, ... strata
+    for i, (lamp, share) in enumerate(zip(view.lamps, shares, strict=True)):
         scene[f"lamp{i}"] = {
             "type": "rectangle",
             "to_world": transform().look_at(origin=list(lamp.position), target=[0, 0, 0], up=[0, 0, 1])
             @ transform().scale(lamp.half_edge),
-            "emitter": {"type": "area", "radiance": _rgb(mi, lamp.radiance, lamp.radiance, lamp.radiance)},
+            "emitter": {
+                "type": "area",
+                "radiance": _rgb(mi, lamp.radiance, lamp.radiance, lamp.radiance),
+                "sampling_weight": share,
+            },
         }
     for i, thing in enumerate(things):
         scene.update({f"thing{i}{part}": shape for part, shape in _shapes(mi, thing).items()})

@@ -23,6 +23,12 @@ class EncoderConfig(ConfigModel):
     """Number of blocks l_e: 12 on CLEVR-Change and Image-Editing-Request, 4 on Spot-the-Diff."""
     heads: int = Field(12, ge=1)
     """Attention heads."""
+    init: Literal["comparing", "normal"] = "comparing"
+    """Initial attention weights. The paper does not say; the official code starts from CLIP's ViT-B/32, whose
+    attention already looks at like patches. `comparing` imitates that without pretrained weights (see
+    `ProcedureEncoder`): queries meet keys of like patches, and values take the difference to them; without it an
+    encoder trained from scratch on a few thousand pairs does not learn to compare the two images. `normal`: PyTorch's
+    defaults."""
     text_length: int = Field(24, ge=3)  # n_T
     """Caption tokens n_T in the stage 1 sequence; shorter captions are padded, each position with its own padding
     embedding (official code; the paper does not say)."""

@@ -54,6 +54,30 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.out = nn.Linear(width, width)
 
+    @torch.no_grad()
+    def compare(self) -> None:
+        """Start as an attention that subtracts from each token what stands at like tokens.
+
+        Mimetic initialisation (Trockman and Kolter, 2023, "Mimetic Initialization of Self-Attention Layers"), with
+        stronger diagonals: the product of query and key weights of a head is near 1.5 I, that of value and output
+        weights near -0.8 I, each with noise of 0.3. Tokens of the same place in other frames are alike in their
+        position, so the first layers yield differences between frames.
+        """
+        width = self.out.in_features
+        head = width // self.heads
+        eye, noise = torch.eye(width), 0.3 * width**-0.5
+        queries, keys, values = self.qkv.weight.chunk(3)
+        for index in range(self.heads):
+            rows = slice(index * head, (index + 1) * head)
+            left, size, right = torch.linalg.svd(noise * torch.randn(width, width) + 1.5 * eye)
+            queries[rows] = (left[:, :head] * size[:head].sqrt()).T
+            keys[rows] = right[:head] * size[:head].sqrt().unsqueeze(1)
+        left, size, right = torch.linalg.svd(noise * torch.randn(width, width) - 0.8 * eye)
+        values.copy_(right * size.sqrt().unsqueeze(1))
+        self.out.weight.copy_(left * size.sqrt())
+        nn.init.zeros_(self.qkv.bias)
+        nn.init.zeros_(self.out.bias)
+
     def forward(self, x_BLD: Tensor, mask_LL: Tensor | None) -> Tensor:
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x_BLD).chunk(3, dim=-1))
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=None if mask_LL is None else mask_LL.to(q.dtype))
@@ -92,9 +116,9 @@ class ProcedureEncoder(nn.Module):
         self.feature_norm = nn.LayerNorm(shapes.feature_dim)
         self.feature_in = nn.Linear(shapes.feature_dim, width)
         self.mask_embedding = nn.Parameter(torch.zeros(width))  # e_m
-        # Positions of a patch: frame + row + column, as large as the features from the start (official code), so that
-        # attention can find the same place in another frame early.
-        self.frame_positions = nn.Parameter(torch.randn(shapes.frames, 1, 1, width))
+        # Positions of a patch: frame + row + column. Rows and columns are as large as the features from the start
+        # (so in the official code), frames smaller, so that the same place in another frame is a near neighbour.
+        self.frame_positions = nn.Parameter(torch.randn(shapes.frames, 1, 1, width) * 0.3)
         self.row_positions = nn.Parameter(torch.randn(1, shapes.grid[0], 1, width))
         self.column_positions = nn.Parameter(torch.randn(1, 1, shapes.grid[1], width))
         # Rows V .. V+N-1 are the padding of text slot 0 .. N-1.
@@ -104,13 +128,19 @@ class ProcedureEncoder(nn.Module):
         self.separator_token = nn.Parameter(torch.randn(width) * 0.02) if config.separator else None
         self.consistency_token = nn.Parameter(torch.randn(width) * 0.02)
         self.blocks = nn.ModuleList(EncoderBlock(width, config.heads) for _ in range(config.layers))
+        self._initialise()
+
+    @torch.no_grad()
+    def _initialise(self) -> None:
+        config = self.config
         nn.init.normal_(self.text_embedding.weight, std=0.02)
-        for layer in self.modules():
-            if not isinstance(layer, EncoderBlock):
-                continue
-            for linear in (layer.attention.out, layer.narrow):
-                nn.init.normal_(linear.weight, std=0.02 / math.sqrt(2 * config.layers))
-                nn.init.zeros_(linear.bias)
+        nn.init.normal_(self.feature_in.weight, std=self.shapes.feature_dim**-0.5)
+        for block in self.modules():
+            if isinstance(block, EncoderBlock):
+                nn.init.normal_(block.narrow.weight, std=0.02 / math.sqrt(2 * config.layers))
+                nn.init.zeros_(block.narrow.bias)
+                if config.init == "comparing":
+                    block.attention.compare()
 
     def embed_frames(self, features_BFPZ: Tensor) -> Tensor:
         """Tokenizer features to patch embeddings e^I without positions, (B, F, P, D)."""

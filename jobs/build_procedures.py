@@ -1,0 +1,44 @@
+"""Build the procedures of a folder of pairs: frames between, tokens, features, confidence, key frames, caption ids.
+
+    python jobs/build_procedures.py --config jobs/configs/procap/procedures_demo.yaml procedures=data/demo/procedures \\
+        build.pairs=data/demo/pairs build.tokenizer=runs/demo/tokenizer/artifact
+    python jobs/build_procedures.py procedures=data/mine build.pairs=data/pairs build.tokenizer=runs/tokenizer/artifact
+
+A killed build goes on where it was when the same command is given again; a complete one is left as it is.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from cluster.config import ClusterConfig
+from idc.config import cli
+from idc.vision.config import BuildProceduresJob
+
+
+class Job(BuildProceduresJob):
+    """Procedures, and where to build them."""
+
+    cluster: ClusterConfig = ClusterConfig()
+    """The Ray cluster (not with --local)."""
+
+
+def main() -> None:
+    args = cli(Job, __doc__)
+    from cluster.session import run_chunks
+    from idc.vision.procedures import build
+
+    job = args.config
+    try:
+        run = partial(run_chunks, args.local, job.cluster)
+        manifest = build(job.build, job.procedures, run, overwrite=args.overwrite)
+    except ValueError as error:
+        raise SystemExit(f"build_procedures: {error}") from None
+    print(
+        f"{job.procedures}: {manifest.num_rows} procedures {manifest.rows_by_split}, "
+        f"rejected: {manifest.num_rejected} {manifest.reject_reasons or ''}".rstrip()
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""The whole way on one machine: pairs, tokenizer, ProCap in two stages, scores beside floors, a page (`make demo`).
+
+    python jobs/demo.py
+    python jobs/demo.py --seeds 0 1 2
+    python jobs/demo.py --clevr-change DIR    caption the official images in DIR too (no captions needed)
+
+Starts a local Ray with its dashboard and submits the project's own jobs to it, one after another, through the Ray Jobs
+API. What is done already is not done again. The last line is RESULT and JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIGS = "jobs/configs"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="train and evaluate for each (default: 0)")
+    parser.add_argument("--clevr-change", metavar="DIR", help="CLEVR-Change's official layout, to be captioned too")
+    parser.add_argument("--folder", default="demo", help="the demo's folder under data/ and runs/ (default: demo)")
+    args = parser.parse_args()
+    from cluster.config import ClusterConfig
+    from cluster.session import session, submit
+
+    start = time.time()
+    memory = PeakMemory()
+    timings: dict[str, float] = {}
+    os.environ.pop("RAY_ADDRESS", None)  # the demo's own Ray, not another one that is set
+    with session(ClusterConfig(dashboard=True)) as url:
+        assert url is not None
+        print(f"Ray dashboard: {url}", flush=True)
+        for number, (title, command) in enumerate(steps(args.folder, args.seeds, args.clevr_change), start=1):
+            print(f"\n== {number}. {title}\n   {shlex.join(command)}", flush=True)
+            began = time.time()
+            try:
+                submit(url, f"cd {shlex.quote(str(ROOT))} && {shlex.join([sys.executable, *command])}")
+            except RuntimeError as error:
+                raise SystemExit(f"demo: {error}") from None
+            timings[title] = round(time.time() - began, 1)
+    result = summary(args.folder, args.seeds)
+    result |= {"seconds": round(time.time() - start, 1), "peak_memory_gib": memory.stop(), "seconds_of": timings}
+    print("RESULT " + json.dumps(result))
+
+
+def steps(folder: str, seeds: list[int], clevr_change: str | None) -> Iterator[tuple[str, list[str]]]:
+    """What to run, in order: a title and a command line."""
+    pairs, procedures, runs = f"data/{folder}/pairs", f"data/{folder}/procedures", f"runs/{folder}"
+    yield "render pairs", ["jobs/render.py", "--config", f"{CONFIGS}/render/demo.yaml", f"out={pairs}"]
+    tokenizer = f"{runs}/tokenizer/artifact"
+    yield "train the image tokenizer", [
+        "jobs/train_tokenizer.py", "--config", f"{CONFIGS}/vision/tokenizer_demo.yaml",
+        f"runs={runs}", f"pairs={pairs}",
+    ]  # fmt: skip
+    build = [f"build.pairs={pairs}", f"build.tokenizer={tokenizer}", f"procedures={procedures}"]
+    yield "build procedures", [
+        "jobs/build_procedures.py", "--config", f"{CONFIGS}/procap/procedures_demo.yaml", *build,
+    ]  # fmt: skip
+    for seed in seeds:
+        of = f" (seed {seed})" if len(seeds) > 1 else ""
+        common = [f"runs={runs}", f"procedures={procedures}", f"train.seed={seed}"]
+        yield f"ProCap stage 1{of}", [
+            "jobs/pretrain_procap.py", "--config", f"{CONFIGS}/procap/pretrain_demo.yaml",
+            *common, f"name=pretrain-{seed}",
+        ]  # fmt: skip
+        yield f"ProCap stage 2{of}", [
+            "jobs/finetune_procap.py", "--config", f"{CONFIGS}/procap/finetune_demo.yaml",
+            *common, f"name=finetune-{seed}", f"pretrained={runs}/pretrain-{seed}/artifact",
+        ]  # fmt: skip
+        artifact = f"{runs}/finetune-{seed}/artifact"
+        yield f"evaluate on the test split{of}", [
+            "jobs/evaluate.py", f"artifact={artifact}", f"pairs={pairs}", f"out={runs}/finetune-{seed}/evaluation",
+        ]  # fmt: skip
+    evaluations = ",".join(f"{runs}/finetune-{seed}/evaluation" for seed in seeds)
+    real = []
+    if clevr_change is not None:
+        first = f"{runs}/finetune-{seeds[0]}"
+        real_pairs, real_procedures = f"data/{folder}/clevr_change", f"data/{folder}/clevr_change_procedures"
+        yield "import CLEVR-Change", [
+            "jobs/prepare.py", "format=clevr_change", f"source={Path(clevr_change).resolve()}", f"out={real_pairs}",
+        ]  # fmt: skip
+        yield "build procedures of CLEVR-Change", [
+            "jobs/build_procedures.py", "--config", f"{CONFIGS}/procap/procedures_demo.yaml",
+            f"build.pairs={real_pairs}", f"build.tokenizer={tokenizer}", f"build.vocabulary={procedures}",
+            f"procedures={real_procedures}",
+        ]  # fmt: skip
+        yield "caption CLEVR-Change", [
+            "jobs/evaluate.py", f"artifact={first}/artifact", f"pairs={real_pairs}", "split=train",
+            f"out={first}/clevr_change", "constant_candidates=0", "nearest_train_pairs=0",
+        ]  # fmt: skip
+        text = "Original CLEVR-Change images without captions: never trained on."
+        real = [
+            f"real=[{{title: CLEVR-Change, text: '{text}', evaluation: {first}/clevr_change, pairs: {real_pairs}, "
+            f"procedures: {real_procedures}}}]"
+        ]
+    yield "write the page", [
+        "jobs/report.py", "--overwrite", f"out={runs}/report.html", f"evaluations=[{evaluations}]", f"pairs={pairs}",
+        f"procedures={procedures}", f"tokenizer={tokenizer}", "title=ProCap on rendered pairs",
+        f"runs={{tokenizer: {runs}/tokenizer, stage 1: {runs}/pretrain-{seeds[0]}, "
+        f"stage 2: {runs}/finetune-{seeds[0]}}}", *real,
+    ]  # fmt: skip
+
+
+def summary(folder: str, seeds: list[int]) -> dict[str, Any]:
+    """Scores and floors, mean and deviation over the seeds, and where things are."""
+    from idc.metrics.evaluate import aggregate, load
+
+    runs = Path("runs") / folder
+    evaluations = [load(ROOT / runs / f"finetune-{seed}" / "evaluation") for seed in seeds]
+    found = aggregate(evaluations)
+    first = evaluations[0]
+    stages = {"tokenizer": "tokenizer", "stage_1": f"pretrain-{seeds[0]}", "stage_2": f"finetune-{seeds[0]}"}
+    steps = {
+        stage: json.loads((ROOT / runs / name / "result.json").read_text(encoding="utf-8"))["seconds_per_step"]
+        for stage, name in stages.items()
+    }
+    return {
+        "pairs": first.pairs,
+        "seeds": seeds,
+        "scores": {name: _rounded(value) for name, value in found.scores.items()},
+        "floors": {
+            floor: {name: round(value.mean, 4) for name, value in scores.items()}
+            for floor, scores in found.floors.items()
+        },
+        "change_type_accuracy": _rounded(found.type_accuracy) if found.type_accuracy else None,
+        "change_type_chance": round(first.types.chance_most_frequent, 4) if first.types else None,
+        "seconds_per_step": {stage: round(seconds, 4) for stage, seconds in steps.items()},
+        "artifact": str(runs / f"finetune-{seeds[0]}" / "artifact"),
+        "report": str(runs / "report.html"),
+    }
+
+
+def _rounded(spread: Any) -> dict[str, float]:
+    return {"mean": round(spread.mean, 4), "std": round(spread.std, 4)}
+
+
+class PeakMemory:
+    """The most memory the machine had in use above what it had at the start, sampled twice a second."""
+
+    def __init__(self) -> None:
+        import psutil
+
+        self._used = lambda: psutil.virtual_memory().total - psutil.virtual_memory().available
+        self._first = self._most = self._used()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.5):
+            self._most = max(self._most, self._used())
+
+    def stop(self) -> float:
+        """The peak in GiB."""
+        self._done.set()
+        self._thread.join()
+        return round((self._most - self._first) / 2**30, 2)
+
+
+if __name__ == "__main__":
+    main()

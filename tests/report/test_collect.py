@@ -1,0 +1,151 @@
+"""The report's contents from the folders of a run, and the job."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from idc.data.images import encode_png
+from idc.data.store import DatasetFolder
+from idc.metrics import evaluate as ev
+from idc.report.collect import by_score, collect, read_log, spread_over_types
+from idc.report.config import ReportJob
+from idc.schema import ChangePair, pair_arrow_schema
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run's folders: 8 pairs, procedures of 6 of them, an evaluation, a training log."""
+    root = tmp_path_factory.mktemp("run")
+    pairs, procedures, predictions = [], [], []
+    for i in range(8):
+        kind = ("none", "move")[i % 2]
+        image = np.full((20, 30, 3), 20 * i, np.uint8)
+        mask = np.zeros((20, 30), np.uint8)
+        mask[:5] = 255 if kind == "move" else 0
+        captions = ("the ball moved", f"ball {i} moved") if kind == "move" else ("no change", "nothing has changed")
+        pair = ChangePair(f"p{i}", encode_png(image), encode_png(image), captions, kind, "test", encode_png(mask))
+        pairs.append(pair.to_row())
+        if i < 6:
+            frames = [encode_png(image)] * 5
+            procedures.append(
+                {"pair_id": f"p{i}", "split": "test", "frames": frames, "confidence": [0.1, 0.2, 0.3], "keyframes": [2]}
+            )
+        predictions.append(
+            ev.Prediction(
+                pair_id=f"p{i}", caption=captions[0] if i < 6 else "a cube", references=list(captions), change_type=kind
+            )
+        )
+    folder = DatasetFolder.open_for_build(
+        root / "pairs", kind="pairs", schema=pair_arrow_schema(), fingerprint="f", config={}, num_chunks=1
+    )
+    folder.write_chunk(0, pairs, [])
+    folder.finish()
+    table = pa.Table.from_pylist(procedures)
+    folder = DatasetFolder.open_for_build(
+        root / "procedures", kind="procedures", schema=table.schema, fingerprint="g", config={}, num_chunks=1
+    )
+    folder.write_chunk(0, table, [])
+    folder.finish()
+    evaluation, rows = ev.evaluate(predictions, metrics=("CIDEr",))
+    ev.save(root / "evaluation", evaluation.model_copy(update={"seconds": {"scoring": 1.5}}), rows)
+    (root / "train").mkdir()
+    lines = [{"step": s, "loss": 1.0 / s, "validation/PSNR": 20.0 + s} for s in range(1, 4)]
+    (root / "train" / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"step": 4, "lo')
+    (root / "train" / "config.json").write_text('{"train": {"lr": 0.125}}')
+    (root / "train" / "result.json").write_text('{"seconds": 30.0, "steps": 3, "seconds_per_step": 10.0}')
+    return root
+
+
+def test_everything_is_gathered(run: Path) -> None:
+    job = ReportJob(
+        out="x", evaluations=(str(run / "evaluation"),), pairs=str(run / "pairs"), procedures=str(run / "procedures"),
+        runs={"tokenizer": str(run / "train")}, timings={"render": "3 min"}, show=4, extremes=2, reconstructions=3,
+    )  # fmt: skip
+    report = collect(job, lambda images: [(image, image) for image in images])
+    assert {title: [i.pair_id for i in items] for title, items in report.galleries.items()} == {
+        "A few of every kind": ["p0", "p1", "p2", "p3"],
+        "Best by CIDEr": ["p1", "p3"],
+        "Worst by CIDEr": ["p6", "p7"],
+    }
+    first, second = report.galleries["A few of every kind"][:2]
+    assert first.mask is None, "an empty mask is none"
+    assert second.mask is not None
+    assert second.mask[:5].all()
+    assert (len(second.frames), list(second.confidence), list(second.keyframes)) == (
+        5,
+        pytest.approx([0.1, 0.2, 0.3]),
+        [2],
+    )
+    assert second.named_type == "move"
+    assert second.before[0, 0, 0] == 20
+    assert not report.galleries["Worst by CIDEr"][0].frames, "a pair without a procedure is shown all the same"
+    assert len(report.reconstructions) == 3
+    assert report.tokenizer == {"PSNR": 23.0}
+    assert len(report.logs["tokenizer"]) == 3, "a line cut by a kill is left out"
+    assert report.configs == {"tokenizer": {"train": {"lr": 0.125}}}
+    assert report.timings == {
+        "render": "3 min", "evaluation, scoring": "1.5 s", "training, tokenizer": "30 s for 3 steps, 10 s each",
+    }  # fmt: skip
+    assert report.environment["python"].startswith("3.")
+
+
+def test_the_gallery_takes_the_types_in_turn() -> None:
+    rows = [
+        ev.ScoredCaption(pair_id=f"{kind}{i}", caption="", change_type=kind)
+        for kind in ("add", "move")
+        for i in range(3)
+    ]
+    rows.append(ev.ScoredCaption(pair_id="x", caption=""))
+    assert [row.pair_id for row in spread_over_types(rows, 5)] == ["add0", "move0", "x", "add1", "move1"]
+    assert len(spread_over_types(rows, 99)) == 7
+    assert spread_over_types([], 3) == []
+    assert by_score(rows, 3, best=True) == [], "without scores there is no best"
+
+
+def test_a_folder_that_is_not_what_it_should_be_is_named(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is not a training run: it has no log"):
+        read_log(tmp_path)
+    rows = ev.load_predictions(run / "evaluation")
+    ev.save(tmp_path, ev.load(run / "evaluation"), [rows[0].model_copy(update={"pair_id": "elsewhere"})])
+    with pytest.raises(ValueError, match="lacks 1 of the captioned pairs: elsewhere"):
+        collect(ReportJob(out="x", evaluations=(str(tmp_path),), pairs=str(run / "pairs")))
+
+
+def command(*settings: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "jobs" / "report.py"), *settings], capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+def test_the_command_writes_the_page_and_loads_no_torch_for_it(run: Path, tmp_path: Path) -> None:
+    done = command(
+        f"out={tmp_path}/r.html", f"evaluations=[{run}/evaluation]", f"pairs={run}/pairs",
+        f"procedures={run}/procedures", f"runs.stage 1={run}/train",
+        f"real=[{{title: Photographs, evaluation: {run}/evaluation, pairs: {run}/pairs, show: 2}}]",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    text = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert text.count('<article class="card">') == 8 + 4 + 4 + 2
+    assert "Photographs" in text
+    assert "stage 1" in text
+    code = "import sys; import idc.report.collect, idc.report.html; print('torch' in sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert loaded.stdout.strip() == "False"
+
+
+def test_all_missing_folders_are_named_at_once() -> None:
+    done = command("out=r.html", "evaluations=[/no/e]", "pairs=/no/p", "runs.a=/no/r", "show=-1")
+    assert done.returncode == 2
+    for name in ("/no/e", "/no/p", "/no/r", "show"):
+        assert name in done.stderr

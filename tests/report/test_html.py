@@ -1,0 +1,283 @@
+"""The page: what it says, that it is well formed, loads nothing, and shows the right pictures."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from idc.metrics.changes import agreement
+from idc.metrics.evaluate import Evaluation, Floor, Subset
+from idc.report.html import GalleryItem, RealPairs, RunReport, render, write_report
+
+VOID = {"meta", "img", "br", "line", "polyline", "link", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Text, pictures and resources of a page; complains about tags that do not close in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.images: list[np.ndarray] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "img":
+            source = dict(attrs)["src"] or ""
+            assert source.startswith("data:image/jpeg;base64,")
+            self.images.append(np.asarray(Image.open(io.BytesIO(base64.b64decode(source.split(",", 1)[1])))))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] not in ("style", "title"):
+            self.text += data + " "
+
+    def with_class(self, name: str) -> list[tuple[str, dict[str, str | None]]]:
+        return [(tag, attrs) for tag, attrs in self.tags if name in (attrs.get("class") or "").split()]
+
+
+def evaluation(cider: float = 1.2, accuracy: tuple[str, ...] = ("color", "none")) -> Evaluation:
+    named = {"color": "the ball turned red", "none": "no change", "move": "the ball moved"}
+    types = agreement([("color", named[accuracy[0]]), ("none", named[accuracy[1]])])
+    scores = {"BLEU-4": 0.4, "CIDEr": cider}
+    subsets = {"change": Subset(pairs=1, scores=scores), "no change": Subset(pairs=1, scores=scores)}
+
+    def floor(value: float, caption: str | None) -> Floor:
+        low = {"BLEU-4": 0.2, "CIDEr": value}
+        return Floor(what="how it was made", caption=caption, scores=low, types=types,
+                     subsets={name: Subset(pairs=1, scores=low) for name in subsets})  # fmt: skip
+
+    return Evaluation(
+        split="test", pairs=2, references=12, distinct_captions=2, empty_captions=0, scores=scores, subsets=subsets,
+        floors={"constant": floor(0.4, "no <change>"), "nearest": floor(0.5, None)}, types=types,
+        protocol={"name": "coco", "metrics": ["BLEU", "CIDEr"], "SPICE": "SPICE is not scored: jar missing"},
+    )  # fmt: skip
+
+
+def plain(color: tuple[int, int, int], size: tuple[int, int] = (40, 60)) -> np.ndarray:
+    return np.full((*size, 3), color, np.uint8)
+
+
+def item(**changes: object) -> GalleryItem:
+    mask = np.zeros((40, 60), np.uint8)
+    mask[10:30, 20:40] = 255
+    given: dict = {
+        "pair_id": "p1", "before": plain((200, 0, 0)), "after": plain((0, 200, 0)),
+        "caption": "the <b>ball</b> turned red", "references": ["the ball turned red & bright"],
+        "change_type": "color", "named_type": "color", "mask": mask,
+        "frames": [plain((20 * i, 0, 0)) for i in range(5)], "confidence": [0.25, 0.5, 0.75], "keyframes": [1, 3],
+        "scores": {"CIDEr": 1.5}, "nearest": "nothing changed",
+    }  # fmt: skip
+    return GalleryItem(**{**given, **changes})
+
+
+def logs() -> dict[str, list[dict]]:
+    lines = [
+        {"step": s, "loss": 5 / s, "lr/encoder": 1e-4, "grad_norm": 1.0, "seconds_per_step": 0.25}
+        for s in range(1, 900)
+    ]
+    lines[-1]["validation/CIDEr"] = 0.9
+    return {"stage 1": lines, "never started": []}
+
+
+def full() -> RunReport:
+    return RunReport(
+        title="A run <of> ours",
+        subtitle="rendered pairs",
+        evaluations=[evaluation(1.0), evaluation(1.2, ("move", "none")), evaluation(1.4)],
+        logs=logs(),
+        reconstructions=[(plain((9, 9, 9)), plain((10, 10, 10)))],
+        tokenizer={"PSNR": 26.3},
+        galleries={"Held out": [item(), item(pair_id="p2", named_type="move")], "Empty": []},
+        real=[
+            RealPairs("Originals", "never trained on", evaluation(), [item(pair_id="r1", references=(), note="photo")])
+        ],
+        configs={"stage 1": {"train": {"lr": 0.5}}},
+        environment={"python": "3.11"},
+        timings={"training": "12 min"},
+    )
+
+
+@pytest.fixture(scope="module")
+def page() -> Page:
+    return Page(render(full()))
+
+
+def test_the_page_loads_nothing() -> None:
+    text = render(full())
+    page = Page(text)
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "embed", "video"}
+    assert not re.search(r"https?://|url\(|@import", text)
+    policy = next(a["content"] for tag, a in page.tags if tag == "meta" and a.get("http-equiv"))
+    assert policy == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    assert "prefers-color-scheme: dark" in text
+    assert next(a for tag, a in page.tags if tag == "meta" and a.get("name") == "viewport")
+
+
+def test_text_of_the_data_is_escaped(page: Page) -> None:
+    assert "A run <of> ours" in page.text
+    assert "no <change>" in page.text
+    assert "<b>ball</b>" in page.text
+
+
+def test_the_headline_stands_beside_both_floors_with_its_spread(page: Page) -> None:
+    assert "120.0 ± 20.0" in page.text
+    for text in ("40.0", "50.0", "the model has 3.0 times as much", "the model has 2.4 times as much", "over 3 seeds"):
+        assert text in page.text
+    ticks = [attrs for tag, attrs in page.tags if tag == "u"]
+    assert len(ticks) == 3 * (2 + 2), "a tick for each seed on each metric's bar and each type's bar"
+    widths = [attrs["style"] for tag, attrs in page.tags if tag == "i" and attrs.get("class") == "constant"]
+    assert f"width:{100 * 0.4 / 1.4:.2f}%" in widths, "a bar is as long as its share of the longest"
+
+
+def test_one_seed_has_no_deviation() -> None:
+    text = Page(render(RunReport("t", evaluations=[evaluation(1.2)]))).text
+    assert "±" not in text
+    assert "one seed" in text
+
+
+def test_subsets_types_and_their_chance(page: Page) -> None:
+    assert "83.3% ± 28.9 of 2 captions name the right change type" in page.text
+    assert "guessing with the types' frequencies 50.0%" in page.text
+    assert re.search(r"no change\s+1\s+model", page.text)
+    assert len(page.with_class("confusion")) == 2, "one of the run, one of the real pairs"
+
+
+def test_curves_of_what_was_measured(page: Page) -> None:
+    lines = [attrs["points"] or "" for tag, attrs in page.tags if tag == "polyline"]
+    assert len(lines) == 3, "loss, learning rate, gradient norm"
+    assert len(lines[0].split()) == 300, "899 points are thinned"
+    heights = [float(point.split(",")[1]) for point in lines[0].split()]
+    assert heights == sorted(heights), "a falling loss falls (svg's y points down)"
+    assert "Measured once: validation/CIDEr 0.9" in page.text
+    assert "899 steps, 0.25 s a step" in page.text
+    assert "never started" not in page.text
+
+
+def test_values_that_are_not_finite_do_not_break_a_curve() -> None:
+    lines = [
+        {"step": 1, "loss": 1.0},
+        {"step": 2, "loss": float("nan")},
+        {"step": 3, "loss": float("inf")},
+        {"step": 4, "loss": 2.0},
+    ]
+    page = Page(render(RunReport("t", logs={"x": lines})))
+    (curve,) = [attrs["points"] or "" for tag, attrs in page.tags if tag == "polyline"]
+    assert len(curve.split()) == 2
+    assert "nan" not in curve
+
+
+def test_the_gallery_shows_pair_mask_procedure_and_captions() -> None:
+    page = Page(render(RunReport("t", galleries={"g": [item()]})))
+    assert len(page.images) == 3 + 5
+    before, after, overlay = page.images[:3]
+    assert before[20, 30] == pytest.approx([200, 0, 0], abs=4)
+    assert after[20, 30] == pytest.approx([0, 200, 0], abs=4)
+    assert int(overlay[20, 30].astype(int).sum()) > int(overlay[3, 3].astype(int).sum()), "what changed stands out"
+    keys = [attrs for tag, attrs in page.with_class("key") if tag == "figure"]
+    assert len(keys) == 2
+    widths = [attrs["style"] for tag, attrs in page.tags if tag == "i" and "style" in attrs]
+    assert widths == ["width:25.00%", "width:50.00%", "width:75.00%"]
+    assert re.findall(r"(\d\.\d+)\s+key", page.text) == ["0.250", "0.750"]
+    assert "0.500" in page.text
+    assert "✓ is color, names color" in page.text
+    assert "CIDEr 150" in page.text
+    assert "the ball turned red & bright" in page.text
+    assert "nearest training pair: nothing changed" in page.text
+
+
+@pytest.mark.parametrize(
+    ("named", "kind", "mark"),
+    [
+        ("color", "right", "✓ is color, names color"),
+        ("none", "wrong", "✗ is color, names no change"),
+        (None, "wrong", "✗ is color, names no type"),
+    ],
+)
+def test_right_and_wrong_captions_differ_in_colour_and_in_words(named: str | None, kind: str, mark: str) -> None:
+    page = Page(render(RunReport("t", galleries={"g": [item(named_type=named)]})))
+    assert [attrs["class"] for tag, attrs in page.with_class("said") if tag == "p"] == [f"said {kind}"]
+    assert mark in page.text
+
+
+def test_words_of_no_reference_are_marked() -> None:
+    text = render(
+        RunReport("t", galleries={"g": [item(caption="The ball, turned green", references=["the ball turned red"])]})
+    )
+    assert "The ball, turned <s>green</s>" in text
+    text = render(RunReport("t", galleries={"g": [item(caption="", references=["x"])]}))
+    assert "(says nothing)" in text
+
+
+def test_a_pair_with_nothing_but_its_images() -> None:
+    bare = GalleryItem("p", plain((1, 2, 3)), plain((4, 5, 6), (30, 30)), "a caption")
+    page = Page(render(RunReport("t", galleries={"g": [bare]})))
+    assert len(page.images) == 2
+    assert not page.with_class("film")
+
+
+def test_frames_without_confidence_have_no_bars() -> None:
+    page = Page(render(RunReport("t", galleries={"g": [item(confidence=[0.5] * 7)]})))
+    assert len(page.images) == 3 + 5
+    assert not [attrs for tag, attrs in page.tags if tag == "i"]
+
+
+def test_images_are_not_shown_larger_than_they_are_needed_and_others_are_refused() -> None:
+    page = Page(
+        render(
+            RunReport("t", galleries={"g": [GalleryItem("p", plain((0, 0, 0), (900, 1200)), plain((0, 0, 0)), "c")]})
+        )
+    )
+    assert page.images[0].shape == (360, 480, 3)
+    with pytest.raises(ValueError, match=r"uint8 \(H, W, 3\), got float64"):
+        render(RunReport("t", galleries={"g": [GalleryItem("p", np.zeros((4, 4, 3)), plain((0, 0, 0)), "c")]}))
+
+
+def test_real_pairs_stand_beside_chance(page: Page) -> None:
+    for text in (
+        "Originals",
+        "never trained on",
+        "of 1 color pairs, 1 captions (100%) say a color change",
+        "of 1 unchanged pairs, 1 captions (100%) say that nothing changed; it says so of 0 of the 1 others (0%)",
+        "one of the 6 types at random: 16.7%",
+        "photo",
+    ):
+        assert text in page.text
+
+
+def test_protocol_config_environment_and_timings(page: Page) -> None:
+    for text in ("SPICE is not scored: jar missing", "BLEU, CIDEr", '"lr": 0.5', "12 min", "3.11", "PSNR 26.3"):
+        assert text in page.text
+
+
+def test_sections_that_have_nothing_are_left_out() -> None:
+    page = Page(render(RunReport("t", environment={"python": "3.11"})))
+    assert [attrs["id"] for tag, attrs in page.tags if tag == "section"] == ["protocol"]
+    assert [attrs["href"] for tag, attrs in page.tags if tag == "a"] == ["#protocol"]
+
+
+def test_it_is_written_in_one_piece(tmp_path: Path) -> None:
+    path = write_report(tmp_path / "new" / "report.html", RunReport("first"))
+    write_report(path, full())
+    assert path.read_text(encoding="utf-8") == render(full())
+    assert [p.name for p in path.parent.iterdir()] == ["report.html"]
