@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.config import ClusterConfig
+from idc.config import enter_root
 from idc.data.pipeline import Source, StageSpec, ToRows, run_local
 from idc.data.store import DatasetFolder, Manifest
 
@@ -55,7 +56,7 @@ def session(config: ClusterConfig | None = None) -> Iterator[str | None]:
         "log_to_driver": config.worker_logs,
         "logging_level": logging.WARNING,
         "ignore_reinit_error": False,
-        "runtime_env": {"worker_process_setup_hook": quiet_worker},
+        "runtime_env": {"worker_process_setup_hook": set_up_worker},
     }
     if address is not None:
         connected = ray.init(address=address, **options)
@@ -98,8 +99,10 @@ def run_chunks(
         return run(folder, source, stages, to_rows, no_progress_timeout_s=timeout, **options)
 
 
-def quiet_worker() -> None:
-    """Runs in every worker: without a dashboard, Ray Train's placement group cleaner complains once a second."""
+def set_up_worker() -> None:
+    """Runs first in every worker: relative paths are meant as in the driver; and without a dashboard, Ray Train's
+    placement group cleaner would complain once a second."""
+    enter_root()
     name = "ray.train.v2._internal.execution.controller.placement_group_cleaner"
     logging.getLogger(name).addFilter(lambda record: "Failed to query" not in record.getMessage())
 

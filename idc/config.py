@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import sys
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,9 +18,10 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
-from pydantic_core import PydanticUndefined
 
 Loc = tuple[int | str, ...]
+_FIELDS_ONLY = object()
+"""Validation context that leaves :meth:`ConfigModel.faults` out."""
 
 
 class ConfigModel(BaseModel):
@@ -36,8 +38,8 @@ class ConfigModel(BaseModel):
         config is read back elsewhere."""
         return iter(())
 
-    def model_post_init(self, _context: Any) -> None:
-        if found := list(self.faults()):
+    def model_post_init(self, context: Any) -> None:
+        if context is not _FIELDS_ONLY and (found := list(self.faults())):
             raise ValueError("\n".join(found))
 
 
@@ -70,7 +72,8 @@ class Cli(Generic[Schema]):
 def missing(path: str | None, field: str) -> Iterator[str]:
     """A fault if ``path`` is a local path that does not exist (URIs are asked only when they are read)."""
     if path is not None and "://" not in path and not Path(path).exists():
-        yield f"{field}: no such file or folder: {path!r}"
+        seen_from = "" if Path(path).is_absolute() else f" (in {str(Path.cwd())!r}; IDC_ROOT sets another folder)"
+        yield f"{field}: no such file or folder: {path!r}{seen_from}"
 
 
 def load(schema: type[Schema], path: str | None = None, overrides: Mapping[str, Any] | None = None) -> Schema:
@@ -123,13 +126,25 @@ def cli(schema: type[Schema], doc: str | None, argv: Sequence[str] | None = None
     try:
         config = load(schema, args.config, overrides)
     except ConfigError as error:
+        enter_root()
         refuse(faults + error.faults + _preflight(error.rest))
+    enter_root()
     if args.print_config and not faults:
         print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
         raise SystemExit(0)
     if faults := faults + _preflight(config):
         refuse(faults)
     return Cli(config, args.local, args.overwrite)
+
+
+def enter_root() -> None:
+    """Go to the folder IDC_ROOT, if it is set: relative paths of configs are meant from there. `ray job submit` unpacks
+    the code into a folder of its own, where neither data nor runs lie."""
+    if root := os.environ.get("IDC_ROOT"):
+        try:
+            os.chdir(root)
+        except OSError as error:
+            refuse([f"IDC_ROOT: cannot go to {root!r}: {error.strerror}"])
 
 
 def refuse(faults: Sequence[str]) -> NoReturn:
@@ -183,33 +198,37 @@ def _override(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[s
 
 
 def _validate(schema: type[Schema], values: dict[str, Any]) -> Schema:
-    """Validate; on a fault, drop what was faulty and look again, so that contradictions elsewhere show as well."""
+    """Validate: first each field (what is faulty is dropped, and the rest looked at again), then between fields."""
     faults: list[str] = []
+    dropped: set[Loc] = set()
     while True:
         try:
-            config = schema.model_validate(values)
+            config = schema.model_validate(values, context=_FIELDS_ONLY)
+            break
         except ValidationError as error:
-            removed = False
-            for item in error.errors():
-                for line in _describe(schema, item):
-                    if line not in faults:
-                        faults.append(line)
-                removed |= _remove(values, item["loc"])
-            if not removed:
+            items = [item for item in error.errors() if item["loc"] not in dropped]  # one that is required: named before
+            for item in items:
+                faults += [line for line in _describe(schema, item) if line not in faults]
+            now = {loc for item in items if (loc := _drop(values, item["loc"]))}
+            if not now:
                 raise ConfigError(faults) from None
-        else:
-            if faults:
-                raise ConfigError(faults, rest=config)
-            return config
+            dropped |= now
+    faults += [f"{path}{line}" for path, section in _sections(config) for line in section.faults()]
+    if faults:
+        raise ConfigError(faults, rest=config)
+    return config
 
 
-def _remove(values: Any, loc: Loc) -> bool:
-    for key in loc[:-1]:
-        if isinstance(values, dict) and key in values:
-            values = values[key]
-        else:
-            return False
-    return isinstance(values, dict) and bool(loc) and values.pop(loc[-1], PydanticUndefined) is not PydanticUndefined
+def _drop(values: Any, loc: Loc) -> Loc | None:
+    """Take away the setting at ``loc``, a list as a whole. Where it was, or None if there is no such setting."""
+    for depth, key in enumerate(loc, start=1):
+        if not isinstance(values, dict) or key not in values:
+            return None
+        if depth == len(loc) or not isinstance(values[key], dict):
+            del values[key]
+            return loc[:depth]
+        values = values[key]
+    return None
 
 
 def _describe(schema: type[ConfigModel], item: Any) -> list[str]:
@@ -255,15 +274,21 @@ def _section_at(schema: type[ConfigModel], loc: Loc) -> type[ConfigModel] | None
     return section
 
 
-def _sections(config: ConfigModel) -> Iterator[ConfigModel]:
-    yield config
+def _sections(config: ConfigModel, path: str = "") -> Iterator[tuple[str, ConfigModel]]:
+    """A config and the sections in it, each with its dotted path (which ends in a dot)."""
+    yield path, config
     for name in type(config).model_fields:
-        if _is_section(value := getattr(config, name)):
-            yield from _sections(value)
+        value = getattr(config, name)
+        inner = {f"{name}.{place}": item for place, item in enumerate(value)} if isinstance(value, tuple) else {name: value}
+        for place, item in inner.items():
+            if _is_section(item):
+                yield from _sections(item, f"{path}{place}.")
 
 
 def _preflight(config: ConfigModel | None) -> list[str]:
-    return [fault for section in _sections(config) for fault in section.preflight()] if config is not None else []
+    if config is None:
+        return []
+    return [f"{path}{fault}" for path, section in _sections(config) for fault in section.preflight()]
 
 
 def _field_help(schema: type[ConfigModel], prefix: str = "") -> str:

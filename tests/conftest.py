@@ -7,8 +7,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.systems.procap.world import World
 
 os.environ.update(
     {
@@ -38,3 +42,11 @@ def ray_session() -> Iterator[None]:
     with session(config):
         yield
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Rendered pairs, a tokenizer and procedures, all tiny; made without Ray."""
+    from tests.systems.procap.world import make_world
+
+    return make_world(tmp_path_factory.mktemp("world"))

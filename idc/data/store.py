@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -493,6 +494,11 @@ class MappedRows(Sequence[dict[str, Any]]):
         if name not in self.columns:
             raise ValueError(f"there is no column {name!r}; there are {', '.join(self.columns)}")
         return [value for batch in self._batches for value in batch.column(name).to_pylist()]
+
+    def list_lengths(self, name: str) -> np.ndarray:
+        """How long the list of each row is in a column of lists; does not read the lists."""
+        lengths = [pc.list_value_length(batch.column(name)) for batch in self._batches]
+        return np.concatenate([part.to_numpy(zero_copy_only=False) for part in lengths] or [np.zeros(0, np.int32)])
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_file": self._file}

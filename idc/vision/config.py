@@ -82,6 +82,10 @@ class TokenizerLossConfig(ConfigModel):
     """Weight beta of the distance of encoder outputs to their codes."""
     codebook_decay: float = Field(0.99, ge=0, lt=1)
     """Codes are moving averages of the encoder outputs they stand for; this is the decay a step."""
+    linear_start: bool = False
+    """Begin as the principal component analysis of the training images' patches instead of from random weights; needs a
+    tokenizer of one level (channel_mult: [1], patch_size the whole stride). What makes a tokenizer that is trained for
+    a minute on a laptop see colours and shapes."""
     codebook_start: int = Field(0, ge=0)
     """Optimizer steps without quantisation at first: the autoencoder learns faster then, and the codebook begins as
     k-means centres of its outputs. 0: the codebook begins after the first step."""
@@ -133,6 +137,18 @@ class TrainTokenizerJob(ConfigModel):
                 "loss.adversarial: the discriminator is called with detached weights, which ZeRO stage 3 does not hold "
                 "in one piece; take train.zero_stage=2 or loss.adversarial=0"
             )
+        if self.loss.linear_start:
+            shape = self.tokenizer
+            width, needed = shape.channels * shape.channel_mult[0], 2 * (shape.latent_dim + shape.norm_groups)
+            if len(shape.channel_mult) != 1:
+                yield f"loss.linear_start: needs one level, and tokenizer.channel_mult is {list(shape.channel_mult)}"
+            elif width < needed:
+                yield (
+                    f"loss.linear_start: needs tokenizer.channels of at least {needed} = "
+                    f"2 * (latent_dim + norm_groups), got {width}"
+                )
+            elif width // shape.norm_groups % 2:
+                yield "loss.linear_start: needs an even number of channels in every normalisation group"
         if self.train.steps is not None and self.loss.codebook_start >= self.train.steps:
             yield (
                 f"loss.codebook_start: {self.loss.codebook_start} is not before train.steps = {self.train.steps}; "

@@ -35,11 +35,13 @@ from idc.training.data import EvalLoader, Loader, Loaders, sample_rng
 from idc.training.loop import fit
 from idc.training.task import Batch, Task
 from idc.vision.config import TokenizerConfig, TokenizerLossConfig, TrainTokenizerJob
-from idc.vision.tokenizer import ImageTokenizer, nearest_rows, prepare_frame, to_frames
+from idc.vision.linear_start import start_linear
+from idc.vision.tokenizer import ImageTokenizer, nearest_rows, prepare_frame, to_frames, to_images
 
 _POOL_FACTOR = 8
 """Encoder outputs kept for the first k-means, over the number of codes."""
 _LLOYD_STEPS = 8
+_LINEAR_START_IMAGES = 500
 _NUM_PICTURES = 8
 
 
@@ -388,6 +390,10 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         )
         for split in rows
     }
+    if job.loss.linear_start:
+        plain = PairImages(rows["train"], job.tokenizer, job.loss, augment=False, limit=job.max_pairs)
+        some = range(0, len(plain), -(-len(plain) // _LINEAR_START_IMAGES))
+        start_linear(task.tokenizer, to_images(np.stack([plain.get(index, 0)[0] for index in some])))
     limit = None if job.validation_pairs is None else 2 * job.validation_pairs
     size = max(1, job.train.micro_batch_size // context.world_size)
     loaders = Loaders(

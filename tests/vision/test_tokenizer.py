@@ -107,7 +107,7 @@ def test_save_and_load(tokenizer: ImageTokenizer, images: torch.Tensor, tmp_path
 
 
 def test_load_refuses_what_does_not_fit(tokenizer: ImageTokenizer, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no config.json"):
+    with pytest.raises(ValueError, match=r"no config\.json"):
         ImageTokenizer.load(tmp_path)
     tokenizer.save(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())

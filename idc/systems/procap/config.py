@@ -65,6 +65,12 @@ class DecoderConfig(ConfigModel):
     """Divide attention scores by the square root of the model width instead of the head width. Official: true."""
     official_norm: bool = False
     """Layer norm with the unbiased standard deviation and epsilon 1e-6 added to it. Official: true."""
+    memory_norm: Literal["layer", "batch"] = "layer"
+    """Norm of the procedure before the decoder attends to it. Official: layer (the paper does not say). `batch`
+    takes the mean and deviation of each position and channel over the batch, so that what all pairs have in common,
+    above all the positions, does not hide how they differ; on a few thousand pairs the decoder then learns to look
+    within a few hundred steps, and with `layer` not within thousands. It is computed over a worker's micro-batch, so
+    accumulation and the number of workers change its numbers."""
     max_length: int = Field(24, ge=2)
     """Caption tokens at most, begin and end token included."""
 

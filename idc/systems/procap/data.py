@@ -36,6 +36,7 @@ class ProcedureInfo:
     stores_features: bool
     stores_all: bool
     tokenizer: str
+    tokenizer_fingerprint: str
     vocabulary: Vocabulary
     fingerprint: str
 
@@ -68,6 +69,7 @@ class ProcedureInfo:
             stores_features=extra["features"],
             stores_all=extra["stored_frames"] == "all",
             tokenizer=extra["tokenizer"],
+            tokenizer_fingerprint=extra["tokenizer_fingerprint"],
             vocabulary=vocabulary,
             fingerprint=manifest.fingerprint,
         )
@@ -129,7 +131,7 @@ class PretrainDataset:
         masked, entire = draw_mask(self.job.masking, shapes, rng)
         caption = draw_caption(row, self.job.captions, rng)
         other = self._other_row(index, caption, rng)
-        warped, redone_at, redone = self._warp(row, frames, which, rng)
+        warped, redone_at, redone = self._warp(index, row, frames, which, rng)
         length = self.job.encoder.text_length
         condition = self.job.caption_condition
         return {
@@ -150,16 +152,20 @@ class PretrainDataset:
             keyframes = sample_keyframes(np.asarray(row["confidence"]), self.info.shapes.num_keyframes, rng)
         return [0, *(int(frame) for frame in keyframes), self.info.num_frames - 1]
 
+    def _other(self, index: int, rng: Generator) -> int:
+        """Any index but this one (if there is another)."""
+        return (index + 1 + int(rng.integers(max(1, len(self) - 1)))) % len(self)
+
     def _other_row(self, index: int, caption: list[int], rng: Generator) -> Item:
         """Another row, with other captions where ten draws can find one."""
         for _ in range(10):
-            other = self.source.rows[(index + 1 + int(rng.integers(max(1, len(self) - 1)))) % len(self)]
-            if caption not in other["caption_ids"]:
+            other = self.source.rows[self._other(index, rng)]
+            if caption not in (words[1:-1] for words in other["caption_ids"]):
                 break
         return other
 
     def _warp(
-        self, row: Item, frames: np.ndarray, which: list[int], rng: Generator
+        self, index: int, row: Item, frames: np.ndarray, which: list[int], rng: Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """One of the four warps of appendix E, each with probability 1/4."""
         loss, warped = self.job.loss, frames.copy()
@@ -167,7 +173,7 @@ class PretrainDataset:
         nothing = np.zeros(0, np.int64), np.zeros((0, *size, 3), np.uint8)
         kind = int(rng.integers(4))
         if kind == 0:  # batch procedure frame shuffle
-            other = self.source.rows[int(rng.integers(len(self)))]
+            other = self.source.rows[self._other(index, rng)]
             source = self._frames_of(other, rng)[int(rng.integers(len(which)))]
             warped[int(rng.integers(len(which)))] = self.source.frames(other, [source])[0]
             return warped, *nothing
@@ -191,20 +197,21 @@ class PretrainDataset:
 
 class FinetuneDataset:
     """Stage 2 samples: ``ends`` (2, ...) before and after, ``ids`` (T,) and ``targets`` (T,), and for scoring
-    ``pair_id`` and ``references``. Pairs without a caption are left out of training."""
+    ``pair_id`` and ``references``. Pairs without a caption are left out."""
 
     def __init__(self, path: str, info: ProcedureInfo, split: str, *, captions: str, max_length: int, seed: int):
         self.info, self.captions, self.max_length, self.seed = info, captions, max_length, seed
         self.source = _Rows(path, info, split, [])
+        self.captioned = np.flatnonzero(self.source.rows.list_lengths("caption_ids"))
 
     def __len__(self) -> int:
-        return len(self.source)
+        return len(self.captioned)
 
     def get(self, index: int, epoch: int) -> Item:
         """Sample ``index`` as epoch ``epoch`` sees it."""
         rng = np.random.default_rng((self.seed, epoch, index))
-        row = self.source.rows[index]
-        caption = draw_caption(row, self.captions, rng)[: self.max_length - 1]
+        row = self.source.rows[self.captioned[index]]
+        caption = draw_caption(row, self.captions, rng)[: self.max_length - 2]
         ids = np.full(self.max_length, PAD, np.int64)
         targets = np.full(self.max_length, PAD, np.int64)
         ids[: len(caption) + 1] = [BOS, *caption]

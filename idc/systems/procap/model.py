@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -142,6 +142,11 @@ class ProcedureEncoder(nn.Module):
                 if config.init == "comparing":
                     block.attention.compare()
 
+    def forward(self, stage: Literal["modeling", "procedure"], *inputs: Any) -> Any:
+        """:meth:`modeling` or :meth:`procedure`. ZeRO-3 holds what this module itself owns whole only while the module
+        is called, so both stages come through here."""
+        return self.modeling(*inputs) if stage == "modeling" else self.procedure(*inputs)
+
     def embed_frames(self, features_BFPZ: Tensor) -> Tensor:
         """Tokenizer features to patch embeddings e^I without positions, (B, F, P, D)."""
         return self.feature_in(self.feature_norm(features_BFPZ))
@@ -156,21 +161,26 @@ class ProcedureEncoder(nn.Module):
         slots = torch.arange(self.config.text_length, device=ids_BN.device) + self.shapes.vocabulary_size
         return self.text_embedding(torch.where(ids_BN == pad, slots, ids_BN)) + self.text_positions
 
-    def modeling(self, frames_BFPD: Tensor, text_BND: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Stage 1 (eq. 4): masked patch embeddings and the caption to hidden states.
+    def modeling(
+        self, features_BFPZ: Tensor, masked_BFP: Tensor, ids_BN: Tensor, pad: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Stage 1 (eq. 4): tokenizer features, which patches to mask, and the caption to hidden states.
 
         Returns:
             h^align (B, D), h^csy (B, D), h^I (B, F*P, D).
         """
-        batch = text_BND.shape[0]
-        control = self._control(text_BND, batch)
+        patches = self.embed_frames(features_BFPZ)
+        patches = torch.where(masked_BFP.unsqueeze(-1), self.mask_embedding.to(patches.dtype), patches)
+        batch = ids_BN.shape[0]
+        control = self._control(self.embed_text(ids_BN, pad), batch)
         align = self.align_token.expand(batch, 1, -1)
-        hidden = self._run(torch.cat([align, control, self.place(frames_BFPD)], dim=1), control=True)
+        hidden = self._run(torch.cat([align, control, self.place(patches)], dim=1), control=True)
         first = 1 + control.shape[1]
         return hidden[:, 0], hidden[:, first - 1], hidden[:, first:]
 
-    def procedure(self, before_BPD: Tensor, after_BPD: Tensor) -> Tensor:
-        """Stage 2 (eq. 9): patch embeddings of the two images to the latent procedure, (B, F*P, D)."""
+    def procedure(self, ends_B2PZ: Tensor) -> Tensor:
+        """Stage 2 (eq. 9): tokenizer features of the two images to the latent procedure, (B, F*P, D)."""
+        before_BPD, after_BPD = self.embed_frames(ends_B2PZ).unbind(1)
         batch, patches, width = before_BPD.shape
         queries = self.mask_embedding.to(before_BPD.dtype).expand(batch, self.shapes.num_keyframes, patches, width)
         frames = self.place(torch.cat([before_BPD.unsqueeze(1), queries, after_BPD.unsqueeze(1)], dim=1))
@@ -228,6 +238,17 @@ class OfficialNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         centred = x - x.mean(dim=-1, keepdim=True)
         return self.weight * centred / (x.std(dim=-1, keepdim=True) + 1e-6) + self.bias
+
+
+class PositionNorm(nn.Module):
+    """Batch norm of each position and channel of (B, S, E)."""
+
+    def __init__(self, positions: int, width: int):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(positions * width)
+
+    def forward(self, x_BSE: Tensor) -> Tensor:
+        return self.norm(x_BSE.flatten(1)).view_as(x_BSE)
 
 
 class DecoderAttention(nn.Module):
@@ -291,14 +312,22 @@ class DecoderCache:
 
 
 class TextDecoder(nn.Module):
-    """Caption words from the latent procedure. Input and output embedding are one tensor; positions are sinusoids."""
+    """Caption words from the latent procedure. Input and output embedding are one tensor; positions are sinusoids.
 
-    def __init__(self, config: DecoderConfig, encoder_width: int, vocabulary_size: int):
+    Args:
+        config: sizes.
+        encoder_width: D of the procedure.
+        vocabulary_size: V.
+        positions: S of the procedure, F*P; only `memory_norm: batch` needs it.
+    """
+
+    def __init__(self, config: DecoderConfig, encoder_width: int, vocabulary_size: int, positions: int = 0):
         super().__init__()
         self.config = config
         width = config.width
+        norm = nn.LayerNorm(width) if config.memory_norm == "layer" else PositionNorm(positions, width)
         self.project = nn.Sequential(
-            nn.Linear(encoder_width, encoder_width), nn.ReLU(), nn.Linear(encoder_width, width), nn.LayerNorm(width)
+            nn.Linear(encoder_width, encoder_width), nn.ReLU(), nn.Linear(encoder_width, width), norm
         )
         self.words = nn.Parameter(torch.randn(vocabulary_size, width) * width**-0.5)
         self.word_bias = nn.Parameter(torch.zeros(vocabulary_size))

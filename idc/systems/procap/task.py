@@ -23,7 +23,7 @@ from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders
 from idc.training.loop import fit
 from idc.training.task import Batch, Task, mean_per_sample
-from idc.vision.tokenizer import ImageTokenizer, prepare_frame, preprocess, to_images
+from idc.vision.tokenizer import ImageTokenizer, prepare_frame, preprocess, to_images, tokenizer_fingerprint
 
 FrameFeatures = Callable[[Tensor], Tensor]
 """The frozen tokenizer's features: images (M, 3, Y, X) in [0, 1] to (M, P, Z)."""
@@ -54,23 +54,20 @@ class PretrainTask(Task):
         self.heads = PretrainHeads(job.encoder.width, shapes.codebook_size)
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
-        loss, encoder = self.job.loss, self.encoder
-        masked_BFP = batch["masked"]
+        loss, masked_BFP = self.job.loss, batch["masked"]
         count = masked_BFP.shape[0]
-        patches = encoder.embed_frames(frame_features(batch["frames"], self.extract))
-        text = encoder.embed_text(batch["text"], self.pad)
-        frames = [self._mask(patches, masked_BFP)]
-        texts = [text]
+        frames = [frame_features(batch["frames"], self.extract)]
+        texts = [batch["text"]]
         align = loss.align > 0 and self.job.caption_condition
         if align:
             frames.append(frames[0])
-            texts.append(self._unaligned(text, batch))
+            texts.append(self._unaligned(batch))
         if loss.consistency > 0:
-            warped = encoder.embed_frames(self._warped_features(batch))
-            frames.append(self._mask(warped, masked_BFP))
-            texts.append(text)
+            frames.append(self._warped_features(batch))
+            texts.append(batch["text"])
         # One pass over the sample, the sample with the wrong caption, the sample with warped frames.
-        h_align, h_csy, h_frames = encoder.modeling(torch.cat(frames), torch.cat(texts))
+        masked = masked_BFP.repeat(len(frames), 1, 1)
+        h_align, h_csy, h_frames = self.encoder("modeling", torch.cat(frames), masked, torch.cat(texts), self.pad)
 
         chosen = masked_BFP.flatten(1)
         hidden, goal = h_frames[:count][chosen], batch["tokens"].flatten(1)[chosen]
@@ -99,13 +96,11 @@ class PretrainTask(Task):
     def param_groups(self) -> list[dict[str, Any]]:
         return [{"name": "all", "params": list(self.parameters()), **self.job.optim.model_dump()}]
 
-    def _mask(self, patches_BFPD: Tensor, masked_BFP: Tensor) -> Tensor:
-        return torch.where(masked_BFP.unsqueeze(-1), self.encoder.mask_embedding.to(patches_BFPD.dtype), patches_BFPD)
-
-    def _unaligned(self, text_BND: Tensor, batch: Batch) -> Tensor:
+    def _unaligned(self, batch: Batch) -> Tensor:
         if self.job.loss.align_negative == "swap_halves":
-            return text_BND.roll(text_BND.shape[0] // 2, dims=0)
-        return self.encoder.embed_text(batch["other_text"], self.pad)
+            text_BN: Tensor = batch["text"]
+            return text_BN.roll(text_BN.shape[0] // 2, dims=0)
+        return batch["other_text"]
 
     def _warped_features(self, batch: Batch) -> Tensor:
         warped = frame_features(batch["warped"], self.extract)
@@ -129,12 +124,13 @@ class Captioner(torch.nn.Module):
     def __init__(self, encoder: EncoderConfig, decoder: DecoderConfig, shapes: Shapes):
         super().__init__()
         self.encoder = ProcedureEncoder(encoder, shapes)
-        self.decoder = TextDecoder(decoder, encoder.width, shapes.vocabulary_size)
+        positions = shapes.frames * shapes.patches
+        self.decoder = TextDecoder(decoder, encoder.width, shapes.vocabulary_size, positions)
 
     def procedure(self, ends_B2PZ: Tensor) -> Tensor:
         """The latent procedure of before and after features, (B, F*P, D)."""
-        before, after = self.encoder.embed_frames(ends_B2PZ).unbind(1)
-        return self.encoder.procedure(before, after)
+        latent: Tensor = self.encoder("procedure", ends_B2PZ)
+        return latent
 
     def forward(self, ends_B2PZ: Tensor, ids_BT: Tensor) -> Tensor:
         """Logits (B, T, V), teacher forced."""
@@ -222,7 +218,7 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     """Run stage 1 on this rank; ``payload`` is a resolved :class:`PretrainJob`. Returns what ``fit`` returns."""
     job = PretrainJob.model_validate(payload)
     info = ProcedureInfo.of(job.procedures)
-    tokenizer = ImageTokenizer.load(info.tokenizer).to(context.device)
+    tokenizer = _tokenizer(info).to(context.device)
     task = PretrainTask(job, info.shapes, PAD, tokenizer.features).to(context.device)
     size = job.train.micro_batch_size // context.world_size
     loaders = Loaders(
@@ -251,7 +247,7 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     """Run stage 2 on this rank; ``payload`` is a resolved :class:`FinetuneJob`. Returns what ``fit`` returns."""
     job = FinetuneJob.model_validate(payload)
     info = ProcedureInfo.of(job.procedures)
-    tokenizer = ImageTokenizer.load(info.tokenizer).to(context.device)
+    tokenizer = _tokenizer(info).to(context.device)
     encoder = job.encoder or EncoderConfig()
     learned: dict[str, Tensor] = {}
     if job.pretrained is not None:
@@ -290,6 +286,17 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     return fit(task, loaders, context, job.train, export=export)
 
 
+def _tokenizer(info: ProcedureInfo) -> ImageTokenizer:
+    """The tokenizer that the procedures were made with."""
+    tokenizer = ImageTokenizer.load(info.tokenizer)
+    if tokenizer_fingerprint(info.tokenizer) != info.tokenizer_fingerprint:
+        raise ValueError(
+            f"{info.tokenizer} holds another tokenizer now than the one the procedures were made with; "
+            "build the procedures again"
+        )
+    return tokenizer
+
+
 def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, dict[str, Tensor]]:
     """Config and weights of the encoder in a stage 1 artefact, if it fits these procedures."""
     artifact = read_artifact(path, system="procap")
@@ -299,6 +306,8 @@ def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, 
         raise ValueError(f"pretrained: {path} was trained with another vocabulary than that of the procedures")
     if (saved := _shapes(artifact.config["shapes"])) != info.shapes:
         raise ValueError(f"pretrained: {path} was trained on {saved}, the procedures have {info.shapes}")
+    if tokenizer_fingerprint(artifact.extra(TOKENIZER)) != info.tokenizer_fingerprint:
+        raise ValueError(f"pretrained: {path} was trained with another tokenizer than that of the procedures")
     prefix = "encoder."
     state = artifact.state_dict()
     weights = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}

@@ -1,0 +1,109 @@
+"""Measure what the parts cost, each as a ratio of two things measured by turns in one run.
+
+    python jobs/benchmark.py                       takes the pairs, the tokenizer and the procedures of `make demo`
+    python jobs/benchmark.py "parts=[decoding]"    needs no data and no Ray
+    python jobs/benchmark.py "parts=[train_overhead]" procedures=data/mine/procedures train_overhead.rounds=5
+
+Prints a table and writes <out>/benchmark.json (raw numbers, device, commit, command) and <out>/benchmark.md, whose rows
+go into BENCHMARKS.md. Run it on a machine that does nothing else. A part takes one to two minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+from cluster.config import ClusterConfig
+from idc.benchmark import BenchmarkJob, DecodingConfig, Measurement, Part, Record
+from idc.config import cli, load, refuse
+from idc.systems.procap.config import DecoderConfig, EncoderConfig, PretrainJob
+from idc.vision.config import BuildProceduresJob, ProceduresConfig
+
+
+class Job(BenchmarkJob):
+    """Benchmarks, and the Ray they run on."""
+
+    cluster: ClusterConfig = ClusterConfig(worker_logs=False)
+    """The local Ray that is started for each run."""
+
+
+def main() -> None:
+    args = cli(Job, __doc__)
+    job = args.config
+    if args.local and set(job.parts) != {"decoding"}:
+        refuse(['--local: only decoding can be measured without Ray; give "parts=[decoding]" too'])
+    if job.cluster.address is not None:
+        refuse(["cluster.address: a benchmark starts its own Ray for every run; leave it out"])
+    os.environ.pop("RAY_ADDRESS", None)  # its own Ray, not another one that is set
+    try:
+        record = Record.load(job.out)
+        for part in job.parts:
+            record = record.with_part(list(measure(part, job)))
+            record.save(job.out)
+    except ValueError as error:
+        raise SystemExit(f"benchmark: {error}") from None
+    print(record.table())
+    load_average = max((one.environment.load or 0.0 for one in record.measurements), default=0.0)
+    if load_average > 0.5 * (os.cpu_count() or 1):
+        print(f"note: the load average was up to {load_average}; these are not numbers to publish", file=sys.stderr)
+
+
+def measure(part: Part, job: Job) -> Iterator[Measurement]:
+    """The measurements of a part."""
+    if part == "decoding":
+        yield from decoding(job.decoding)
+        return
+    from cluster.benchmark import build_memory, build_speed, train_overhead
+
+    if part == "train_overhead":
+        overrides = {"procedures": job.procedures, "train.zero_stage": 0}
+        stage = load(PretrainJob, job.train_overhead.config, overrides)
+        payload = stage.model_dump(mode="json", exclude={"train"})
+        entry = "idc.systems.procap.task:pretrain"
+        yield train_overhead(job.train_overhead, entry, payload, stage.train, job.cluster)
+    elif part == "build_actors":
+        speed = job.build_actors
+        yield build_speed(procedures(speed.config, job), speed.num_pairs, speed.actors, speed.rounds, job.cluster)
+    else:
+        size = job.build_memory
+        yield build_memory(procedures(size.config, job), size.num_pairs, size.times, size.rounds, job.cluster)
+
+
+def procedures(config: str, job: Job) -> ProceduresConfig:
+    """The build of a YAML file, of the job's pairs and tokenizer."""
+    overrides = {"procedures": "(scratch)", "build.pairs": job.pairs, "build.tokenizer": job.tokenizer}
+    return load(BuildProceduresJob, config, overrides).build
+
+
+def decoding(config: DecodingConfig) -> list[Measurement]:
+    """ProCap's decoder and encoder at the paper's CLEVR-Change size with random weights."""
+    import copy
+
+    import torch
+
+    from idc.benchmark import measure_decoding
+    from idc.systems.procap.model import Shapes
+    from idc.systems.procap.task import Captioner
+
+    torch.manual_seed(0)
+    torch.set_num_threads(config.threads)
+    shapes = Shapes(
+        num_keyframes=2, grid=(14, 14), feature_dim=256, codebook_size=1024, vocabulary_size=config.vocabulary_size
+    )
+    encoder = EncoderConfig(init="normal")  # as fast as the other one, and made in no time
+    captioner = Captioner(encoder, DecoderConfig(), shapes).to(config.device).eval()
+    memory = torch.randn(config.batch_size, shapes.frames * shapes.patches, encoder.width, device=config.device)
+    ends = torch.randn(config.encoder_batch, 2, shapes.patches, shapes.feature_dim, device=config.device)
+    without = copy.deepcopy(captioner.decoder)
+    project, without.project = without.project, torch.nn.Sequential()
+
+    @torch.no_grad()
+    def encode() -> torch.Tensor:
+        return captioner.procedure(ends)
+
+    return measure_decoding(config, captioner.decoder, (without, project), memory, encode)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,327 @@
+"""Configs: what is refused, with which words; defaults, files and overrides on top of each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import yaml
+from pydantic import Field, ValidationError
+
+from idc.config import ConfigError, ConfigModel, cli, load, missing, override
+
+
+class Inner(ConfigModel):
+    """A section."""
+
+    rate: float = Field(1e-3, gt=0)
+    """Learning rate."""
+    steps: int = Field(10, ge=1)
+    """Steps."""
+    kind: Literal["linear", "cosine"] = "linear"
+    """Shape."""
+
+    def faults(self) -> Iterator[str]:
+        if self.kind == "cosine" and self.steps < 5:
+            yield f"steps: {self.steps} is too few for a cosine"
+
+
+class Source(ConfigModel):
+    """A section that has no default."""
+
+    path: str
+    """A file."""
+    share: float = Field(0.5, ge=0, le=1)
+    """A share."""
+
+    def faults(self) -> Iterator[str]:
+        if self.share == 0.125:
+            yield "share: 0.125 is unlucky"
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.path, "path")
+
+
+class Job(ConfigModel):
+    """A job."""
+
+    name: str = Field(min_length=1)
+    """Its name."""
+    inner: Inner = Inner(steps=20, kind="cosine")
+    """A section with other defaults than its own."""
+    source: Source | None = None
+    """Perhaps."""
+    more: tuple[Source, ...] = ()
+    """Several."""
+    words: tuple[Literal["red", "green"], ...] = ("red",)
+    """Words."""
+    total: int = 30
+    """Must not be below inner.steps."""
+
+    def faults(self) -> Iterator[str]:
+        if self.total < self.inner.steps:
+            yield f"total: {self.total} is below inner.steps = {self.inner.steps}"
+
+
+def faults_of(overrides: dict[str, Any], path: Path | None = None) -> list[str]:
+    with pytest.raises(ConfigError) as refused:
+        load(Job, str(path) if path else None, overrides)
+    assert str(refused.value).splitlines() == refused.value.faults
+    return refused.value.faults
+
+
+def yaml_file(folder: Path, text: str) -> Path:
+    path = folder / "job.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+# -- faults -------------------------------------------------------------------------------------------------------
+
+
+def test_every_fault_is_named_at_once() -> None:
+    """Unknown keys, bad ranges and words, a bad list, and contradictions between fields of what is left."""
+    found = faults_of(
+        {
+            "name": "",
+            "inner.stepps": 3,
+            "inner.rate": -1,
+            "inner.kind": "cosin",
+            "words": ["red", "blue"],
+            "source": {"path": "x", "share": 0.125},
+            "more": [{"path": "y", "share": 0.125}, {"path": "z"}],
+            "totl": 1,
+        }
+    )
+    assert found == [
+        "name: string should have at least 1 character, got ''",
+        "inner.rate: input should be greater than 0, got -1",
+        "inner.kind: 'cosin' is not one of linear, cosine; did you mean 'cosine'?",
+        "inner.stepps: no such setting; did you mean 'steps'?",
+        "words.1: 'blue' is not one of red, green",
+        "totl: no such setting; did you mean 'total'?",
+    ]
+    # with the required name in its place, what is wrong between fields shows beside the rest
+    found = faults_of(
+        {
+            "name": "a",
+            "words": ["blue"],
+            "source": {"path": "x", "share": 0.125},
+            "more": [{"path": "y"}, {"path": "z", "share": 0.125}],
+            "total": 3,
+        }
+    )
+    assert found == [
+        "words.0: 'blue' is not one of red, green",
+        "total: 3 is below inner.steps = 20",
+        "source.share: 0.125 is unlucky",
+        "more.1.share: 0.125 is unlucky",
+    ]
+
+
+def test_a_refused_value_is_not_also_called_missing() -> None:
+    assert faults_of({"name": 3}) == ["name: input should be a valid string, got 3"]
+    assert faults_of({"name": "a", "source": {"path": 1, "share": 2}}) == [
+        "source.path: input should be a valid string, got 1",
+        "source.share: input should be less than or equal to 1, got 2",
+    ]
+
+
+def test_a_contradiction_within_a_section_does_not_hide_the_section() -> None:
+    """Nor is the section called missing, nor does its default take part in other checks."""
+    assert faults_of({"name": "a", "inner.steps": 4, "total": 3}) == [
+        "total: 3 is below inner.steps = 4",
+        "inner.steps: 4 is too few for a cosine",
+    ]
+
+
+def test_what_is_required_is_said() -> None:
+    assert faults_of({}) == ["name: required, and not given"]
+    assert faults_of({"name": "a", "source.share": 1}) == ["source.path: required, and not given"]
+
+
+def test_an_unknown_key_far_from_all_lists_what_there_is() -> None:
+    (line,) = faults_of({"name": "a", "inner.zzz": 3})
+    assert line == "inner.zzz: no such setting; known here: rate, steps, kind"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1, 2]", "holds a list, not a mapping"),
+        ("a: [1", "is not YAML"),
+        ("name: a\ninner: 3", "inner: input should be a valid dictionary or instance of Inner, got 3"),
+    ],
+)
+def test_a_bad_file(tmp_path: Path, text: str, message: str) -> None:
+    (line,) = faults_of({}, yaml_file(tmp_path, text))
+    assert message in line
+
+
+def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
+    (line,) = faults_of({}, tmp_path / "no.yaml")
+    assert line.startswith("--config: cannot read")
+    assert line.endswith("No such file or directory")
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    (line,) = faults_of({}, tmp_path / "binary.yaml")
+    assert line.startswith("--config: cannot read")
+
+
+def test_a_config_made_by_hand_is_checked_too_and_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="too few for a cosine"):
+        Inner(kind="cosine", steps=1)
+    with pytest.raises(ValidationError, match="is below inner.steps"):
+        Job(name="a", total=1)
+    with pytest.raises(ValidationError, match="frozen"):
+        Job(name="a").total = 5  # type: ignore[misc]
+
+
+# -- layers -------------------------------------------------------------------------------------------------------
+
+
+def test_defaults_of_the_job_lie_under_the_file_and_the_file_under_overrides(tmp_path: Path) -> None:
+    file = yaml_file(tmp_path, "name: a\ninner:\n  rate: 1.0e-2\n")
+    config = load(Job, str(file), {"inner.kind": "linear"})
+    assert config.inner == Inner(rate=1e-2, steps=20, kind="linear")  # steps: of Job's default, not Inner's own 10
+    assert load(Job, str(file)).inner == Inner(rate=1e-2, steps=20, kind="cosine")
+    assert load(Job, None, {"name": "a"}).inner == Inner(steps=20, kind="cosine")
+    assert load(Job, str(file), {"inner": {"steps": 6}}).inner == Inner(rate=1e-2, steps=6, kind="cosine")
+
+
+def test_an_optional_section_comes_and_goes(tmp_path: Path) -> None:
+    file = yaml_file(tmp_path, "name: a\nsource:\n  path: x\n")
+    assert load(Job, str(file)).source == Source(path="x")
+    assert load(Job, str(file), {"source": None}).source is None
+    assert load(Job, None, {"name": "a", "source.path": "y"}).source == Source(path="y")
+
+
+def test_override_makes_a_changed_copy() -> None:
+    base = load(Job, None, {"name": "a", "inner.steps": 7})
+    changed = override(Job, base, {"inner.rate": 3e-4, "total": 8})
+    assert changed == Job(name="a", inner=Inner(steps=7, rate=3e-4, kind="cosine"), total=8)
+    assert base.inner.rate == 1e-3
+    with pytest.raises(ConfigError, match="total: 2 is below inner.steps = 7"):
+        override(Job, base, {"total": 2})
+
+
+def test_overrides_are_left_as_they_are() -> None:
+    values = {"name": "a", "inner": {"rate": -1, "steps": 3}}
+    with pytest.raises(ConfigError):
+        load(Job, None, values)
+    assert values == {"name": "a", "inner": {"rate": -1, "steps": 3}}
+
+
+# -- command line -------------------------------------------------------------------------------------------------
+
+
+def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> list[str]:
+    with pytest.raises(SystemExit) as left:
+        cli(Job, "A job.", argv)
+    assert left.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    head, *lines = err.splitlines()
+    assert head == f"config refused, {len(lines)} fault{'s' * (len(lines) > 1)}:"
+    return [line.strip() for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1e-4", 1e-4), ("1E+2", 100.0), (".5", 0.5), ("2", 2.0), ("1_000", 1000.0), ("0.25", 0.25)]
+)
+def test_numbers_on_the_command_line(text: str, value: float) -> None:
+    """YAML 1.1 takes ``1e-4`` for text."""
+    assert cli(Job, "", ["name=a", f"inner.rate={text}"]).config.inner.rate == value
+
+
+def test_words_that_begin_like_numbers_stay_words() -> None:
+    for name in ("1st", "-x", "2026-01-run", "e5", "nan", "inf"):
+        assert cli(Job, "", [f"name={name}"]).config.name == name
+
+
+def test_values_are_yaml() -> None:
+    config = cli(Job, "", ["name=a=b", "words=[red, green]", "source={path: /tmp, share: 0.25}"]).config
+    assert config.name == "a=b"
+    assert config.words == ("red", "green")
+    assert config.source == Source(path="/tmp", share=0.25)
+
+
+def test_flags_may_stand_anywhere() -> None:
+    args = cli(Job, "", ["name=a", "--local", "total=40", "--overwrite"])
+    assert (args.local, args.overwrite, args.config.total) == (True, True, 40)
+    args = cli(Job, "", ["name=a"])
+    assert (args.local, args.overwrite) == (False, False)
+
+
+def test_print_config_can_be_loaded_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["name=a", "inner.rate=1e-5", "more=[{path: not there}]", "source={path: x, share: 0.25}"]
+    with pytest.raises(SystemExit) as left:
+        cli(Job, "", [*argv, "--print-config"])
+    assert left.value.code == 0  # although files are missing
+    printed = capsys.readouterr().out
+    assert list(yaml.safe_load(printed)) == list(Job.model_fields)
+    again = load(Job, str(yaml_file(tmp_path, printed)))
+    assert again == load(Job, None, {"name": "a", "inner.rate": 1e-5, "more": [{"path": "not there"}], "source": SOURCE})
+
+
+SOURCE = {"path": "x", "share": 0.25}
+
+
+def test_the_command_line_names_missing_files_beside_all_other_faults(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = refused(
+        capsys, "name=a", "total", "inner.rate=0", "source.path=/no/such", "more=[{path: /nor/this}]", "total=2"
+    )
+    assert lines == [
+        "'total' is not of the form key=value",
+        "inner.rate: input should be greater than 0, got 0",
+        "total: 2 is below inner.steps = 20",
+        "source.path: no such file or folder: '/no/such'",
+        "more.0.path: no such file or folder: '/nor/this'",
+    ]
+
+
+def test_the_command_line_names_contradictions_and_missing_files_together(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, "name=a", "total=2", "source={path: /no/such, share: 0.125}") == [
+        "total: 2 is below inner.steps = 20",
+        "source.share: 0.125 is unlucky",
+        "source.path: no such file or folder: '/no/such'",
+    ]
+
+
+def test_uris_are_not_asked_for(tmp_path: Path) -> None:
+    assert cli(Job, "", ["name=a", "source.path=s3://bucket/x"]).config.source == Source(path="s3://bucket/x")
+    assert list(missing(None, "path")) == []
+    assert list(missing(str(tmp_path), "path")) == []
+    (line,) = missing("no/such", "path")
+    assert line.startswith("path: no such file or folder: 'no/such'")
+
+
+def test_a_saved_config_is_read_where_its_files_are_not() -> None:
+    assert load(Job, None, {"name": "a", "source.path": "/no/such"}).source == Source(path="/no/such")
+
+
+def test_relative_paths_are_meant_from_idc_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "there").touch()
+    monkeypatch.chdir(tmp_path)
+    refused(capsys, "name=a", "source.path=there")
+    monkeypatch.setenv("IDC_ROOT", str(tmp_path / "root"))
+    assert cli(Job, "", ["name=a", "source.path=there"]).config.source == Source(path="there")
+    assert Path.cwd() == tmp_path / "root"
+    os.chdir(tmp_path)
+    assert refused(capsys, "name=a", "source.path=there", "total=2") == ["total: 2 is below inner.steps = 20"]
+
+
+def test_help_lists_every_setting_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        cli(Job, "What it does.\n\n    python jobs/x.py", ["--help"])
+    assert left.value.code == 0
+    out = capsys.readouterr().out
+    assert "    python jobs/x.py" in out
+    for line in ("name  (required)", "inner.rate  (default 0.001)", "source.path  (required)", "total  (default 30)"):
+        assert line in out
+    assert "Learning rate." in out
