@@ -92,9 +92,7 @@ def test_every_system_folder_is_listed_and_has_the_same_files() -> None:
     from idc.systems import SYSTEMS
 
     systems = ROOT / "idc" / "systems"
-    folders = {
-        path.name for path in systems.iterdir() if path.is_dir() and path.name != "__pycache__"
-    }
+    folders = {path.name for path in systems.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert folders == set(SYSTEMS)
     for name in SYSTEMS:
         present = {path.name for path in (systems / name).iterdir()}
