@@ -24,6 +24,9 @@ _ENVIRONMENT = {
     "RAY_worker_niceness": "0",  # Ray's default of 15 starves workers beside anything else on a small machine
 }
 
+_AGENT_TIMEOUT_S = 120.0
+"""How long a Ray that has just started may take until it accepts jobs."""
+
 
 @contextmanager
 def session(config: ClusterConfig | None = None) -> Iterator[str | None]:
@@ -119,7 +122,15 @@ def submit(url: str, entrypoint: str) -> None:
     from ray.job_submission import JobStatus, JobSubmissionClient
 
     client = JobSubmissionClient(url)
-    job = client.submit_job(entrypoint=entrypoint)
+    last_try = time.monotonic() + _AGENT_TIMEOUT_S
+    while True:
+        try:
+            job = client.submit_job(entrypoint=entrypoint)
+            break
+        except RuntimeError as error:
+            if "No available agent" not in str(error) or time.monotonic() > last_try:
+                raise
+            time.sleep(0.5)  # a Ray that has just started has no job agent yet
 
     async def show() -> None:
         async for text in client.tail_job_logs(job):

@@ -206,16 +206,17 @@ def _validate(schema: type[Schema], values: dict[str, Any]) -> Schema:
             config = schema.model_validate(values, context=_FIELDS_ONLY)
             break
         except ValidationError as error:
-            items = [item for item in error.errors() if item["loc"] not in dropped]  # one that is required: named before
+            # A required setting that was dropped is missing now, and has been named.
+            items = [item for item in error.errors() if item["loc"] not in dropped]
             for item in items:
-                faults += [line for line in _describe(schema, item) if line not in faults]
+                faults += _describe(schema, item)
             now = {loc for item in items if (loc := _drop(values, item["loc"]))}
             if not now:
-                raise ConfigError(faults) from None
+                raise ConfigError(list(dict.fromkeys(faults))) from None
             dropped |= now
     faults += [f"{path}{line}" for path, section in _sections(config) for line in section.faults()]
     if faults:
-        raise ConfigError(faults, rest=config)
+        raise ConfigError(list(dict.fromkeys(faults)), rest=config)
     return config
 
 
@@ -238,7 +239,8 @@ def _describe(schema: type[ConfigModel], item: Any) -> list[str]:
     section = _section_at(schema, loc[:-1])
     if item["type"] == "extra_forbidden":
         known = list(section.model_fields) if section else []
-        return [f"{path}: no such setting{_did_you_mean(str(loc[-1]), known)}"]
+        listed = f"; known here: {', '.join(known)}" if known else ""
+        return [f"{path}: no such setting{_did_you_mean(str(loc[-1]), known) or listed}"]
     if item["type"] == "missing":
         return [f"{path}: required, and not given"]
     if item["type"] == "literal_error":
@@ -253,9 +255,7 @@ def _describe(schema: type[ConfigModel], item: Any) -> list[str]:
 
 def _did_you_mean(word: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; known here: {', '.join(known)}" if known else ""
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _model_of(annotation: Any) -> type[ConfigModel] | None:
@@ -279,8 +279,8 @@ def _sections(config: ConfigModel, path: str = "") -> Iterator[tuple[str, Config
     yield path, config
     for name in type(config).model_fields:
         value = getattr(config, name)
-        inner = {f"{name}.{place}": item for place, item in enumerate(value)} if isinstance(value, tuple) else {name: value}
-        for place, item in inner.items():
+        items = [(f"{name}.{n}", item) for n, item in enumerate(value)] if isinstance(value, tuple) else [(name, value)]
+        for place, item in items:
             if _is_section(item):
                 yield from _sections(item, f"{path}{place}.")
 

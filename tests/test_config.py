@@ -173,7 +173,7 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
 def test_a_config_made_by_hand_is_checked_too_and_cannot_be_changed() -> None:
     with pytest.raises(ValidationError, match="too few for a cosine"):
         Inner(kind="cosine", steps=1)
-    with pytest.raises(ValidationError, match="is below inner.steps"):
+    with pytest.raises(ValidationError, match=r"is below inner\.steps"):
         Job(name="a", total=1)
     with pytest.raises(ValidationError, match="frozen"):
         Job(name="a").total = 5  # type: ignore[misc]
@@ -203,7 +203,7 @@ def test_override_makes_a_changed_copy() -> None:
     changed = override(Job, base, {"inner.rate": 3e-4, "total": 8})
     assert changed == Job(name="a", inner=Inner(steps=7, rate=3e-4, kind="cosine"), total=8)
     assert base.inner.rate == 1e-3
-    with pytest.raises(ConfigError, match="total: 2 is below inner.steps = 7"):
+    with pytest.raises(ConfigError, match=r"total: 2 is below inner\.steps = 7"):
         override(Job, base, {"total": 2})
 
 
@@ -263,7 +263,9 @@ def test_print_config_can_be_loaded_again(tmp_path: Path, capsys: pytest.Capture
     printed = capsys.readouterr().out
     assert list(yaml.safe_load(printed)) == list(Job.model_fields)
     again = load(Job, str(yaml_file(tmp_path, printed)))
-    assert again == load(Job, None, {"name": "a", "inner.rate": 1e-5, "more": [{"path": "not there"}], "source": SOURCE})
+    assert again == load(
+        Job, None, {"name": "a", "inner.rate": 1e-5, "more": [{"path": "not there"}], "source": SOURCE}
+    )
 
 
 SOURCE = {"path": "x", "share": 0.25}

@@ -12,6 +12,8 @@ training goes on from there. Every residual branch begins at zero, and of what i
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -40,13 +42,13 @@ def start_linear(tokenizer: ImageTokenizer, images: Tensor) -> None:
     _, vectors = torch.linalg.eigh(centred.T @ centred / len(centred))
     width = min(config.latent_dim, len(mean))
     components = vectors.flip(1).T[:width]
-    components = components * components.sum(1, keepdim=True).sign().where(components.sum(1, keepdim=True) != 0, 1.0)
+    components = torch.where(components.sum(1, keepdim=True) < 0, -components, components)
     scale = (centred @ components.T).square().mean().sqrt()
 
-    for branch in [module for module in model.modules() if type(module).__name__ == "ResnetBlock2D"]:
+    for branch in _modules(model, "ResnetBlock2D"):
         nn.init.zeros_(branch.conv2.weight)
         nn.init.zeros_(branch.conv2.bias)
-    for attention in [module for module in model.modules() if type(module).__name__ == "Attention"]:
+    for attention in _modules(model, "Attention"):
         nn.init.zeros_(attention.to_out[0].weight)
         nn.init.zeros_(attention.to_out[0].bias)
     size = config.channels * config.channel_mult[0] // config.norm_groups
@@ -58,7 +60,11 @@ def start_linear(tokenizer: ImageTokenizer, images: Tensor) -> None:
     _through(model.decoder, identity, torch.zeros(width), ((components * scale).T.float(), mean.float()), size)
 
 
-def _through(half: nn.Module, rows: Tensor, bias: Tensor, out: tuple[Tensor, Tensor] | None, size: int) -> None:
+def _modules(model: nn.Module, name: str) -> list[Any]:
+    return [module for module in model.modules() if type(module).__name__ == name]
+
+
+def _through(half: Any, rows: Tensor, bias: Tensor, out: tuple[Tensor, Tensor] | None, size: int) -> None:
     """Make encoder or decoder the linear map ``rows`` (width, inputs), followed by ``out`` (outputs, width) and its
     bias; without ``out``, the coordinates themselves. Groups of the last normalisation have ``size`` channels."""
     conv_in, norm, conv_out = half.conv_in, half.conv_norm_out, half.conv_out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from idc.data.images import decode_image
+from idc.data.store import iter_rows
 from idc.data.text import BOS, EOS, PAD, UNK, Vocabulary
 from idc.decoding import Decoded, decode
 from idc.metrics.coco import cider
@@ -23,6 +26,7 @@ from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders
 from idc.training.loop import fit
 from idc.training.task import Batch, Task, mean_per_sample
+from idc.vision.procedures import filmstrip
 from idc.vision.tokenizer import ImageTokenizer, prepare_frame, preprocess, to_images, tokenizer_fingerprint
 
 FrameFeatures = Callable[[Tensor], Tensor]
@@ -200,6 +204,8 @@ class FinetuneTask(Task):
         rows = [row for part in context.all_gather_object(mine) for row in part if row[2]]
         if context.rank != 0:
             return {}
+        lines = [f"{pair}\n  says       {text}\n  references {'; '.join(right)}" for pair, text, right in rows[:50]]
+        context.tracker.text("validation_captions.txt", "\n".join(lines))
         score = cider({pair: references for pair, _, references in rows}, {pair: text for pair, text, _ in rows})
         return {"CIDEr": score, "distinct_captions": float(len({text for _, text, _ in rows}))}
 
@@ -228,6 +234,9 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         EvalLoader(PretrainDataset(job.procedures, info, "val", job), size, context.rank, context.world_size, collate),
     )
 
+    if context.rank == 0:
+        show_procedures(job.procedures, context)
+
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
         write_artifact(
             context.run_dir / "artifact",
@@ -241,6 +250,15 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         )
 
     return fit(task, loaders, context, job.train, export=export)
+
+
+def show_procedures(path: str, context: Context, count: int = 6) -> None:
+    """Track the first validation procedures as pictures: filmstrip with confidence bars, and the change mask."""
+    rows = iter_rows(path, columns=["pair_id", "frames", "confidence", "keyframes", "mask"], split="val", batch_size=8)
+    for row in islice(rows, count):
+        context.tracker.image(f"procedures/{row['pair_id']}", filmstrip(row))
+        if row["mask"] is not None:
+            context.tracker.image(f"masks/{row['pair_id']}", decode_image(row["mask"]))
 
 
 def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:

@@ -317,8 +317,9 @@ def test_without_a_caption_condition_there_is_no_alignment() -> None:
 def test_the_pretraining_loss_does_not_depend_on_how_a_batch_is_cut() -> None:
     task, batch = pretrain_task(), batch_of(4)
     whole = task.training_step(batch)[0].detach()
-    parts = [task.training_step({k: v[i : i + 1] if len(v) else v for k, v in batch.items()})[0].detach() for i in range(4)]
-    assert float(whole) == pytest.approx(float(sum(parts)) / 4, rel=1e-5)
+    parts = [{key: value[i : i + 1] if len(value) else value for key, value in batch.items()} for i in range(4)]
+    mean = sum(float(task.training_step(part)[0].detach()) for part in parts) / 4
+    assert float(whole) == pytest.approx(mean, rel=1e-5)
 
 
 def test_every_part_of_stage_1_learns_but_unused_words() -> None:

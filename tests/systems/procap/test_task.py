@@ -160,7 +160,7 @@ def test_another_tokenizer_than_that_of_the_procedures_is_refused(runs: Path, wo
     settings = {"pairs": world.pairs, "depth": 2, "tokenizer": str(tmp_path / "tokenizer"), "store_features": True}
     procedures = build_procedures(tmp_path / "procedures", settings)
     job = world.finetune(pretrained=str(runs / "pretrain" / "artifact"), procedures=procedures)
-    with pytest.raises(ValueError, match="pretrained: .* was trained with another tokenizer"):
+    with pytest.raises(ValueError, match=r"pretrained: .* was trained with another tokenizer"):
         start(STAGE_2, job, tmp_path / "finetune")
     ImageTokenizer.load(world.tokenizer).save(tmp_path / "tokenizer")  # it was trained anew in its place
     with pytest.raises(ValueError, match="another tokenizer now than the one the procedures were made with"):

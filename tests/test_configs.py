@@ -1,0 +1,295 @@
+"""The jobs' configs: every YAML file loads, every job answers at once, a wrong config is refused before all else."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from idc.config import ConfigModel, cli, load
+
+ROOT = Path(__file__).resolve().parent.parent
+JOBS = sorted(path.stem for path in (ROOT / "jobs").glob("*.py"))
+YAMLS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "jobs" / "configs").rglob("*.yaml"))
+JOB_OF = {
+    "render/": "render",
+    "vision/tokenizer_": "train_tokenizer",
+    "procap/procedures_": "build_procedures",
+    "procap/pretrain_": "pretrain_procap",
+    "procap/finetune_": "finetune_procap",
+}
+"""How a config's path begins, and which job takes it."""
+INPUTS: dict[str, dict[str, Any]] = {
+    "render": {"out": "pairs"},
+    "train_tokenizer": {"pairs": "pairs"},
+    "build_procedures": {"procedures": "procedures", "build.pairs": "pairs", "build.tokenizer": "tokenizer"},
+    "pretrain_procap": {},
+    "finetune_procap": {},
+}
+"""What the command line adds to a job's YAML files."""
+HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "diffusers", "cv2", "mitsuba")
+SECONDS = 3.0
+
+
+def schema_of(job: str) -> type[ConfigModel]:
+    schema: type[ConfigModel] = importlib.import_module(f"jobs.{job}").Job
+    return schema
+
+
+def job_of(path: str) -> str:
+    (job,) = [job for start, job in JOB_OF.items() if path.startswith(f"jobs/configs/{start}")]
+    return job
+
+
+def run(job: str, *arguments: str, cwd: Path) -> tuple[subprocess.CompletedProcess[str], float, list[str]]:
+    """A job as a command line: how it ended, its seconds, and which heavy libraries it had loaded.
+
+    The seconds are those of the processor, where they are fewer than those of the clock: tests share the machine.
+    """
+    script = str(ROOT / "jobs" / f"{job}.py")
+    code = (
+        "import atexit, json, runpy, sys\n"
+        f"atexit.register(lambda: print(json.dumps([n for n in {HEAVY!r} if n in sys.modules]), file=sys.stderr))\n"
+        f"sys.argv = [{script!r}, *sys.argv[1:]]\n"
+        f"runpy.run_path({script!r}, run_name='__main__')\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    environment.pop("IDC_ROOT", None)
+    before, clock = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    command = [sys.executable, "-B", "-c", code, *arguments]
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    clock, after = time.perf_counter() - clock, resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    *lines, heavy = done.stderr.splitlines()
+    done.stderr = "\n".join(lines)
+    return done, min(clock, used), json.loads(heavy)
+
+
+# -- what is there ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", YAMLS)
+def test_a_config_loads_with_the_schema_of_its_job(path: str) -> None:
+    job = job_of(path)
+    config = load(schema_of(job), str(ROOT / path), INPUTS[job])
+    text = (ROOT / path).read_text(encoding="utf-8")
+    assert text.startswith("# "), "a config says in its first line what it is for"
+    assert yaml.safe_load(text).keys() <= type(config).model_fields.keys()
+
+
+def test_there_are_configs_for_all_their_jobs() -> None:
+    assert {job_of(path) for path in YAMLS} == set(JOB_OF.values())
+    assert set(JOB_OF.values()) <= set(JOBS)
+
+
+def test_the_papers_and_the_official_settings_differ_where_they_should() -> None:
+    paper, official = (
+        load(schema_of("pretrain_procap"), str(ROOT / f"jobs/configs/procap/pretrain_{name}.yaml"))
+        for name in ("paper", "official")
+    )
+    assert (paper.loss.msm, paper.loss.align, paper.loss.consistency) == (1, 1, 1)
+    assert (official.loss.msm, official.loss.align, official.loss.consistency) == (7, 0.5, 0.5)
+    assert (paper.masking.low, paper.masking.high) == (0.2, 0.5)
+    assert (official.masking.low, official.masking.high) == (0.8, 0.8)
+    assert [paper.train.steps, paper.train.batch_size] == [official.train.steps, official.train.batch_size]
+    assert paper.optim.schedule == "linear_warmup"
+    assert official.optim.schedule == "log_warmup"
+    assert (paper.optim.warmup_steps, official.optim.warmup_steps) == (5000, 5000)
+    assert official.encoder.separator
+    assert not official.encoder.consistency_sees_text
+    assert not official.encoder.queries_only
+    finetune = load(schema_of("finetune_procap"), str(ROOT / "jobs/configs/procap/finetune_official.yaml"))
+    assert finetune.label_smoothing == 0.1
+    assert finetune.decoder.scale_by_width
+    assert finetune.decoder.official_norm
+    assert finetune.encoder_optim.lr == 2e-5
+    assert finetune.train.batch_size == 32  # 16 on each of two GPUs
+
+
+def test_a_printed_config_is_the_config(tmp_path: Path) -> None:
+    path = ROOT / "jobs/configs/procap/pretrain_demo.yaml"
+    done, seconds, heavy = run(
+        "pretrain_procap", "--config", str(path), "train.steps=7", "--print-config", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert heavy == []
+    assert seconds < SECONDS
+    (tmp_path / "printed.yaml").write_text(done.stdout)
+    schema = schema_of("pretrain_procap")
+    assert load(schema, str(tmp_path / "printed.yaml")) == load(schema, str(path), {"train.steps": 7})
+
+
+# -- help ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_help_is_there_at_once_and_loads_nothing_heavy(job: str, tmp_path: Path) -> None:
+    done, seconds, heavy = run(job, "--help", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"python jobs/{job}.py" in done.stdout, "the command stands in the help"
+    assert heavy == []
+    assert seconds < SECONDS
+    assert not list(tmp_path.iterdir())
+
+
+# -- refusals -----------------------------------------------------------------------------------------------------
+
+REFUSED: dict[str, tuple[list[str], list[str]]] = {
+    "pretrain_procap": (
+        [
+            "procedures=nowhere",
+            "train.batch_sise=4",
+            "train.batch_size=7",
+            "train.num_workers=2",
+            "encoder.width=4",
+            "encoder.heads=5",
+            "masking.random=0.9",
+            "loss.align_negative=swap_halfs",
+            "train.zero_stage=2",
+            "optim.lr=-1e-4",
+        ],
+        [
+            "encoder.width: input should be greater than or equal to 8, got 4",
+            "loss.align_negative: 'swap_halfs' is not one of other_caption, swap_halves; did you mean 'swap_halves'?",
+            "optim.lr: input should be greater than or equal to 0, got -0.0001",
+            "train.batch_sise: no such setting; did you mean 'batch_size'?",
+            "encoder.width: 768 is not divisible by heads = 5",
+            "masking.random, entire, in_block and out_of_block: their probabilities add up to 1.2, not 1",
+            "train.batch_size=7 is not divisible by grad_accumulation * num_workers = 1 * 2 = 2; take 8",
+            "train.zero_stage=2 needs engine=deepspeed, the engine is torch",
+            "procedures: no such file or folder: 'nowhere'",
+        ],
+    ),
+    "finetune_procap": (
+        ["procedures=nowhere", "pretrained=nor/here", "decoder.width=63", "decoder.heads=1", "label_smoothing=1", "x"],
+        [
+            "'x' is not of the form key=value",
+            "label_smoothing: input should be less than 1, got 1",
+            "decoder.width: 63 is odd",
+            "procedures: no such file or folder: 'nowhere'",
+            "pretrained: no such file or folder: 'nor/here'",
+        ],
+    ),
+    "render": (
+        [
+            "out=pairs",
+            "render.jitter=extrem",
+            "render.change_types=[color, moved]",
+            "render.num_scenes=0",
+            "render.min_objects=9",
+            "render.max_objects=3",
+            "jitter=mild",
+            "cluster.address=http://127.0.0.1:8265",
+        ],
+        [
+            "render.num_scenes: input should be greater than or equal to 1, got 0",
+            "render.jitter: 'extrem' is not one of none, slight, mild, moderate, extreme; did you mean 'extreme'?",
+            "render.change_types.1: 'moved' is not one of color, material, add, drop, move; did you mean 'move'?",
+            "jitter: no such setting",
+            "render.min_objects 9 is above max_objects 3",
+            "cluster.address: 'http://127.0.0.1:8265' is a Jobs API address",
+        ],
+    ),
+    "train_tokenizer": (
+        [
+            "pairs=nowhere",
+            "tokenizer.image_size=60",
+            "tokenizer.channels=16",
+            "loss.l1=0",
+            "loss.l2=0",
+            "train.epochs=2",
+        ],
+        [
+            "tokenizer.image_size: 60 is not divisible by 16",
+            "tokenizer.channel_mult: 1 * channels = 16 is not divisible by norm_groups = 32",
+            "loss.l1 and l2: at least one needs a weight above 0",
+            "train.steps=100000 and epochs=2",
+            "pairs: no such file or folder: 'nowhere'",
+        ],
+    ),
+    "build_procedures": (
+        [
+            "procedures=made",
+            "build.pairs=nowhere",
+            "build.tokenizer=nor/here",
+            "build.depth=1",
+            "build.similarity=clip",
+        ],
+        [
+            "build.similarity: 'clip' is not one of tokenizer, pixels",
+            "build.num_keyframes: 2 cannot be drawn from 2^depth - 1 = 1 frames",
+            "build.pairs: no such file or folder: 'nowhere'",
+            "build.tokenizer: no such file or folder: 'nor/here'",
+        ],
+    ),
+    "prepare": (
+        ["source=nowhere", "out=pairs", "format=clevr", "val_share=0.7", "test_share=0.7", "chunk_sise=3"],
+        [
+            "format: 'clevr' is not one of clevr_change, folder, csv, jsonl, parquet",
+            "chunk_sise: no such setting; did you mean 'chunk_size'?",
+            "val_share + test_share is 1.4, more than 1",
+            "source: no such file or folder: 'nowhere'",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("job", REFUSED)
+def test_every_fault_of_a_wrong_config_is_named(
+    job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments, faults = REFUSED[job]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("IDC_ROOT", raising=False)
+    with pytest.raises(SystemExit) as left:
+        cli(schema_of(job), "", arguments)
+    assert left.value.code == 2
+    head, *lines = capsys.readouterr().err.splitlines()
+    assert head == f"config refused, {len(faults)} faults:", "\n".join(lines)
+    for line, fault in zip(lines, faults, strict=True):
+        assert line.strip().startswith(fault)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("job", ["pretrain_procap", "render", "build_procedures"])
+def test_a_refused_job_ends_with_2_before_anything_is_loaded_or_made(job: str, tmp_path: Path) -> None:
+    arguments, faults = REFUSED[job]
+    done, seconds, heavy = run(job, *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    for fault in faults:
+        assert f"\n  {fault}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert heavy == []
+    assert seconds < SECONDS
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_config_file_that_is_not_there(tmp_path: Path) -> None:
+    done, seconds, _ = run("render", "--config", "no.yaml", "out=pairs", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--config: cannot read 'no.yaml': No such file or directory" in done.stderr
+    assert seconds < SECONDS
+
+
+@pytest.mark.parametrize("job", [job for job in JOBS if job not in ("caption", "demo")])
+def test_an_unknown_setting_is_refused_by_every_job(
+    job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the job's own main, in this process: nothing that would run is reached."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [f"{job}.py", "no_such_setting=1"])
+    with pytest.raises(SystemExit) as left:
+        importlib.import_module(f"jobs.{job}").main()
+    assert left.value.code == 2
+    assert "no_such_setting: no such setting" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
