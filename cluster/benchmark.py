@@ -206,7 +206,6 @@ def build_memory(
 
 def _build_once(build: dict[str, Any], place: str, cluster: dict[str, Any]) -> dict[str, Any]:
     """One build in this process and a Ray of its own, and what its actors wrote down."""
-    from cluster.data import run
     from idc.vision.procedures import build as build_procedures
 
     stamps = Path(place) / "stamps"
@@ -215,6 +214,8 @@ def _build_once(build: dict[str, Any], place: str, cluster: dict[str, Any]) -> d
     def on_ray(
         folder: DatasetFolder, source: Source, stages: list[StageSpec], *, max_reject_share: float, name: str
     ) -> Manifest:
+        from cluster.data import run  # imports Ray, which must find the session's environment
+
         stages = [*stages, replace(stages[-1], cls=Stamper, kwargs={"folder": str(stamps)})]
         return run(folder, source, stages, progress=False, max_reject_share=max_reject_share, name=name)
 

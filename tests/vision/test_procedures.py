@@ -84,7 +84,8 @@ def test_what_is_stored(built: str, pairs: str, tokenizer: str) -> None:
         assert set(row["keyframes"]) <= {1, 2, 3}
         for ids, caption in zip(row["caption_ids"], row["captions"], strict=True):
             assert (ids[0], ids[-1]) == (BOS, EOS)
-            assert vocabulary.decode(ids) == caption
+            if row["split"] == "train":
+                assert vocabulary.decode(ids) == caption
 
 
 def test_vocabulary_is_of_the_training_captions(tokenizer: str, tmp_path: Path) -> None:

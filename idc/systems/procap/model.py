@@ -363,8 +363,8 @@ class TextDecoder(nn.Module):
             keys, values = (part[index][:, :, : position + 1] for part in (cache.keys, cache.values))
             mixed = layer.self_attention(x_R1E, keys, values, causal=False)
             # The beams of a pair are one sequence of queries to the same memory, which need not be copied.
-            folded = [part.view(pairs, cache.beams, -1) for part in (x_R1E, mixed)]
-            x_R1E = layer.after_self(*folded, *cache.cross[index]).view_as(x_R1E)
+            x, mixed = (part.view(pairs, cache.beams, -1) for part in (x_R1E, mixed))
+            x_R1E = layer.after_self(x, mixed, *cache.cross[index]).view_as(x_R1E)
         return self._logits(x_R1E)[:, 0]
 
     def reorder(self, cache: DecoderCache, rows_R: Tensor) -> None:

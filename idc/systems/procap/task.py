@@ -214,7 +214,7 @@ def _unused_in_stage_2(encoder: ProcedureEncoder) -> list[torch.nn.Parameter]:
     """What only stage 1 reads; kept in the artefact, not trained."""
     unused = [encoder.align_token]
     if encoder.config.queries_only:
-        unused += [encoder.text_positions, encoder.text_embedding.weight, encoder.consistency_token]
+        unused += [encoder.text_positions, *encoder.text_embedding.parameters(), encoder.consistency_token]
         if encoder.separator_token is not None:
             unused.append(encoder.separator_token)
     return unused
