@@ -207,6 +207,12 @@ def test_builds_are_timed_and_weighed(ray_folder: str, tmp_path: Path) -> None:
         build_memory(build, num_pairs=100, times=4, rounds=1, cluster=cluster)
 
 
+def test_ray_is_not_loaded_before_its_session_sets_its_environment() -> None:
+    code = "import sys, cluster.benchmark, cluster.train, idc.vision.procedures; print('ray' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "False"
+
+
 def test_the_job_refuses_what_it_cannot_measure(tmp_path: Path) -> None:
     def run(*args: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(ROOT / "jobs" / "benchmark.py"), f"out={tmp_path}", *args]
