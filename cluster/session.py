@@ -132,8 +132,8 @@ def submit(url: str, entrypoint: str) -> None:
                 raise
             if time.monotonic() > last_try:
                 raise RuntimeError(
-                    f"{error}\nRay's job agent did not start within {_AGENT_TIMEOUT_S:.0f} s. If another Ray runs on this "
-                    "machine, it holds the agent's port (52365): stop that one first."
+                    f"{error}\nRay's job agent did not start within {_AGENT_TIMEOUT_S:.0f} s. If another Ray runs on "
+                    "this machine, it holds the agent's port (52365): stop that one first."
                 ) from None
             time.sleep(0.5)  # a Ray that has just started has no job agent yet
 
