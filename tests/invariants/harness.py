@@ -58,6 +58,7 @@ def run_cases(entry: str, payload: dict[str, Any], cases: Mapping[str, dict[str,
 
 
 def _spawn(workers: int, entry: str, jobs: list[tuple[str, dict[str, Any]]], store: Path) -> None:
+    store.unlink(missing_ok=True)  # one of earlier processes would lead to these
     context = multiprocessing.get_context("spawn")
     processes = [
         context.Process(target=_rank, args=(rank, workers, entry, jobs, str(store))) for rank in range(workers)
@@ -65,7 +66,7 @@ def _spawn(workers: int, entry: str, jobs: list[tuple[str, dict[str, Any]]], sto
     for process in processes:
         process.start()
     for process in processes:
-        process.join(300)
+        process.join(600)
     codes = [process.exitcode for process in processes]
     for process in processes:
         if process.is_alive():
