@@ -96,7 +96,7 @@ def steps(folder: str, seeds: list[int], clevr_change: str | None) -> Iterator[t
             f"procedures={real_procedures}",
         ]  # fmt: skip
         yield "caption CLEVR-Change", [
-            "jobs/evaluate.py", f"artifact={first}/artifact", f"pairs={real_pairs}", "split=train",
+            "jobs/evaluate.py", f"artifact={first}/artifact", f"pairs={real_pairs}", "split=all",
             f"out={first}/clevr_change", "constant_candidates=0", "nearest_train_pairs=0",
         ]  # fmt: skip
         text = "Original CLEVR-Change images without captions: never trained on."

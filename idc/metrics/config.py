@@ -17,8 +17,9 @@ class EvaluateJob(ConfigModel):
     """Folder for `evaluation.json` and `predictions.jsonl`."""
     pairs: str = Field(min_length=1)
     """Folder of pairs."""
-    split: Literal["train", "val", "test"] = "test"
-    """The split that is captioned and scored. Models are selected on val; test is touched once."""
+    split: Literal["train", "val", "test", "all"] = "test"
+    """The split that is captioned and scored. Models are selected on val; test is touched once. `all` is for pairs that
+    were not trained on whatever their split; they have no nearest training pair."""
     max_pairs: int | None = Field(None, ge=1)
     """Only the first this many pairs of the split; all of them if not given."""
     artifact: str | None = None
@@ -47,6 +48,8 @@ class EvaluateJob(ConfigModel):
     def faults(self) -> Iterator[str]:
         if (self.artifact is None) == (self.predictions is None):
             yield "artifact, predictions: give one of the two"
+        if self.split == "all" and self.nearest_train_pairs:
+            yield "nearest_train_pairs: must be 0 with split=all, where training pairs would be nearest to themselves"
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")

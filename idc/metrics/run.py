@@ -61,7 +61,7 @@ def run(job: EvaluateJob, captioner: Captioner | None = None) -> ev.Evaluation:
     started = time.perf_counter()
     known = list(_rows(job, job.split, job.max_pairs, images=False))
     if not known:
-        raise ValueError(f"{job.pairs} has no pairs of the split {job.split!r}")
+        raise ValueError(f"{job.pairs} has no pairs{'' if job.split == 'all' else f' of the split {job.split!r}'}")
     if job.predictions is not None:
         captions = ev.read_captions(job.predictions)
         if job.max_pairs is not None:
@@ -140,7 +140,8 @@ def _captions(job: EvaluateJob, captioner: Captioner, total: int) -> dict[str, s
 
 def _rows(job: EvaluateJob, split: str, limit: int | None, images: bool = True) -> Iterator[dict[str, Any]]:
     columns = ["pair_id", "captions", "change_type", *(["before", "after"] if images else [])]
-    for number, row in enumerate(iter_rows(job.pairs, columns, split, batch_size=64)):
+    of = None if split == "all" else split
+    for number, row in enumerate(iter_rows(job.pairs, columns, of, batch_size=64)):
         if number == limit:
             return
         yield row

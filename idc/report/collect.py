@@ -86,7 +86,7 @@ def gallery(captions: Iterable[ScoredCaption], pairs: str, procedures: str | Non
     """
     wanted = {row.pair_id: row for row in captions}
     split = {row.split for row in wanted.values()}
-    only = split.pop() if len(split) == 1 else None
+    only = split.pop() if len(split) == 1 and split != {"all"} else None
     images = _find(pairs, ("pair_id", "before", "after", "mask", "source"), only, set(wanted))
     if lost := sorted(wanted.keys() - images.keys()):
         raise ValueError(f"{pairs} lacks {len(lost)} of the captioned pairs: {', '.join(lost[:5])}")

@@ -19,6 +19,7 @@ from idc.metrics import evaluate as ev
 from idc.metrics.coco import cider, score
 from idc.metrics.config import EvaluateJob
 from idc.metrics.run import finished, run
+from idc.report.collect import gallery
 from idc.schema import ChangePair, pair_arrow_schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -257,6 +258,15 @@ def test_a_share_of_the_split_without_floors(pairs: Path, tmp_path: Path) -> Non
     )
     assert evaluation.pairs == 4
     assert evaluation.floors == {}
+
+
+def test_all_splits_of_pairs_that_were_not_trained_on(pairs: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nearest_train_pairs: must be 0 with split=all"):
+        job(pairs, tmp_path / "o", split="all")
+    evaluation = run(job(pairs, tmp_path / "o", split="all", nearest_train_pairs=0), by_brightness)
+    assert (evaluation.pairs, evaluation.split) == (20, "all")
+    items = gallery(ev.load_predictions(tmp_path / "o"), str(pairs), None)
+    assert list(items) == [f"p{i}" for i in range(20)]
 
 
 @pytest.mark.parametrize(
