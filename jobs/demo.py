@@ -133,6 +133,7 @@ def summary(folder: str, seeds: list[int]) -> dict[str, Any]:
             floor: {name: round(value.mean, 4) for name, value in scores.items()}
             for floor, scores in found.floors.items()
         },
+        "ceiling": {name: round(value, 4) for name, value in first.ceiling.scores.items()} if first.ceiling else None,
         "change_type_accuracy": _rounded(found.type_accuracy) if found.type_accuracy else None,
         "change_type_chance": round(first.types.chance_most_frequent, 4) if first.types else None,
         "seconds_per_step": {stage: round(seconds, 4) for stage, seconds in steps.items()},

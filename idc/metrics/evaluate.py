@@ -65,7 +65,7 @@ class Subset(_Record):
 
 
 class Floor(_Record):
-    """A floor on the same pairs, by the same protocol."""
+    """A floor, or the ceiling, on the same pairs, by the same protocol."""
 
     what: str
     """How it was made."""
@@ -91,6 +91,8 @@ class Evaluation(_Record):
     subsets: dict[str, Subset]
     floors: dict[str, Floor]
     """``constant`` and ``nearest``, as far as they were asked for."""
+    ceiling: Floor | None = None
+    """What the truth itself scores; ``None`` where it is not known."""
     types: changes.TypeAgreement | None = None
     """``None`` if no pair has a known change type."""
     protocol: dict[str, Any]
@@ -103,6 +105,7 @@ def evaluate(
     *,
     constant_candidates: Sequence[str] = (),
     nearest: Mapping[str, str] | None = None,
+    truth: Mapping[str, Sequence[str]] | None = None,
     metrics: Sequence[str] = METRICS,
     selection: str = "",
     allow_empty: bool = False,
@@ -114,6 +117,7 @@ def evaluate(
             change types they name are counted.
         constant_candidates: training captions among which the best constant is sought; none, no such floor.
         nearest: pair id -> caption of the nearest training pair; ``None``, no such floor.
+        truth: pair id -> the truth in several wordings, for the ceiling (:func:`idc.metrics.floors.best_wording`).
         metrics: as :func:`idc.metrics.coco.score`.
         selection: how the model was selected, for the protocol ("best validation CIDEr, ...").
         allow_empty: an empty caption scores 0 instead of being an error.
@@ -138,6 +142,7 @@ def evaluate(
     overall: dict[str, float] = {}
     subsets: dict[str, Subset] = {}
     made: dict[str, Floor] = {}
+    ceiling = None
     per_id: dict[str, dict[str, float]] = {}
     if not bare:
         references = {p.pair_id: p.references for p in predictions}
@@ -162,6 +167,8 @@ def evaluate(
                 made[floors.CONSTANT] = _floor(floors.CONSTANT, dict.fromkeys(ids, best), scored, kinds, best)
             if nearest is not None:
                 made[floors.NEAREST] = _floor(floors.NEAREST, {name: nearest[name] for name in ids}, scored, kinds)
+            if truth is not None:
+                ceiling = _floor(floors.TRUTH, floors.best_wording(references, truth, kinds), scored, kinds)
     evaluation = Evaluation(
         split=splits[0],
         pairs=len(ids),
@@ -171,6 +178,7 @@ def evaluate(
         scores=overall,
         subsets=subsets,
         floors=made,
+        ceiling=ceiling,
         types=changes.agreement((p.change_type, p.caption) for p in predictions),
         protocol=_protocol(metrics, selection, scored=not bare),
     )
@@ -377,6 +385,8 @@ def table(evaluation: Evaluation) -> str:
         lines.append(f"{'':22}{'pairs':>7}" + "".join(f"{name:>9}" for name in metrics))
         rows: list[tuple[str, int, dict[str, float]]] = [("model", evaluation.pairs, evaluation.scores)]
         rows += [(f"floor: {name}", evaluation.pairs, floor.scores) for name, floor in evaluation.floors.items()]
+        if evaluation.ceiling is not None:
+            rows.append(("ceiling: the truth", evaluation.pairs, evaluation.ceiling.scores))
         for name, subset in evaluation.subsets.items():
             rows.append((f"  {name}", subset.pairs, subset.scores))
         for label, pairs, scores in rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from idc.data.images import decode_image
+from idc.data.rendered.captions import true_captions
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.metrics import evaluate as ev
 from idc.metrics import floors
@@ -21,7 +23,7 @@ from idc.metrics.config import EvaluateJob
 Captioner = Callable[[list[np.ndarray], list[np.ndarray]], list[str]]
 """Before and after images, uint8 RGB ``(H, W, 3)`` of any sizes, to one caption a pair."""
 
-_VERSION = 1
+_VERSION = 2
 """Goes up when the same inputs would give other numbers."""
 
 
@@ -76,7 +78,7 @@ def run(job: EvaluateJob, captioner: Captioner | None = None) -> ev.Evaluation:
 
     started = time.perf_counter()
     candidates: list[str] = []
-    nearest = None
+    nearest = truth = None
     if any(row["captions"] for row in known):
         if job.constant_candidates:
             train = ((row["change_type"], row["captions"]) for row in _rows(job, "train", None, images=False))
@@ -87,6 +89,7 @@ def run(job: EvaluateJob, captioner: Captioner | None = None) -> ev.Evaluation:
                 _rows(job, "train", job.nearest_train_pairs), _rows(job, job.split, job.max_pairs)
             )
             nearest = {name: caption for name, (_, caption) in found.items()}
+        truth = _truth(job)
     seconds["floors"] = time.perf_counter() - started
 
     started = time.perf_counter()
@@ -110,6 +113,7 @@ def run(job: EvaluateJob, captioner: Captioner | None = None) -> ev.Evaluation:
         predictions,
         constant_candidates=candidates,
         nearest=nearest,
+        truth=truth,
         metrics=metrics,
         selection=job.selection,
         allow_empty=job.allow_empty,
@@ -121,6 +125,17 @@ def run(job: EvaluateJob, captioner: Captioner | None = None) -> ev.Evaluation:
     )
     ev.save(job.out, evaluation, rows)
     return evaluation
+
+
+def _truth(job: EvaluateJob) -> dict[str, list[str]] | None:
+    """What is true of each pair, if all were rendered here."""
+    truth = {}
+    for row in _rows(job, job.split, job.max_pairs, images=False, also=("source", "meta")):
+        if not row["source"].startswith("rendered:"):
+            return None
+        things = json.loads(row["meta"])
+        truth[row["pair_id"]] = true_captions(row["change_type"], things["before"], things["after"])
+    return truth
 
 
 def _captions(job: EvaluateJob, captioner: Captioner, total: int) -> dict[str, str]:
@@ -138,8 +153,10 @@ def _captions(job: EvaluateJob, captioner: Captioner, total: int) -> dict[str, s
     return captions
 
 
-def _rows(job: EvaluateJob, split: str, limit: int | None, images: bool = True) -> Iterator[dict[str, Any]]:
-    columns = ["pair_id", "captions", "change_type", *(["before", "after"] if images else [])]
+def _rows(
+    job: EvaluateJob, split: str, limit: int | None, images: bool = True, also: tuple[str, ...] = ()
+) -> Iterator[dict[str, Any]]:
+    columns = ["pair_id", "captions", "change_type", *(["before", "after"] if images else []), *also]
     of = None if split == "all" else split
     for number, row in enumerate(iter_rows(job.pairs, columns, of, batch_size=64)):
         if number == limit:

@@ -22,8 +22,8 @@ import numpy as np
 from idc.data.images import resize_image
 from idc.data.text import words
 from idc.metrics.changes import UNCLEAR, TypeAgreement
-from idc.metrics.evaluate import Evaluation, Spread, aggregate, spread
-from idc.metrics.floors import CONSTANT, NEAREST
+from idc.metrics.evaluate import Evaluation, Floor, Spread, aggregate, spread
+from idc.metrics.floors import CONSTANT, NEAREST, TRUTH
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 
 IMAGE_EDGE, FRAME_EDGE = 480, 160
@@ -162,7 +162,7 @@ def _scores(evaluations: Sequence[Evaluation]) -> str:
     if not evaluations or not evaluations[0].scores:
         return ""
     first, summary = evaluations[0], aggregate(evaluations)
-    floors = {name: floor.scores for name, floor in first.floors.items()}
+    beside = {**first.floors, **({TRUTH: first.ceiling} if first.ceiling is not None else {})}
     out = [_tiles(first, summary.scores, summary.type_accuracy)]
     seeds = f", mean and standard deviation over {summary.runs} seeds" if summary.runs > 1 else ", one seed"
     out.append(
@@ -170,20 +170,22 @@ def _scores(evaluations: Sequence[Evaluation]) -> str:
         f"references{seeds}. {first.distinct_captions} distinct captions were said"
         + (f", {first.empty_captions} of them empty" if first.empty_captions else "")
         + ". The constant floor knows nothing of a pair, the nearest floor its thumbnails alone: a captioner has to be "
-        "well above both.</p>"
+        "well above both."
+        + (" The truth, in one wording, is the ceiling." if first.ceiling is not None else "")
+        + "</p>"
     )
     out.append('<div class="metrics">')
     for metric, value in sorted(summary.scores.items(), key=lambda item: item[0] != HEADLINE):
-        top = max([*value.values, *(scores[metric] for scores in floors.values()), 1e-9])
+        top = max([*value.values, *(other.scores[metric] for other in beside.values()), 1e-9])
         rows = _bar("model", value, top) + "".join(
-            _bar(name, spread([scores[metric]]), top, name) for name, scores in floors.items()
+            _bar(name, spread([other.scores[metric]]), top, name) for name, other in beside.items()
         )
         out.append(f'<div class="metric"><h3>{escape(metric)}</h3>{rows}</div>')
     out.append("</div>")
-    for name, floor in first.floors.items():
+    for name, floor in beside.items():
         said = f": <q>{escape(floor.caption)}</q>" if floor.caption else ""
         out.append(f'<p class="small soft"><b>{escape(name)}</b>{said}: {escape(floor.what)}.</p>')
-    out.append(_subset_table(first, summary.subsets))
+    out.append(_subset_table(first, summary.subsets, beside))
     return "".join(out)
 
 
@@ -196,6 +198,8 @@ def _tiles(first: Evaluation, scores: Mapping[str, Spread], accuracy: Spread | N
                 floor = first.floors[name].scores[HEADLINE]
                 times = f"the model has {scores[HEADLINE].mean / floor:.1f} times as much" if floor > 0 else ""
                 tiles.append((f"{HEADLINE}-D, {label}", f"{100 * floor:.1f}", times))
+        if first.ceiling is not None:
+            tiles.append((f"{HEADLINE}-D, the truth in one wording", f"{100 * first.ceiling.scores[HEADLINE]:.1f}", ""))
     if accuracy is not None and first.types is not None:
         chance = f"always {first.types.most_frequent!r} gives {first.types.chance_most_frequent:.0%}"
         tiles.append(("captions that name the right change type", _mean(accuracy, "%"), chance))
@@ -231,7 +235,7 @@ def _percent(share: float) -> str:
     return f"{100 * min(max(share, 0.0), 1.0):.2f}%"
 
 
-def _subset_table(first: Evaluation, subsets: Mapping[str, Mapping[str, Spread]]) -> str:
+def _subset_table(first: Evaluation, subsets: Mapping[str, Mapping[str, Spread]], beside: Mapping[str, Floor]) -> str:
     if not subsets:
         return ""
     metrics = list(first.scores)
@@ -242,7 +246,7 @@ def _subset_table(first: Evaluation, subsets: Mapping[str, Mapping[str, Spread]]
         rows.append(
             f'<tr class="model"><td>{escape(name)}</td><td>{first.subsets[name].pairs}</td><td>model</td>{cells}</tr>'
         )
-        for floor_name, floor in first.floors.items():
+        for floor_name, floor in beside.items():
             if name in ("change", "no change"):
                 cells = "".join(f"<td>{100 * floor.subsets[name].scores[metric]:.1f}</td>" for metric in metrics)
                 rows.append(f"<tr><td></td><td></td><td>{escape(floor_name)}</td>{cells}</tr>")

@@ -18,7 +18,7 @@ import pytest
 from idc.config import ConfigError, load
 from idc.data.images import decode_image
 from idc.data.pipeline import TooManyRejects, run_local
-from idc.data.rendered.captions import TEMPLATES, descriptions, sights
+from idc.data.rendered.captions import SYNONYMS, TEMPLATES, descriptions, sights, true_captions
 from idc.data.rendered.config import JITTERS, RenderConfig, RenderJob
 from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes, open_build, scene_dict
 from idc.data.rendered.scene import Change, Scene, Thing, UnplaceableScene, cast, draw_scene, split_of
@@ -345,6 +345,21 @@ def test_pairs_are_what_the_scene_says(pairs):
         assert 0 < changed.meta["viewpoint_iou"] < 1
         for data in (changed.before, changed.after, same.after):
             assert decode_image(data).shape == (32, 32, 3)
+
+
+def test_the_truth_is_that_of_the_scene(pairs):
+    for number, pair in enumerate(pairs):
+        told = true_captions(pair.change_type, pair.meta["before"], pair.meta["after"])
+        assert len(told) == len(TEMPLATES[pair.change_type])
+        if pair.change_type == "none":
+            continue
+        change = draw_scene(SMALL, number // 2)[0].change
+        thing = change.before or change.after
+        assert all(f"{thing.size} {thing.color} {thing.material} {thing.shape}" in caption for caption in told)
+        if pair.change_type in ("color", "material"):
+            value = getattr(change.after, pair.change_type)
+            assert all(caption.endswith(value) for caption in told)
+            assert any(re.search(rf"\b({'|'.join(SYNONYMS.get(value, [value]))})$", c) for c in pair.captions)
 
 
 def test_mask_marks_the_changed_object_in_both_images(pairs):

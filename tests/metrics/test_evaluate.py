@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,24 @@ def test_floors_are_scored_by_the_same_protocol(evaluated: tuple[ev.Evaluation, 
     assert constant.types is not None
     assert constant.types.accuracy == constant.types.chance_most_frequent == 0.5
     assert rows[0].nearest == "the red ball moved"
+
+
+def test_the_ceiling_is_the_truth_in_the_wording_that_suits_each_type(
+    evaluated: tuple[ev.Evaluation, list[ev.ScoredCaption]],
+) -> None:
+    given = predictions()
+    # The second wording is that of a reference for moved things, the first for the others.
+    truth = {
+        p.pair_id: [p.references[0], "x y"] if p.change_type != "move" else ["x y", p.references[1]] for p in given
+    }
+    made, _ = ev.evaluate(given, truth=truth, metrics=QUICK)
+    best = {p.pair_id: truth[p.pair_id][p.change_type == "move"] for p in given}
+    assert made.ceiling is not None
+    assert made.ceiling.scores == pytest.approx(score({p.pair_id: p.references for p in given}, best, QUICK).overall)
+    assert made.ceiling.scores["CIDEr"] > made.scores["CIDEr"]
+    assert "ceiling: the truth" in ev.table(made)
+    assert evaluated[0].ceiling is None
+    assert "ceiling" not in ev.table(evaluated[0])
 
 
 def test_counts_types_and_protocol(evaluated: tuple[ev.Evaluation, list[ev.ScoredCaption]]) -> None:
@@ -267,6 +286,29 @@ def test_all_splits_of_pairs_that_were_not_trained_on(pairs: Path, tmp_path: Pat
     assert (evaluation.pairs, evaluation.split) == (20, "all")
     items = gallery(ev.load_predictions(tmp_path / "o"), str(pairs), None)
     assert list(items) == [f"p{i}" for i in range(20)]
+
+
+def test_rendered_pairs_have_a_ceiling(tmp_path: Path) -> None:
+    from idc.data.rendered.config import RenderJob
+    from idc.data.rendered.render import RenderScenes
+
+    small = load(RenderJob, None, {
+        "out": "o", "render.num_scenes": 6, "render.width": 24, "render.height": 24, "render.samples_per_pixel": 1,
+        "render.min_objects": 2, "render.max_objects": 2, "render.min_visible_pixels": 4,
+    }).render  # fmt: skip
+    stage = RenderScenes(small)
+    rows = [replace(pair, split="test").to_row() for index in range(6) for pair in stage.pairs(index)]
+    folder = DatasetFolder.open_for_build(
+        tmp_path / "pairs", kind="pairs", schema=pair_arrow_schema(), fingerprint="f", config={}, num_chunks=1
+    )
+    folder.write_chunk(0, rows, [])
+    folder.finish()
+    wanted = job(tmp_path / "pairs", tmp_path / "o", constant_candidates=0, nearest_train_pairs=0)
+    evaluation = run(wanted, lambda befores, afters: ["the ball moved"] * len(befores))
+    assert evaluation.ceiling is not None
+    assert evaluation.ceiling.types is not None
+    assert evaluation.ceiling.types.accuracy == 1.0, "the truth names the right type"
+    assert evaluation.ceiling.scores["CIDEr"] > 1 > evaluation.scores["CIDEr"]
 
 
 @pytest.mark.parametrize(

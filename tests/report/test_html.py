@@ -150,6 +150,16 @@ def test_the_headline_stands_beside_both_floors_with_its_spread(page: Page) -> N
     assert f"width:{100 * 0.4 / 1.4:.2f}%" in widths, "a bar is as long as its share of the longest"
 
 
+def test_a_known_truth_is_the_ceiling(page: Page) -> None:
+    made = evaluation(1.2)
+    high = made.floors["nearest"].model_copy(update={"scores": {"BLEU-4": 0.8, "CIDEr": 2.4}})
+    shown = Page(render(RunReport("t", evaluations=[made.model_copy(update={"ceiling": high})])))
+    assert "the truth in one wording" in shown.text
+    widths = [attrs["style"] for tag, attrs in shown.tags if tag == "i" and attrs.get("class") == "model"]
+    assert f"width:{100 * 1.2 / 2.4:.2f}%" in widths, "the ceiling is the longest bar"
+    assert "the truth in one wording" not in page.text
+
+
 def test_one_seed_has_no_deviation() -> None:
     text = Page(render(RunReport("t", evaluations=[evaluation(1.2)]))).text
     assert "±" not in text

@@ -9,10 +9,10 @@ because the camera may turn between them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -214,6 +214,26 @@ def no_change_captions(count: int, rng: np.random.Generator) -> list[str]:
     """``count`` different ways to say that nothing changed."""
     templates = TEMPLATES["none"]
     return [templates[t] for t in rng.permutation(len(templates))[:count]]
+
+
+def true_captions(
+    change_type: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """The truth in one wording after the other: the changed object by all its attributes, in each template of its type.
+
+    Args:
+        change_type: of the pair.
+        before: the objects in the before image, as the ``meta`` of a rendered pair has them; ``after``: in the after
+            image.
+    """
+    templates = TEMPLATES[change_type]
+    if change_type == "none":
+        return list(templates)
+    gone = [thing for thing in before if thing not in after]
+    new = [thing for thing in after if thing not in before]
+    changed = (gone or new)[0]
+    value = new[0][change_type] if change_type in ("color", "material") else ""
+    return [t.format(d=" ".join(changed[name] for name in ATTRIBUTES), v=value) for t in templates]
 
 
 def phrase(thing: Thing, description: Description, rng: np.random.Generator) -> str:
