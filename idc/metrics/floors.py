@@ -24,8 +24,8 @@ WHAT = {
     CONSTANT: "the one training caption that scores the best CIDEr when it is said of every evaluated pair; chosen on "
     "the evaluated split itself, so it is an upper bound of what a constant can do",
     NEAREST: "the first caption of the training pair whose small before, after and difference pictures are nearest",
-    TRUTH: "the true change of every pair, its object named by all attributes, in one wording a change type; the wording "
-    "with the best CIDEr on the evaluated split",
+    TRUTH: "the true change of every pair, its object named by all attributes, in one wording a change type; the "
+    "wording with the best CIDEr on the evaluated split",
 }
 """What each floor and the ceiling is, in words, saved with its scores."""
 
