@@ -59,6 +59,15 @@ def test_a_worker_killed_in_the_middle_changes_nothing(ray_session: None, tmp_pa
 
 
 @pytest.mark.ray
+def test_a_run_on_ray_is_the_local_run(ray_session: None, tmp_path: Path) -> None:
+    on_ray, local = (tmp_path / "runs" / name for name in ("on_ray", "local"))
+    start(on_ray, UNTRACKED, {"dropout": 0.2})
+    start(local, UNTRACKED, {"dropout": 0.2}, local=True)
+    assert Run(on_ray).losses == pytest.approx(Run(local).losses, rel=1e-6)
+    assert largest_difference(Run(on_ray).state, Run(local).state) < 1e-6
+
+
+@pytest.mark.ray
 def test_a_users_error_is_not_tried_again(ray_session: None, tmp_path: Path) -> None:
     attempts = tmp_path / "attempts"
     with pytest.raises(ValueError, match="the training split has no samples"):
