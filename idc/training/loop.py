@@ -368,9 +368,12 @@ class Progress:
             self.bar = tqdm(total=total, initial=done, unit="step", dynamic_ncols=True)
 
     def update(self, step: int, loss: float) -> None:
+        """``loss`` is not a number until the first one is logged, and is not shown until then."""
+        known = math.isfinite(loss)
         if self.bar is not None:
             self.bar.update(step - self.bar.n)
-            self.bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
+            if known:
+                self.bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
             return
         now = time.monotonic()
         if now - self.shown < self.every and step < self.total:
@@ -379,7 +382,8 @@ class Progress:
         rate = (now - self.start) / max(1, step - self.started_at)
         left = round(rate * (self.total - step))
         print(
-            f"step {step}/{self.total}  loss {loss:.4g}  {rate:.3g} s/step  {left // 60}:{left % 60:02d} left",
+            f"step {step}/{self.total}  {f'loss {loss:.4g}  ' if known else ''}{rate:.3g} s/step  "
+            f"{left // 60}:{left % 60:02d} left",
             file=sys.stderr,
             flush=True,
         )
