@@ -184,10 +184,6 @@ class PairEncoderConfig(ConfigModel):
     """Tokens that a text may have at most, begin and end token included."""
     embedding: int = Field(512, ge=1)
     """Width of the vectors of pairs and texts."""
-    init: Literal["clip", "comparing"] = "clip"
-    """Weights to begin with. clip: drawn as CLIP and CLIP4IDC draw them. comparing: the positions of a patch are the
-    same in both images, and attention begins as one that takes from each token what stands at like tokens; what makes
-    a small encoder learn from a few thousand pairs, without CLIP's weights, within minutes."""
 
     def faults(self) -> Iterator[str]:
         if self.image_size % self.patch_size:
@@ -231,6 +227,10 @@ class TrainPairEncoderJob(ConfigModel):
     tokenizer is taken too. Empty: random weights, and the words of the training captions."""
     encoder: PairEncoderConfig = PairEncoderConfig()
     """Shape; with `clip`, that CLIP's."""
+    init: Literal["normal", "comparing"] = "normal"
+    """Random weights to begin with. normal: as CLIP4IDC draws them. comparing: a patch has the same position in both
+    images, and attention begins as one that takes from each token what stands at like tokens; for small encoders
+    without CLIP's weights."""
     max_words: int = Field(32, ge=3)
     """Tokens of a caption at most, begin and end token included; the rest is cut off."""
     min_word_count: int = Field(1, ge=1)
@@ -255,8 +255,8 @@ class TrainPairEncoderJob(ConfigModel):
                 f"train.grad_accumulation: {self.train.grad_accumulation}, but the loss compares all pairs of a step "
                 "with each other; take 1, and more workers"
             )
-        if self.clip is not None and self.encoder.init != "clip":
-            yield f"encoder.init: {self.encoder.init!r} with weights from clip = {self.clip!r}; take 'clip'"
+        if self.clip is not None and self.init != "normal":
+            yield f"init: {self.init!r} would be undone by the weights of clip = {self.clip!r}; take 'normal'"
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")

@@ -270,8 +270,6 @@ class PairEncoder(nn.Module):
         self.clip = _Clip(config, vocabulary_size)
         self.register_buffer("mean", torch.tensor(MEAN).view(3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(STD).view(3, 1, 1), persistent=False)
-        if config.init == "comparing":
-            start_comparing(self)
 
     def forward(
         self, before_BCHW: Tensor, after_BCHW: Tensor, ids_CT: Tensor, ends_C: Tensor

@@ -26,7 +26,7 @@ from idc.training.data import EvalLoader, Loader, Loaders, sample_rng
 from idc.training.loop import fit
 from idc.training.task import Batch, Task
 from idc.vision.config import TrainPairEncoderJob
-from idc.vision.pair_encoder import NEW, BpeTokens, PairEncoder, TextTokens, WordTokens, load_clip
+from idc.vision.pair_encoder import NEW, BpeTokens, PairEncoder, TextTokens, WordTokens, load_clip, start_comparing
 
 
 class PairEncoderTask(Task):
@@ -256,4 +256,7 @@ def make_encoder(job: TrainPairEncoderJob, training: CaptionedPairs) -> PairEnco
     captions = training.rows.column("captions")
     vocabulary = Vocabulary.build((text for n in training.kept for text in captions[n]), job.min_word_count)
     tokens = WordTokens(vocabulary, job.max_words)
-    return PairEncoder(job.encoder, len(tokens), tokens)
+    encoder = PairEncoder(job.encoder, len(tokens), tokens)
+    if job.init == "comparing":
+        start_comparing(encoder)
+    return encoder

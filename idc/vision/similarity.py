@@ -122,9 +122,11 @@ def _cosines(vectors: np.ndarray) -> Ends:
 
 
 class Sampling:
-    """The confidence of a pair's frames by one strategy; see :class:`idc.vision.config.ProceduresConfig`.
+    """The confidence of a pair's frames by one strategy. Only what the strategy needs is loaded.
 
-    Only what the strategy needs is loaded.
+    Args:
+        scores: take these similarities instead of computing any.
+        others: the settings of :class:`idc.vision.config.ProceduresConfig`; what the strategy needs of them.
     """
 
     def __init__(
@@ -135,10 +137,11 @@ class Sampling:
         dinov2: str = "",
         pair_encoder: str | None = None,
         scores: OfficialScores | None = None,
-        mix: float = 0.7,
+        mix: float | None = None,
         temperature: float = 1.0,
         num_keyframes: int = 1,
     ) -> None:
+        assert strategy != "mixed" or mix is not None
         self.strategy = strategy
         self.scores = scores
         self.mix = mix
@@ -186,12 +189,17 @@ class Sampling:
         return self._mixed(text, visual)
 
     def _mixed(self, text: np.ndarray, visual: np.ndarray) -> np.ndarray:
+        assert self.mix is not None
         return _confidence_of(self.mix * text + (1 - self.mix) * visual, self.temperature)
 
 
 def kinds_of(strategy: Strategy) -> tuple[Kind, ...]:
     """The similarities that a strategy asks for."""
-    return {"visual": ("visual",), "visual_text": ("text",), "mixed": KINDS, "random": (), "uniform": ()}[strategy]  # type: ignore[return-value]
+    if strategy == "mixed":
+        return KINDS
+    if strategy == "visual":
+        return ("visual",)
+    return ("text",) if strategy == "visual_text" else ()
 
 
 def make_visual(name: str, dinov2: str = "") -> Similarity:

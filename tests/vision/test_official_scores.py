@@ -47,7 +47,7 @@ def squares(of: dict[str, Any], kind: str) -> np.ndarray:
 
 
 def weights(scores: OfficialScores, strategy: Any, pair_id: str) -> np.ndarray:
-    sampling = Sampling(strategy, scores=scores, num_keyframes=2)
+    sampling = Sampling(strategy, scores=scores, mix=0.7)
     return sampling(pair_id, np.zeros((9, 2, 2, 3), np.uint8), np.zeros((9, 1, 1)), [])
 
 

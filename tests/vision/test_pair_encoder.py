@@ -13,7 +13,7 @@ from torch import Tensor
 from idc.data.text import Vocabulary
 from idc.training.artifact import read_artifact
 from idc.vision.config import PairEncoderConfig
-from idc.vision.pair_encoder import NEW, BpeTokens, PairEncoder, WordTokens, load_clip
+from idc.vision.pair_encoder import NEW, BpeTokens, PairEncoder, WordTokens, load_clip, start_comparing
 from idc.vision.pair_encoder_convert import convert_clip4idc
 from tests.vision.clip4idc import SMALL, caption_layout, official_pairs, official_texts, random_state, retrieval_layout
 from tests.vision.scenes import scene
@@ -158,11 +158,20 @@ def test_the_artefact_keeps_everything(tmp_path: Path) -> None:
         read_artifact(tmp_path / "out", system="procap")
 
 
-def test_a_comparing_start_sees_whether_the_images_differ() -> None:
+def test_a_comparing_start_takes_from_a_token_what_stands_at_its_place_in_the_other_image() -> None:
     torch.manual_seed(0)
-    made = PairEncoder(TINY.model_copy(update={"width": 64, "init": "comparing"}), 10).eval()
-    positions = made.clip.visual.joint_positional_embedding
+    made = PairEncoder(TINY.model_copy(update={"width": 64}), 10).eval()
+    start_comparing(made)
+    vision = made.clip.visual
+    positions = vision.joint_positional_embedding
     assert torch.equal(positions[:17], positions[17:])
+    first = vision.transformer.resblocks[1]
+    with torch.no_grad():
+        inner = first.ln_1(vision.ln_mid(positions))[None]
+        taken = first.attn(inner, causal=False)[0]
+    like = torch.cosine_similarity(taken[:, None], inner[0][None], dim=-1)
+    assert like.argmin(1).remainder(17).tolist() == list(range(17)) * 2  # its own place, in this or the other image
+    assert float(like.diagonal().max()) < -0.5
 
 
 # -- CLIP ---------------------------------------------------------------------------------------------------------

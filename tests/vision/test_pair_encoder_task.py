@@ -247,7 +247,7 @@ def test_samples(pairs: str) -> None:
 def test_faults_are_found_before_anything_starts(tmp_path: Path) -> None:
     overrides = {
         "pairs": "nowhere", "encoder.image_size": 65, "encoder.heads": 7, "max_words": 80, "clip": "c",
-        "encoder.init": "comparing", "train.grad_accumulation": 2, "identical_captions": "postive",
+        "init": "comparing", "train.grad_accumulation": 2, "identical_captions": "postive",
     }  # fmt: skip
     with pytest.raises(ConfigError) as refused:
         load(TrainPairEncoderJob, None, overrides)
@@ -265,7 +265,7 @@ def test_faults_are_found_before_anything_starts(tmp_path: Path) -> None:
     for part in (
         "max_words: 80 is more than encoder.text_positions = 77",
         "train.grad_accumulation: 2, but the loss compares all pairs of a step",
-        "encoder.init: 'comparing' with weights from clip = 'c'",
+        "init: 'comparing' would be undone by the weights of clip = 'c'",
     ):
         assert part in text
 

@@ -161,5 +161,5 @@ def test_visual_text_is_equation_12_and_mixed_is_both(tmp_path: Path) -> None:
         parts.append((square - square.min()) / (square.max() - square.min()))
     shares = np.exp(0.4 * parts[0] + 0.6 * parts[1])
     np.testing.assert_allclose(both, 1 - shares / shares.sum(), atol=1e-4)
-    for strategy in (alone, Sampling("mixed", pair_encoder=folder)):
+    for strategy in (alone, Sampling("mixed", pair_encoder=folder, mix=0.5)):
         np.testing.assert_allclose(strategy("p", frames, features, []), np.full(7, 6 / 7))  # no caption, nothing known
