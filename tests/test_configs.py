@@ -23,6 +23,7 @@ YAMLS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "jobs" / "configs
 JOB_OF = {
     "render/": "render",
     "vision/tokenizer_": "train_tokenizer",
+    "vision/pair_encoder_": "train_pair_encoder",
     "procap/procedures_": "build_procedures",
     "procap/pretrain_": "pretrain_procap",
     "procap/finetune_": "finetune_procap",
@@ -31,7 +32,13 @@ JOB_OF = {
 INPUTS: dict[str, dict[str, Any]] = {
     "render": {"out": "pairs"},
     "train_tokenizer": {"pairs": "pairs"},
-    "build_procedures": {"procedures": "procedures", "build.pairs": "pairs", "build.tokenizer": "tokenizer"},
+    "train_pair_encoder": {"pairs": "pairs"},
+    "build_procedures": {
+        "procedures": "procedures",
+        "build.pairs": "pairs",
+        "build.tokenizer": "tokenizer",
+        "build.pair_encoder": "pair_encoder",
+    },
     "pretrain_procap": {},
     "finetune_procap": {},
 }
@@ -223,10 +230,12 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "build.tokenizer=nor/here",
             "build.depth=1",
             "build.similarity=clip",
+            "build.strategy=visual_text",
         ],
         [
             "build.similarity: 'clip' is not one of tokenizer, pixels",
             "build.num_keyframes: 2 cannot be drawn from 2^depth - 1 = 1 frames",
+            "build.strategy: 'visual_text' needs pair_encoder",
             "build.pairs: no such file or folder: 'nowhere'",
             "build.tokenizer: no such file or folder: 'nor/here'",
         ],

@@ -91,6 +91,8 @@ def write_artifact(
     metrics: dict[str, Any] | None = None,
     card: str = "",
     extras: Mapping[str, Path | str] | None = None,
+    purpose: str = "Describes in words what changed between two images.",
+    use: str = "python jobs/caption.py --artifact <this folder> before.png after.png",
 ) -> Path:
     """Write an artefact; it replaces one that is there, and is never seen half written.
 
@@ -104,6 +106,7 @@ def write_artifact(
         metrics: measured values, JSON-able.
         card: Markdown about the training data and what the model is for, put into the model card.
         extras: name in the artefact -> file or folder that is copied there.
+        purpose, use: the model card's first sentence, and how to use the artefact.
     """
     from safetensors.torch import save_file
 
@@ -124,7 +127,8 @@ def write_artifact(
             (partial / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, partial / name)
     parameters = sum(tensor.numel() for tensor in state_dict.values())
-    (partial / CARD).write_text(_card(system, config, metrics or {}, card, parameters), encoding="utf-8")
+    head = f"{purpose} {parameters:,} stored weights."
+    (partial / CARD).write_text(_card(system, config, metrics or {}, head, card, use), encoding="utf-8")
     files = sorted(p.relative_to(partial).as_posix() for p in partial.rglob("*") if p.is_file())
     _write_json(
         partial / CONFIG, {"system": system, "format_version": FORMAT_VERSION, "config": config, "files": files}
@@ -178,16 +182,16 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
     )
 
 
-def _card(system: str, config: dict[str, Any], metrics: dict[str, Any], card: str, parameters: int) -> str:
+def _card(system: str, config: dict[str, Any], metrics: dict[str, Any], head: str, card: str, use: str) -> str:
     numbers = {name: value for name, value in metrics.items() if isinstance(value, (int, float))}
     rows = "\n".join(f"| {name} | {value:.4g} |" for name, value in numbers.items())
     table = f"\n## Measured on the validation split\n\n| metric | value |\n|---|---|\n{rows}\n" if rows else ""
     settings = json.dumps(config, indent=2, ensure_ascii=False)
     return (
-        f"# {system}\n\nDescribes in words what changed between two images. {parameters:,} stored weights.\n"
+        f"# {system}\n\n{head}\n"
         + (f"\n{card.strip()}\n" if card else "")
         + table
-        + "\n## Use\n\n```\npython jobs/caption.py --artifact <this folder> before.png after.png\n```\n"
+        + f"\n## Use\n\n```\n{use}\n```\n"
         + f"\n## Settings\n\n```json\n{settings}\n```\n"
     )
 

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
-from idc.training.config import GroupConfig, TrainConfig
+from idc.training.config import GroupConfig, KeepBest, TrainConfig
 
 
 class TokenizerConfig(ConfigModel):
@@ -159,6 +159,109 @@ class TrainTokenizerJob(ConfigModel):
         yield from missing(self.pairs, "pairs")
 
 
+class PairEncoderConfig(ConfigModel):
+    """Shape of the pair encoder (CLIP4IDC); the defaults are CLIP's ViT-B/32 with 9 separate and 3 joint blocks."""
+
+    image_size: int = Field(224, ge=8)
+    """Images are resized to this many pixels on both sides, whatever their aspect (CLIP4IDC's plain bicubic resize)."""
+    patch_size: int = Field(32, ge=1)
+    """Pixels a side of a patch."""
+    width: int = Field(768, ge=8)
+    """Width of the image blocks."""
+    heads: int = Field(12, ge=1)
+    """Attention heads of an image block. CLIP: width / 64."""
+    separate_layers: int = Field(9, ge=1)
+    """Blocks that see before and after each for itself (official intra_num_hidden_layers)."""
+    joint_layers: int = Field(3, ge=1)
+    """Blocks after them that see both at once."""
+    text_width: int = Field(512, ge=8)
+    """Width of the text blocks."""
+    text_heads: int = Field(8, ge=1)
+    """Attention heads of a text block. CLIP: text_width / 64."""
+    text_layers: int = Field(12, ge=1)
+    """Text blocks."""
+    text_positions: int = Field(77, ge=2)
+    """Tokens that a text may have at most, begin and end token included."""
+    embedding: int = Field(512, ge=1)
+    """Width of the vectors of pairs and texts."""
+
+    def faults(self) -> Iterator[str]:
+        if self.image_size % self.patch_size:
+            yield (
+                f"image_size: {self.image_size} is not divisible by patch_size = {self.patch_size}; take "
+                f"{max(1, round(self.image_size / self.patch_size)) * self.patch_size}"
+            )
+        for width, heads in (("width", "heads"), ("text_width", "text_heads")):
+            if getattr(self, width) % getattr(self, heads):
+                yield f"{width}: {getattr(self, width)} is not divisible by {heads} = {getattr(self, heads)}"
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one image: its patches and the class token."""
+        return int((self.image_size // self.patch_size) ** 2 + 1)
+
+
+class TrainPairEncoderJob(ConfigModel):
+    """Train a pair encoder on a folder of pairs with captions: pairs and their captions get like vectors.
+
+    As CLIP4IDC's adaptation on retrieval, but for: a linear decay of the learning rate instead of a cosine; a sample is
+    a pair with one of its captions drawn anew each epoch, not each caption of a pair; CLEVR-Change's distractor image
+    is not put in the place of the image before in half of the samples; the best validation is selected, not the best
+    test.
+    """
+
+    name: str = Field("pair-encoder", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
+    """Name of the run: its folder under `runs`, and what a restart is recognised by."""
+    runs: str = "runs"
+    """Folder of all runs."""
+    pairs: str = Field(min_length=1)
+    """Folder of pairs."""
+    max_pairs: int | None = Field(None, ge=1)
+    """Train on the first this many pairs of the training split; all of them if not given."""
+    validation_pairs: int | None = Field(None, ge=1)
+    """Retrieve among this many pairs of the validation split, evenly spread; all of them if not given."""
+    changed_only: bool = True
+    """Leave out pairs in which nothing changed (official): their captions fit all of them."""
+    clip: str | None = None
+    """CLIP to begin with: a local folder or a hub id, by transformers (official: openai/clip-vit-base-patch32). Its
+    tokenizer is taken too. Empty: random weights, and the words of the training captions."""
+    encoder: PairEncoderConfig = PairEncoderConfig()
+    """Shape; with `clip`, that CLIP's."""
+    init: Literal["normal", "comparing"] = "normal"
+    """Random weights to begin with. normal: as CLIP4IDC draws them. comparing: a patch has the same position in both
+    images, and attention begins as one that takes from each token what stands at like tokens; for small encoders
+    without CLIP's weights."""
+    max_words: int = Field(32, ge=3)
+    """Tokens of a caption at most, begin and end token included; the rest is cut off."""
+    min_word_count: int = Field(1, ge=1)
+    """Without `clip`: words of training captions that occur less often become unknown."""
+    identical_captions: Literal["negative", "positive"] = "negative"
+    """What another pair with the same caption is in a batch: a wrong answer (official), or one of the right ones."""
+    optim: GroupConfig = GroupConfig(lr=1e-4, weight_decay=0.2, schedule="linear_warmup_decay", warmup_share=0.1)
+    """Learning rate of what CLIP does not have (the joint positions and norm, the embeddings of before and after);
+    without `clip` of everything. Norms, biases and single vectors do not decay (official: norms do)."""
+    clip_lr_share: float = Field(1e-3, ge=0, le=1)
+    """Learning rate of CLIP's own weights over optim.lr (official coef_lr)."""
+    train: TrainConfig = TrainConfig(
+        epochs=12, batch_size=128, betas=(0.9, 0.98), eps=1e-6, keep_best=KeepBest(metric="text_to_pair_R1")
+    )
+    """The loop."""
+
+    def faults(self) -> Iterator[str]:
+        if self.max_words > self.encoder.text_positions:
+            yield f"max_words: {self.max_words} is more than encoder.text_positions = {self.encoder.text_positions}"
+        if self.train.grad_accumulation > 1:
+            yield (
+                f"train.grad_accumulation: {self.train.grad_accumulation}, but the loss compares all pairs of a step "
+                "with each other; take 1, and more workers"
+            )
+        if self.clip is not None and self.init != "normal":
+            yield f"init: {self.init!r} would be undone by the weights of clip = {self.clip!r}; take 'normal'"
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.pairs, "pairs")
+
+
 class ProceduresConfig(ConfigModel):
     """How procedures are made of pairs (ProCap, sections 3.1.1 and 3.1.2)."""
 
@@ -170,9 +273,30 @@ class ProceduresConfig(ConfigModel):
     """Recursion depth d of the interpolation: l = 2^d - 1 frames between before and after (paper: l = 7)."""
     interpolation: Literal["dis", "blend"] = "dis"
     """What makes a frame half way between two: bidirectional DIS optical flow, or their mean. (Paper: VFIformer.)"""
-    similarity: Literal["tokenizer", "pixels"] = "tokenizer"
-    """s in eq. 2: cosine of the tokenizer's patch features, or of pixels. (Paper: CLIP4IDC's image pair and caption, or
-    DINOv2.)"""
+    strategy: Literal["visual", "visual_text", "mixed", "random", "uniform"] = "visual"
+    """How key frames are chosen (appendix C, figure 4). By the confidence of eq. 2, from `visual` similarity of the
+    frames to both ends, or from `visual_text`: how well the change from before to a frame, and from the frame to after,
+    agrees with the caption (the paper's choice; it needs pair_encoder or scores), or `mixed` of both. `random`: all
+    frames equally likely. `uniform`: evenly spaced frames, nothing drawn (official use_fi_frames)."""
+    similarity: Literal["tokenizer", "pixels", "dinov2"] = "tokenizer"
+    """What `visual` compares: the tokenizer's patch features, pixels, or DINOv2's feature of the image (paper)."""
+    dinov2: str = "facebook/dinov2-large"
+    """DINOv2 for similarity=dinov2: a local folder or a hub id, by transformers. Paper: ViT-L/14. Which of its outputs
+    is compared the paper does not say: here the class token after the last norm."""
+    pair_encoder: str | None = None
+    """Folder of a trained or converted pair encoder, for the strategies visual_text and mixed (eq. 12). A frame is
+    compared as (before, frame) and (frame, after): in the order of time, as the official scores are named, for the
+    pair encoder tells orders apart; eq. 12 read by the letter would give it (after, frame). With several captions the
+    mean over them counts (official); the paper speaks of one. A pair without captions has equal confidence
+    everywhere."""
+    scores: str | None = None
+    """The official code's similarities (its `*_similarity_scores.json`) instead of computed ones: visual_text takes the
+    file's CLIP4IDC similarities, visual its DINOv2 ones. Pairs of CLEVR-Change are found by their names 000123c and
+    000123nc, others by the file's own keys. A pair that is not in the file has equal confidence everywhere."""
+    mix: float = Field(0.7, ge=0, le=1)
+    """Share of visual_text in `mixed`, the rest is visual (official: 0.7; the paper does not describe it). Both squared
+    differences are first brought to [0, 1]: with `scores` by the least and greatest of the whole file, changed and
+    unchanged pairs apart (official), else by those of the pair's own frames, as a build sees one pair at a time."""
     temperature: float = Field(1.0, gt=0)
     """The squared differences of eq. 2 are divided by this before the softmax. Paper: 1. Cosines differ by a few
     hundredths between frames, so at 1 the softmax, and the confidence with it, is nearly the same for all frames;
@@ -210,10 +334,19 @@ class ProceduresConfig(ConfigModel):
     def faults(self) -> Iterator[str]:
         if self.num_keyframes > self.num_between:
             yield f"num_keyframes: {self.num_keyframes} cannot be drawn from 2^depth - 1 = {self.num_between} frames"
+        if self.strategy in ("visual_text", "mixed") and self.pair_encoder is None and self.scores is None:
+            yield (
+                f"strategy: {self.strategy!r} needs pair_encoder (jobs/train_pair_encoder.py makes one) or scores; "
+                "'visual' needs neither"
+            )
+        if self.pair_encoder is not None and self.scores is not None:
+            yield "pair_encoder and scores: give only one; scores are taken instead of computed similarities"
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")
         yield from missing(self.tokenizer, "tokenizer")
+        yield from missing(self.pair_encoder, "pair_encoder")
+        yield from missing(self.scores, "scores")
         yield from missing(self.vocabulary, "vocabulary")
 
     @property

@@ -6,6 +6,7 @@ and is given what runs them, so that the same build runs in this process and on 
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import replace
 from typing import Any, Protocol
@@ -21,8 +22,11 @@ from idc.data.text import Vocabulary
 from idc.schema import PAIR_SCHEMA_VERSION
 from idc.vision.config import ProceduresConfig, TokenizerConfig
 from idc.vision.interpolation import interpolate, make_middle
-from idc.vision.similarity import confidence, make_similarity, pair_rng, sample_keyframes
+from idc.vision.official_scores import OfficialScores
+from idc.vision.similarity import Sampling, kinds_of, pair_rng, sample_keyframes
 from idc.vision.tokenizer import ImageTokenizer, prepare_frame, to_images, tokenizer_fingerprint
+
+log = logging.getLogger(__name__)
 
 VERSION = 1
 """Part of the fingerprint: raised when the same settings would give other procedures."""
@@ -31,6 +35,8 @@ _PERFORMANCE = frozenset(
     {
         "pairs",
         "tokenizer",
+        "pair_encoder",
+        "scores",
         "vocabulary",
         "frames_per_batch",
         "actors",
@@ -39,7 +45,7 @@ _PERFORMANCE = frozenset(
         "max_reject_share",
     }
 )
-"""Settings that do not change a procedure; pairs, tokenizer and vocabulary count by their own fingerprints."""
+"""Settings that do not change a procedure; pairs, tokenizer and what else is read count by their own fingerprints."""
 
 
 def procedure_schema() -> pa.Schema:
@@ -137,9 +143,10 @@ class Tokenize:
 class Score:
     """``confidence`` float32 (l,) of the frames between, and the ``keyframes`` drawn by it."""
 
-    def __init__(self, similarity: str, temperature: float, num_keyframes: int, seed: int) -> None:
-        self.similarity = make_similarity(similarity)
-        self.temperature = temperature
+    def __init__(self, seed: int, num_keyframes: int, threads: int, **sampling: Any) -> None:
+        if not torch.cuda.is_available():
+            torch.set_num_threads(threads)
+        self.sampling = Sampling(num_keyframes=num_keyframes, **sampling)
         self.num_keyframes = num_keyframes
         self.seed = seed
 
@@ -148,10 +155,10 @@ class Score:
         weights: list[np.ndarray | None] = [None] * len(batch["error"])
         keyframes: list[list[int] | None] = [None] * len(batch["error"])
         for i in good_rows(batch):
-            s_before, s_after = self.similarity(batch["frames"][i], batch["features"][i])
-            weight = confidence(s_before, s_after, self.temperature)
+            name = batch["pair_id"][i]
+            weight = self.sampling(name, batch["frames"][i], batch["features"][i], batch["captions"][i])
             weights[i] = weight
-            keyframes[i] = sample_keyframes(weight, self.num_keyframes, pair_rng(self.seed, batch["pair_id"][i]))
+            keyframes[i] = sample_keyframes(weight, self.num_keyframes, pair_rng(self.seed, name))
         return {**batch, "confidence": weights, "keyframes": keyframes}
 
 
@@ -208,7 +215,8 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
         overwrite: replace procedures of other settings, pairs or tokenizer.
 
     Raises:
-        ValueError: the pairs or the tokenizer cannot be read, or ``path`` holds something else.
+        ValueError: the pairs, the tokenizer, the pair encoder or the scores cannot be read or do not fit, or ``path``
+            holds something else.
         TooManyRejects: more pairs than ``config.max_reject_share`` cannot be used.
     """
     tokenizer = ImageTokenizer.load(config.tokenizer).config
@@ -219,9 +227,16 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
     tokenizer_print = tokenizer_fingerprint(config.tokenizer)
     vocabulary = training_vocabulary(config)
     words = fingerprint(vocabulary.words)
-    settings = config.model_dump(mode="json", exclude=set(_PERFORMANCE))
+    scores = _scores(config, pairs)
     identity = fingerprint(
-        "procedures", VERSION, PAIR_SCHEMA_VERSION, settings, pairs.fingerprint, tokenizer_print, words
+        "procedures",
+        VERSION,
+        PAIR_SCHEMA_VERSION,
+        _settings(config),
+        pairs.fingerprint,
+        tokenizer_print,
+        words,
+        *_sampling_prints(config, scores),
     )
     folder = DatasetFolder.open_for_build(
         path,
@@ -236,10 +251,80 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
     return run(
         folder,
         source,
-        stages(config, tokenizer, vocabulary),
+        stages(config, tokenizer, vocabulary, scores),
         max_reject_share=config.max_reject_share,
         name="procedures",
     )
+
+
+def _settings(config: ProceduresConfig) -> dict[str, Any]:
+    """The settings that make the procedures what they are; not what the strategy does not use, nor its default."""
+    settings = config.model_dump(mode="json", exclude=set(_PERFORMANCE))
+    kinds = kinds_of(config.strategy)
+    if config.strategy == "visual":
+        del settings["strategy"]
+    if not kinds:
+        del settings["temperature"]
+    if "visual" not in kinds or config.scores is not None:
+        del settings["similarity"]
+    if settings.get("similarity") != "dinov2":
+        del settings["dinov2"]
+    if config.strategy != "mixed":
+        del settings["mix"]
+    return settings
+
+
+def _sampling_prints(config: ProceduresConfig, scores: OfficialScores | None) -> list[str]:
+    """Fingerprints of what the strategy reads."""
+    if scores is not None:
+        return ["scores", scores.fingerprint]
+    if "text" in kinds_of(config.strategy):
+        assert config.pair_encoder is not None
+        return ["pair_encoder", tokenizer_fingerprint(config.pair_encoder)]
+    return []
+
+
+def _scores(config: ProceduresConfig, pairs: Manifest) -> OfficialScores | None:
+    """The official scores, if the strategy takes them; checked against the pairs.
+
+    Raises:
+        ValueError: they are of other pairs, or of another number of frames, or lack what the strategy needs; or it
+            needs captions, and there are none.
+    """
+    kinds = kinds_of(config.strategy)
+    if config.scores is None or not kinds:
+        if "text" in kinds and pairs.num_rows and pairs.num_without_captions == pairs.num_rows:
+            raise ValueError(
+                f"strategy={config.strategy!r} compares frames with captions, and no pair of {config.pairs} has one; "
+                "take strategy=visual"
+            )
+        return None
+    scores = OfficialScores.read(config.scores)
+    if scores.num_frames != config.num_between + 2:
+        raise ValueError(
+            f"{config.scores} has scores of {scores.num_frames} frames, and depth={config.depth} makes "
+            f"{config.num_between + 2}; take depth={round(math.log2(scores.num_frames - 1))}"
+        )
+    for kind in kinds:
+        if lacking := scores.lacking(kind):
+            what = {"text": "CLIP4IDC", "visual": "DINOv2"}[kind]
+            raise ValueError(
+                f"{config.scores}: {lacking} of {len(scores.rows)} pairs have no {what} scores; "
+                f"strategy={config.strategy!r} needs them"
+            )
+    names = [row["pair_id"] for row in iter_rows(config.pairs, columns=["pair_id"])][: config.max_pairs]
+    known = sum(name in scores.rows for name in names)
+    if not known:
+        raise ValueError(
+            f"{config.scores} has scores of pairs such as {next(iter(scores.rows))!r}, and none of those in "
+            f"{config.pairs}, such as {names[0] if names else '(nothing)'!r}"
+        )
+    if known < len(names):
+        log.warning(
+            "%d of %d pairs are not in %s; their key frames are drawn at random",
+            len(names) - known, len(names), config.scores,
+        )  # fmt: skip
+    return scores
 
 
 def training_vocabulary(config: ProceduresConfig) -> Vocabulary:
@@ -272,8 +357,11 @@ def folder_extra(
     }
 
 
-def stages(config: ProceduresConfig, tokenizer: TokenizerConfig, vocabulary: Vocabulary) -> list[StageSpec]:
-    """The stages and what they need. Without a GPU all run in the same processes; with one, tokenising has its own."""
+def stages(
+    config: ProceduresConfig, tokenizer: TokenizerConfig, vocabulary: Vocabulary, scores: OfficialScores | None = None
+) -> list[StageSpec]:
+    """The stages and what they need. Without a GPU all run in the same processes; with one, what runs a network on it
+    has its own: tokenising, and scoring by DINOv2 or the pair encoder."""
     shape = tokenizer.model_dump(mode="json")
     threads = max(1, math.floor(config.cpus_per_actor))
     interpolating = StageSpec(
@@ -289,14 +377,22 @@ def stages(config: ProceduresConfig, tokenizer: TokenizerConfig, vocabulary: Voc
     )
     if config.gpus_per_actor > 0:
         tokenising = replace(tokenising, num_cpus=1.0, num_gpus=config.gpus_per_actor, concurrency=1)
+    kinds = kinds_of(config.strategy) if scores is None else ()
+    network = "text" in kinds or ("visual" in kinds and config.similarity == "dinov2")
     scoring = replace(
-        interpolating,
+        tokenising if network else interpolating,
         cls=Score,
         kwargs={
-            "similarity": config.similarity,
-            "temperature": config.temperature,
-            "num_keyframes": config.num_keyframes,
             "seed": config.seed,
+            "num_keyframes": config.num_keyframes,
+            "threads": threads,
+            "strategy": config.strategy,
+            "similarity": config.similarity,
+            "dinov2": config.dinov2,
+            "pair_encoder": config.pair_encoder,
+            "scores": scores,
+            "mix": config.mix,
+            "temperature": config.temperature,
         },
     )
     packing = replace(

@@ -187,7 +187,7 @@ def to_frames(images: Tensor) -> np.ndarray:
 
 
 def tokenizer_fingerprint(folder: Path | str) -> str:
-    """A short hash of a saved tokenizer's config and weights."""
+    """A short hash of the config and weights of a saved tokenizer, or of a saved pair encoder."""
     digest = hashlib.sha256()
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         with (Path(folder) / name).open("rb") as stream:

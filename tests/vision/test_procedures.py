@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,66 @@ def test_goes_on_where_it_was(pairs: str, tokenizer: str, tmp_path: Path, monkey
     build(config(pairs, tokenizer, seed=1, actors=3, frames_per_batch=7), path, run)  # not other procedures
 
 
+def score_file(path: Path, names: list[str], frames: int = 5, dino: bool = False) -> str:
+    """Official scores of these pairs: frame 2 is half way for even ones, frame 1 for odd ones."""
+    content = {}
+    for n, name in enumerate(names):
+        before = [0.9, 0.5 if n % 2 else 0.8, 0.8 if n % 2 else 0.5, 0.2, 0.1][:frames]
+        entry = {"bef_inter_sim": [before] * 2, "inter_aft_sim": [[1 - s for s in before]] * 2}
+        if dino:
+            entry |= {"bef_inter_dino_score": before, "inter_aft_dino_score": before}
+        content[name] = entry
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def test_official_scores_become_the_confidence(
+    pairs: str, tokenizer: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = sorted(rows_of(pairs))
+    scores = score_file(tmp_path / "scores.json", names[:-1])
+    settings = config(pairs, tokenizer, strategy="visual_text", scores=scores, temperature=0.01)
+    build(settings, str(tmp_path / "out"), run)
+    made = rows_of(tmp_path / "out")
+    for n, name in enumerate(names[:-1]):
+        assert int(np.argmax(made[name]["confidence"])) == (0 if n % 2 else 1)
+    np.testing.assert_allclose(made[names[-1]]["confidence"], np.full(3, 2 / 3))
+    assert "1 of 12 pairs are not in" in caplog.text
+    score_file(tmp_path / "scores.json", names)
+    with pytest.raises(ValueError, match="overwrite"):  # other scores, other procedures
+        build(settings, str(tmp_path / "out"), run)
+
+
+def test_scores_that_do_not_fit_are_refused(pairs: str, tokenizer: str, tmp_path: Path) -> None:
+    names = sorted(rows_of(pairs))
+    good = score_file(tmp_path / "good.json", names)
+    for changes, message in (
+        ({"scores": good, "depth": 3}, "scores of 5 frames, and depth=3 makes 9; take depth=2"),
+        ({"scores": good, "strategy": "mixed"}, "12 of 12 pairs have no DINOv2 scores; strategy='mixed' needs them"),
+        ({"scores": score_file(tmp_path / "other.json", ["1.png"])}, "such as '1.png', and none of those in"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            build(config(pairs, tokenizer, **{"strategy": "visual_text", **changes}), str(tmp_path / "out"), run)
+    assert not (tmp_path / "out").exists()
+
+
+def test_visual_text_needs_captions_somewhere(tokenizer: str, tmp_path: Path) -> None:
+    rows = [pair_row(n, "train", captions=[]) for n in range(2)]
+    folder = write_pairs(tmp_path / "pairs", rows)
+    settings = config(folder, tokenizer, strategy="visual_text", pair_encoder=tokenizer)
+    with pytest.raises(ValueError, match=r"no pair of .* has one; take strategy=visual"):
+        build(settings, str(tmp_path / "out"), run)
+
+
+def test_uniform_key_frames_and_settings_that_do_not_count(pairs: str, tokenizer: str, tmp_path: Path) -> None:
+    build(config(pairs, tokenizer, depth=3, strategy="uniform"), str(tmp_path / "out"), run)
+    assert {tuple(row["keyframes"]) for row in rows_of(tmp_path / "out").values()} == {(3, 5)}
+    same = config(pairs, tokenizer, depth=3, strategy="uniform", temperature=0.5, similarity="pixels", mix=0.1)
+    build(same, str(tmp_path / "out"), run)  # complete already
+    with pytest.raises(ValueError, match="overwrite"):
+        build(config(pairs, tokenizer, depth=3, strategy="random"), str(tmp_path / "out"), run)
+
+
 def test_filmstrip(built: str) -> None:
     strip = filmstrip(next(iter_rows(built)))
     assert strip.shape == (32 + 8, 5 * 32, 3)
@@ -191,6 +252,12 @@ def test_faults_are_found_before_anything_starts(tmp_path: Path) -> None:
     text = "\n".join(refused.value.faults)
     assert "did you mean 'similarity'" in text
     assert "num_keyframes: 2 cannot be drawn from 2^depth - 1 = 1 frames" in text
+    for settings, fault in (
+        ({"strategy": "mixed"}, "strategy: 'mixed' needs pair_encoder"),
+        ({"pair_encoder": "a", "scores": "b"}, "pair_encoder and scores: give only one"),
+    ):
+        with pytest.raises(ValueError, match=fault):
+            ProceduresConfig(pairs="p", tokenizer="t", **settings)
     job = ProceduresConfig(pairs=str(tmp_path / "nowhere"), tokenizer=str(tmp_path))
     assert [fault.split(":")[0] for fault in job.preflight()] == ["pairs"]
 
