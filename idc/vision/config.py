@@ -168,8 +168,11 @@ class ProceduresConfig(ConfigModel):
     """Folder of a trained image tokenizer."""
     depth: int = Field(3, ge=1, le=8)  # d
     """Recursion depth d of the interpolation: l = 2^d - 1 frames between before and after (paper: l = 7)."""
-    interpolation: Literal["dis", "blend"] = "dis"
-    """What makes a frame half way between two: bidirectional DIS optical flow, or their mean. (Paper: VFIformer.)"""
+    interpolation: Literal["dis", "blend", "vfiformer"] = "dis"
+    """What makes a frame half way between two: bidirectional DIS optical flow, their mean, or VFIformer, as in the
+    paper (give gpus_per_actor: on a CPU the full one takes seconds a frame)."""
+    interpolation_weights: str | None = None
+    """Weights of vfiformer: the artefact of jobs/train_interpolator.py, or an official checkpoint (net_220.pth)."""
     similarity: Literal["tokenizer", "pixels"] = "tokenizer"
     """s in eq. 2: cosine of the tokenizer's patch features, or of pixels. (Paper: CLIP4IDC's image pair and caption, or
     DINOv2.)"""
@@ -203,18 +206,24 @@ class ProceduresConfig(ConfigModel):
     cpus_per_actor: float = Field(1.0, gt=0)
     """Cores, and torch threads, of one of them."""
     gpus_per_actor: float = Field(0.0, ge=0)
-    """GPUs of one of the processes that tokenise; above 0, interpolation runs in processes of its own."""
+    """GPUs of one of the processes that tokenise; above 0, interpolation runs in processes of its own, vfiformer in the
+    same as the tokenizer."""
     max_reject_share: float = Field(0.05, ge=0, le=1)
     """The build fails if more than this share of the pairs cannot be used."""
 
     def faults(self) -> Iterator[str]:
         if self.num_keyframes > self.num_between:
             yield f"num_keyframes: {self.num_keyframes} cannot be drawn from 2^depth - 1 = {self.num_between} frames"
+        if self.interpolation == "vfiformer" and self.interpolation_weights is None:
+            yield "interpolation_weights: interpolation=vfiformer needs them"
+        if self.interpolation != "vfiformer" and self.interpolation_weights is not None:
+            yield f"interpolation_weights: interpolation={self.interpolation} has none; take interpolation=vfiformer"
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")
         yield from missing(self.tokenizer, "tokenizer")
         yield from missing(self.vocabulary, "vocabulary")
+        yield from missing(self.interpolation_weights, "interpolation_weights")
 
     @property
     def num_between(self) -> int:  # l

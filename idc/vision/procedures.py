@@ -23,6 +23,7 @@ from idc.vision.config import ProceduresConfig, TokenizerConfig
 from idc.vision.interpolation import interpolate, make_middle
 from idc.vision.similarity import confidence, make_similarity, pair_rng, sample_keyframes
 from idc.vision.tokenizer import ImageTokenizer, prepare_frame, to_images, tokenizer_fingerprint
+from idc.vision.vfiformer import fingerprint_of_weights
 
 VERSION = 1
 """Part of the fingerprint: raised when the same settings would give other procedures."""
@@ -32,6 +33,7 @@ _PERFORMANCE = frozenset(
         "pairs",
         "tokenizer",
         "vocabulary",
+        "interpolation_weights",
         "frames_per_batch",
         "actors",
         "cpus_per_actor",
@@ -39,7 +41,8 @@ _PERFORMANCE = frozenset(
         "max_reject_share",
     }
 )
-"""Settings that do not change a procedure; pairs, tokenizer and vocabulary count by their own fingerprints."""
+"""Settings that do not change a procedure; pairs, tokenizer, vocabulary and the interpolator's weights count by their
+own fingerprints."""
 
 
 def procedure_schema() -> pa.Schema:
@@ -72,13 +75,17 @@ def procedure_schema() -> pa.Schema:
 class Interpolate:
     """``before``, ``after`` (bytes) become ``frames``: uint8 (l + 2, H, W, 3), of the tokenizer's size."""
 
-    def __init__(self, tokenizer: dict[str, Any], depth: int, interpolation: str) -> None:
+    def __init__(
+        self, tokenizer: dict[str, Any], depth: int, interpolation: str, weights: str | None = None, threads: int = 1
+    ) -> None:
         import cv2
 
         cv2.setNumThreads(1)
+        if interpolation == "vfiformer" and not torch.cuda.is_available():
+            torch.set_num_threads(threads)
         self.tokenizer = TokenizerConfig(**tokenizer)
         self.depth = depth
-        self.middle = make_middle(interpolation)
+        self.middle = make_middle(interpolation, weights)
 
     def __call__(self, batch: Batch) -> Batch:
         batch = with_errors(batch)
@@ -219,9 +226,10 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
     tokenizer_print = tokenizer_fingerprint(config.tokenizer)
     vocabulary = training_vocabulary(config)
     words = fingerprint(vocabulary.words)
+    interpolator = [] if config.interpolation_weights is None else [fingerprint_of_weights(config.interpolation_weights)]
     settings = config.model_dump(mode="json", exclude=set(_PERFORMANCE))
     identity = fingerprint(
-        "procedures", VERSION, PAIR_SCHEMA_VERSION, settings, pairs.fingerprint, tokenizer_print, words
+        "procedures", VERSION, PAIR_SCHEMA_VERSION, settings, pairs.fingerprint, tokenizer_print, words, *interpolator
     )
     folder = DatasetFolder.open_for_build(
         path,
@@ -278,7 +286,13 @@ def stages(config: ProceduresConfig, tokenizer: TokenizerConfig, vocabulary: Voc
     threads = max(1, math.floor(config.cpus_per_actor))
     interpolating = StageSpec(
         Interpolate,
-        {"tokenizer": shape, "depth": config.depth, "interpolation": config.interpolation},
+        {
+            "tokenizer": shape,
+            "depth": config.depth,
+            "interpolation": config.interpolation,
+            "weights": config.interpolation_weights,
+            "threads": threads,
+        },
         num_cpus=config.cpus_per_actor,
         concurrency=config.actors,
     )
@@ -287,8 +301,6 @@ def stages(config: ProceduresConfig, tokenizer: TokenizerConfig, vocabulary: Voc
         cls=Tokenize,
         kwargs={"tokenizer": config.tokenizer, "frames_per_batch": config.frames_per_batch, "threads": threads},
     )
-    if config.gpus_per_actor > 0:
-        tokenising = replace(tokenising, num_cpus=1.0, num_gpus=config.gpus_per_actor, concurrency=1)
     scoring = replace(
         interpolating,
         cls=Score,
@@ -308,6 +320,10 @@ def stages(config: ProceduresConfig, tokenizer: TokenizerConfig, vocabulary: Voc
             "store_features": config.store_features,
         },
     )
+    if config.gpus_per_actor > 0:
+        tokenising = replace(tokenising, num_cpus=1.0, num_gpus=config.gpus_per_actor, concurrency=1)
+        if config.interpolation == "vfiformer":  # equal needs: it shares the tokenizer's process, and its GPU
+            interpolating = replace(tokenising, cls=interpolating.cls, kwargs=interpolating.kwargs)
     return [interpolating, tokenising, scoring, packing]
 
 
