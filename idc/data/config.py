@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
+from idc.data.rendered.config import RenderConfig
 
 Format = Literal["clevr_change", "folder", "csv", "jsonl", "parquet"]
 AnyFormat = Literal["auto", "clevr_change", "folder", "csv", "jsonl", "parquet"]
@@ -64,3 +65,51 @@ class ValidateJob(ImportConfig):
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")
+
+
+class TripletsConfig(ConfigModel):
+    """Frame triplets to make: cut from videos, or rendered."""
+
+    videos: tuple[str, ...] = ()
+    """Video files; this or `render`."""
+    gap: int = Field(default=1, ge=1)
+    """Video frames between the first and the middle one of a triplet, and between the middle and the last."""
+    every: int = Field(default=3, ge=1)
+    """A triplet begins at every this many-th frame of a video."""
+    max_side: int | None = Field(default=None, ge=16)
+    """Video frames are reduced until their longer side has this many pixels; empty: as they are."""
+    min_motion: float = Field(default=0.0, ge=0, le=255)
+    """Triplets of videos whose first and last frame differ by less in the mean (of 0 to 255) are left out: a fixed
+    camera shows little else."""
+    moving_scenes: int = Field(default=0, ge=0)
+    """Rendered triplets: things and the camera move evenly along lines."""
+    render: RenderConfig = RenderConfig(num_scenes=1, width=160, height=128, jitter="mild", min_visible_pixels=40)
+    """What the moving scenes look like; of `jitter`, the camera's end stands as an after image's. `num_scenes` and what
+    concerns changes and captions does not count."""
+    max_move: float = Field(default=0.6, gt=0, le=10)
+    """Longest way of a thing from the first to the last frame, in scene units (things have radii 0.35 and 0.7)."""
+    val_share: float = Field(default=0.1, ge=0, lt=1)
+    """Share for validation: of a video its last part, of the scenes an even choice."""
+    chunk_size: int = Field(default=16, ge=1, le=10_000)
+    """Triplets in one chunk of work, which is one Parquet part."""
+    workers: int = Field(default=2, ge=1)
+    """Processes on Ray, one CPU each."""
+    max_reject_share: float = Field(default=0.01, ge=0, le=1)
+    """The build fails if more than this share of the triplets cannot be made."""
+
+    def faults(self) -> Iterator[str]:
+        if bool(self.videos) == bool(self.moving_scenes):
+            yield "videos and moving_scenes: give one of the two"
+
+    def preflight(self) -> Iterator[str]:
+        for n, path in enumerate(self.videos):
+            yield from missing(path, f"videos.{n}")
+
+
+class BuildTripletsJob(ConfigModel):
+    """Make a folder of frame triplets."""
+
+    triplets: str = Field(min_length=1)
+    """Folder to write."""
+    build: TripletsConfig
+    """Of what."""

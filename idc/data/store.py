@@ -37,7 +37,7 @@ from idc.schema import PAIR_SCHEMA_VERSION
 log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
-SCHEMA_VERSIONS = {"pairs": PAIR_SCHEMA_VERSION, "procedures": 1}
+SCHEMA_VERSIONS = {"pairs": PAIR_SCHEMA_VERSION, "procedures": 1, "triplets": 1}
 """Version of the columns of each kind of folder; a folder with a newer one is refused."""
 
 ROW_GROUP = 32

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel
 
-ScheduleName = Literal["constant", "linear_warmup", "linear_warmup_decay", "log_warmup"]
+ScheduleName = Literal["constant", "linear_warmup", "linear_warmup_decay", "linear_warmup_cosine", "log_warmup"]
 
 
 class GroupConfig(ConfigModel):
@@ -24,8 +24,9 @@ class GroupConfig(ConfigModel):
     weight_decay: float = Field(0.0, ge=0)
     """Weight decay (decoupled with adamw, added to the gradient with adam)."""
     schedule: ScheduleName = "constant"
-    """constant; linear_warmup: then constant; linear_warmup_decay: then linear to 0 at the last step; log_warmup:
-    DeepSpeed's WarmupLR (gain log(step) / log(warmup)), then constant."""
+    """constant; linear_warmup: then constant; linear_warmup_decay: then linear to 0 at the last step;
+    linear_warmup_cosine: then half a cosine to 0; log_warmup: DeepSpeed's WarmupLR (gain log(step) / log(warmup)), then
+    constant."""
     warmup_steps: int = Field(0, ge=0)
     """Optimizer steps of warm-up."""
     warmup_share: float = Field(0.0, ge=0, lt=1)
@@ -58,6 +59,9 @@ def learning_rate(group: GroupConfig, step: int, total_steps: int) -> float:
         gain = (step + 1) / warmup
     elif group.schedule == "linear_warmup_decay":
         return group.lr * max(0.0, (total_steps - step) / max(1, total_steps - warmup))
+    elif group.schedule == "linear_warmup_cosine":
+        done = min(1.0, (step - warmup) / max(1, total_steps - warmup))
+        return group.lr * (0.5 + 0.5 * math.cos(math.pi * done))
     return group.min_lr + (group.lr - group.min_lr) * min(1.0, gain)
 
 

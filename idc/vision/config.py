@@ -271,8 +271,11 @@ class ProceduresConfig(ConfigModel):
     """Folder of a trained image tokenizer."""
     depth: int = Field(3, ge=1, le=8)  # d
     """Recursion depth d of the interpolation: l = 2^d - 1 frames between before and after (paper: l = 7)."""
-    interpolation: Literal["dis", "blend"] = "dis"
-    """What makes a frame half way between two: bidirectional DIS optical flow, or their mean. (Paper: VFIformer.)"""
+    interpolation: Literal["dis", "blend", "vfiformer"] = "dis"
+    """What makes a frame half way between two: bidirectional DIS optical flow, their mean, or VFIformer, as in the
+    paper (give gpus_per_actor: on a CPU the full one takes seconds a frame)."""
+    interpolation_weights: str | None = None
+    """Weights of vfiformer: the artefact of jobs/train_interpolator.py, or an official checkpoint (net_220.pth)."""
     strategy: Literal["visual", "visual_text", "mixed", "random", "uniform"] = "visual"
     """How key frames are chosen (appendix C, figure 4). By the confidence of eq. 2, from `visual` similarity of the
     frames to both ends, or from `visual_text`: how well the change from before to a frame, and from the frame to after,
@@ -327,7 +330,8 @@ class ProceduresConfig(ConfigModel):
     cpus_per_actor: float = Field(1.0, gt=0)
     """Cores, and torch threads, of one of them."""
     gpus_per_actor: float = Field(0.0, ge=0)
-    """GPUs of one of the processes that tokenise; above 0, interpolation runs in processes of its own."""
+    """GPUs of one of the processes that tokenise; above 0, interpolation runs in processes of its own, vfiformer in the
+    same as the tokenizer."""
     max_reject_share: float = Field(0.05, ge=0, le=1)
     """The build fails if more than this share of the pairs cannot be used."""
 
@@ -341,6 +345,10 @@ class ProceduresConfig(ConfigModel):
             )
         if self.pair_encoder is not None and self.scores is not None:
             yield "pair_encoder and scores: give only one; scores are taken instead of computed similarities"
+        if self.interpolation == "vfiformer" and self.interpolation_weights is None:
+            yield "interpolation_weights: interpolation=vfiformer needs them"
+        if self.interpolation != "vfiformer" and self.interpolation_weights is not None:
+            yield f"interpolation_weights: interpolation={self.interpolation} has none; take interpolation=vfiformer"
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")
@@ -348,6 +356,7 @@ class ProceduresConfig(ConfigModel):
         yield from missing(self.pair_encoder, "pair_encoder")
         yield from missing(self.scores, "scores")
         yield from missing(self.vocabulary, "vocabulary")
+        yield from missing(self.interpolation_weights, "interpolation_weights")
 
     @property
     def num_between(self) -> int:  # l

@@ -1,6 +1,7 @@
 """Frames between two images: recursive midpoints (ProCap, eq. 1), with an exchangeable middle.
 
-Frames are uint8 RGB (H, W, 3) of any size. A *middle* is a callable ``(first, second) -> frame half way``.
+Frames are uint8 RGB (H, W, 3) of any size. A *middle* is a callable ``(first, second) -> frame half way``: the linear
+blend, DIS optical flow, or VFIformer (in :mod:`idc.vision.vfiformer`, which alone needs torch).
 """
 
 from __future__ import annotations
@@ -32,13 +33,26 @@ def interpolate(before: np.ndarray, after: np.ndarray, depth: int, middle: Middl
     return np.stack(frames)
 
 
-def make_middle(name: str) -> Middle:
-    """The middle called ``name`` in :class:`idc.vision.config.ProceduresConfig`."""
+def make_middle(name: str, weights: str | None = None) -> Middle:
+    """The middle called ``name`` in :class:`idc.vision.config.ProceduresConfig`.
+
+    Args:
+        weights: of vfiformer: an artefact's folder, or an official checkpoint (.pth).
+
+    Raises:
+        ValueError: there is no such middle, or its weights are missing or do not fit.
+    """
     if name == "blend":
         return LinearBlend()
     if name == "dis":
         return DISFlow()
-    raise ValueError(f"no interpolation is called {name!r}; there are: dis, blend")
+    if name == "vfiformer":
+        if weights is None:
+            raise ValueError("vfiformer needs weights: an artefact of jobs/train_interpolator.py or an official .pth")
+        from idc.vision.vfiformer import VFIformerMiddle
+
+        return VFIformerMiddle(weights)
+    raise ValueError(f"no interpolation is called {name!r}; there are: dis, blend, vfiformer")
 
 
 class LinearBlend:

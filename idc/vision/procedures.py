@@ -25,6 +25,7 @@ from idc.vision.interpolation import interpolate, make_middle
 from idc.vision.official_scores import OfficialScores
 from idc.vision.similarity import Sampling, kinds_of, pair_rng, sample_keyframes
 from idc.vision.tokenizer import ImageTokenizer, prepare_frame, to_images, tokenizer_fingerprint
+from idc.vision.vfiformer import fingerprint_of_weights
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ _PERFORMANCE = frozenset(
         "pair_encoder",
         "scores",
         "vocabulary",
+        "interpolation_weights",
         "frames_per_batch",
         "actors",
         "cpus_per_actor",
@@ -78,13 +80,17 @@ def procedure_schema() -> pa.Schema:
 class Interpolate:
     """``before``, ``after`` (bytes) become ``frames``: uint8 (l + 2, H, W, 3), of the tokenizer's size."""
 
-    def __init__(self, tokenizer: dict[str, Any], depth: int, interpolation: str) -> None:
+    def __init__(
+        self, tokenizer: dict[str, Any], depth: int, interpolation: str, weights: str | None = None, threads: int = 1
+    ) -> None:
         import cv2
 
         cv2.setNumThreads(1)
+        if interpolation == "vfiformer" and not torch.cuda.is_available():
+            torch.set_num_threads(threads)
         self.tokenizer = TokenizerConfig(**tokenizer)
         self.depth = depth
-        self.middle = make_middle(interpolation)
+        self.middle = make_middle(interpolation, weights)
 
     def __call__(self, batch: Batch) -> Batch:
         batch = with_errors(batch)
@@ -228,6 +234,7 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
     vocabulary = training_vocabulary(config)
     words = fingerprint(vocabulary.words)
     scores = _scores(config, pairs)
+    interpolator = [] if config.interpolation_weights is None else [fingerprint_of_weights(config.interpolation_weights)]
     identity = fingerprint(
         "procedures",
         VERSION,
@@ -236,6 +243,7 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
         pairs.fingerprint,
         tokenizer_print,
         words,
+        *interpolator,
         *_sampling_prints(config, scores),
     )
     folder = DatasetFolder.open_for_build(
@@ -366,7 +374,13 @@ def stages(
     threads = max(1, math.floor(config.cpus_per_actor))
     interpolating = StageSpec(
         Interpolate,
-        {"tokenizer": shape, "depth": config.depth, "interpolation": config.interpolation},
+        {
+            "tokenizer": shape,
+            "depth": config.depth,
+            "interpolation": config.interpolation,
+            "weights": config.interpolation_weights,
+            "threads": threads,
+        },
         num_cpus=config.cpus_per_actor,
         concurrency=config.actors,
     )
@@ -404,6 +418,9 @@ def stages(
             "store_features": config.store_features,
         },
     )
+    if config.gpus_per_actor > 0 and config.interpolation == "vfiformer":
+        # equal needs: it shares the tokenizer's process, and its GPU
+        interpolating = replace(tokenising, cls=interpolating.cls, kwargs=interpolating.kwargs)
     return [interpolating, tokenising, scoring, packing]
 
 
