@@ -359,6 +359,8 @@ def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
             record(metrics[search.metric], step, "stopped early")
             tune.report({search.metric: metrics[search.metric], "step": step})
 
+        if not path.exists():
+            record(None, 0, "stopped early")
         steps = _search_steps(place, settings)
         try:
             *before, last = steps.work
@@ -395,11 +397,14 @@ def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
             ),
             run_config=_run_config(place, []),
         )
-    tuner.fit()
-    found = [
-        SearchedTrial.model_validate_json(path.read_text(encoding="utf-8"))
-        for path in sorted((place.folder / "trials").glob("search-*.json"))
-    ]
+    found = []
+    for trial in tuner.fit():
+        settings, last = search.expand(trial.config or {}), trial.metrics or {}
+        path = place.folder / "trials" / f"{_search_key(settings)}.json"
+        one = SearchedTrial.model_validate_json(path.read_text(encoding="utf-8"))
+        if one.value is None and search.metric in last and one.state == "stopped early":  # of a Ray Train run
+            one = one.model_copy(update={"value": last[search.metric], "step": last["step"]})
+        found.append(one)
     sign = -1 if search.mode == "max" else 1
     found.sort(key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))
     report = _Reporter(place, len(found))
