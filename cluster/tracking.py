@@ -10,6 +10,7 @@ from typing import Any
 from idc.training.config import TrackingConfig
 
 RUN_TAG = "idc.run_name"
+PARENT_TAG = "mlflow.parentRunId"
 
 
 class MlflowTracker:
@@ -21,9 +22,10 @@ class MlflowTracker:
         tracking: server and experiment.
         run_dir: the run's folder; without a URI the SQLite file ``mlflow.db`` and ``mlartifacts`` lie beside it.
         name: the run's name, stable over restarts.
+        parent: MLflow id of the run that a new run is shown under.
     """
 
-    def __init__(self, tracking: TrackingConfig, run_dir: Path, name: str):
+    def __init__(self, tracking: TrackingConfig, run_dir: Path, name: str, parent: str | None = None):
         import mlflow
         from mlflow.entities import RunStatus
 
@@ -43,7 +45,9 @@ class MlflowTracker:
             self.run_id = found[0].info.run_id
             self.client.update_run(self.run_id, status=RunStatus.to_string(RunStatus.RUNNING))
         else:
-            self.run_id = self.client.create_run(experiment_id, tags={RUN_TAG: name}, run_name=name).info.run_id
+            tags = {RUN_TAG: name, **({PARENT_TAG: parent} if parent is not None else {})}
+            self.run_id = self.client.create_run(experiment_id, tags=tags, run_name=name).info.run_id
+        self._experiment_id = experiment_id
         self._pending: Any = None
 
     def params(self, values: dict[str, Any]) -> None:
@@ -80,6 +84,12 @@ class MlflowTracker:
     def end(self, finished: bool) -> None:
         self.flush()
         self.client.set_terminated(self.run_id, "FINISHED" if finished else "FAILED")
+
+    def end_children(self) -> None:
+        """Mark the runs under this one that still count as running: their processes were ended from outside."""
+        wanted = f"tags.`{PARENT_TAG}` = '{self.run_id}' and attributes.status = 'RUNNING'"
+        for run in self.client.search_runs([self._experiment_id], wanted, max_results=1000):
+            self.client.set_terminated(run.info.run_id, "KILLED")
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

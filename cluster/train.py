@@ -14,11 +14,14 @@ import shutil
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from cluster.tracking import MlflowTracker, flat
 from idc.training.config import OPERATIONAL, TrainConfig
+
+Watch = Callable[[dict[str, float], int], None]
 
 CONFIG, RESULT, FATAL = "config.json", "result.json", "fatal.json"
 
@@ -44,6 +47,9 @@ def launch(
     *,
     local: bool = False,
     overwrite: bool = False,
+    parent: str | None = None,
+    watch: Watch | None = None,
+    callbacks: Sequence[Any] = (),
 ) -> dict[str, Any]:
     """Run a training to its end and return its result, also written to ``run_dir/result.json``.
 
@@ -57,6 +63,9 @@ def launch(
         name: the run's name in the tracker; default is the folder's name.
         local: in this process, without Ray.
         overwrite: remove a run of another config that is there.
+        parent: MLflow id of the run that this one is shown under.
+        watch: told the metrics and the step of every validation; with ``local`` only.
+        callbacks: Ray Train ``UserCallback`` objects; without ``local`` only.
 
     Returns:
         ``fit``'s result (``metrics``, ``best_step``, ``seconds``, ...), ``run_dir``, and ``done_before``: true if there
@@ -76,15 +85,15 @@ def launch(
     if done is not None:
         print(f"run {name} is complete ({run_dir}), nothing to do", file=sys.stderr, flush=True)
         return {**done, "done_before": True}
-    tracker = MlflowTracker(train.tracking, run_dir, name) if train.tracking.enabled else None
+    tracker = MlflowTracker(train.tracking, run_dir, name, parent) if train.tracking.enabled else None
     finished = False
     try:
         if tracker is not None:
             tracker.params(flat(record))
         if local:
-            _run_here(entry, record, train, run_dir, tracker)
+            _run_here(entry, record, train, run_dir, tracker, watch)
         else:
-            _run_on_ray(entry, record, train, run_dir, name)
+            _run_on_ray(entry, record, train, run_dir, name, callbacks)
         finished = True
     finally:
         if tracker is not None:
@@ -157,15 +166,23 @@ def _run_entry(entry: str, record: dict[str, Any], train: TrainConfig, context: 
 
 
 def _run_here(
-    entry: str, record: dict[str, Any], train: TrainConfig, run_dir: Path, tracker: MlflowTracker | None
+    entry: str,
+    record: dict[str, Any],
+    train: TrainConfig,
+    run_dir: Path,
+    tracker: MlflowTracker | None,
+    watch: Watch | None = None,
 ) -> None:
-    from idc.training.context import LocalContext
+    from idc.training.context import LocalContext, NoTracker, Tracker, Watched
 
-    context = LocalContext(run_dir, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=tracker)
+    told: Tracker | None = tracker if watch is None else Watched(tracker or NoTracker(), watch)
+    context = LocalContext(run_dir, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=told)
     _run_entry(entry, record, train, context)
 
 
-def _run_on_ray(entry: str, record: dict[str, Any], train: TrainConfig, run_dir: Path, name: str) -> None:
+def _run_on_ray(
+    entry: str, record: dict[str, Any], train: TrainConfig, run_dir: Path, name: str, callbacks: Sequence[Any] = ()
+) -> None:
     os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative paths of the payload stay valid in the workers
     import ray.train
     from ray.train.torch import TorchConfig, TorchTrainer
@@ -194,6 +211,7 @@ def _run_on_ray(entry: str, record: dict[str, Any], train: TrainConfig, run_dir:
             failure_config=ray.train.FailureConfig(max_failures=train.max_failures),
             checkpoint_config=ray.train.CheckpointConfig(num_to_keep=train.keep_last),
             logging_config=ray.train.LoggingConfig(log_level="WARNING"),
+            callbacks=list(callbacks),
         ),
     )
     try:

@@ -101,6 +101,14 @@ def override(schema: type[Schema], base: Schema, overrides: Mapping[str, Any]) -
     return _validate(schema, _override(base.model_dump(exclude_unset=True), overrides))
 
 
+def layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings laid over each other, the last on top; keys may be dotted, values may be mappings of further keys."""
+    result: dict[str, Any] = {}
+    for layer in layers:
+        result = _override(result, layer)
+    return result
+
+
 def cli(schema: type[Schema], doc: str | None, argv: Sequence[str] | None = None) -> Cli[Schema]:
     """Parse a job's command line; leaves with status 2 and every fault on stderr if it is refused."""
     parser = argparse.ArgumentParser(
@@ -127,12 +135,12 @@ def cli(schema: type[Schema], doc: str | None, argv: Sequence[str] | None = None
         config = load(schema, args.config, overrides)
     except ConfigError as error:
         enter_root()
-        refuse(faults + error.faults + _preflight(error.rest))
+        refuse(faults + error.faults + missing_inputs(error.rest))
     enter_root()
     if args.print_config and not faults:
         print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
         raise SystemExit(0)
-    if faults := faults + _preflight(config):
+    if faults := faults + missing_inputs(config):
         refuse(faults)
     return Cli(config, args.local, args.overwrite)
 
@@ -167,9 +175,13 @@ def _scalar(text: str) -> Any:
 
 
 def _section_defaults(schema: type[ConfigModel]) -> dict[str, Any]:
-    """The sections whose default in this schema differs from the section's own defaults."""
+    """The sections, at any depth, whose default in this schema differs from the section's own defaults."""
     defaults = {name: field.get_default(call_default_factory=True) for name, field in schema.model_fields.items()}
-    return {name: value.model_dump(exclude_unset=True) for name, value in defaults.items() if _is_section(value)}
+    return {
+        name: _laid_over(_section_defaults(type(value)), value.model_dump(exclude_unset=True))
+        for name, value in defaults.items()
+        if _is_section(value)
+    }
 
 
 def _is_section(value: Any) -> bool:
@@ -240,12 +252,12 @@ def _describe(schema: type[ConfigModel], item: Any) -> list[str]:
     if item["type"] == "extra_forbidden":
         known = list(section.model_fields) if section else []
         listed = f"; known here: {', '.join(known)}" if known else ""
-        return [f"{path}: no such setting{_did_you_mean(str(loc[-1]), known) or listed}"]
+        return [f"{path}: no such setting{did_you_mean(str(loc[-1]), known) or listed}"]
     if item["type"] == "missing":
         return [f"{path}: required, and not given"]
     if item["type"] == "literal_error":
         choices = [choice.strip("' ") for choice in item["ctx"]["expected"].replace(" or ", ", ").split(",")]
-        hint = _did_you_mean(str(item["input"]), choices)
+        hint = did_you_mean(str(item["input"]), choices)
         return [f"{path}: {item['input']!r} is not one of {', '.join(choices)}{hint}"]
     if item["type"] == "value_error":
         prefix = f"{path}." if path else ""
@@ -253,7 +265,8 @@ def _describe(schema: type[ConfigModel], item: Any) -> list[str]:
     return [f"{path}: {item['msg'][:1].lower()}{item['msg'][1:]}, got {item['input']!r}"]
 
 
-def _did_you_mean(word: str, known: Sequence[str]) -> str:
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """The end of a fault's line: what was probably meant, or nothing."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -285,7 +298,8 @@ def _sections(config: ConfigModel, path: str = "") -> Iterator[tuple[str, Config
                 yield from _sections(item, f"{path}{place}.")
 
 
-def _preflight(config: ConfigModel | None) -> list[str]:
+def missing_inputs(config: ConfigModel | None) -> list[str]:
+    """What is missing on this machine to start, of the config and all its sections."""
     if config is None:
         return []
     return [f"{path}{fault}" for path, section in _sections(config) for fault in section.preflight()]

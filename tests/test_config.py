@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pydantic import Field, ValidationError
 
-from idc.config import ConfigError, ConfigModel, cli, load, missing, override
+from idc.config import ConfigError, ConfigModel, cli, layered, load, missing, override
 
 
 class Inner(ConfigModel):
@@ -189,6 +189,21 @@ def test_defaults_of_the_job_lie_under_the_file_and_the_file_under_overrides(tmp
     assert load(Job, str(file)).inner == Inner(rate=1e-2, steps=20, kind="cosine")
     assert load(Job, None, {"name": "a"}).inner == Inner(steps=20, kind="cosine")
     assert load(Job, str(file), {"inner": {"steps": 6}}).inner == Inner(rate=1e-2, steps=6, kind="cosine")
+
+
+def test_defaults_of_sections_within_sections_are_kept() -> None:
+    class Outer(ConfigModel):
+        """A job as a section."""
+
+        job: Job = Job(name="a")
+        """The job."""
+
+    config = load(Outer, None, {"job.inner.rate": 1e-2})
+    assert config.job.inner == Inner(rate=1e-2, steps=20, kind="cosine")
+
+
+def test_layers_of_settings_may_be_dotted_or_nested() -> None:
+    assert layered({"a.b": 1, "c": 2}, {"a": {"d": 3}}, {"a.b": 4, "c": None}) == {"a": {"b": 4, "d": 3}, "c": None}
 
 
 def test_an_optional_section_comes_and_goes(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ JOB_OF = {
     "procap/procedures_": "build_procedures",
     "procap/pretrain_": "pretrain_procap",
     "procap/finetune_": "finetune_procap",
+    "procap/sweeps/": "sweep",
 }
 """How a config's path begins, and which job takes it."""
 INPUTS: dict[str, dict[str, Any]] = {
@@ -41,6 +42,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     },
     "pretrain_procap": {},
     "finetune_procap": {},
+    "sweep": {},
 }
 """What the command line adds to a job's YAML files."""
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "diffusers", "cv2", "mitsuba")

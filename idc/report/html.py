@@ -118,10 +118,14 @@ class RunReport:
 
 def write_report(path: str | Path, report: RunReport) -> Path:
     """Write the page; a page that is there is replaced in one move."""
-    path = Path(path)
+    return write_text(Path(path), render(report))
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a file in one move."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(render(report), encoding="utf-8")
+    partial.write_text(text, encoding="utf-8")
     partial.replace(path)
     return path
 
@@ -137,10 +141,15 @@ def render(report: RunReport) -> str:
         ("real", "Real pairs", "".join(map(_real, report.real))),
         ("protocol", "Protocol and run", _record(report)),
     ]
-    present = [(name, title, body) for name, title, body in sections if body]
-    links = "".join(f'<a href="#{name}">{escape(title)}</a>' for name, title, _ in present)
+    return page(report.title, report.subtitle, sections)
+
+
+def page(title: str, subtitle: str, sections: Sequence[tuple[str, str, str]]) -> str:
+    """A self-contained page of sections (id, heading, body as HTML); empty ones are left out."""
+    present = [(name, heading, body) for name, heading, body in sections if body]
+    links = "".join(f'<a href="#{name}">{escape(heading)}</a>' for name, heading, _ in present)
     bodies = "".join(
-        f'<section id="{name}"><h2>{escape(title)}</h2>{body}</section>\n' for name, title, body in present
+        f'<section id="{name}"><h2>{escape(heading)}</h2>{body}</section>\n' for name, heading, body in present
     )
     style = files("idc.report").joinpath("page.css").read_text(encoding="utf-8")
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -148,8 +157,8 @@ def render(report: RunReport) -> str:
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(report.title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        f'<header class="top"><h1>{escape(report.title)}</h1><p class="soft">{escape(report.subtitle)}</p></header>\n'
+        f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f'<header class="top"><h1>{escape(title)}</h1><p class="soft">{escape(subtitle)}</p></header>\n'
         f'<nav aria-label="Sections"><div>{links}</div></nav>\n<main>\n{bodies}</main>\n'
         "<footer>Scores are the field's usual ones times 100. The page holds all it shows.</footer>\n</body>\n</html>\n"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,6 +47,32 @@ class NoTracker:
     def text(self, name: str, text: str) -> None: ...
 
     def artifacts(self, folder: Path, name: str) -> None: ...
+
+
+class Watched:
+    """A tracker that passes everything on to another one, and tells ``watch`` the metrics and step of validations."""
+
+    def __init__(self, tracker: Tracker, watch: Callable[[dict[str, float], int], None]):
+        self._tracker = tracker
+        self._watch = watch
+
+    def params(self, values: dict[str, Any]) -> None:
+        self._tracker.params(values)
+
+    def metrics(self, values: dict[str, float], step: int) -> None:
+        self._tracker.metrics(values, step)
+        prefix = "validation/"
+        if found := {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}:
+            self._watch(found, step)
+
+    def image(self, name: str, image: Any, step: int | None = None) -> None:
+        self._tracker.image(name, image, step)
+
+    def text(self, name: str, text: str) -> None:
+        self._tracker.text(name, text)
+
+    def artifacts(self, folder: Path, name: str) -> None:
+        self._tracker.artifacts(folder, name)
 
 
 class Context(Protocol):

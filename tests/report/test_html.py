@@ -16,7 +16,7 @@ from idc.metrics.changes import agreement
 from idc.metrics.evaluate import Evaluation, Floor, Subset
 from idc.report.html import GalleryItem, RealPairs, RunReport, render, write_report
 
-VOID = {"meta", "img", "br", "line", "polyline", "link", "input", "hr"}
+VOID = {"meta", "img", "br", "line", "polyline", "circle", "link", "input", "hr"}
 
 
 class Page(HTMLParser):

@@ -1,0 +1,372 @@
+"""Settings of a sweep: a table (rows that are given, or a grid) or a search, over dotted settings of a chain of jobs.
+
+Every trial's config is built when the sweep's is read, so a wrong key is named before anything starts.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, field_validator
+
+from idc.config import ConfigError, ConfigModel, did_you_mean, layered, load, missing_inputs
+from idc.sweep.plan import Chain, chain_of, train_sections
+from idc.systems import SYSTEMS
+from idc.training.config import TrackingConfig
+
+TOKENS_PER_SECOND = "tokens_per_second"
+"""The metric of a column that is not scored but timed, alone on the machine, after all trials."""
+
+STEPS = "steps"
+"""Folder of the steps, beside the sweeps' own."""
+
+
+class ColumnConfig(ConfigModel):
+    """A column of the table."""
+
+    title: str = Field(min_length=1)
+    """As the paper's head has it."""
+    metric: str = Field(min_length=1)
+    """A score of the evaluation (BLEU-4, METEOR, ROUGE-L, CIDEr), shown times 100; or `tokens_per_second`."""
+    subset: str | None = None
+    """A subset of the pairs that is scored alone: `change`, `no change`, or a change type."""
+
+
+CAPTION_COLUMNS = (
+    ColumnConfig(title="B", metric="BLEU-4"),
+    ColumnConfig(title="M", metric="METEOR"),
+    ColumnConfig(title="R", metric="ROUGE-L"),
+    ColumnConfig(title="C", metric="CIDEr"),
+)
+"""What most of ProCap's tables show."""
+
+
+class RowConfig(ConfigModel):
+    """A row of the table: one setting, as many trials as there are seeds."""
+
+    label: str = Field(min_length=1)
+    """The row's name on the page."""
+    settings: dict[str, Any] = Field({})
+    """Dotted settings of the chain that make this row."""
+    published: dict[str, float] = Field({})
+    """The paper's own row: column title -> number as printed (scores times 100, tokens a second)."""
+    group: str = ""
+    """What the row may be compared with: rows of other data sets are in other groups."""
+    quoted: bool = False
+    """A row that the paper quotes of another method: shown, never run."""
+    series: str = ""
+    """The line of the plot that the row belongs to."""
+    x: float | None = None
+    """Where on the plot's axis the row stands."""
+
+
+class PlotConfig(ConfigModel):
+    """The figure: a column over the rows' x, one line a series."""
+
+    column: str
+    """Title of the column on the upright axis."""
+    x: str
+    """What the x of the rows is."""
+
+
+class Dimension(ConfigModel):
+    """One searched setting: some choices, or a range."""
+
+    choice: tuple[Any, ...] = ()
+    """Values to choose from."""
+    low: float | None = None
+    """Lower bound of a range."""
+    high: float | None = None
+    """Upper bound."""
+    log: bool = False
+    """Search the range on a logarithmic scale."""
+    integer: bool = False
+    """Whole numbers only, both bounds included."""
+    rest: tuple[str, ...] = ()
+    """Settings that share 1 - value equally: the probabilities of the other masking schemes, as in figure 7."""
+
+    def faults(self) -> Iterator[str]:
+        ranged = self.low is not None and self.high is not None
+        if bool(self.choice) == ranged or (self.low is None) != (self.high is None):
+            yield "choice, low, high: give either choice, or low and high"
+        elif ranged and not self.low < self.high:  # type: ignore[operator]
+            yield f"low: {self.low} is not below high = {self.high}"
+        if self.log and not (self.low or 0) > 0:
+            yield f"log: needs low above 0, got {self.low}"
+        if self.integer and any(bound is not None and bound != int(bound) for bound in (self.low, self.high)):
+            yield f"integer: low and high have to be whole numbers, got {self.low} and {self.high}"
+
+    def ends(self) -> tuple[Any, ...]:
+        """The values that have to be valid: all choices, or both bounds."""
+        if self.choice:
+            return self.choice
+        assert self.low is not None
+        assert self.high is not None
+        return (int(self.low), int(self.high)) if self.integer else (self.low, self.high)
+
+
+class SearchConfig(ConfigModel):
+    """Search instead of a table: the best validation value of the chain's last training."""
+
+    space: dict[str, Dimension] = Field(min_length=1)
+    """Dotted setting -> where to search."""
+    num_trials: int = Field(16, ge=1)
+    """Trials."""
+    algorithm: Literal["optuna", "random"] = "optuna"
+    """optuna: tree-structured Parzen estimator; random: independent draws."""
+    scheduler: Literal["asha", "none"] = "asha"
+    """asha: at each rung (grace, grace x reduction, ... steps) only the best 1/reduction of the trials go on."""
+    grace: int = Field(100, ge=1)
+    """Steps of the last training that every trial gets."""
+    reduction: int = Field(3, ge=2)
+    """ASHA's reduction factor."""
+    metric: str = "CIDEr"
+    """A metric of the last training's validation. Never one of the test split."""
+    mode: Literal["max", "min"] = "max"
+    """Whether a higher or a lower value is better."""
+    seed: int = Field(0, ge=0)
+    """Seed of the search."""
+
+    def faults(self) -> Iterator[str]:
+        for key, dimension in self.space.items():
+            yield from (f"space.{key}.{fault}" for fault in dimension.faults())
+
+    def expand(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Dotted settings of a trial with these values of the searched ones, the rest of probabilities shared out."""
+        settings = dict(values)
+        for key, dimension in self.space.items():
+            if key in values and dimension.rest:
+                settings |= dict.fromkeys(dimension.rest, (1.0 - values[key]) / len(dimension.rest))
+        return settings
+
+
+class TrialsConfig(ConfigModel):
+    """Where trials run, and how many at a time."""
+
+    mode: Literal["plain", "ray_train"] = "plain"
+    """plain: a trial does its steps in its own process; ray_train: each training is a Ray Train run with workers of its
+    own (train.num_workers and so on), and the trial's process only waits."""
+    concurrent: int = Field(1, ge=1)
+    """Trials at the same time."""
+    cpus: float = Field(1.0, gt=0)
+    """CPUs of a trial (plain), and of a step that trains nothing. Fractions share a core."""
+    gpus: float = Field(0.0, ge=0)
+    """GPUs likewise: 0.5 puts two trials on one GPU. It shares the scheduling only; both must fit its memory."""
+    max_failures: int = Field(2, ge=0)
+    """How often a trial whose process was lost is started again, from its last checkpoint."""
+
+
+class SweepJob(ConfigModel):
+    """Run a system's chain of jobs over rows and seeds, or search, and write a page of what came out."""
+
+    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
+    """Name of the sweep: its folder under `runs`, and what a restart is recognised by."""
+    runs: str = "runs/sweeps"
+    """Folder of all sweeps. The steps' folders are in its `steps`, named by what they depend on, and shared: no step is
+    done twice, neither for another trial nor for another sweep."""
+    title: str = ""
+    """Heading of the page."""
+    paper: str = ""
+    """Which table or figure of which paper it is."""
+    note: str = ""
+    """What a reader must know to compare: other data, other sizes."""
+    system: str = "procap"
+    """Whose chain of jobs it is."""
+    base: dict[str, str] = Field({})
+    """Section of the chain -> YAML file of its job, below all settings here. Relative paths are meant as that of
+    --config: from the folder in which the command was given."""
+    settings: dict[str, Any] = Field({})
+    """Dotted settings of all trials, on top of `base`."""
+    groups: dict[str, dict[str, Any]] = Field({})
+    """Group of rows -> dotted settings of all its rows, below their own."""
+    rows: tuple[RowConfig, ...] = ()
+    """The table's rows."""
+    grid: dict[str, tuple[Any, ...]] = Field({})
+    """Instead of rows: dotted setting -> values; every combination is a row."""
+    search: SearchConfig | None = None
+    """Instead of rows: search."""
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    """Each row is repeated for each of these; they set the chain's seeds."""
+    columns: tuple[ColumnConfig, ...] = Field(CAPTION_COLUMNS, min_length=1)
+    """The table's columns."""
+    plot: PlotConfig | None = None
+    """Where the paper has a figure."""
+    trials: TrialsConfig = TrialsConfig()
+    """Where they run."""
+    tracking: TrackingConfig = TrackingConfig()
+    """MLflow: one parent run, with the trials and their trainings as children."""
+
+    @field_validator("base")
+    @classmethod
+    def _absolute(cls, base: dict[str, str]) -> dict[str, str]:
+        return {section: str(Path(path).absolute()) for section, path in base.items()}
+
+    @property
+    def table(self) -> tuple[RowConfig, ...]:
+        """The rows with all their settings; those of a grid are named by what they set."""
+        if not self.grid:
+            return tuple(
+                row.model_copy(update={"settings": {**self.groups.get(row.group, {}), **row.settings}})
+                for row in self.rows
+            )
+        short = {key: key.rsplit(".", 1)[-1] for key in self.grid}
+        if len(set(short.values())) < len(short):
+            short = {key: key for key in self.grid}
+        return tuple(
+            RowConfig(
+                label=", ".join(f"{short[key]} {value}" for key, value in zip(self.grid, values, strict=True)),
+                settings=dict(zip(self.grid, values, strict=True)),
+            )
+            for values in itertools.product(*self.grid.values())
+        )
+
+    def trial(self, settings: Mapping[str, Any], seed: int) -> ConfigModel:
+        """The chain's config of one trial.
+
+        Raises:
+            ConfigError: with every fault of it.
+        """
+        chain = chain_of(self.system)
+        seeds = dict.fromkeys(chain.SEEDS, seed)
+        return load(chain.Trial, None, layered(self._below(chain), self.settings, settings, seeds))
+
+    def inlined(self) -> SweepJob:
+        """The same sweep without its base files, for processes elsewhere."""
+        settings = layered(self._below(chain_of(self.system)), self.settings)
+        return self.model_copy(update={"base": {}, "settings": settings})
+
+    def _below(self, chain: Chain) -> dict[str, Any]:
+        """The base files; what the chain sets itself is left out of them.
+
+        Raises:
+            ConfigError: a file cannot be read, or a section does not exist.
+        """
+        found: dict[str, Any] = {}
+        faults: list[str] = []
+        sections = list(chain.Trial.model_fields)
+        for section, path in self.base.items():
+            if section not in sections:
+                hint = did_you_mean(section, sections) or f"; there are: {', '.join(sections)}"
+                faults.append(f"base.{section}: the chain of {self.system} has no such section{hint}")
+                continue
+            try:
+                with open(path, encoding="utf-8") as file:
+                    values = yaml.safe_load(file) or {}
+            except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+                faults.append(f"base.{section}: cannot read {path!r}: {' '.join(str(error).split())}")
+                continue
+            if section == "build":
+                values = values.get("build", values)
+            found[section] = {key: value for key, value in values.items() if key not in chain.DERIVED.get(section, ())}
+        if faults:
+            raise ConfigError(faults)
+        return found
+
+    def faults(self) -> Iterator[str]:
+        if self.system not in SYSTEMS:
+            yield f"system: {self.system!r} is not one of {', '.join(SYSTEMS)}{did_you_mean(self.system, SYSTEMS)}"
+            return
+        if self.name == STEPS:
+            yield f"name: {STEPS!r} is the folder of all sweeps' steps; take another name"
+        if sum([bool(self.rows), bool(self.grid), self.search is not None]) != 1:
+            yield "rows, grid, search: give exactly one of the three"
+            return
+        yield from self._table_faults()
+        yield from self._trial_faults()
+
+    def _table_faults(self) -> Iterator[str]:
+        titles = [column.title for column in self.columns]
+        if len(set(titles)) < len(titles):
+            yield f"columns: two have the same title; they are {', '.join(titles)}"
+        labels = [(row.group, row.label) for row in self.rows]
+        for twice in sorted({label for label in labels if labels.count(label) > 1}):
+            yield f"rows: two are called {twice[1]!r}"
+        used = {row.group for row in self.rows}
+        for group in self.groups.keys() - used:
+            yield f"groups.{group}: no row is of this group{did_you_mean(group, sorted(used))}"
+        if self.rows and all(row.quoted for row in self.rows):
+            yield "rows: all are quoted, so there is nothing to run"
+        if len(set(self.seeds)) < len(self.seeds):
+            yield f"seeds: the same one twice in {list(self.seeds)}"
+        if self.search is not None and len(self.seeds) > 1:
+            yield f"seeds: a search takes one seed, got {list(self.seeds)}; repeat its best as a table"
+        for number, row in enumerate(self.rows):
+            if row.quoted and row.settings:
+                yield f"rows.{number}.settings: the row is quoted and never run; drop them, or quoted"
+            for title in row.published:
+                if title not in titles:
+                    yield f"rows.{number}.published.{title}: no such column{did_you_mean(title, titles)}"
+        if self.plot is not None:
+            if self.plot.column not in titles:
+                yield f"plot.column: no column is called {self.plot.column!r}{did_you_mean(self.plot.column, titles)}"
+            if any(row.x is None for row in self.rows):
+                yield "plot: every row needs an x"
+
+    def _trial_faults(self) -> Iterator[str]:
+        """Of every trial's config; what all of them share is said once."""
+        chain = chain_of(self.system)
+        try:
+            self._below(chain)
+        except ConfigError as error:
+            yield from error.faults
+            return
+        found: dict[str, list[str]] = {}
+        variants = self._variants()
+        for place, settings in variants.items():
+            for fault in self._faults_of(chain, settings):
+                found.setdefault(fault, []).append(place)
+        for fault, places in found.items():
+            yield fault if len(places) == len(variants) else f"{places[0]}: {fault}"
+
+    def _variants(self) -> dict[str, dict[str, Any]]:
+        """Where it stands in this config -> the settings there; of a search the ends of each dimension."""
+        if self.search is None:
+            where = "rows" if self.rows else "grid"
+            rows = enumerate(self.table)
+            return {f"{where}.{number} ({row.label})": row.settings for number, row in rows if not row.quoted}
+        first = {
+            key: dimension.ends()[0] for key, dimension in self.search.space.items() if not list(dimension.faults())
+        }
+        return {
+            f"search.space.{key}={end}": self.search.expand({**first, key: end})
+            for key, dimension in self.search.space.items()
+            if key in first
+            for end in dimension.ends()
+        }
+
+    def _faults_of(self, chain: Chain, settings: Mapping[str, Any]) -> Iterator[str]:
+        try:
+            trial = self.trial(settings, self.seeds[0])
+        except ConfigError as error:
+            yield from error.faults
+            return
+        trials = self.trials
+        for name, train in train_sections(trial).items() if trials.mode == "plain" else ():
+            cpus, gpus = train.cpus_per_worker, train.gpus_per_worker
+            if train.num_workers > 1:
+                yield f"{name}.num_workers: {train.num_workers} workers need trials.mode=ray_train"
+            if cpus > max(1.0, trials.cpus):
+                yield f"{name}.cpus_per_worker: {cpus}, and a trial has trials.cpus={trials.cpus:g}"
+            if gpus > trials.gpus:
+                yield f"{name}.gpus_per_worker: {gpus:g}, and a trial has trials.gpus={trials.gpus:g}"
+        if self.search is not None:
+            watched = train_sections(trial)[chain.WATCHED]
+            if self.search.scheduler == "asha" and not 0 < watched.eval_every <= self.search.grace:
+                yield (
+                    f"{chain.WATCHED}.eval_every: {watched.eval_every}; search.scheduler=asha needs a validation "
+                    f"within search.grace={self.search.grace} steps"
+                )
+
+    def preflight(self) -> Iterator[str]:
+        """Of every row: input files that are not there."""
+        found: dict[str, None] = {}
+        for settings in self._variants().values():
+            try:
+                found |= dict.fromkeys(missing_inputs(self.trial(settings, self.seeds[0])))
+            except ConfigError:  # said already
+                continue
+        yield from found

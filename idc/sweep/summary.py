@@ -1,0 +1,308 @@
+"""What a sweep came to: its table, mean and spread over the seeds beside the paper's, and whether the order held."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from idc.metrics.evaluate import Evaluation, Spread, load, spread
+from idc.sweep.config import TOKENS_PER_SECOND, ColumnConfig, PlotConfig, RowConfig, SweepJob
+from idc.sweep.plan import TrialPlan
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class TrialResult(_Record):
+    """A finished trial, as it is filed."""
+
+    label: str
+    steps: list[str]
+    """Names of its steps, in order."""
+    evaluation: str
+    """Folder of its evaluation."""
+
+    def scores(self) -> dict[str, float]:
+        """Of the held-out split, fractions."""
+        return load(self.evaluation).scores
+
+
+class SearchedTrial(_Record):
+    """A trial of a search."""
+
+    settings: dict[str, Any]
+    value: float | None
+    """Of the searched validation metric; of a trial that was stopped early, the last one."""
+    step: int
+    """Where it was measured."""
+    state: str
+    """finished, stopped early, or what went wrong."""
+
+
+class ResultRow(_Record):
+    """A row of the table."""
+
+    label: str
+    settings: dict[str, Any]
+    seeds: list[int]
+    """Of the trials that ran to their end."""
+    values: dict[str, Spread | None]
+    """Column title -> over the seeds; scores times 100."""
+    published: dict[str, float]
+    group: str = ""
+    quoted: bool = False
+    series: str = ""
+    x: float | None = None
+
+
+class FloorRow(_Record):
+    """A floor of the pairs that a group of rows is scored on."""
+
+    name: str
+    group: str
+    values: dict[str, float]
+    """Column title -> times 100."""
+    text: str
+    """How it was made."""
+
+
+class Ordering(_Record):
+    """Whether a column's rows stand in the order of the paper's.
+
+    Counted are pairs of rows whose published numbers differ. A difference is beyond the spread if it is larger than
+    the root of the sum of the two rows' variances over the seeds; with one seed there is no spread, and none counts.
+    """
+
+    column: str
+    group: str
+    pairs: int
+    same: int
+    """Pairs in the paper's order."""
+    same_beyond: int
+    """Those of them whose difference is beyond the spread."""
+    opposite: int
+    """Pairs in the opposite order (the rest is equal)."""
+    opposite_beyond: int
+    """Those of them whose difference is beyond the spread."""
+    paper_best: str
+    """The row with the paper's highest number."""
+    own_best: str
+    """The row with the highest number here, of those the paper has."""
+    seeds: int
+    """Seeds of the row with the fewest."""
+
+    @property
+    def held(self) -> bool:
+        return self.same == self.pairs
+
+    def sentence(self) -> str:
+        """In words."""
+        verdict = "The paper's order held" if self.held else "The paper's order did not hold"
+        pairs = f"{self.same} of {self.pairs} pair{'s' * (self.pairs > 1)} of rows"
+        where = f" ({self.group})" if self.group else ""
+        text = f"{verdict} for {self.column}{where}: {pairs} stand{'s' * (self.pairs == 1)} in it (chance: half)"
+        if self.seeds > 1:
+            text += f", {self.same_beyond} by more than the spread over the seeds"
+            if self.opposite:
+                text += f"; {self.opposite} in the opposite order, {self.opposite_beyond} by more than the spread"
+        else:
+            text += "; with one seed nothing can be said of the spread"
+        best = "as here" if self.own_best == self.paper_best else f"here {self.own_best!r}"
+        return f"{text}. Best in the paper: {self.paper_best!r}, {best}."
+
+
+class Cost(_Record):
+    """Of all steps together, each counted once: time in training loops, in building and in scoring, times cores and
+    GPUs. What a killed process had not yet kept in a checkpoint is not in it."""
+
+    cpu_hours: float
+    gpu_hours: float
+    steps: int
+    shared_steps: int
+    """Steps that more than one trial needed."""
+
+
+class SweepResult(_Record):
+    """Everything that the page shows."""
+
+    name: str
+    title: str
+    paper: str
+    note: str
+    system: str
+    columns: list[ColumnConfig]
+    rows: list[ResultRow]
+    plot: PlotConfig | None
+    floors: list[FloorRow]
+    orderings: list[Ordering]
+    cost: Cost
+    trials: int
+    failed: dict[str, str]
+    """Label of a trial that has no result -> why."""
+    searched: list[SearchedTrial]
+    search_metric: str | None
+    split: str | None
+    pairs: int | None
+    """Evaluated pairs."""
+    settings: dict[str, Any]
+    """Of all trials."""
+    seconds: float
+    """From this start of the command to its end."""
+
+
+def summarise(
+    job: SweepJob,
+    rows: Sequence[RowConfig],
+    done: Sequence[tuple[TrialPlan, TrialResult]],
+    failed: Mapping[str, str],
+    searched: Sequence[SearchedTrial],
+    store: Path,
+    seconds: float,
+) -> SweepResult:
+    """Gather what the steps left in ``store``."""
+    evaluations = {plan.key: load(result.evaluation) for plan, result in done}
+    table = []
+    for number, row in enumerate(rows):
+        own = [plan for plan, _ in done if plan.row == number]
+        found = [evaluations[plan.key] for plan in own]
+        speeds = [plan.steps.speed.name for plan in own[:1]]
+        values = {column.title: _value(column, found, _results(store, speeds)) for column in job.columns}
+        table.append(
+            ResultRow(
+                label=row.label,
+                settings=row.settings,
+                seeds=[plan.seed for plan in own],
+                values=values,
+                published=row.published,
+                group=row.group,
+                quoted=row.quoted,
+                series=row.series,
+                x=row.x,
+            )
+        )
+    an_evaluation = next(iter(evaluations.values()), None)
+    return SweepResult(
+        name=job.name,
+        title=job.title or job.name,
+        paper=job.paper,
+        note=job.note,
+        system=job.system,
+        columns=list(job.columns),
+        rows=table,
+        plot=job.plot,
+        floors=_floors(job, rows, done, store),
+        orderings=[
+            found
+            for column in job.columns
+            for group in dict.fromkeys(row.group for row in rows)
+            if (found := ordering(column.title, [row for row in table if row.group == group])) is not None
+        ],
+        cost=_cost(store, done),
+        trials=len(done) + len(failed),
+        failed=dict(failed),
+        searched=list(searched),
+        search_metric=job.search.metric if job.search is not None else None,
+        split=an_evaluation.split if an_evaluation is not None else None,
+        pairs=an_evaluation.pairs if an_evaluation is not None else None,
+        settings={"base": job.base, **job.settings},
+        seconds=seconds,
+    )
+
+
+def ordering(column: str, rows: Sequence[ResultRow]) -> Ordering | None:
+    """Compare a column's order with the paper's; ``None`` if fewer than two rows have both numbers.
+
+    Args:
+        rows: of one group.
+    """
+    both = [
+        (row.label, value, row.published[column])
+        for row in rows
+        if column in row.published and (value := row.values.get(column)) is not None
+    ]
+    counted = [(a, b) for a, b in itertools.combinations(both, 2) if a[2] != b[2]]
+    if not counted:
+        return None
+    counts = {"same": 0, "same_beyond": 0, "opposite": 0, "opposite_beyond": 0}
+    for (_, mine, theirs), (_, my_other, their_other) in counted:
+        difference = mine.mean - my_other.mean
+        if difference == 0.0:
+            continue
+        kind = "same" if (difference > 0) == (theirs > their_other) else "opposite"
+        counts[kind] += 1
+        if min(len(mine.values), len(my_other.values)) > 1 and abs(difference) > math.hypot(mine.std, my_other.std):
+            counts[f"{kind}_beyond"] += 1
+    return Ordering(
+        column=column,
+        group=rows[0].group,
+        pairs=len(counted),
+        **counts,
+        paper_best=max(both, key=lambda one: one[2])[0],
+        own_best=max(both, key=lambda one: one[1].mean)[0],
+        seeds=min(len(value.values) for _, value, _ in both),
+    )
+
+
+def _value(column: ColumnConfig, evaluations: Sequence[Evaluation], speeds: Sequence[Any]) -> Spread | None:
+    if column.metric == TOKENS_PER_SECOND:
+        return spread([speed[TOKENS_PER_SECOND] for speed in speeds]) if speeds else None
+    values = [_score(column, evaluation.scores, evaluation.subsets) for evaluation in evaluations]
+    present = [100 * value for value in values if value is not None]
+    return spread(present) if present else None
+
+
+def _score(column: ColumnConfig, scores: Mapping[str, float], subsets: Mapping[str, Any]) -> float | None:
+    if column.subset is None:
+        return scores.get(column.metric)
+    subset = subsets.get(column.subset)
+    return subset.scores.get(column.metric) if subset is not None else None
+
+
+def _floors(
+    job: SweepJob, rows: Sequence[RowConfig], done: Sequence[tuple[TrialPlan, TrialResult]], store: Path
+) -> list[FloorRow]:
+    """Those of each group whose rows are all scored on the same pairs."""
+    of_group: dict[str, set[str]] = {}
+    for plan, _ in done:
+        if plan.steps.floors is not None:
+            of_group.setdefault(rows[plan.row].group, set()).add(plan.steps.floors.name)
+    found = []
+    for group, steps in of_group.items():
+        if len(steps) > 1:
+            continue
+        for name, floor in load(store / steps.pop()).floors.items():
+            values = {column.title: _score(column, floor.scores, floor.subsets) for column in job.columns}
+            text = floor.what + (f" ({floor.caption!r})" if floor.caption else "")
+            scaled = {title: 100 * value for title, value in values.items() if value is not None}
+            found.append(FloorRow(name=name, group=group, values=scaled, text=text))
+    return found
+
+
+def _results(store: Path, steps: Sequence[str]) -> list[Any]:
+    paths = [store / f"{name}.json" for name in steps]
+    return [json.loads(path.read_text(encoding="utf-8"))["result"] for path in paths if path.exists()]
+
+
+def _cost(store: Path, done: Sequence[tuple[TrialPlan, TrialResult]]) -> Cost:
+    needed = [
+        name for plan, _ in {plan.key: (plan, result) for plan, result in done}.values() for name in plan.required
+    ]
+    alone = {step.name for plan, _ in done for step in (plan.steps.floors, plan.steps.speed) if step is not None}
+    cpu = gpu = 0.0
+    steps = 0
+    for name in {*needed, *alone}:
+        path = store / f"{name}.json"
+        if path.exists():
+            record = json.loads(path.read_text(encoding="utf-8"))
+            cpu += record["seconds"] * record["cpus"] / 3600
+            gpu += record["seconds"] * record["gpus"] / 3600
+            steps += 1
+    shared = len({name for name in needed if needed.count(name) > 1})
+    return Cost(cpu_hours=cpu, gpu_hours=gpu, steps=steps, shared_steps=shared)

@@ -1,0 +1,45 @@
+"""Run a table of a paper as a sweep: rows times seeds, each the whole chain of jobs; its page has the paper's rows too.
+
+    python jobs/sweep.py --config jobs/configs/procap/sweeps/table02_small.yaml
+    python jobs/sweep.py --config jobs/configs/procap/sweeps/table03_small.yaml "seeds=[0]" trials.concurrent=1
+    python jobs/sweep.py --config jobs/configs/procap/sweeps/search_small.yaml
+
+The small sweeps take the pairs and the tokenizer of `make demo`. A killed sweep goes on when the same command is given
+again: finished trials are not repeated, a training goes on from its last checkpoint. Writes <runs>/<name>/report.html,
+table.md and sweep.json.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cluster.config import ClusterConfig
+from idc.config import cli
+from idc.sweep.config import SweepJob
+
+
+class Job(SweepJob):
+    """A sweep, and where to run it."""
+
+    cluster: ClusterConfig = ClusterConfig()
+    """The Ray cluster (not with --local)."""
+
+
+def main() -> None:
+    args = cli(Job, __doc__)
+    from cluster.tune import sweep
+    from idc.report.sweep import markdown, write_sweep
+
+    job = args.config
+    try:
+        result = sweep(job, job.cluster, local=args.local, overwrite=args.overwrite)
+    except ValueError as error:
+        raise SystemExit(f"{job.name}: {error}") from None
+    page = write_sweep(Path(job.runs) / job.name, result)
+    print(f"{markdown(result)}\n{page}")
+    if result.failed:
+        raise SystemExit(f"{job.name}: {len(result.failed)} of {result.trials} trials have no result")
+
+
+if __name__ == "__main__":
+    main()

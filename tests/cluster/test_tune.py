@@ -1,0 +1,265 @@
+"""Sweeps run: trials share their steps, nothing is done twice, an interrupted sweep goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.config import ClusterConfig
+from cluster.tune import sweep
+from idc.metrics.evaluate import load
+from idc.sweep.config import SweepJob
+from idc.sweep.summary import SweepResult
+from idc.training.loop import read_log
+from tests.sweep.small import small_sweep, write_yaml
+from tests.systems.procap.world import World
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_here(job: SweepJob, **options: Any) -> SweepResult:
+    return sweep(job, ClusterConfig(), local=True, **options)
+
+
+def written(runs: Path) -> dict[str, int]:
+    """When each file of the steps was written."""
+    return {
+        str(path): path.stat().st_mtime_ns
+        for path in (runs / "steps").rglob("*")
+        if path.is_file() and not path.name.endswith(".lock")
+    }
+
+
+def kinds(runs: Path) -> list[str]:
+    return sorted(path.name.split("-")[0] for path in (runs / "steps").glob("*-*") if path.is_dir())
+
+
+# -- without Ray ----------------------------------------------------------------------------------------------------
+
+
+def test_a_table_runs_its_chains_and_shares_what_they_have_in_common(world: World, tmp_path: Path) -> None:
+    columns = [
+        {"title": "C", "metric": "CIDEr"},
+        {"title": "C of no change", "metric": "CIDEr", "subset": "no change"},
+        {"title": "TPS", "metric": "tokens_per_second"},
+    ]
+    rows = [
+        {"label": "one layer", "published": {"C": 100.0}},
+        {"label": "two layers", "settings": {"finetune.decoder.layers": 2}, "published": {"C": 90.0}},
+        {"label": "broken", "settings": {"finetune.train.keep_best.metric": "CIDER"}},
+        {"label": "another method", "quoted": True, "published": {"C": 120.0}},
+    ]
+    floors = {"evaluate.constant_candidates": 4, "evaluate.nearest_train_pairs": 8}
+    job = small_sweep(world, tmp_path, columns=columns, rows=rows, settings=floors)
+    result = run_here(job)
+    assert kinds(tmp_path) == [*["evaluation"] * 2, *["finetune"] * 3, "floors", "pretrain", *["speed"] * 2]
+    assert (result.cost.steps, result.cost.shared_steps) == (8, 1)
+    assert result.cost.cpu_hours > 0
+    assert list(result.failed) == ["broken"]
+    assert "train.keep_best.metric='CIDER' is not measured" in result.failed["broken"]
+    first, second, broken, quoted = result.rows
+    scored = {round(100 * load(path).scores["CIDEr"], 6) for path in (tmp_path / "steps").glob("evaluation-*/")}
+    for row in (first, second):
+        assert row.seeds == [0]
+        assert row.values["C"] is not None
+        assert round(row.values["C"].mean, 6) in scored
+        assert row.values["C of no change"] is not None
+        assert row.values["TPS"] is not None
+        assert row.values["TPS"].mean > 0
+    assert broken.values["C"] is quoted.values["C"] is None
+    assert {floor.name for floor in result.floors} == {"constant", "nearest"}
+    assert all(floor.values["C"] > 0 for floor in result.floors)
+    assert [(order.column, order.pairs, order.seeds) for order in result.orderings] == [("C", 1, 1)]
+
+    # The same again: no step is done. A seed more: only its own trainings and scores come to it.
+    before = written(tmp_path)
+    assert run_here(small_sweep(world, tmp_path, columns=columns, rows=rows[:2], settings=floors)).rows == [
+        first,
+        second,
+    ]
+    assert written(tmp_path) == before
+    more = run_here(small_sweep(world, tmp_path, columns=columns, rows=rows[:1], settings=floors, seeds=[0, 1]))
+    assert before.items() <= written(tmp_path).items()
+    assert [kinds(tmp_path).count(kind) for kind in ("pretrain", "finetune", "evaluation", "speed")] == [2, 4, 3, 2]
+    assert more.rows[0].seeds == [0, 1]
+    assert more.rows[0].values["C"] is not None
+    assert len(more.rows[0].values["C"].values) == 2
+
+
+def test_procedures_are_built_where_a_row_needs_other_ones(world: World, tmp_path: Path) -> None:
+    build = {"tokenizer": world.tokenizer, "depth": 2, "store_features": True}
+    rows = [{"label": "k = 3", "settings": {"build.num_keyframes": 3}}]
+    result = run_here(small_sweep(world, tmp_path, settings={"procedures": None, "build": build}, rows=rows))
+    assert not result.failed
+    (built,) = (tmp_path / "steps").glob("procedures-*/")
+    assert json.loads((built / "manifest.json").read_text())["extra"]["num_keyframes"] == 3
+    for stage in ("pretrain", "finetune"):
+        (trained,) = (tmp_path / "steps").glob(f"{stage}-*/config.json")
+        assert json.loads(trained.read_text())["procedures"] == str(built)
+
+
+def test_a_training_goes_on_from_its_checkpoint(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process ends in the middle of stage 2; the sweep, given again, does the rest of it."""
+    job = small_sweep(world, tmp_path, settings={"finetune.train.steps": 6, "finetune.train.checkpoint_every": 2})
+    from idc.training.context import LocalContext
+
+    report = LocalContext.report
+    steps: list[int] = []
+
+    def watched(self: LocalContext, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
+        report(self, metrics, checkpoint_dir, step)
+        steps.append(step)
+        if steps == [2, 4]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalContext, "report", watched)
+    with pytest.raises(KeyboardInterrupt):
+        run_here(job)
+    assert not list((tmp_path / "small" / "trials").iterdir())
+    result = run_here(job)
+    assert not result.failed
+    assert steps == [2, 4, 6]
+    (run,) = (tmp_path / "steps").glob("finetune-*/")
+    assert [line["step"] for line in read_log(run / "log.jsonl")] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_search_needs_ray(world: World, tmp_path: Path) -> None:
+    search = {"space": {"finetune.decoder.layers": {"choice": [1, 2]}}, "scheduler": "none"}
+    with pytest.raises(ValueError, match="need Ray"):
+        run_here(small_sweep(world, tmp_path, rows=[], search=search))
+
+
+# -- on Ray ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.ray
+def test_trials_side_by_side_on_ray_with_a_parent_run_in_mlflow(
+    ray_session: None, world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two trials at a time on half a core each; their scores are those of the same sweep without Ray."""
+    rows = [
+        {"label": f"{n} layers", "settings": {"explicit_modeling": False, "finetune.decoder.layers": n}} for n in (1, 2)
+    ]
+    trials = {"concurrent": 2, "cpus": 0.5}
+    job = small_sweep(world, tmp_path / "ray", rows=rows, trials=trials, tracking={"experiment": "tables"})
+    result = sweep(job, ClusterConfig())
+    assert not result.failed
+    assert "2 trials, 0 of them done before" in capsys.readouterr().out
+    assert result.rows == run_here(small_sweep(world, tmp_path / "plain", rows=rows)).rows
+    again = sweep(job, ClusterConfig())
+    assert again.rows == result.rows
+    assert "2 trials, 2 of them done before" in capsys.readouterr().out
+
+    import mlflow
+
+    client = mlflow.MlflowClient(f"sqlite:///{tmp_path / 'ray' / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("tables")
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    parent = runs.pop("small")
+    assert {run.data.tags["mlflow.parentRunId"] for run in runs.values()} == {parent.info.run_id}
+    assert {run.info.status for run in (parent, *runs.values())} == {"FINISHED"}
+    trial = runs["small: 2 layers"]
+    assert trial.data.params["finetune.decoder.layers"] == "2"
+    assert 100 * trial.data.metrics["CIDEr"] == pytest.approx(result.rows[1].values["C"].mean)  # type: ignore[union-attr]
+    assert sum(name.startswith("finetune-") for name in runs) == 2
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_search_stops_bad_trials_and_scores_the_best_one(ray_session: None, world: World, tmp_path: Path) -> None:
+    """Optuna proposes, ASHA stops; the test split is scored once; given again, the search is not repeated."""
+    search = {
+        "space": {
+            "finetune.encoder_optim.lr": {"low": 1e-5, "high": 1e-2, "log": True},
+            "pretrain.masking.random": {
+                "low": 0.1,
+                "high": 1.0,
+                "rest": [f"pretrain.masking.{scheme}" for scheme in ("entire", "in_block", "out_of_block")],
+            },
+        },
+        "num_trials": 4,
+        "grace": 2,
+        "reduction": 2,
+    }
+    settings = {"finetune.train.steps": 6, "finetune.train.eval_every": 2}
+    job = small_sweep(world, tmp_path, rows=[], search=search, settings=settings, trials={"concurrent": 2, "cpus": 0.5})
+    result = sweep(job, ClusterConfig())
+    assert len(result.searched) == 4
+    finished = [trial for trial in result.searched if trial.state == "finished"]
+    assert finished
+    assert all(trial.step == 6 for trial in finished)
+    assert all(trial.step in (2, 4) for trial in result.searched if trial.state == "stopped early")
+    for trial in result.searched:
+        masking = [value for key, value in trial.settings.items() if key.startswith("pretrain.masking.")]
+        assert sum(masking) == pytest.approx(1.0)
+    assert result.rows[0].settings == finished[0].settings
+    assert kinds(tmp_path).count("evaluation") == 1
+
+    before = written(tmp_path)
+    again = sweep(job, ClusterConfig())
+    assert again.searched == result.searched
+    assert written(tmp_path) == before
+    with pytest.raises(ValueError, match="holds another search"):
+        sweep(small_sweep(world, tmp_path, rows=[], search={**search, "seed": 1}, settings=settings), ClusterConfig())
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_trial_of_ray_train_runs(ray_session: None, world: World, tmp_path: Path) -> None:
+    """Each training is a Ray Train run of two workers; scores as those of plain trials with the same global batch."""
+    settings = {"finetune.train.num_workers": 2}
+    job = small_sweep(world, tmp_path / "train", trials={"mode": "ray_train"}, settings=settings)
+    result = sweep(job, ClusterConfig())
+    assert not result.failed
+    plain = run_here(small_sweep(world, tmp_path / "plain"))
+    mine, other = (one.rows[0].values["C"] for one in (result, plain))
+    assert mine is not None
+    assert other is not None
+    assert mine.mean == pytest.approx(other.mean, rel=1e-4)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_killed_sweep_goes_on_without_repeating_finished_trials(world: World, tmp_path: Path) -> None:
+    """SIGKILL of the driver when one trial is done and others run; the same command does the rest."""
+    rows = [
+        {"label": f"{n} layers", "settings": {"explicit_modeling": False, "finetune.decoder.layers": n}}
+        for n in (1, 2, 3)
+    ]
+    settings = {"finetune.train.steps": 40, "finetune.train.checkpoint_every": 5}
+    job = small_sweep(world, tmp_path, rows=rows, settings=settings)
+    command = [sys.executable, str(ROOT / "jobs" / "sweep.py"), "--config", write_yaml(tmp_path / "small.yaml", job)]
+    command += ["cluster.num_cpus=4", "cluster.object_store_mb=100"]
+    trials = tmp_path / "small" / "trials"
+    first = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 240
+        while len(list(trials.glob("*.json"))) < 1 or len(list((tmp_path / "steps").glob("finetune-*"))) < 2:
+            assert first.poll() is None, "the sweep ended before it could be killed"
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    finally:
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+    done = list(trials.glob("*.json"))
+    assert 1 <= len(done) < 3
+    finished = [name for path in done for name in json.loads(path.read_text())["steps"]]
+    before = {path: time_ns for path, time_ns in written(tmp_path).items() if any(name in path for name in finished)}
+    assert before
+
+    second = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert second.returncode == 0, second.stderr
+    assert f"3 trials, {len(done)} of them done before" in second.stdout
+    assert before.items() <= written(tmp_path).items()
+    for run in (tmp_path / "steps").glob("finetune-*/"):
+        assert [line["step"] for line in read_log(run / "log.jsonl")] == list(range(1, 41))
+    assert (tmp_path / "small" / "report.html").exists()
+    assert "| 3 layers | 1 |" in (tmp_path / "small" / "table.md").read_text()

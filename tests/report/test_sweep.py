@@ -1,0 +1,86 @@
+"""The page of a sweep: its numbers beside the paper's, floors, figure, order, cost; well formed, loads nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from idc.metrics.evaluate import spread
+from idc.report.sweep import markdown, render_sweep, write_sweep
+from idc.sweep.config import ColumnConfig, PlotConfig
+from idc.sweep.summary import Cost, FloorRow, ResultRow, SearchedTrial, SweepResult, ordering
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from test_html import Page
+
+
+def result(**changes: object) -> SweepResult:
+    rows = [
+        ResultRow(label="k = 1", settings={"build.num_keyframes": 1}, seeds=[0, 1],
+                  published={"C": 128.5, "TPS": 766.02},
+                  values={"C": spread([90.0, 94.0]), "TPS": spread([812.4])}, series="ours", x=1),
+        ResultRow(label="k = 2 | <two>", settings={}, seeds=[0, 1], published={"C": 135.6, "TPS": 699.04},
+                  values={"C": spread([101.0, 103.0]), "TPS": spread([700.6])}, series="ours", x=2),
+        ResultRow(label="DUDA", settings={}, seeds=[], published={"C": 112.3}, quoted=True,
+                  values={"C": None, "TPS": None}),
+    ]  # fmt: skip
+    values = {
+        "name": "table03", "title": "Number of key frames", "paper": "ProCap, table 3", "note": "Rendered <pairs>.",
+        "system": "procap", "plot": PlotConfig(column="C", x="key frames k"),
+        "columns": [ColumnConfig(title="TPS", metric="tokens_per_second"), ColumnConfig(title="C", metric="CIDEr")],
+        "rows": rows, "floors": [FloorRow(name="constant", group="", values={"C": 89.1}, text="one caption for all")],
+        "orderings": [found for title in ("TPS", "C") if (found := ordering(title, rows)) is not None],
+        "cost": Cost(cpu_hours=0.5, gpu_hours=0.25, steps=9, shared_steps=2), "trials": 5,
+        "failed": {"k = 4, seed 0": "ValueError: no"}, "searched": [], "search_metric": None, "split": "test",
+        "pairs": 440, "settings": {"pairs": "data/pairs"}, "seconds": 90.0, **changes,
+    }  # fmt: skip
+    return SweepResult.model_validate(values)
+
+
+def test_the_page_has_all_numbers_and_loads_nothing() -> None:
+    text = render_sweep(result(), {"cores": "2"})
+    page = Page(text)
+    for wanted in (
+        "ProCap, table 3; 440 pairs of the split test; mean ± standard deviation over 2 seeds",
+        "92.0 ± 2.8", "102.0 ± 1.4", "812", "766.02", "128.5", "k = 2 | <two>", "quoted", "112.3", "Rendered <pairs>.",
+        "floor, constant", "89.1", "one caption for all", "The paper's order held for C",
+        "The paper's order held for TPS", "0.50 CPU-hours and 0.25 GPU-hours for 5 trials, 9 steps",
+        "2 served several trials", "k = 4, seed 0: ValueError: no", "key frames k", "ours at 1: 128.5",
+    ):  # fmt: skip
+        assert wanted in page.text, wanted
+    assert len([tag for tag, _ in page.tags if tag == "circle"]) == 2
+    assert not re.search(r"<script|https?://", text)
+
+
+def test_the_figure_has_its_points_in_their_order() -> None:
+    text = render_sweep(result(), {})
+    ((x1, y1), (x2, y2)) = [(float(x), float(y)) for x, y in re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', text)]
+    assert x1 < x2
+    assert y1 > y2, "more CIDEr is higher up"
+    assert render_sweep(result(plot=None), {}).count("<circle") == 0
+
+
+def test_a_search_lists_its_trials() -> None:
+    searched = [
+        SearchedTrial(settings={"lr": 0.00123456}, value=0.91, step=200, state="finished"),
+        SearchedTrial(settings={"lr": 0.5}, value=None, step=0, state="ValueError: the loss is nan"),
+    ]
+    page = Page(render_sweep(result(searched=searched, search_metric="CIDEr"), {}))
+    for wanted in ("2 trials, 1 of them to their end", "91.0", "0.001235", "ValueError: the loss is nan"):
+        assert wanted in page.text, wanted
+
+
+def test_three_files_are_written(tmp_path: Path) -> None:
+    page = write_sweep(tmp_path / "table03", result())
+    assert page == tmp_path / "table03" / "report.html"
+    table = (tmp_path / "table03" / "table.md").read_text()
+    assert table == markdown(result()) + "\n"
+    assert "| k = 1 | 2 | 812 | 92.0 ± 2.8 | 766.02 | 128.5 |" in table
+    assert "| floor, constant |  |  | 89.1 |  |  |" in table
+    assert "| k = 2 \\| <two> | 2 |" in table
+    record = json.loads((tmp_path / "table03" / "sweep.json").read_text())
+    assert record["rows"][0]["values"]["C"]["values"] == [90.0, 94.0]
+    assert record["orderings"][1]["same"] == 1
+    assert "cores" in record["environment"]

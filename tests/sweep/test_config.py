@@ -1,0 +1,181 @@
+"""Sweeps as settings: every trial's config is built when the sweep's is read, and all its faults are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from idc.config import ConfigError, load
+from idc.sweep.config import Dimension, SearchConfig, SweepJob
+
+SETTINGS = {"pairs": "data/pairs", "procedures": "data/procedures"}
+
+
+def job(**values: Any) -> SweepJob:
+    return load(SweepJob, None, {"name": "one", "settings": SETTINGS, "rows": [{"label": "paper"}], **values})
+
+
+def faults(**values: Any) -> list[str]:
+    with pytest.raises(ConfigError) as refused:
+        job(**values)
+    return refused.value.faults
+
+
+def test_a_trial_is_the_systems_defaults_under_the_sweeps_settings_under_the_rows(tmp_path: Path) -> None:
+    base = tmp_path / "finetune.yaml"
+    base.write_text(
+        yaml.safe_dump({"name": "x", "pretrained": "y", "procedures": "z", "beams": 3, "decoder": {"layers": 4}})
+    )
+    sweep = job(
+        base={"finetune": str(base)},
+        settings={**SETTINGS, "finetune.decoder.heads": 4, "finetune.train": {"seed": 9, "batch_size": 8}},
+        rows=[{"label": "deep", "settings": {"finetune.decoder.layers": 5}}],
+    )
+    trial: Any = sweep.trial(sweep.rows[0].settings, seed=2)
+    assert (trial.finetune.beams, trial.finetune.decoder.layers, trial.finetune.decoder.heads) == (3, 5, 4)
+    assert (trial.finetune.train.seed, trial.pretrain.train.seed) == (2, 2), "the repetition's seed"
+    assert (trial.finetune.train.epochs, trial.finetune.train.batch_size) == (40, 8), "the paper's, and the sweep's"
+    assert trial.pretrain.train.steps == 200_000
+    assert sweep.inlined().base == {}
+    assert sweep.inlined().trial(sweep.rows[0].settings, 2) == trial
+
+
+def test_a_wrong_key_is_named_with_its_row_and_what_was_meant() -> None:
+    masking = "pretrain.masking.random, entire, in_block and out_of_block"
+    assert faults(
+        rows=[
+            {"label": "fine"},
+            {"label": "typo", "settings": {"pretrain.masking.randm": 0.7}},
+            {"label": "sum", "settings": {"pretrain.masking.random": 0.5}, "published": {"CIDEr": 1.0}},
+        ],
+        plot={"column": "D", "x": "p"},
+    ) == [
+        "rows.2.published.CIDEr: no such column",
+        "plot.column: no column is called 'D'",
+        "plot: every row needs an x",
+        "rows.1 (typo): pretrain.masking.randm: no such setting; did you mean 'random'?",
+        f"rows.2 (sum): {masking}: their probabilities add up to 0.8, not 1",
+    ]
+
+
+def test_what_all_trials_share_is_said_once() -> None:
+    found = faults(
+        settings={"pairs": "data/pairs", "finetune.train.steps": 5, "pretrain.encoder.width": 4},
+        rows=[{"label": "one"}, {"label": "two", "settings": {"finetune.beams": 2}}],
+    )
+    assert found == [
+        "pretrain.encoder.width: input should be greater than or equal to 8, got 4",
+        "procedures, build: give one of the two",
+        "finetune.train.steps=5 and epochs=40.0: give exactly one of them",
+    ]
+
+
+def test_base_files_that_are_not_there_or_for_nothing(tmp_path: Path) -> None:
+    found = faults(base={"finetun": "x.yaml", "pretrain": str(tmp_path / "no.yaml")})
+    assert found[0] == "base.finetun: the chain of procap has no such section; did you mean 'finetune'?"
+    assert found[1].startswith("base.pretrain: cannot read ")
+
+
+def test_what_the_chain_makes_itself_cannot_be_set() -> None:
+    assert faults(settings={**SETTINGS, "finetune.pretrained": "runs/x", "evaluate.out": "y"}) == [
+        "finetune.pretrained: the sweep sets it",
+        "evaluate.out: the sweep sets it",
+    ]
+
+
+def test_one_of_rows_grid_and_search() -> None:
+    assert faults(rows=[]) == ["rows, grid, search: give exactly one of the three"]
+    assert faults(grid={"finetune.beams": [1, 2]}) == ["rows, grid, search: give exactly one of the three"]
+    assert faults(system="procat") == ["system: 'procat' is not one of procap; did you mean 'procap'?"]
+    assert faults(rows=[{"label": "a", "quoted": True}, {"label": "a", "quoted": True, "settings": {"x": 1}}]) == [
+        "rows: two are called 'a'",
+        "rows: all are quoted, so there is nothing to run",
+        "rows.1.settings: the row is quoted and never run; drop them, or quoted",
+    ]
+
+
+def test_a_grid_is_every_combination() -> None:
+    sweep = job(rows=[], grid={"finetune.decoder.layers": [2, 3], "finetune.beams": [1, 4]})
+    assert [row.label for row in sweep.table] == [
+        "layers 2, beams 1", "layers 2, beams 4", "layers 3, beams 1", "layers 3, beams 4"
+    ]  # fmt: skip
+    assert sweep.table[3].settings == {"finetune.decoder.layers": 3, "finetune.beams": 4}
+    same = job(rows=[], grid={"finetune.decoder.layers": [2], "pretrain.encoder.layers": [4]})
+    assert [row.label for row in same.table] == ["finetune.decoder.layers 2, pretrain.encoder.layers 4"]
+
+
+def test_groups_are_below_the_rows_own_settings() -> None:
+    rows = [
+        {"label": "a", "group": "B"},
+        {"label": "b", "group": "B", "settings": {"finetune.beams": 3}},
+        {"label": "c"},
+    ]
+    sweep = job(groups={"B": {"finetune.beams": 2, "pairs": "other"}}, rows=rows)
+    assert [row.settings for row in sweep.table] == [
+        {"finetune.beams": 2, "pairs": "other"}, {"finetune.beams": 3, "pairs": "other"}, {}
+    ]  # fmt: skip
+    assert faults(groups={"C": {}}) == ["groups.C: no row is of this group"]
+
+
+def test_plain_trials_train_in_one_process_with_what_a_trial_has() -> None:
+    settings = {**SETTINGS, "finetune.train.num_workers": 2, "pretrain.train.gpus_per_worker": 1}
+    assert faults(settings={**settings, "pretrain.train.cpus_per_worker": 2}, trials={"gpus": 0.5}) == [
+        "pretrain.train.cpus_per_worker: 2, and a trial has trials.cpus=1",
+        "pretrain.train.gpus_per_worker: 1, and a trial has trials.gpus=0.5",
+        "finetune.train.num_workers: 2 workers need trials.mode=ray_train",
+    ]
+    assert job(settings=settings, trials={"mode": "ray_train"})
+
+
+def test_both_ends_of_every_searched_setting_have_to_be_valid() -> None:
+    space = {
+        "finetune.beams": {"choice": [0, 1]},
+        "finetune.decoder_optim.lr": {"low": 1e-5, "high": 1e-3, "log": True},
+        "pretrain.masking.random": {"low": 0.1, "high": 1.0, "rest": ["pretrain.masking.entire"]},
+        "build.depth": {"low": 3},
+    }
+    found = faults(rows=[], search={"space": space, "scheduler": "none"})
+    assert found[-1] == "search.space.build.depth.choice, low, high: give either choice, or low and high"
+    assert "search.space.finetune.beams=0: finetune.beams: input should be greater than or equal to 1, got 0" in found
+    masking = "pretrain.masking.random, entire, in_block and out_of_block: their probabilities add up to"
+    assert any(f"{masking} 1.2" in fault for fault in found), "entire alone takes the rest, the other two keep 0.1"
+
+
+def test_a_search_with_asha_needs_validations() -> None:
+    space = {"finetune.decoder_optim.lr": {"low": 1e-5, "high": 1e-3}}
+    assert faults(rows=[], search={"space": space}) == [
+        "finetune.train.eval_every: 0; search.scheduler=asha needs a validation within search.grace=100 steps"
+    ]
+
+
+def test_the_rest_is_shared_out_equally() -> None:
+    search = {"space": {"pretrain.masking.random": {"low": 0.1, "high": 1.0, "rest": ["a", "b", "c"]}}}
+    expanded = load(SearchConfig, None, search).expand({"pretrain.masking.random": 0.7})
+    assert expanded == {"pretrain.masking.random": 0.7, **dict.fromkeys("abc", pytest.approx(0.1))}
+    assert load(Dimension, None, {"low": 1, "high": 4, "integer": True}).ends() == (1, 4)
+
+
+def test_missing_inputs_are_found_before_anything_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    sweep = job(
+        settings={"pairs": "here", "build.tokenizer": "nowhere"},
+        rows=[{"label": "one"}, {"label": "two", "settings": {"pairs": "nor/here"}}],
+    )
+    assert [fault.split(" (in")[0] for fault in sweep.preflight()] == [
+        "build.tokenizer: no such file or folder: 'nowhere'",
+        "pairs: no such file or folder: 'nor/here'",
+    ]
+
+
+def test_the_command_line_is_on_top_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.yaml"
+    path.write_text(
+        "name: one\nsettings: {pairs: p, procedures: q, finetune.beams: 2}\nrows: [{label: a}]\nseeds: [0, 1]\n"
+    )
+    sweep = load(SweepJob, str(path), {"settings.finetune.beams": 5, "seeds": [3]})
+    trial: Any = sweep.trial({}, 3)
+    assert (trial.finetune.beams, trial.pairs, sweep.seeds) == (5, "p", (3,))

@@ -1,0 +1,24 @@
+"""The order in which trials run."""
+
+from __future__ import annotations
+
+from idc.sweep.plan import Step, TrialPlan, TrialSteps, spread_out
+
+
+def plan(key: str, *names: str) -> TrialPlan:
+    steps = [Step(name, "m:f", {}) for name in (*names, f"evaluation-{key}", f"speed-{key}")]
+    return TrialPlan(key, key, 0, 0, TrialSteps(tuple(steps[:-2]), steps[-2], None, steps[-1]))
+
+
+def test_trials_that_need_the_same_step_do_not_run_side_by_side_if_it_can_be_helped() -> None:
+    plans = [plan("a", "s1"), plan("b", "s1"), plan("c", "s2"), plan("d", "s2"), plan("e")]
+    order = "".join(one.key for one in spread_out(plans, 2))
+    assert sorted(order) == list("abcde")
+    assert order.startswith("ac"), "not ab: b would wait for a"
+    assert order[:4] == "acbd", "then what a and c have done serves b and d"
+
+
+def test_one_at_a_time_the_order_is_that_of_the_table() -> None:
+    plans = [plan(key, "s") for key in "abc"]
+    assert [one.key for one in spread_out(plans, 1)] == ["a", "b", "c"]
+    assert [one.key for one in spread_out(plans, 3)] == ["a", "b", "c"]

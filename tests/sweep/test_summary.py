@@ -1,0 +1,55 @@
+"""Whether the paper's order held, counted by hand."""
+
+from __future__ import annotations
+
+from idc.metrics.evaluate import spread
+from idc.sweep.summary import ResultRow, ordering
+
+
+def row(label: str, published: float | None, *values: float) -> ResultRow:
+    return ResultRow(
+        label=label,
+        settings={},
+        seeds=list(range(len(values))),
+        values={"C": spread(values) if values else None},
+        published={} if published is None else {"C": published},
+    )
+
+
+def test_pairs_of_rows_are_counted() -> None:
+    rows = [
+        row("a", 1.0, 10.0, 12.0),  # mean 11, deviation 1.41
+        row("b", 2.0, 11.0, 13.0),  # mean 12: above a, within the spread
+        row("c", 3.0, 20.0, 20.0),  # above both, beyond the spread
+        row("d", 3.0, 5.0, 5.0),  # published as high as c; below a, b: opposite, beyond the spread
+        row("e", None, 99.0, 99.0),
+        row("f", 9.0),
+    ]
+    found = ordering("C", rows)
+    assert found is not None
+    assert (found.pairs, found.same, found.same_beyond) == (5, 3, 2)
+    assert (found.opposite, found.opposite_beyond) == (2, 2)
+    assert (found.paper_best, found.own_best, found.seeds) == ("c", "c", 2)
+    assert found.sentence() == (
+        "The paper's order did not hold for C: 3 of 5 pairs of rows stand in it (chance: half), 2 by more than the "
+        "spread over the seeds; 2 in the opposite order, 2 by more than the spread. Best in the paper: 'c', as here."
+    )
+
+
+def test_the_order_held() -> None:
+    found = ordering("C", [row("a", 1.0, 10.0), row("b", 2.0, 12.0)])
+    assert found is not None
+    assert found.held
+    assert (found.same, found.same_beyond) == (1, 0), "one seed has no spread"
+    assert found.sentence() == (
+        "The paper's order held for C: 1 of 1 pair of rows stands in it (chance: half); with one seed nothing can be "
+        "said of the spread. Best in the paper: 'b', as here."
+    )
+
+
+def test_there_is_no_order_where_nothing_can_be_compared() -> None:
+    assert ordering("C", [row("a", 1.0, 10.0), row("b", None, 11.0)]) is None
+    assert ordering("C", [row("a", 1.0, 10.0), row("b", 1.0, 11.0)]) is None
+    equal = ordering("C", [row("a", 1.0, 10.0), row("b", 2.0, 10.0)])
+    assert equal is not None
+    assert (equal.pairs, equal.same, equal.opposite) == (1, 0, 0)
