@@ -78,7 +78,7 @@ def procedure_schema() -> pa.Schema:
 
 
 class Interpolate:
-    """``before``, ``after`` (bytes) become ``frames``: uint8 (l + 2, H, W, 3), of the tokenizer's size."""
+    """``before``, ``after`` (bytes or pixels) become ``frames``: uint8 (l + 2, H, W, 3), of the tokenizer's size."""
 
     def __init__(
         self, tokenizer: dict[str, Any], depth: int, interpolation: str, weights: str | None = None, threads: int = 1
@@ -107,8 +107,8 @@ class Interpolate:
             frames[i] = interpolate(before, after, self.depth, self.middle)
         return {**{key: value for key, value in batch.items() if key not in ("before", "after")}, "frames": frames}
 
-    def _frame(self, data: bytes) -> np.ndarray:
-        return prepare_frame(decode_image(data), self.tokenizer)
+    def _frame(self, image: bytes | np.ndarray) -> np.ndarray:
+        return prepare_frame(image if isinstance(image, np.ndarray) else decode_image(image), self.tokenizer)
 
 
 class Tokenize:

@@ -13,6 +13,8 @@ from idc.config import ConfigModel, missing
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
 from idc.vision.config import ProceduresConfig
 
+Procedure = Literal["queries", "frames", "none"]
+
 
 class EncoderConfig(ConfigModel):
     """The procedure encoder (section 3.1.3, appendix H)."""
@@ -81,6 +83,10 @@ class DecoderConfig(ConfigModel):
             yield f"width: {self.width} is odd; sinusoidal positions need an even width"
 
 
+Scheme = Literal["random", "entire", "in_block", "out_of_block"]
+SCHEMES: tuple[Scheme, ...] = ("random", "entire", "in_block", "out_of_block")
+
+
 class MaskingConfig(ConfigModel):
     """Multi-granularity masking (section 3.1.3, appendix D); one scheme is drawn for each sample."""
 
@@ -92,6 +98,12 @@ class MaskingConfig(ConfigModel):
     """Probability of in-block masking (eq. 16)."""
     out_of_block: float = Field(0.1, ge=0.0, le=1.0)
     """Probability of out-of-block masking (eq. 17)."""
+    varied: Scheme | None = None
+    """A scheme whose probability is `varied_to`, the other three sharing the rest alike, whatever the four settings
+    above say: the rule of figure 7. With `varied_to` at 0 the scheme is removed (table 11, of which the paper does not
+    say what happens to the others)."""
+    varied_to: float = Field(0.0, ge=0.0, le=1.0)  # p
+    """Probability p of the scheme `varied`; each of the others has (1 - p) / 3."""
     low: float = Field(0.2, ge=0.0, le=1.0)  # a
     """Lower bound a of the random masking probability, drawn once a sample. Official: 0.8 (it keeps a patch with
     probability 0.2, where the paper masks it with a probability from U(0.2, 0.5))."""
@@ -107,11 +119,22 @@ class MaskingConfig(ConfigModel):
     def faults(self) -> Iterator[str]:
         total = self.random + self.entire + self.in_block + self.out_of_block
         if abs(total - 1.0) > 1e-6:
-            yield f"random, entire, in_block and out_of_block: their probabilities add up to {total:g}, not 1"
+            yield (
+                f"random, entire, in_block and out_of_block: their probabilities add up to {total:g}, not 1; "
+                "to remove one of them set varied"
+            )
+        if self.varied is None and self.varied_to != 0.0:
+            yield f"varied_to: {self.varied_to} is the probability of no scheme; set varied too"
         if self.low > self.high:
             yield f"low: {self.low} is above high = {self.high}"
         if self.block_area_low > self.block_area_high:
             yield f"block_area_low: {self.block_area_low} is above block_area_high = {self.block_area_high}"
+
+    def probabilities(self) -> tuple[float, ...]:
+        """Of the schemes, in the order of `SCHEMES`."""
+        if self.varied is None:
+            return self.random, self.entire, self.in_block, self.out_of_block
+        return tuple(self.varied_to if scheme == self.varied else (1 - self.varied_to) / 3 for scheme in SCHEMES)
 
 
 class LossConfig(ConfigModel):
@@ -174,8 +197,8 @@ class PretrainJob(_RunConfig):
     """Draw the k keyframes anew each epoch (the official code does) instead of taking the stored draw; needs
     procedures that hold all frames."""
     caption_condition: bool = True
-    """Show the caption to the encoder. Without it (the paper's table 10) the text slot is padding and there is no
-    alignment loss."""
+    """Show the caption to the encoder. Without it (table 10, "visual inputs alone") the sequence has no text, and there
+    is no alignment loss, which would have nothing to align."""
     encoder: EncoderConfig = EncoderConfig()
     """Procedure encoder."""
     masking: MaskingConfig = MaskingConfig()
@@ -191,6 +214,12 @@ class PretrainJob(_RunConfig):
         micro = self.train.batch_size // (self.train.num_workers * self.train.grad_accumulation)
         if self.loss.align_negative == "swap_halves" and self.loss.align > 0 and micro % 2:
             yield f"loss.align_negative: swap_halves needs an even micro-batch, got {micro} samples a worker"
+        if not self.caption_condition and self.loss.msm == self.loss.consistency == 0.0:
+            yield "loss: without caption_condition there is no alignment loss; msm or consistency needs a weight"
+
+    def aligns(self) -> bool:
+        """Whether there is an alignment loss."""
+        return self.caption_condition and self.loss.align > 0
 
 
 class FinetuneJob(_RunConfig):
@@ -202,6 +231,17 @@ class FinetuneJob(_RunConfig):
     """Artefact of stage 1, or nothing to train the encoder from scratch."""
     encoder: EncoderConfig | None = None
     """Procedure encoder, if from scratch; with `pretrained` the artefact's own is taken."""
+    procedure: Procedure = "queries"
+    """What stands between the patches of the two images. queries: k * n_I copies of the mask embedding, the implicit
+    procedure captioning of eq. 9. frames: the frames themselves, explicit procedure captioning (table 14); the
+    captioner then makes them of every pair it is given, by interpolator and sampling of its procedures. none: nothing,
+    before and after alone (tables 2 and 7, IPC not ticked, k = 0), at the positions of the first and the last frame.
+    Official: switches `use_fi_frames` and `end_to_end`; the latter hands the encoder the positions without the images,
+    an oversight that is not copied."""
+    explicit_frames: Literal["keyframes", "even"] = "keyframes"
+    """Which k frames `procedure: frames` takes: the key frames drawn by confidence, or (official) evenly spaced ones,
+    which need no similarity and no caption but procedures that hold all frames. The paper has them from the procedure
+    generation module "directly" (table 14), which fits both."""
     decoder: DecoderConfig = DecoderConfig()
     """Text decoder."""
     encoder_optim: GroupConfig = GroupConfig(lr=5e-5, weight_decay=0.01)
@@ -224,6 +264,8 @@ class FinetuneJob(_RunConfig):
     def faults(self) -> Iterator[str]:
         if self.pretrained is not None and self.encoder is not None:
             yield "encoder: given together with pretrained, whose encoder it would contradict; drop one of them"
+        if self.procedure != "frames" and self.explicit_frames != "keyframes":
+            yield f"explicit_frames: procedure = {self.procedure} takes no frames; set procedure to frames"
 
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()

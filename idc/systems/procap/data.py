@@ -8,7 +8,7 @@ stored tokenizer features (P, Z) float16 or, where the procedures hold none, its
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -21,6 +21,7 @@ from idc.data.store import MappedRows, read_manifest
 from idc.data.text import BOS, EOS, PAD, Vocabulary
 from idc.systems.procap.config import LossConfig, MaskingConfig, PretrainJob
 from idc.systems.procap.model import Shapes
+from idc.vision.keyframes import even_frames
 from idc.vision.similarity import sample_keyframes
 
 Item = dict[str, Any]
@@ -39,6 +40,7 @@ class ProcedureInfo:
     tokenizer_fingerprint: str
     vocabulary: Vocabulary
     fingerprint: str
+    build: dict[str, Any]  # the settings they were built with
 
     @classmethod
     def of(cls, path: str) -> ProcedureInfo:
@@ -72,6 +74,7 @@ class ProcedureInfo:
             tokenizer_fingerprint=extra["tokenizer_fingerprint"],
             vocabulary=vocabulary,
             fingerprint=manifest.fingerprint,
+            build=manifest.config,
         )
 
 
@@ -103,9 +106,10 @@ class _Rows:
 class PretrainDataset:
     """Stage 1 samples.
 
-    An item holds ``frames`` (F, ...), ``tokens`` (F, P), ``masked`` (F, P), ``entire`` (), ``text`` (N,) and
-    ``other_text`` (N,), and the temporally inconsistent procedure: ``warped`` (F, ...) with the frames listed in
-    ``redone_at`` replaced by the pixels ``redone``, whose features are still to be computed.
+    An item holds ``frames`` (F, ...), ``tokens`` (F, P), ``masked`` (F, P), ``entire`` () and ``text`` (N,), which has
+    no words without a caption condition; for the alignment loss ``other_text`` (N,); for the consistency loss the
+    temporally inconsistent procedure: ``warped`` (F, ...) with the frames listed in ``redone_at`` replaced by the
+    pixels ``redone``, whose features are still to be computed.
     """
 
     def __init__(self, path: str, info: ProcedureInfo, split: str, job: PretrainJob):
@@ -130,21 +134,20 @@ class PretrainDataset:
         tokens = np.frombuffer(row["tokens"], np.int16).reshape(info.num_frames, shapes.patches)[which]
         masked, entire = draw_mask(self.job.masking, shapes, rng)
         caption = draw_caption(row, self.job.captions, rng)
-        other = self._other_row(index, caption, rng)
-        warped, redone_at, redone = self._warp(index, row, frames, which, rng)
-        length = self.job.encoder.text_length
-        condition = self.job.caption_condition
-        return {
+        length = self.job.encoder.text_length if self.job.caption_condition else 0
+        item: Item = {
             "frames": frames,
             "tokens": tokens.astype(np.int64),
             "masked": masked,
             "entire": entire,
-            "text": text_slot(caption if condition else [], length, info.vocabulary),
-            "other_text": text_slot(draw_caption(other, self.job.captions, rng), length, info.vocabulary),
-            "warped": warped,
-            "redone_at": redone_at,
-            "redone": redone,
+            "text": text_slot(caption, length, info.vocabulary),
         }
+        other = self._other_row(index, caption, rng) if self.job.aligns() else None
+        if self.job.loss.consistency > 0:
+            item["warped"], item["redone_at"], item["redone"] = self._warp(index, row, frames, which, rng)
+        if other is not None:
+            item["other_text"] = text_slot(draw_caption(other, self.job.captions, rng), length, info.vocabulary)
+        return item
 
     def _frames_of(self, row: Item, rng: Generator) -> list[int]:
         keyframes = row["keyframes"]
@@ -196,12 +199,33 @@ class PretrainDataset:
 
 
 class FinetuneDataset:
-    """Stage 2 samples: ``ends`` (2, ...) before and after, ``ids`` (T,) and ``targets`` (T,), and for scoring
-    ``pair_id`` and ``references``. Pairs without a caption are left out."""
+    """Stage 2 samples: the frames that are encoded, ``ends`` (2, ...) before and after or, for explicit procedure
+    captioning, ``procedure`` (k + 2, ...); ``ids`` (T,) and ``targets`` (T,), and for scoring ``pair_id`` and
+    ``references``. Pairs without a caption are left out.
 
-    def __init__(self, path: str, info: ProcedureInfo, split: str, *, captions: str, max_length: int, seed: int):
+    Args:
+        frames: None for before and after, or the frames between as in :attr:`FinetuneJob.explicit_frames`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        info: ProcedureInfo,
+        split: str,
+        *,
+        captions: str,
+        max_length: int,
+        seed: int,
+        frames: Literal["keyframes", "even"] | None = None,
+    ):
+        if frames == "even" and not info.stores_all:
+            raise ValueError(
+                f"explicit_frames=even needs all frames, and {path!r} holds keyframes only; build the procedures with "
+                "build.stored_frames=all, or set explicit_frames=keyframes"
+            )
         self.info, self.captions, self.max_length, self.seed = info, captions, max_length, seed
-        self.source = _Rows(path, info, split, [])
+        self.frames = frames
+        self.source = _Rows(path, info, split, ["keyframes"] if frames == "keyframes" else [])
         self.captioned = np.flatnonzero(self.source.rows.list_lengths("caption_ids"))
 
     def __len__(self) -> int:
@@ -217,12 +241,20 @@ class FinetuneDataset:
         ids[: len(caption) + 1] = [BOS, *caption]
         targets[: len(caption) + 1] = [*caption, EOS]
         return {
-            "ends": self.source.frames(row, [0, self.info.num_frames - 1]),
+            "ends" if self.frames is None else "procedure": self.source.frames(row, self._frames_of(row)),
             "ids": ids[:-1],
             "targets": targets[:-1],
             "pair_id": row["pair_id"],
             "references": list(row["captions"]),
         }
+
+    def _frames_of(self, row: Item) -> list[int]:
+        last = self.info.num_frames - 1
+        if self.frames is None:
+            return [0, last]
+        if self.frames == "even":
+            return even_frames(last - 1, self.info.shapes.num_keyframes)
+        return [0, *(int(frame) for frame in row["keyframes"]), last]
 
 
 def collate(items: list[Item]) -> dict[str, Any]:
@@ -264,7 +296,7 @@ def draw_mask(config: MaskingConfig, shapes: Shapes, rng: Generator) -> tuple[np
     At least one patch is masked, so that the sample has something to reconstruct.
     """
     frames, (height, width) = shapes.frames, shapes.grid
-    scheme = rng.choice(4, p=[config.random, config.entire, config.in_block, config.out_of_block])
+    scheme = rng.choice(4, p=config.probabilities())
     if scheme == 0:
         share = rng.uniform(config.low, config.high)
         masked = rng.random((frames, shapes.patches)) < share

@@ -3,7 +3,7 @@
 Unusual in this model: one mask embedding does two jobs. In stage 1 it stands for hidden patches of real keyframes; in
 stage 2, k * n_I copies of it (the "procedure queries", eq. 9) stand between the patches of the before and the after
 image, and the encoder fills them in as it learnt to fill in hidden frames. Intermediate frames are never computed for
-captioning.
+captioning, but in the variant that the paper compares with (`procedure: frames`).
 
 Shapes:
     B samples   F = k + 2 frames   P = n_I patches a frame   L positions   D encoder width   E decoder width
@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from idc.systems.procap.config import DecoderConfig, EncoderConfig
+from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure
 
 
 @dataclass(frozen=True)
@@ -152,14 +152,19 @@ class ProcedureEncoder(nn.Module):
         return self.feature_in(self.feature_norm(features_BFPZ))
 
     def place(self, patches_BFPD: Tensor) -> Tensor:
-        """Add positions (to masked patches too) and lay the frames one after another: (B, F*P, D)."""
-        positions = (self.frame_positions + self.row_positions + self.column_positions).flatten(1, 2)
+        """Add positions (to masked patches too) and lay the frames one after another: (B, F*P, D). Two frames stand at
+        the positions of the first and the last."""
+        frames: Tensor = self.frame_positions
+        if patches_BFPD.shape[1] == 2:
+            frames = torch.stack([frames[0], frames[-1]])
+        positions = (frames + self.row_positions + self.column_positions).flatten(1, 2)
         return (patches_BFPD + positions).flatten(1, 2)
 
     def embed_text(self, ids_BN: Tensor, pad: int) -> Tensor:
-        """Caption ids to e^T, (B, N, D); a ``pad`` takes the padding embedding of its slot."""
-        slots = torch.arange(self.config.text_length, device=ids_BN.device) + self.shapes.vocabulary_size
-        return self.text_embedding(torch.where(ids_BN == pad, slots, ids_BN)) + self.text_positions
+        """Caption ids to e^T, (B, N, D); a ``pad`` takes the padding embedding of its slot. N may be 0: no caption."""
+        length = ids_BN.shape[1]
+        slots = torch.arange(length, device=ids_BN.device) + self.shapes.vocabulary_size
+        return self.text_embedding(torch.where(ids_BN == pad, slots, ids_BN)) + self.text_positions[:length]
 
     def modeling(
         self, features_BFPZ: Tensor, masked_BFP: Tensor, ids_BN: Tensor, pad: int
@@ -174,22 +179,35 @@ class ProcedureEncoder(nn.Module):
         batch = ids_BN.shape[0]
         control = self._control(self.embed_text(ids_BN, pad), batch)
         align = self.align_token.expand(batch, 1, -1)
-        hidden = self._run(torch.cat([align, control, self.place(patches)], dim=1), control=True)
         first = 1 + control.shape[1]
+        hidden = self._run(torch.cat([align, control, self.place(patches)], dim=1), 1 + ids_BN.shape[1])
         return hidden[:, 0], hidden[:, first - 1], hidden[:, first:]
 
-    def procedure(self, ends_B2PZ: Tensor) -> Tensor:
-        """Stage 2 (eq. 9): tokenizer features of the two images to the latent procedure, (B, F*P, D)."""
-        before_BPD, after_BPD = self.embed_frames(ends_B2PZ).unbind(1)
-        batch, patches, width = before_BPD.shape
-        queries = self.mask_embedding.to(before_BPD.dtype).expand(batch, self.shapes.num_keyframes, patches, width)
-        frames = self.place(torch.cat([before_BPD.unsqueeze(1), queries, after_BPD.unsqueeze(1)], dim=1))
+    def procedure(self, frames_BGPZ: Tensor, kind: Procedure = "queries") -> Tensor:
+        """Stage 2: tokenizer features of G frames to the latent procedure.
+
+        Args:
+            frames_BGPZ: the two images; with ``kind`` "frames" all k + 2 frames.
+            kind: what stands between the images, see :attr:`FinetuneJob.procedure`.
+
+        Returns:
+            (B, F*P, D), with ``kind`` "none" (B, 2*P, D).
+        """
+        patches_BGPD = self.embed_frames(frames_BGPZ)
+        batch, given, patches, width = patches_BGPD.shape
+        assert given == (self.shapes.frames if kind == "frames" else 2), (kind, given)
+        if kind == "queries":
+            queries = self.mask_embedding.to(patches_BGPD.dtype)
+            queries = queries.expand(batch, self.shapes.num_keyframes, patches, width)
+            patches_BGPD = torch.cat([patches_BGPD[:, :1], queries, patches_BGPD[:, 1:]], dim=1)
+        frames = self.place(patches_BGPD)
         if self.config.queries_only:
-            return self._run(frames, control=False)
+            return self._run(frames, None)
         slots = torch.arange(self.config.text_length, device=frames.device)
         text = (self.text_embedding(slots) + self.text_positions).expand(batch, -1, -1)
         control = self._control(text, batch)
-        return self._run(torch.cat([control, frames], dim=1), control=True)[:, control.shape[1] :]
+        hidden = self._run(torch.cat([control, frames], dim=1), 1 + self.config.text_length)
+        return hidden[:, control.shape[1] :]
 
     def _control(self, text_BND: Tensor, batch: int) -> Tensor:
         """{caption, [separator,] consistency}."""
@@ -199,19 +217,20 @@ class ProcedureEncoder(nn.Module):
         parts.append(self.consistency_token.expand(batch, 1, -1))
         return torch.cat(parts, dim=1)
 
-    def _run(self, x_BLD: Tensor, *, control: bool) -> Tensor:
-        """The blocks; ``control`` says whether control tokens stand before the frames."""
-        blind = control and not self.config.consistency_sees_text
-        mask = self._blind_rows(x_BLD.shape[1], x_BLD.device) if blind else None
+    def _run(self, x_BLD: Tensor, first: int | None) -> Tensor:
+        """The blocks; ``first`` is the row from which the official attention mask is blind, if control tokens stand
+        before the frames."""
+        mask = None
+        if first is not None and not self.config.consistency_sees_text:
+            mask = self._blind_rows(x_BLD.shape[1], first, x_BLD.device)
         for block in self.blocks:
             x_BLD = block(x_BLD, mask)
         return x_BLD
 
-    def _blind_rows(self, length: int, device: torch.device) -> Tensor:
+    def _blind_rows(self, length: int, first: int, device: torch.device) -> Tensor:
         """Official attention mask, 0 or -inf (L, L): the positions that stage 1 gives to the separator and the
         consistency token see nothing before themselves. In stage 2 other tokens stand there."""
         mask = torch.zeros(length, length, device=device)
-        first = 1 + self.config.text_length
         for row in range(first, first + (2 if self.config.separator else 1)):
             mask[row, :row] = float("-inf")
         return mask

@@ -18,7 +18,7 @@ from idc.data.store import iter_rows
 from idc.data.text import BOS, EOS, PAD, UNK, Vocabulary
 from idc.decoding import Decoded, decode
 from idc.metrics.coco import cider
-from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob, PretrainJob
+from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob, PretrainJob, Procedure
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, as_images, collate
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes, TextDecoder
 from idc.training.artifact import read_artifact, write_artifact
@@ -26,6 +26,8 @@ from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders
 from idc.training.loop import fit
 from idc.training.task import Batch, Task, mean_per_sample
+from idc.vision.config import ProceduresConfig
+from idc.vision.keyframes import KeyFrames
 from idc.vision.procedures import filmstrip
 from idc.vision.tokenizer import ImageTokenizer, prepare_frame, preprocess, to_images, tokenizer_fingerprint
 
@@ -34,6 +36,8 @@ FrameFeatures = Callable[[Tensor], Tensor]
 
 TOKENIZER = "tokenizer"
 """Folder of the image tokenizer inside an artefact."""
+INTERPOLATOR = "interpolation_weights"
+"""Weights of the interpolator inside the artefact of an explicit captioner, if it has any; the setting's name, too."""
 
 
 def frame_features(frames: Tensor, extract: FrameFeatures) -> Tensor:
@@ -56,14 +60,15 @@ class PretrainTask(Task):
         self.job, self.pad, self.extract = job, pad, extract
         self.encoder = ProcedureEncoder(job.encoder, shapes)
         self.heads = PretrainHeads(job.encoder.width, shapes.codebook_size)
+        for unused in _unused_in_stage_1(job, self.encoder, self.heads):
+            unused.requires_grad_(False)
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
         loss, masked_BFP = self.job.loss, batch["masked"]
         count = masked_BFP.shape[0]
         frames = [frame_features(batch["frames"], self.extract)]
         texts = [batch["text"]]
-        align = loss.align > 0 and self.job.caption_condition
-        if align:
+        if self.job.aligns():
             frames.append(frames[0])
             texts.append(self._unaligned(batch))
         if loss.consistency > 0:
@@ -73,15 +78,17 @@ class PretrainTask(Task):
         masked = masked_BFP.repeat(len(frames), 1, 1)
         h_align, h_csy, h_frames = self.encoder("modeling", torch.cat(frames), masked, torch.cat(texts), self.pad)
 
-        chosen = masked_BFP.flatten(1)
-        hidden, goal = h_frames[:count][chosen], batch["tokens"].flatten(1)[chosen]
-        token_loss = F.cross_entropy(self.heads.msm(hidden).float(), goal, reduction="none")
-        sample = torch.arange(count, device=goal.device).unsqueeze(1).expand_as(chosen)[chosen]
-        per_sample = token_loss.new_zeros(count).index_add(0, sample, token_loss) / chosen.sum(1)
-        msm = per_sample.mean()
-        logs: dict[str, Tensor | float] = {"msm": msm.detach()}
-        total = loss.msm * msm
-        if align:
+        total, logs = h_frames.new_zeros((), dtype=torch.float32), dict[str, Tensor | float]()
+        if loss.msm > 0:
+            chosen = masked_BFP.flatten(1)
+            hidden, goal = h_frames[:count][chosen], batch["tokens"].flatten(1)[chosen]
+            token_loss = F.cross_entropy(self.heads.msm(hidden).float(), goal, reduction="none")
+            sample = torch.arange(count, device=goal.device).unsqueeze(1).expand_as(chosen)[chosen]
+            per_sample = token_loss.new_zeros(count).index_add(0, sample, token_loss) / chosen.sum(1)
+            msm = per_sample.mean()
+            total = loss.msm * msm
+            logs["msm"] = msm.detach()
+        if self.job.aligns():
             logits = self.heads.align(h_align[: 2 * count]).float().view(2, count)
             counted = ~batch["entire"] if loss.align_skips_entire else torch.ones_like(batch["entire"])
             value, right = _true_or_false(logits[0], logits[1], counted)
@@ -98,7 +105,8 @@ class PretrainTask(Task):
         return total, logs
 
     def param_groups(self) -> list[dict[str, Any]]:
-        return [{"name": "all", "params": list(self.parameters()), **self.job.optim.model_dump()}]
+        params = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        return [{"name": "all", "params": params, **self.job.optim.model_dump()}]
 
     def _unaligned(self, batch: Batch) -> Tensor:
         if self.job.loss.align_negative == "swap_halves":
@@ -115,6 +123,15 @@ class PretrainTask(Task):
         return warped
 
 
+def _unused_in_stage_1(job: PretrainJob, encoder: ProcedureEncoder, heads: PretrainHeads) -> list[torch.nn.Parameter]:
+    """What the switched-off parts of stage 1 would train; kept in the artefact, so that stage 2 always fits."""
+    on = {heads.msm: job.loss.msm > 0, heads.align: job.aligns(), heads.consistency: job.loss.consistency > 0}
+    unused = [parameter for head, used in on.items() if not used for parameter in head.parameters()]
+    if not job.caption_condition:
+        unused += [encoder.text_positions, *encoder.text_embedding.parameters()]
+    return unused
+
+
 def _true_or_false(true: Tensor, false: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
     """-log p(1 | true) - log p(0 | false) (eq. 7, 8), mean over the samples; and the share of right answers."""
     each = F.softplus(-true) + F.softplus(false)
@@ -123,28 +140,35 @@ def _true_or_false(true: Tensor, false: Tensor, counted: Tensor) -> tuple[Tensor
 
 
 class Captioner(torch.nn.Module):
-    """Encoder and decoder together: tokenizer features of two images in, word ids out."""
+    """Encoder and decoder together: tokenizer features in, word ids out.
 
-    def __init__(self, encoder: EncoderConfig, decoder: DecoderConfig, shapes: Shapes):
+    Features are those of the two images (G = 2), or, where ``kind`` is "frames", of all G = k + 2 frames.
+
+    Args:
+        kind: what stands between the two images, see :attr:`FinetuneJob.procedure`.
+    """
+
+    def __init__(self, encoder: EncoderConfig, decoder: DecoderConfig, shapes: Shapes, kind: Procedure = "queries"):
         super().__init__()
+        self.kind = kind
         self.encoder = ProcedureEncoder(encoder, shapes)
-        positions = shapes.frames * shapes.patches
+        positions = (2 if kind == "none" else shapes.frames) * shapes.patches
         self.decoder = TextDecoder(decoder, encoder.width, shapes.vocabulary_size, positions)
 
-    def procedure(self, ends_B2PZ: Tensor) -> Tensor:
-        """The latent procedure of before and after features, (B, F*P, D)."""
-        latent: Tensor = self.encoder("procedure", ends_B2PZ)
+    def procedure(self, frames_BGPZ: Tensor) -> Tensor:
+        """The latent procedure of frame features, (B, F*P, D), or (B, 2*P, D) with nothing between the images."""
+        latent: Tensor = self.encoder("procedure", frames_BGPZ, self.kind)
         return latent
 
-    def forward(self, ends_B2PZ: Tensor, ids_BT: Tensor) -> Tensor:
+    def forward(self, frames_BGPZ: Tensor, ids_BT: Tensor) -> Tensor:
         """Logits (B, T, V), teacher forced."""
-        return self.decoder(ids_BT, self.procedure(ends_B2PZ))
+        return self.decoder(ids_BT, self.procedure(frames_BGPZ))
 
-    def search(self, ends_B2PZ: Tensor, *, beams: int, length_penalty: float, cached: bool = True) -> Decoded:
+    def search(self, frames_BGPZ: Tensor, *, beams: int, length_penalty: float, cached: bool = True) -> Decoded:
         """Captions as word ids; the unknown word and padding are never generated."""
         return decode(
             self.decoder,
-            self.procedure(ends_B2PZ),
+            self.procedure(frames_BGPZ),
             bos=BOS,
             eos=EOS,
             pad=PAD,
@@ -157,21 +181,21 @@ class Captioner(torch.nn.Module):
 
 
 class FinetuneTask(Task):
-    """Stage 2: captions from before, queries and after (eq. 9, 10)."""
+    """Stage 2: captions from before, queries and after (eq. 9, 10), or one of the variants of `procedure`."""
 
     def __init__(
         self, job: FinetuneJob, encoder: EncoderConfig, shapes: Shapes, vocabulary: Vocabulary, extract: FrameFeatures
     ):
         super().__init__()
         self.job, self.vocabulary, self.extract = job, vocabulary, extract
-        self.captioner = Captioner(encoder, job.decoder, shapes)
-        for unused in _unused_in_stage_2(self.captioner.encoder):
+        self.captioner = Captioner(encoder, job.decoder, shapes, job.procedure)
+        for unused in _unused_in_stage_2(self.captioner.encoder, job.procedure):
             unused.requires_grad_(False)
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
         """Eq. 10: the sum over the words of a caption, mean over the samples. The official code sums over the batch,
         which only gradient clipping can tell apart under Adam."""
-        logits = self.captioner(frame_features(batch["ends"], self.extract), batch["ids"]).float()
+        logits = self.captioner(self._features(batch), batch["ids"]).float()
         targets, words = batch["targets"], (batch["targets"] != PAD)
         each = F.cross_entropy(
             logits.flatten(0, 1), targets.flatten(), reduction="none", label_smoothing=self.job.label_smoothing
@@ -182,9 +206,12 @@ class FinetuneTask(Task):
 
     def caption(self, batch: Batch) -> list[str]:
         found = self.captioner.search(
-            frame_features(batch["ends"], self.extract), beams=self.job.beams, length_penalty=self.job.length_penalty
+            self._features(batch), beams=self.job.beams, length_penalty=self.job.length_penalty
         )
         return [self.vocabulary.decode(ids) for ids in found.ids.tolist()]
+
+    def _features(self, batch: Batch) -> Tensor:
+        return frame_features(batch["procedure" if self.job.procedure == "frames" else "ends"], self.extract)
 
     def param_groups(self) -> list[dict[str, Any]]:
         captioner, job = self.captioner, self.job
@@ -210,9 +237,11 @@ class FinetuneTask(Task):
         return {"CIDEr": score, "distinct_captions": float(len({text for _, text, _ in rows}))}
 
 
-def _unused_in_stage_2(encoder: ProcedureEncoder) -> list[torch.nn.Parameter]:
+def _unused_in_stage_2(encoder: ProcedureEncoder, kind: Procedure) -> list[torch.nn.Parameter]:
     """What only stage 1 reads; kept in the artefact, not trained."""
     unused = [encoder.align_token]
+    if kind != "queries":
+        unused.append(encoder.mask_embedding)
     if encoder.config.queries_only:
         unused += [encoder.text_positions, *encoder.text_embedding.parameters(), encoder.consistency_token]
         if encoder.separator_token is not None:
@@ -275,7 +304,13 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         task.captioner.encoder.load_state_dict(learned)
     task.to(context.device)
     size = max(1, job.train.micro_batch_size // context.world_size)
-    options = {"max_length": job.decoder.max_length, "seed": job.train.seed}
+    frames = job.explicit_frames if job.procedure == "frames" else None
+    if frames is not None:
+        _key_frames(frames, info.build, tokenizer)  # fails now, not after the training
+    extras = {TOKENIZER: info.tokenizer}
+    if frames is not None and (weights := info.build.get(INTERPOLATOR)) is not None:
+        extras[INTERPOLATOR] = weights
+    options: Any = {"max_length": job.decoder.max_length, "seed": job.train.seed, "frames": frames}
     train = FinetuneDataset(job.procedures, info, "train", captions=job.captions, **options)
     validation = FinetuneDataset(job.procedures, info, "val", captions="first", **options)
     loaders = Loaders(
@@ -292,13 +327,14 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
                 "shapes": asdict(info.shapes),
                 "encoder": encoder.model_dump(mode="json"),
                 "job": job.model_dump(mode="json"),
+                "build": info.build if frames is not None else None,
             },
             state_dict={name.removeprefix("captioner."): tensor for name, tensor in state.items()},
             vocabulary=info.vocabulary,
             preprocess=preprocess(tokenizer.config),
             metrics=metrics,
             card="ProCap after stage 2 (implicit procedure captioning).",
-            extras={TOKENIZER: info.tokenizer},
+            extras=extras,
         )
 
     return fit(task, loaders, context, job.train, export=export)
@@ -313,6 +349,24 @@ def _tokenizer(info: ProcedureInfo) -> ImageTokenizer:
             "build the procedures again"
         )
     return tokenizer
+
+
+def _key_frames(which: str, build: dict[str, Any], tokenizer: ImageTokenizer) -> KeyFrames:
+    """What makes the frames between two images as those of the procedures were made.
+
+    Args:
+        which: :attr:`FinetuneJob.explicit_frames`.
+        build: the settings of the procedures.
+
+    Raises:
+        ValueError: the procedures' key frames were drawn by more than two images tell, or a part cannot be loaded.
+    """
+    if which != "even" and (build.get("strategy") in ("visual_text", "mixed") or build.get("scores") is not None):
+        raise ValueError(
+            "procedure=frames: the key frames of these procedures were drawn with captions or stored scores, which a "
+            "new pair does not have; build procedures with strategy=visual, or set explicit_frames=even"
+        )
+    return KeyFrames(ProceduresConfig.model_validate(build), tokenizer, even=which == "even")
 
 
 def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, dict[str, Tensor]]:
@@ -358,9 +412,16 @@ class PairCaptioner:
             EncoderConfig.model_validate(artifact.config["encoder"]),
             DecoderConfig.model_validate(job["decoder"]),
             _shapes(artifact.config["shapes"]),
+            job.get("procedure", "queries"),
         )
         artifact.load_into(self.captioner)
         self.captioner.to(self.device).eval()
+        self.explicit: KeyFrames | None = None
+        if self.captioner.kind == "frames":
+            build = dict(artifact.config["build"])
+            if build.get(INTERPOLATOR) is not None:
+                build[INTERPOLATOR] = str(artifact.extra(INTERPOLATOR))
+            self.explicit = _key_frames(job["explicit_frames"], build, self.tokenizer)
 
     @torch.no_grad()
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
@@ -369,11 +430,15 @@ class PairCaptioner:
             raise ValueError(f"{len(befores)} before and {len(afters)} after images do not make pairs")
         if not befores:
             return []
+        features = self._ends(befores, afters) if self.explicit is None else self.explicit(befores, afters)
+        found = self.captioner.search(features, beams=self.beams, length_penalty=self.length_penalty)
+        return [self.vocabulary.decode(ids) for ids in found.ids.tolist()]
+
+    def _ends(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
+        """Features of the two images of each pair, (B, 2, P, Z)."""
         frames = np.stack([prepare_frame(image, self.tokenizer.config) for image in (*befores, *afters)])
         features = self.tokenizer.features(to_images(frames).to(self.device)).float()
-        ends = torch.stack([features[: len(befores)], features[len(befores) :]], dim=1)
-        found = self.captioner.search(ends, beams=self.beams, length_penalty=self.length_penalty)
-        return [self.vocabulary.decode(ids) for ids in found.ids.tolist()]
+        return torch.stack([features[: len(befores)], features[len(befores) :]], dim=1)
 
 
 def load_captioner(path: Path | str, device: str = "cpu") -> PairCaptioner:
