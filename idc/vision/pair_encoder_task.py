@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -115,13 +115,21 @@ def gather(mine: Tensor) -> Tensor:
     """The rows of all workers, by rank; gradients flow back to the worker that made a row."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return mine
-    if not mine.requires_grad:
+    return cast(Tensor, _Gather.apply(mine))
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, mine: Tensor) -> Tensor:
         parts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
         dist.all_gather(parts, mine.contiguous())
         return torch.cat(parts)
-    from torch.distributed.nn.functional import all_gather
 
-    return torch.cat(all_gather(mine.contiguous()))
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        total = gradient.contiguous().clone()
+        dist.all_reduce(total)
+        return total.chunk(dist.get_world_size())[dist.get_rank()]
 
 
 def _rank() -> int:
