@@ -235,8 +235,6 @@ class TrainPairEncoderJob(ConfigModel):
     """Tokens of a caption at most, begin and end token included; the rest is cut off."""
     min_word_count: int = Field(1, ge=1)
     """Without `clip`: words of training captions that occur less often become unknown."""
-    identical_captions: Literal["negative", "positive"] = "negative"
-    """What another pair with the same caption is in a batch: a wrong answer (official), or one of the right ones."""
     optim: GroupConfig = GroupConfig(lr=1e-4, weight_decay=0.2, schedule="linear_warmup_decay", warmup_share=0.1)
     """Learning rate of what CLIP does not have (the joint positions and norm, the embeddings of before and after);
     without `clip` of everything. Norms, biases and single vectors do not decay (official: norms do)."""

@@ -6,7 +6,6 @@ gradients flow back to where they were computed. So 2 workers are 1, but for the
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from idc.data.images import decode_image, resize_image
 from idc.data.store import MappedRows
-from idc.data.text import Vocabulary, words
+from idc.data.text import Vocabulary
 from idc.metrics.retrieval import retrieval
 from idc.schema import NO_CHANGE
 from idc.training.context import Context
@@ -34,7 +33,7 @@ class PairEncoderTask(Task):
 
     Args:
         encoder: with its tokens.
-        job: rates, and what identical captions are.
+        job: the learning rates.
     """
 
     def __init__(self, encoder: PairEncoder, job: TrainPairEncoderJob) -> None:
@@ -60,8 +59,7 @@ class PairEncoderTask(Task):
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
         """``batch`` is one of :class:`CollatePairs` with one caption a pair."""
         pairs_BE, texts_BE, scale = self.encoder(batch["before"], batch["after"], batch["ids"], batch["ends"])
-        keys_B = batch["keys"] if self.job.identical_captions == "positive" else None
-        loss, found = contrastive_loss(pairs_BE, texts_BE, scale, keys_B)
+        loss, found = contrastive_loss(pairs_BE, texts_BE, scale)
         return loss, {"found_in_batch": found, "scale": scale.detach()}
 
     @torch.no_grad()
@@ -80,35 +78,27 @@ class PairEncoderTask(Task):
         return retrieval(pairs @ texts.T, owner)
 
 
-def contrastive_loss(
-    pairs_BE: Tensor, texts_BE: Tensor, scale: Tensor, keys_B: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def contrastive_loss(pairs_BE: Tensor, texts_BE: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """CLIP4IDC's symmetric loss: cross-entropy of the right text among all texts and of the right pair among all pairs.
+
+    That another pair may have the same caption needs no care: equal texts have equal logits, and the loss comes out as
+    if each of their pairs were right for each of them with an equal share.
 
     Args:
         pairs_BE, texts_BE: this worker's unit vectors; row n of one belongs to row n of the other.
         scale: factor of the cosines.
-        keys_B: equal for equal captions, which are then all right, with equal shares; without it only its own text
-            is right for a pair.
 
     Returns:
-        (loss, share of texts whose own pair, or one of equal caption, is the nearest).
+        (loss, share of texts whose own pair is the nearest of all workers' pairs).
     """
     all_pairs_AE, all_texts_AE = gather(pairs_BE), gather(texts_BE)
-    everybody = len(all_pairs_AE)
     first = _rank() * len(pairs_BE)
     own_B = torch.arange(first, first + len(pairs_BE), device=pairs_BE.device)
-    if keys_B is None:
-        right_BA = F.one_hot(own_B, everybody).float()
-    else:
-        right_BA = (keys_B[:, None] == gather(keys_B)[None]).float()
-    share_BA = right_BA / right_BA.sum(1, keepdim=True)
     with torch.autocast(pairs_BE.device.type, enabled=False):
-        to_texts_BA = scale.float() * pairs_BE.float() @ all_texts_AE.float().T
-        to_pairs_BA = scale.float() * texts_BE.float() @ all_pairs_AE.float().T
-        loss = (F.cross_entropy(to_texts_BA, share_BA) + F.cross_entropy(to_pairs_BA, share_BA)) / 2
-    nearest_B = to_pairs_BA.argmax(1)
-    return loss, right_BA.gather(1, nearest_B[:, None]).mean()
+        to_texts_BA = scale.float() * pairs_BE @ all_texts_AE.T
+        to_pairs_BA = scale.float() * texts_BE @ all_pairs_AE.T
+        loss = (F.cross_entropy(to_texts_BA, own_B) + F.cross_entropy(to_pairs_BA, own_B)) / 2
+    return loss, (to_pairs_BA.argmax(1) == own_B).float().mean()
 
 
 def gather(mine: Tensor) -> Tensor:
@@ -182,7 +172,7 @@ class CaptionedPairs:
 
 class CollatePairs:
     """Samples to a batch: before, after uint8 (B, 3, H, W); ids (C, T), ends (C,) of all captions; owners (C,), the row
-    of each caption's pair; keys (C,), equal for captions of equal words; numbers (B,)."""
+    of each caption's pair; numbers (B,), the pairs' own in their split."""
 
     def __init__(self, tokens: TextTokens) -> None:
         self.tokens = tokens
@@ -197,7 +187,6 @@ class CollatePairs:
             "ids": ids,
             "ends": ends,
             "owners": torch.tensor([row for row, some in enumerate(captions) for _ in some]),
-            "keys": torch.tensor([zlib.crc32(" ".join(words(text)).encode()) for text in texts]),
             "numbers": torch.tensor(numbers),
         }
 

@@ -176,7 +176,7 @@ class Sampling:
 
     def _imported(self, pair_id: str, between: int) -> np.ndarray:
         assert self.scores is not None
-        row = self.scores.row(pair_id)
+        row = self.scores.rows.get(pair_id)
         if row is None:
             return equal_confidence(between)
         ends = {kind: self.scores.ends(row, kind) for kind in kinds_of(self.strategy)}

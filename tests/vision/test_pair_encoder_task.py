@@ -58,6 +58,7 @@ def settings(pairs: str, **overrides: Any) -> dict[str, Any]:
     return {
         "pairs": pairs,
         **{f"encoder.{name}": value for name, value in SHAPE.model_dump().items()},
+        "max_words": 12,
         "optim.lr": 3e-3,
         "optim.weight_decay": 0.01,
         "train.epochs": None,
@@ -180,17 +181,15 @@ def test_the_loss_is_the_symmetric_cross_entropy() -> None:
     assert float(found) == float((logits.argmax(0) == right).float().mean())
 
 
-def test_identical_captions_may_all_be_right() -> None:
-    texts = vectors(4, 2)
+def test_pairs_of_one_caption_share_it() -> None:
+    """Which of two pairs with the same words is called right does not matter."""
+    pairs, texts, scale = vectors(4, 1), vectors(4, 2), torch.tensor(20.0)
     texts[3] = texts[1]
-    pairs, scale = texts.clone(), torch.tensor(100.0)
-    keys = torch.tensor([5, 6, 7, 6])
-    apart, _ = contrastive_loss(pairs, texts, scale)
-    alike, found = contrastive_loss(pairs, texts, scale, keys)
-    assert float(found) == 1
-    assert float(apart) == pytest.approx(float(alike), abs=1e-4)  # the best that can be: half and half
-    pairs[3] = vectors(1, 9)[0]  # alike pairs are asked for now
-    assert float(contrastive_loss(pairs, texts, scale, keys)[0]) > float(contrastive_loss(pairs, texts, scale)[0])
+    share = torch.eye(4)
+    share[1, 3] = share[3, 1] = share[1, 1] = share[3, 3] = 0.5
+    logits = 20 * pairs @ texts.T
+    expected = (F.cross_entropy(logits, share) + F.cross_entropy(logits.T, share)) / 2
+    torch.testing.assert_close(contrastive_loss(pairs, texts, scale)[0], expected)
 
 
 def _worker(rank: int, folder: str) -> None:
@@ -205,9 +204,8 @@ def _step(rank: int, world: int) -> dict[str, Tensor]:
     weight = torch.full((6, 6), 0.1).add(torch.eye(6)).requires_grad_()
     scale = torch.tensor(5.0, requires_grad=True)
     rows = slice(rank * 8 // world, (rank + 1) * 8 // world)
-    keys = torch.tensor([0, 1, 2, 3, 1, 5, 6, 7])[rows]
     pairs, texts = F.normalize(vectors(8, 1)[rows] @ weight, dim=1), F.normalize(vectors(8, 2)[rows] @ weight, dim=1)
-    loss, _ = contrastive_loss(pairs, texts, scale, keys)
+    loss, _ = contrastive_loss(pairs, texts, scale)
     loss.backward()
     assert weight.grad is not None
     assert scale.grad is not None
@@ -240,14 +238,13 @@ def test_samples(pairs: str) -> None:
     assert batch["before"].shape == (2, 3, 16, 16)
     assert batch["owners"].tolist() == [0, 0, 1, 1]
     assert batch["numbers"].tolist() == [0, 36]
-    assert batch["keys"][0] == batch["keys"][2]  # the same change, the same words
-    assert batch["keys"][0] != batch["keys"][1]
+    assert (batch["ids"][0] == batch["ids"][2]).all()  # the same change, the same words
 
 
 def test_faults_are_found_before_anything_starts(tmp_path: Path) -> None:
     overrides = {
         "pairs": "nowhere", "encoder.image_size": 65, "encoder.heads": 7, "max_words": 80, "clip": "c",
-        "init": "comparing", "train.grad_accumulation": 2, "identical_captions": "postive",
+        "train.grad_accumulation": 2, "init": "comparin",
     }  # fmt: skip
     with pytest.raises(ConfigError) as refused:
         load(TrainPairEncoderJob, None, overrides)
@@ -255,10 +252,10 @@ def test_faults_are_found_before_anything_starts(tmp_path: Path) -> None:
     for part in (
         "encoder.image_size: 65 is not divisible by patch_size = 32; take 64",
         "encoder.width: 768 is not divisible by heads = 7",
-        "'postive' is not one of negative, positive; did you mean 'positive'?",
+        "init: 'comparin' is not one of normal, comparing; did you mean 'comparing'?",
     ):
         assert part in text
-    del overrides["identical_captions"], overrides["encoder.image_size"], overrides["encoder.heads"]
+    overrides |= {"init": "comparing", "encoder.image_size": 64, "encoder.heads": 12}
     with pytest.raises(ConfigError) as refused:
         load(TrainPairEncoderJob, None, overrides)
     text = "\n".join(refused.value.faults)

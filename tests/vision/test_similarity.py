@@ -130,7 +130,7 @@ def test_dinov2_compares_class_tokens(tmp_path: Path) -> None:
     s_before, s_after = Dinov2Similarity(str(tmp_path / "dinov2"))(frames, np.zeros((4, 1, 1)), [])
     vectors = []
     for frame in frames:
-        pixels = torch.from_numpy(resize_image(frame, 224)).permute(2, 0, 1)[None] / 255
+        pixels = torch.tensor(resize_image(frame, 224)).permute(2, 0, 1)[None] / 255
         mean, std = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])[..., None, None]
         with torch.no_grad():
             vectors.append(model(pixel_values=(pixels - mean) / std).last_hidden_state[0, 0])
