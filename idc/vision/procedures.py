@@ -226,7 +226,9 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
     tokenizer_print = tokenizer_fingerprint(config.tokenizer)
     vocabulary = training_vocabulary(config)
     words = fingerprint(vocabulary.words)
-    interpolator = [] if config.interpolation_weights is None else [fingerprint_of_weights(config.interpolation_weights)]
+    interpolator = (
+        [] if config.interpolation_weights is None else [fingerprint_of_weights(config.interpolation_weights)]
+    )
     settings = config.model_dump(mode="json", exclude=set(_PERFORMANCE))
     identity = fingerprint(
         "procedures", VERSION, PAIR_SCHEMA_VERSION, settings, pairs.fingerprint, tokenizer_print, words, *interpolator
