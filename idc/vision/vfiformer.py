@@ -89,7 +89,7 @@ class VFIformer(nn.Module):
         down, across = -height % multiple, -width % multiple
         top, left = down // 2, across // 2
         first, last = (
-            F.pad(images.flip(1), (left, across - left, top, down - top)) for images in (first, last)
+            F.pad(images.flip(1), [left, across - left, top, down - top]) for images in (first, last)
         )  # flip: RGB to BGR
         frame, flow, estimates = self.middle_of(first, last)
         inside = (..., slice(top, top + height), slice(left, left + width))
@@ -573,7 +573,7 @@ def to_wide_windows(maps_BHWC: Tensor, window: int) -> Tensor:
     """(B, n, N, C): around each window of :func:`to_windows` the one twice as wide, at half the resolution; the maps
     are mirrored beyond their border."""
     half = resized(maps_BHWC.permute(0, 3, 1, 2), 1 / 2)
-    half = F.pad(half, (window // 4,) * 4, mode="reflect")
+    half = F.pad(half, [window // 4] * 4, mode="reflect")
     columns = F.unfold(half, window, stride=window // 2)  # (B, C * N, n)
     return columns.unflatten(1, (maps_BHWC.shape[3], -1)).permute(0, 3, 2, 1)
 

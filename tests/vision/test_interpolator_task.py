@@ -193,10 +193,10 @@ def test_training_can_begin_with_given_weights(
         train(other.model_dump(mode="json"), LocalContext(tmp_path / "other"))
 
 
-def test_validation_is_on_whole_frames_of_any_size() -> None:
+def test_validation_is_on_whole_frames_of_any_size(tmp_path: Path) -> None:
     task = InterpolatorTask(TINY, InterpolatorLossConfig()).eval()
     whole = WholeTriplets([moving(2.0, (33, 41)), moving(2.0, (20, 70))])
-    context = LocalContext(Path("unused"))
+    context = LocalContext(tmp_path)
     metrics = task.validate([collate([whole.get(n, 0)]) for n in range(2)], context)
     expected = []
     for n in range(2):
