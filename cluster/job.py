@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -13,23 +14,27 @@ from cluster.train import launch
 from idc.config import Cli
 
 
-def train_job(entry: str, args: Cli[Any]) -> None:
-    """Train what the job's config describes; procedures it names but does not find are built first.
+def train_job(
+    entry: str, args: Cli[Any], build: tuple[str, str] = ("procedures", "idc.vision.procedures:build")
+) -> None:
+    """Train what the job's config describes; procedures (or triplets) it names but does not find are built first.
 
     Args:
         entry: ``"module:function"`` of the training, see :func:`cluster.train.launch`.
-        args: the parsed command line. Its config has ``name``, ``runs``, ``train``, ``cluster``; ``procedures`` and
-            ``build`` where the training reads procedures.
+        args: the parsed command line. Its config has ``name``, ``runs``, ``train``, ``cluster``; and ``build`` where
+            its input can be built.
+        build: the config's field for the folder that ``build`` describes, and the ``"module:function"`` that builds
+            it, called with ``build``, the folder, and what runs the chunks.
     """
     job = args.config
     cluster: ClusterConfig = job.cluster
     try:
         with nullcontext() if args.local else session(cluster):
-            build = getattr(job, "build", None)
-            if build is not None:
-                from idc.vision.procedures import build as build_procedures
-
-                build_procedures(build, job.procedures, partial(run_chunks, args.local, cluster))
+            if (wanted := getattr(job, "build", None)) is not None:
+                field, builder = build
+                module, _, function = builder.partition(":")
+                run = partial(run_chunks, args.local, cluster)
+                getattr(importlib.import_module(module), function)(wanted, getattr(job, field), run)
             payload = job.model_dump(mode="json", exclude={"train", "cluster"})
             run_dir = Path(job.runs) / job.name
             result = launch(entry, payload, job.train, run_dir, local=args.local, overwrite=args.overwrite)

@@ -24,6 +24,7 @@ JOB_OF = {
     "render/": "render",
     "vision/tokenizer_": "train_tokenizer",
     "vision/pair_encoder_": "train_pair_encoder",
+    "vision/interpolator_": "train_interpolator",
     "procap/procedures_": "build_procedures",
     "procap/pretrain_": "pretrain_procap",
     "procap/finetune_": "finetune_procap",
@@ -33,6 +34,7 @@ JOB_OF = {
 INPUTS: dict[str, dict[str, Any]] = {
     "render": {"out": "pairs"},
     "train_tokenizer": {"pairs": "pairs"},
+    "train_interpolator": {"triplets": "triplets"},
     "train_pair_encoder": {"pairs": "pairs"},
     "build_procedures": {
         "procedures": "procedures",
@@ -233,6 +235,8 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "build.depth=1",
             "build.similarity=clip",
             "build.strategy=visual_text",
+            "build.interpolation=vfiformer",
+            "build.interpolation_weights=net_220.pth",
         ],
         [
             "build.similarity: 'clip' is not one of tokenizer, pixels",
@@ -240,6 +244,32 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "build.strategy: 'visual_text' needs pair_encoder",
             "build.pairs: no such file or folder: 'nowhere'",
             "build.tokenizer: no such file or folder: 'nor/here'",
+            "build.interpolation_weights: no such file or folder: 'net_220.pth'",
+        ],
+    ),
+    "train_interpolator": (
+        ["triplets=nowhere", "crop_size=100", "model.window=6", "start=nor/here", "train.steps=3"],
+        [
+            "model.window: 6 is not divisible by 4; take 8",
+            "model.pad_multiple: 64 is not divisible by 48, as 16 and 8 * window demand",
+            "train.steps=3 and epochs=300.0: give exactly one of them",
+            "triplets: no such file or folder: 'nowhere'",
+            "start: no such file or folder: 'nor/here'",
+        ],
+    ),
+    "build_triplets": (
+        ["triplets=made", "build.videos=[nowhere.mp4]", "build.scenes.num_scenes=0", "build.gap=0"],
+        [
+            "build.gap: input should be greater than or equal to 1, got 0",
+            "build.scenes.num_scenes: input should be greater than or equal to 1, got 0",
+        ],
+    ),
+    "compare_interpolators": (
+        ["triplets.real=nowhere", "out=made", "vfiformer.full=net_220.pth", "interpolators=[dis, film]"],
+        [
+            "interpolators.1: 'film' is not one of blend, dis",
+            "triplets.real: no such file or folder: 'nowhere'",
+            "vfiformer.full: no such file or folder: 'net_220.pth'",
         ],
     ),
     "prepare": (

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
-from idc.data.rendered.config import RenderConfig
+from idc.data.rendered.config import MotionConfig
 
 Format = Literal["clevr_change", "folder", "csv", "jsonl", "parquet"]
 AnyFormat = Literal["auto", "clevr_change", "folder", "csv", "jsonl", "parquet"]
@@ -71,25 +71,20 @@ class TripletsConfig(ConfigModel):
     """Frame triplets to make: cut from videos, or rendered."""
 
     videos: tuple[str, ...] = ()
-    """Video files; this or `render`."""
+    """Video files; these or `scenes`."""
     gap: int = Field(default=1, ge=1)
-    """Video frames between the first and the middle one of a triplet, and between the middle and the last."""
+    """Video frames from the first to the middle one of a triplet, and from the middle to the last."""
     every: int = Field(default=3, ge=1)
     """A triplet begins at every this many-th frame of a video."""
     max_side: int | None = Field(default=None, ge=16)
     """Video frames are reduced until their longer side has this many pixels; empty: as they are."""
     min_motion: float = Field(default=0.0, ge=0, le=255)
-    """Triplets of videos whose first and last frame differ by less in the mean (of 0 to 255) are left out: a fixed
-    camera shows little else."""
-    moving_scenes: int = Field(default=0, ge=0)
-    """Rendered triplets: things and the camera move evenly along lines."""
-    render: RenderConfig = RenderConfig(num_scenes=1, width=160, height=128, jitter="mild", min_visible_pixels=40)
-    """What the moving scenes look like; of `jitter`, the camera's end stands as an after image's. `num_scenes` and what
-    concerns changes and captions does not count."""
-    max_move: float = Field(default=0.6, gt=0, le=10)
-    """Longest way of a thing from the first to the last frame, in scene units (things have radii 0.35 and 0.7)."""
+    """Triplets of videos whose first and last frame differ by less in the mean (of 0 to 255) are left out: much of what
+    a fixed camera sees is still."""
     val_share: float = Field(default=0.1, ge=0, lt=1)
-    """Share for validation: of a video its last part, of the scenes an even choice."""
+    """Share of each video, its last part, for validation (scenes have shares of their own)."""
+    scenes: MotionConfig | None = None
+    """Rendered scenes in motion."""
     chunk_size: int = Field(default=16, ge=1, le=10_000)
     """Triplets in one chunk of work, which is one Parquet part."""
     workers: int = Field(default=2, ge=1)
@@ -98,8 +93,8 @@ class TripletsConfig(ConfigModel):
     """The build fails if more than this share of the triplets cannot be made."""
 
     def faults(self) -> Iterator[str]:
-        if bool(self.videos) == bool(self.moving_scenes):
-            yield "videos and moving_scenes: give one of the two"
+        if bool(self.videos) == (self.scenes is not None):
+            yield "videos and scenes: give one of the two"
 
     def preflight(self) -> Iterator[str]:
         for n, path in enumerate(self.videos):

@@ -29,7 +29,7 @@ class VFIformerConfig(ConfigModel):
     context_channels: int = Field(24, ge=1)  # c
     """Width of the warped features at full resolution; it doubles at every lower one."""
     refine: bool = True
-    """Refine the flow from 1/8 to full resolution beside the features; without, it is only enlarged (official small)."""
+    """Refine the flow from 1/8 to full resolution by the features; without, it is only enlarged (official small)."""
     width: int = Field(160, ge=2)
     """Width of the transformer."""
     heads: int = Field(2, ge=1)
@@ -60,7 +60,7 @@ class VFIformerConfig(ConfigModel):
         if any(channels < 2 or channels % 2 for channels in self.flow_channels):
             yield f"flow_channels: {list(self.flow_channels)} must be even; a block's first layer halves its width"
         if self.pad_multiple % (least := math.lcm(16, 8 * self.window)):
-            yield f"pad_multiple: {self.pad_multiple} is not divisible by {least}, 16 and 8 * window need that"
+            yield f"pad_multiple: {self.pad_multiple} is not divisible by {least}, as 16 and 8 * window demand"
 
 
 class InterpolatorLossConfig(ConfigModel):
@@ -92,8 +92,8 @@ class TrainInterpolatorJob(ConfigModel):
     runs: str = "runs"
     """Folder of all runs."""
     triplets: str = Field(min_length=1)
-    """Frame triplets: a folder of image files (Vimeo-90k, one folder a triplet, or *_frame0/1/2), or one that `build` or
-    jobs/build_triplets.py made of videos or rendered scenes."""
+    """Frame triplets: a folder of image files (Vimeo-90k, one folder a triplet, or *_frame0/1/2), or one that `build`
+    or jobs/build_triplets.py made of videos or rendered scenes."""
     build: TripletsConfig | None = None
     """What `triplets` is built of if it is not there: videos or rendered scenes."""
     start: str | None = None

@@ -234,7 +234,9 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
     vocabulary = training_vocabulary(config)
     words = fingerprint(vocabulary.words)
     scores = _scores(config, pairs)
-    interpolator = [] if config.interpolation_weights is None else [fingerprint_of_weights(config.interpolation_weights)]
+    interpolator = (
+        [] if config.interpolation_weights is None else [fingerprint_of_weights(config.interpolation_weights)]
+    )
     identity = fingerprint(
         "procedures",
         VERSION,

@@ -89,7 +89,7 @@ class VFIformer(nn.Module):
         down, across = -height % multiple, -width % multiple
         top, left = down // 2, across // 2
         first, last = (
-            F.pad(images.flip(1), (left, across - left, top, down - top)) for images in (first, last)
+            F.pad(images.flip(1), [left, across - left, top, down - top]) for images in (first, last)
         )  # flip: RGB to BGR
         frame, flow, estimates = self.middle_of(first, last)
         inside = (..., slice(top, top + height), slice(left, left + width))
@@ -310,8 +310,7 @@ class Transformer(nn.Module):
         width, c = config.width, config.context_channels
         self.window = config.window
         self.conv_first = nn.Conv2d(2 * c, width, 3, padding=1)
-        self.patch_embed = nn.Module()
-        self.patch_embed.norm = nn.LayerNorm(width)  # before each of the four resolutions: one norm for all
+        self.patch_embed = Normalise(width)  # before the blocks of each resolution: one norm for all
         self.layers0, self.layers1, self.layers2, self.layers3 = (
             nn.ModuleList(groups) for groups in _groups(config, crop_size)
         )
@@ -327,7 +326,7 @@ class Transformer(nn.Module):
         self.conv_last2 = nn.Sequential(
             nn.Conv2d(width, width // 2, 3, padding=1), nn.LeakyReLU(0.2), nn.Conv2d(width // 2, 4, 3, padding=1)
         )
-        self.norm = nn.LayerNorm(width)  # after each
+        self.norm = nn.LayerNorm(width)  # after them
         self.apply(_init)
 
     def _down(self, inputs: int) -> nn.Sequential:
@@ -356,13 +355,22 @@ class Transformer(nn.Module):
         return cast(Tensor, self.conv_last2(self.conv_last1(torch.cat([up, maps[0]], dim=1)) + start))
 
     def _level(self, maps: Tensor, groups: nn.ModuleList) -> Tensor:
-        x = cast(Tensor, self.patch_embed.norm(maps.permute(0, 2, 3, 1)))
+        x_BHWC = self.patch_embed(maps.permute(0, 2, 3, 1))
         masks = None
+        if any(cast(Group, group).shifts for group in groups):
+            masks = shift_masks(x_BHWC.shape[1], x_BHWC.shape[2], self.window, x_BHWC.device)
         for group in groups:
-            if masks is None and len(group.residual_group.blocks) > 1:  # a group of one block has no shifted windows
-                masks = shift_masks(x.shape[1], x.shape[2], self.window, x.device)
-            x = group(x, masks)
-        return cast(Tensor, self.norm(x)).permute(0, 3, 1, 2)
+            x_BHWC = group(x_BHWC, masks)
+        return cast(Tensor, self.norm(x_BHWC)).permute(0, 3, 1, 2)
+
+
+class Normalise(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.norm(x))
 
 
 def _groups(config: VFIformerConfig, crop_size: int | None) -> list[list[Group]]:
@@ -392,17 +400,26 @@ class Group(nn.Module):
 
     def __init__(self, config: VFIformerConfig, rates: list[float], cross: bool, crop_size: int | None) -> None:
         super().__init__()
-        self.residual_group = nn.Module()
-        self.residual_group.blocks = nn.ModuleList(
-            Block(config, n % 2 == 1, rate, cross, crop_size) for n, rate in enumerate(rates)
-        )
+        self.shifts = len(rates) > 1
+        self.residual_group = Blocks(config, rates, cross, crop_size)
         self.conv = nn.Conv2d(config.width, config.width, 3, padding=1)
 
     def forward(self, x_BHWC: Tensor, masks: tuple[Tensor, Tensor] | None) -> Tensor:
-        y = x_BHWC
-        for block in cast(nn.ModuleList, self.residual_group.blocks):
-            y = block(y, masks)
-        return cast(Tensor, self.conv(y.permute(0, 3, 1, 2))).permute(0, 2, 3, 1) + x_BHWC
+        y_BCHW = self.conv(self.residual_group(x_BHWC, masks).permute(0, 3, 1, 2))
+        return cast(Tensor, y_BCHW).permute(0, 2, 3, 1) + x_BHWC
+
+
+class Blocks(nn.Module):
+    """One block after the other; the windows of every second one are shifted."""
+
+    def __init__(self, config: VFIformerConfig, rates: list[float], cross: bool, crop_size: int | None) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(config, n % 2 == 1, rate, cross, crop_size) for n, rate in enumerate(rates))
+
+    def forward(self, x_BHWC: Tensor, masks: tuple[Tensor, Tensor] | None) -> Tensor:
+        for block in self.blocks:
+            x_BHWC = block(x_BHWC, masks)
+        return x_BHWC
 
 
 class Block(nn.Module):
@@ -424,12 +441,12 @@ class Block(nn.Module):
         self.mlp = Mlp(width, int(width * config.mlp_ratio))
         if shifted and crop_size is not None:
             own, wide = shift_masks(crop_size, crop_size, window)
-            for name, mask in {"attn_mask_x": own, "attn_mask_y": wide}.items() if cross else [("attn_mask", own)]:
+            for name, mask in ({"attn_mask_x": own, "attn_mask_y": wide} if cross else {"attn_mask": own}).items():
                 self.register_buffer(name, mask)
 
     def forward(self, x_BHWC: Tensor, masks: tuple[Tensor, Tensor] | None) -> Tensor:
         """``masks``: of shifted windows, see :func:`shift_masks`."""
-        batch, height, width, channels = x_BHWC.shape
+        height, width = x_BHWC.shape[1:3]
         maps = self.norm1(x_BHWC)
         if self.shift:
             assert masks is not None
@@ -556,7 +573,7 @@ def to_wide_windows(maps_BHWC: Tensor, window: int) -> Tensor:
     """(B, n, N, C): around each window of :func:`to_windows` the one twice as wide, at half the resolution; the maps
     are mirrored beyond their border."""
     half = resized(maps_BHWC.permute(0, 3, 1, 2), 1 / 2)
-    half = F.pad(half, (window // 4,) * 4, mode="reflect")
+    half = F.pad(half, [window // 4] * 4, mode="reflect")
     columns = F.unfold(half, window, stride=window // 2)  # (B, C * N, n)
     return columns.unflatten(1, (maps_BHWC.shape[3], -1)).permute(0, 3, 2, 1)
 

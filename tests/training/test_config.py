@@ -54,6 +54,10 @@ def test_constant_and_linear_schedules() -> None:
     decay = GroupConfig(lr=1.0, schedule="linear_warmup_decay", warmup_share=0.2)
     rates = [learning_rate(decay, step, 10) for step in range(11)]
     assert rates == pytest.approx([0.5, 1.0, 1.0, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8, 0.0])
+    cosine = GroupConfig(lr=2.0, schedule="linear_warmup_cosine", warmup_steps=2)
+    rates = [learning_rate(cosine, step, 6) for step in range(7)]
+    half = math.sqrt(0.5)
+    assert rates == pytest.approx([1.0, 2.0, 2.0, 1 + half, 1.0, 1 - half, 0.0])
 
 
 def test_log_warmup_is_deepspeeds() -> None:

@@ -35,8 +35,8 @@ def test_sizes_must_agree() -> None:
 
 
 def test_unknown_middle() -> None:
-    with pytest.raises(ValueError, match="vfiformer"):
-        make_middle("vfiformer")
+    with pytest.raises(ValueError, match="no interpolation is called 'film'; there are: dis, blend, vfiformer"):
+        make_middle("film")
 
 
 def test_flow_finds_the_middle_of_a_motion() -> None:

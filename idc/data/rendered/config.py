@@ -119,6 +119,25 @@ class RenderConfig(ConfigModel):
                 yield f"{name} names a value twice"
 
 
+class MotionConfig(RenderConfig):
+    """Scenes in motion: things and the camera move evenly along lines. Each scene gives three frames; what concerns
+    changes and captions does not count."""
+
+    num_scenes: int = Field(default=2000, ge=1)
+    """Scenes; each gives one triplet."""
+    width: int = Field(default=160, ge=16, le=4096)
+    """Pixels."""
+    height: int = Field(default=128, ge=16, le=4096)
+    """Pixels."""
+    jitter: JitterName = "mild"
+    """How far the camera goes: to where an after image of such pairs is seen from. The lamps stay."""
+    min_visible_pixels: int = Field(default=40, ge=1)
+    """Every object shows at least so many pixels in the first frame."""
+    max_move: float = Field(default=0.6, gt=0, le=10)
+    """Longest way of a thing from the first to the last frame, in scene units; the shortest of one that moves is a
+    fifth of it."""
+
+
 class RenderJob(ConfigModel):
     """Render a data set folder of pairs."""
 

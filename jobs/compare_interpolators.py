@@ -1,0 +1,29 @@
+"""The interpolators' table: PSNR and SSIM of known middle frames for the linear blend, DIS flow and VFIformer.
+
+    python jobs/compare_interpolators.py triplets.middlebury=data/middlebury triplets.ucf101=data/ucf101 \\
+        out=runs/interpolators
+    python jobs/compare_interpolators.py triplets.vimeo=data/vimeo_triplet split=test out=runs/interpolators \\
+        vfiformer.VFIformer=net_220.pth "vfiformer.our own=runs/interpolator/artifact"
+
+Runs in this process. Writes interpolators.json and interpolators.md into the folder `out`.
+"""
+
+from __future__ import annotations
+
+from idc.config import cli
+from idc.vision.interpolator_config import CompareInterpolatorsJob
+
+
+def main() -> None:
+    args = cli(CompareInterpolatorsJob, __doc__)
+    from idc.vision.interpolator_table import compare, table
+
+    try:
+        result = compare(args.config)
+    except ValueError as error:
+        raise SystemExit(f"compare_interpolators: {error}") from None
+    print(table(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Train VFIformer, the interpolator, on frame triplets.
+
+    python jobs/train_interpolator.py --config jobs/configs/vision/interpolator_demo.yaml
+    ray job submit --working-dir . -- python jobs/train_interpolator.py \\
+        --config jobs/configs/vision/interpolator_paper.yaml triplets=/data/vimeo_triplet runs=/shared/runs
+
+Triplets that the config says how to build (videos, rendered scenes) are built first if they are not there. A killed run
+goes on from its last checkpoint when the same command is given again. Writes <runs>/<name>/artifact, which
+jobs/build_procedures.py (build.interpolation_weights) and jobs/compare_interpolators.py take.
+"""
+
+from __future__ import annotations
+
+from cluster.config import ClusterConfig
+from idc.config import cli
+from idc.vision.interpolator_config import TrainInterpolatorJob
+
+
+class Job(TrainInterpolatorJob):
+    """An interpolator, and where to train it."""
+
+    cluster: ClusterConfig = ClusterConfig()
+    """The Ray cluster (not with --local)."""
+
+
+def main() -> None:
+    args = cli(Job, __doc__)
+    from cluster.job import train_job
+
+    train_job("idc.vision.interpolator_task:train", args, build=("triplets", "idc.data.triplets:build"))
+
+
+if __name__ == "__main__":
+    main()
