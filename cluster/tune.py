@@ -163,12 +163,12 @@ def run_step(
             )
             seconds = result["seconds"]  # of all starts of the run together
         else:
-            folder.mkdir(exist_ok=True)
             run = partial(run_chunks, plain, place.cluster)
             if not plain or (alone and not place.local):
                 result = _remote(step, str(folder), run, place)
             else:
                 result = _call(step, str(folder), run)
+            folder.mkdir(exist_ok=True)  # of a step that leaves no files but its result
             seconds = time.monotonic() - started
         cpus = 1.0 if plain and step.train is None else step.cpus
         record = {"name": step.name, "seconds": seconds, "cpus": cpus, "gpus": step.gpus, "result": result}

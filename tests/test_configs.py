@@ -272,6 +272,22 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "vfiformer.full: no such file or folder: 'net_220.pth'",
         ],
     ),
+    "sweep": (
+        [
+            "name=one",
+            "settings.pairs=nowhere",
+            "settings.procedures=nor/here",
+            "rows=[{label: wide, settings: {finetune.beems: 2}}, {label: deep, published: {CIDEr: 1}}]",
+            "trials.concurent=2",
+        ],
+        [
+            "trials.concurent: no such setting; did you mean 'concurrent'?",
+            "rows.1.published.CIDEr: no such column",
+            "rows.0 (wide): finetune.beems: no such setting; did you mean 'beams'?",
+            "pairs: no such file or folder: 'nowhere'",
+            "procedures: no such file or folder: 'nor/here'",
+        ],
+    ),
     "prepare": (
         ["source=nowhere", "out=pairs", "format=clevr", "val_share=0.7", "test_share=0.7", "chunk_sise=3"],
         [

@@ -366,7 +366,8 @@ class SweepJob(ConfigModel):
         found: dict[str, None] = {}
         for settings in self._variants().values():
             try:
-                found |= dict.fromkeys(missing_inputs(self.trial(settings, self.seeds[0])))
-            except ConfigError:  # said already
-                continue
+                trial: ConfigModel | None = self.trial(settings, self.seeds[0])
+            except ConfigError as error:  # its faults are said already
+                trial = error.rest
+            found |= dict.fromkeys(missing_inputs(trial))
         yield from found
