@@ -107,6 +107,7 @@ def steps(folder: str, seeds: list[int], clevr_change: str | None) -> Iterator[t
     yield "write the page", [
         "jobs/report.py", "--overwrite", f"out={runs}/report.html", f"evaluations=[{evaluations}]", f"pairs={pairs}",
         f"procedures={procedures}", f"tokenizer={tokenizer}", "title=ProCap on rendered pairs",
+        f"imagine={runs}/finetune-{seeds[0]}/artifact",
         f"runs={{tokenizer: {runs}/tokenizer, stage 1: {runs}/pretrain-{seeds[0]}, "
         f"stage 2: {runs}/finetune-{seeds[0]}}}", *real,
     ]  # fmt: skip

@@ -15,7 +15,9 @@ from idc.config import cli
 from idc.report.config import ReportJob
 
 if TYPE_CHECKING:
-    from idc.report.collect import Reconstruct
+    import numpy as np
+
+    from idc.report.collect import Imagine, Reconstruct
 
 
 def main() -> None:
@@ -25,7 +27,8 @@ def main() -> None:
 
     job = args.config
     reconstruct = reconstruction(job.tokenizer) if job.tokenizer is not None else None
-    path = write_report(job.out, collect(job, reconstruct))
+    imagine = imagination(job.imagine) if job.imagine is not None else None
+    path = write_report(job.out, collect(job, reconstruct, imagine))
     print(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
 
 
@@ -45,6 +48,18 @@ def reconstruction(folder: str) -> Reconstruct:
         return list(zip(frames, back, strict=True))
 
     return reconstruct
+
+
+def imagination(artifact: str) -> Imagine:
+    """What ProCap imagines between two images."""
+    from idc.systems.procap.imagine import Imaginer
+
+    imaginer = Imaginer(artifact)
+
+    def imagine(before: np.ndarray, after: np.ndarray, caption: str) -> list[tuple[str, np.ndarray]]:
+        return [(found.way, found.frames) for found in imaginer(before, after, caption)]
+
+    return imagine
 
 
 if __name__ == "__main__":

@@ -21,10 +21,14 @@ from idc.report.html import HEADLINE, GalleryItem, RealPairs, RunReport
 Reconstruct = Callable[[list[np.ndarray]], list[tuple[np.ndarray, np.ndarray]]]
 """Images, uint8 RGB ``(H, W, 3)``, to (image as the tokenizer sees it, image it gives back)."""
 
+Imagine = Callable[[np.ndarray, np.ndarray, str], list[tuple[str, np.ndarray]]]
+"""Before, after, uint8 RGB ``(H, W, 3)``, and a caption, to ways of imagining the change: (what it is, frames uint8
+``(F, H, W, 3)``, both ends included)."""
+
 _PACKAGES = ("torch", "ray", "deepspeed", "diffusers", "mitsuba", "opencv-python-headless", "pycocoevalcap", "numpy")
 
 
-def collect(job: ReportJob, reconstruct: Reconstruct | None = None) -> RunReport:
+def collect(job: ReportJob, reconstruct: Reconstruct | None = None, imagine: Imagine | None = None) -> RunReport:
     """Read everything the page shows.
 
     Raises:
@@ -41,6 +45,7 @@ def collect(job: ReportJob, reconstruct: Reconstruct | None = None) -> RunReport
     galleries = {title: [items[row.pair_id] for row in rows] for title, rows in chosen.items()}
     originals = [item.before for item in items.values()][: job.reconstructions]
     logs = {name: read_log(folder) for name, folder in job.runs.items()}
+    shown = list(items.values())[: job.imagined] if imagine is not None else []
     first = evaluations[0]
     return RunReport(
         title=job.title,
@@ -50,6 +55,7 @@ def collect(job: ReportJob, reconstruct: Reconstruct | None = None) -> RunReport
         reconstructions=reconstruct(originals) if reconstruct is not None and originals else (),
         tokenizer=_tokenizer_metrics(logs),
         galleries=galleries,
+        imagined=[(item, imagine(item.before, item.after, item.caption)) for item in shown if imagine is not None],
         real=[_real(source) for source in job.real],
         configs={name: config for name, folder in job.runs.items() if (config := _json(Path(folder) / "config.json"))},
         environment=environment(),

@@ -43,6 +43,8 @@ class ReportJob(ConfigModel):
     """Folder of their procedures, for the filmstrips."""
     tokenizer: str | None = None
     """Folder of the image tokenizer, for reconstructions."""
+    imagine: str | None = None
+    """A ProCap artefact, for what it imagines between two images (see imagine.py)."""
     runs: dict[str, str] = Field({})
     """Heading -> run folder, for curves, configs and times: `runs.tokenizer=runs/tokenizer`."""
     timings: dict[str, str] = Field({})
@@ -55,10 +57,13 @@ class ReportJob(ConfigModel):
     """Pairs shown as the best and as the worst by CIDEr, each."""
     reconstructions: int = Field(8, ge=0)
     """Images shown with their reconstruction."""
+    imagined: int = Field(3, ge=0)
+    """Pairs of the gallery shown with what is imagined between them."""
 
     def preflight(self) -> Iterator[str]:
         named: list[tuple[str, str | None]] = [("evaluations", path) for path in self.evaluations]
         named += [("pairs", self.pairs), ("procedures", self.procedures), ("tokenizer", self.tokenizer)]
+        named.append(("imagine", self.imagine))
         named += [(f"runs.{name}", path) for name, path in self.runs.items()]
         for i, source in enumerate(self.real):
             named += [(f"real.{i}.{name}", getattr(source, name)) for name in ("evaluation", "pairs", "procedures")]

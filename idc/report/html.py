@@ -97,6 +97,7 @@ class RunReport:
         reconstructions: (image, image after the tokenizer and back).
         tokenizer: measured values of the image tokenizer.
         galleries: heading -> pairs.
+        imagined: pairs with what is imagined between them: (what it is, frames with both ends).
         real: pairs from elsewhere.
         configs: name -> resolved config.
         environment: what the run ran on.
@@ -110,6 +111,7 @@ class RunReport:
     reconstructions: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     tokenizer: Mapping[str, float] = field(default_factory=dict)
     galleries: Mapping[str, Sequence[GalleryItem]] = field(default_factory=dict)
+    imagined: Sequence[tuple[GalleryItem, Sequence[tuple[str, np.ndarray]]]] = ()
     real: Sequence[RealPairs] = ()
     configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -138,6 +140,7 @@ def render(report: RunReport) -> str:
         ("training", "Training", _training(report.logs)),
         ("tokenizer", "Image tokenizer", _tokenizer(report.reconstructions, report.tokenizer)),
         ("gallery", "Held-out pairs", _galleries(report.galleries)),
+        ("imagined", "The imagined change", _imagined(report.imagined)),
         ("real", "Real pairs", "".join(map(_real, report.real))),
         ("protocol", "Protocol and run", _record(report)),
     ]
@@ -441,10 +444,7 @@ def _card(item: GalleryItem) -> str:
     views = [("before", item.before), ("after", item.after)]
     if item.mask is not None:
         views.append(("what changed", _overlay(item.after, item.mask)))
-    pictures = "".join(
-        f"<figure>{_img(image, f'{label}, pair {item.pair_id}', IMAGE_EDGE)}<figcaption>{label}</figcaption></figure>"
-        for label, image in views
-    )
+    pictures = _views(views, item.pair_id)
     known = item.change_type in CHANGE_TYPES
     right = known and item.named_type == item.change_type
     verdict = ("right" if right else "wrong") if known else ""
@@ -470,6 +470,13 @@ def _card(item: GalleryItem) -> str:
         + (f'<ul class="refs">{references}</ul>' if references else "")
         + nearest
         + "</article>"
+    )
+
+
+def _views(views: Iterable[tuple[str, np.ndarray]], pair_id: str) -> str:
+    return "".join(
+        f"<figure>{_img(image, f'{label}, pair {pair_id}', IMAGE_EDGE)}<figcaption>{label}</figcaption></figure>"
+        for label, image in views
     )
 
 
@@ -504,6 +511,38 @@ def _filmstrip(item: GalleryItem) -> str:
         figures.append(
             f"{opening}{_img(frame, f'frame {number}', FRAME_EDGE)}{bar}"
             f"<figcaption>{label}{'<br>key' if key else ''}</figcaption></figure>"
+        )
+    return f'<div class="film">{"".join(figures)}</div>'
+
+
+def _imagined(pairs: Sequence[tuple[GalleryItem, Sequence[tuple[str, np.ndarray]]]]) -> str:
+    if not pairs:
+        return ""
+    cards = []
+    for item, ways in pairs:
+        pictures = _views([("before", item.before), ("after", item.after)], item.pair_id)
+        strips = "".join(
+            f'<p class="small soft">{escape(way)}</p>{_imagined_frames(frames, item.pair_id)}' for way, frames in ways
+        )
+        cards.append(
+            f'<article class="card"><div class="views">{pictures}</div><p class="said">{escape(item.caption)}</p>'
+            f'<div class="tag"><span>{escape(item.pair_id)}</span></div>{strips}</article>'
+        )
+    legend = (
+        '<p class="soft">What the procedure encoder expects between the two images, drawn by the image tokenizer from '
+        "the codes it predicts. The ends of a strip are the two images as their own codes show them, which is the most "
+        "that the pictures between can look like.</p>"
+    )
+    return f'{legend}<div class="cards">{"".join(cards)}</div>'
+
+
+def _imagined_frames(frames: np.ndarray, pair_id: str) -> str:
+    last = len(frames) - 1
+    figures = []
+    for number, frame in enumerate(frames):
+        label = {0: "before", last: "after"}.get(number, f"imagined {number}")
+        figures.append(
+            f"<figure>{_img(frame, f'{label}, pair {pair_id}', FRAME_EDGE)}<figcaption>{label}</figcaption></figure>"
         )
     return f'<div class="film">{"".join(figures)}</div>'
 

@@ -99,6 +99,20 @@ def test_everything_is_gathered(run: Path) -> None:
     assert report.environment["python"].startswith("3.")
 
 
+def test_what_is_imagined_is_that_of_the_first_pairs_of_the_gallery(run: Path) -> None:
+    asked = []
+
+    def imagine(before: np.ndarray, after: np.ndarray, caption: str) -> list[tuple[str, np.ndarray]]:
+        asked.append((before[0, 0, 0], caption))
+        return [("one way", np.zeros((4, 8, 8, 3), np.uint8))]
+
+    settings = {"evaluations": (str(run / "evaluation"),), "pairs": str(run / "pairs"), "imagined": 2}
+    report = collect(ReportJob(out="x", **settings), imagine=imagine)
+    assert [item.pair_id for item, _ in report.imagined] == ["p0", "p1"]
+    assert asked == [(0, "no change"), (20, "the ball moved")]
+    assert not collect(ReportJob(out="x", **settings)).imagined
+
+
 def test_the_gallery_takes_the_types_in_turn() -> None:
     rows = [
         ev.ScoredCaption(pair_id=f"{kind}{i}", caption="", change_type=kind)

@@ -280,6 +280,17 @@ def test_protocol_config_environment_and_timings(page: Page) -> None:
         assert text in page.text
 
 
+def test_the_imagined_change_has_a_strip_for_each_way() -> None:
+    frames = np.stack([plain((40 * n, 9, 9)) for n in range(4)])
+    report = RunReport(title="t", imagined=[(item(), [("by <caption>", frames), ("without", frames)])])
+    page = Page(render(report))
+    images = [attrs for tag, attrs in page.tags if tag == "img"]
+    assert len(images) == 2 + 2 * 4
+    assert sum(attrs["alt"].startswith("imagined 1,") for attrs in images) == 2
+    assert "by <caption>" in page.text
+    assert item().caption in page.text
+
+
 def test_sections_that_have_nothing_are_left_out() -> None:
     page = Page(render(RunReport("t", environment={"python": "3.11"})))
     assert [attrs["id"] for tag, attrs in page.tags if tag == "section"] == ["protocol"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,7 @@ from idc.decoding import Decoded, decode
 from idc.metrics.coco import cider
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob, PretrainJob, Procedure
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, as_images, collate
-from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes, TextDecoder
+from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes, TextDecoder, make_token_head
 from idc.training.artifact import read_artifact, write_artifact
 from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders
@@ -146,14 +146,24 @@ class Captioner(torch.nn.Module):
 
     Args:
         kind: what stands between the two images, see :attr:`FinetuneJob.procedure`.
+        token_head: have stage 1's head from patches to codebook entries, too. No caption needs it; it shows what the
+            procedure looks like (`imagine.py`). It is not trained (as in the official code).
     """
 
-    def __init__(self, encoder: EncoderConfig, decoder: DecoderConfig, shapes: Shapes, kind: Procedure = "queries"):
+    def __init__(
+        self,
+        encoder: EncoderConfig,
+        decoder: DecoderConfig,
+        shapes: Shapes,
+        kind: Procedure = "queries",
+        token_head: bool = False,
+    ):
         super().__init__()
         self.kind = kind
         self.encoder = ProcedureEncoder(encoder, shapes)
         positions = (2 if kind == "none" else shapes.frames) * shapes.patches
         self.decoder = TextDecoder(decoder, encoder.width, shapes.vocabulary_size, positions)
+        self.token_head = make_token_head(encoder.width, shapes.codebook_size) if token_head else None
 
     def procedure(self, frames_BGPZ: Tensor) -> Tensor:
         """The latent procedure of frame features, (B, F*P, D), or (B, 2*P, D) with nothing between the images."""
@@ -184,12 +194,18 @@ class FinetuneTask(Task):
     """Stage 2: captions from before, queries and after (eq. 9, 10), or one of the variants of `procedure`."""
 
     def __init__(
-        self, job: FinetuneJob, encoder: EncoderConfig, shapes: Shapes, vocabulary: Vocabulary, extract: FrameFeatures
+        self,
+        job: FinetuneJob,
+        encoder: EncoderConfig,
+        shapes: Shapes,
+        vocabulary: Vocabulary,
+        extract: FrameFeatures,
+        token_head: bool = False,
     ):
         super().__init__()
         self.job, self.vocabulary, self.extract = job, vocabulary, extract
-        self.captioner = Captioner(encoder, job.decoder, shapes, job.procedure)
-        for unused in _unused_in_stage_2(self.captioner.encoder, job.procedure):
+        self.captioner = Captioner(encoder, job.decoder, shapes, job.procedure, token_head)
+        for unused in _unused_in_stage_2(self.captioner, job.procedure):
             unused.requires_grad_(False)
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
@@ -237,9 +253,12 @@ class FinetuneTask(Task):
         return {"CIDEr": score, "distinct_captions": float(len({text for _, text, _ in rows}))}
 
 
-def _unused_in_stage_2(encoder: ProcedureEncoder, kind: Procedure) -> list[torch.nn.Parameter]:
+def _unused_in_stage_2(captioner: Captioner, kind: Procedure) -> list[torch.nn.Parameter]:
     """What only stage 1 reads; kept in the artefact, not trained."""
+    encoder = captioner.encoder
     unused = [encoder.align_token]
+    if captioner.token_head is not None:
+        unused += captioner.token_head.parameters()
     if kind != "queries":
         unused.append(encoder.mask_embedding)
     if encoder.config.queries_only:
@@ -297,11 +316,13 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     tokenizer = _tokenizer(info).to(context.device)
     encoder = job.encoder or EncoderConfig()
     learned: dict[str, Tensor] = {}
+    head: dict[str, Tensor] = {}
     if job.pretrained is not None:
-        encoder, learned = _pretrained_encoder(job.pretrained, info)
-    task = FinetuneTask(job, encoder, info.shapes, info.vocabulary, tokenizer.features)
-    if learned:
+        encoder, learned, head = _pretrained_encoder(job.pretrained, info)
+    task = FinetuneTask(job, encoder, info.shapes, info.vocabulary, tokenizer.features, token_head=bool(head))
+    if task.captioner.token_head is not None:
         task.captioner.encoder.load_state_dict(learned)
+        task.captioner.token_head.load_state_dict(head)
     task.to(context.device)
     size = max(1, job.train.micro_batch_size // context.world_size)
     frames = job.explicit_frames if job.procedure == "frames" else None
@@ -328,6 +349,7 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
                 "encoder": encoder.model_dump(mode="json"),
                 "job": job.model_dump(mode="json"),
                 "build": info.build if frames is not None else None,
+                "token_head": task.captioner.token_head is not None,
             },
             state_dict={name.removeprefix("captioner."): tensor for name, tensor in state.items()},
             vocabulary=info.vocabulary,
@@ -369,24 +391,28 @@ def _key_frames(which: str, build: dict[str, Any], tokenizer: ImageTokenizer) ->
     return KeyFrames(ProceduresConfig.model_validate(build), tokenizer, even=which == "even")
 
 
-def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, dict[str, Tensor]]:
-    """Config and weights of the encoder in a stage 1 artefact, if it fits these procedures."""
+def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, dict[str, Tensor], dict[str, Tensor]]:
+    """Config and weights of the encoder in a stage 1 artefact, and of its token head, if it fits these procedures."""
     artifact = read_artifact(path, system="procap")
     if artifact.config["stage"] != "pretrain":
         raise ValueError(f"pretrained: {path} is an artefact of stage 2; give the artefact of pretrain_procap.py")
     if artifact.vocabulary != info.vocabulary:
         raise ValueError(f"pretrained: {path} was trained with another vocabulary than that of the procedures")
-    if (saved := _shapes(artifact.config["shapes"])) != info.shapes:
+    if (saved := shapes_of(artifact.config["shapes"])) != info.shapes:
         raise ValueError(f"pretrained: {path} was trained on {saved}, the procedures have {info.shapes}")
     if tokenizer_fingerprint(artifact.extra(TOKENIZER)) != info.tokenizer_fingerprint:
         raise ValueError(f"pretrained: {path} was trained with another tokenizer than that of the procedures")
-    prefix = "encoder."
     state = artifact.state_dict()
-    weights = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-    return EncoderConfig.model_validate(artifact.config["job"]["encoder"]), weights
+    config = EncoderConfig.model_validate(artifact.config["job"]["encoder"])
+    return config, part_of(state, "encoder."), part_of(state, "heads.msm.")
 
 
-def _shapes(saved: dict[str, Any]) -> Shapes:
+def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors under a prefix, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def shapes_of(saved: dict[str, Any]) -> Shapes:
     return Shapes(**{**saved, "grid": tuple(saved["grid"])})
 
 
@@ -411,8 +437,9 @@ class PairCaptioner:
         self.captioner = Captioner(
             EncoderConfig.model_validate(artifact.config["encoder"]),
             DecoderConfig.model_validate(job["decoder"]),
-            _shapes(artifact.config["shapes"]),
+            shapes_of(artifact.config["shapes"]),
             job.get("procedure", "queries"),
+            artifact.config.get("token_head", False),
         )
         artifact.load_into(self.captioner)
         self.captioner.to(self.device).eval()

@@ -103,7 +103,7 @@ def test_only_explicit_captioning_sees_the_frames_between(world: World, procedur
     task, data = stage_2(world.finetune(procedure=procedure))
     one, other = data.source.rows[0], dict(data.source.rows[0])
     stored = np.frombuffer(one["features"], np.float16).reshape(5, PATCHES, -1).copy()
-    stored[1:-1] = stored[1:-1] + 1
+    stored[1:-1] = stored[1:-1, :, ::-1]  # other channels; the encoder's norm would take off a constant
     other["features"] = stored.tobytes()
     logits = []
     for row in (one, other):
@@ -112,7 +112,8 @@ def test_only_explicit_captioning_sees_the_frames_between(world: World, procedur
         batch = collate([data.get(0, 0)])
         with torch.no_grad():
             logits.append(task.captioner(task._features(batch), batch["ids"]))
-    assert float((logits[0] - logits[1]).abs().max() > 1e-4) == (procedure == "frames")
+    difference = float((logits[0] - logits[1]).abs().max())
+    assert difference > 1e-2 if procedure == "frames" else difference == 0.0
 
 
 @torch.no_grad()

@@ -1,0 +1,366 @@
+"""What ProCap imagines between two images, as pictures: the codebook entries that its encoder predicts for hidden
+patches, decoded by the image tokenizer.
+
+Two ways:
+
+- By the caption (stage 1): before and after are given, all patches between them are masked and the caption stands
+  before them, as in training. :func:`mask_predict` fills the patches in over several rounds.
+- Without a caption (stage 2): the hidden states of the procedure queries, which the captioner's decoder reads, go
+  through stage 1's head from patches to codebook entries. Stage 2 trains the encoder and not this head (the official
+  code freezes it, too), and no loss holds the two together: the longer stage 2 was, the less the picture need mean.
+
+Shapes as in ``model.py``.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor, nn
+
+from idc.data.images import ImageError, decode_image, encode_png, read_bytes, resize_image
+from idc.data.store import iter_rows
+from idc.data.text import PAD, words
+from idc.systems.procap.config import EncoderConfig
+from idc.systems.procap.data import text_slot
+from idc.systems.procap.model import ProcedureEncoder, make_token_head
+from idc.systems.procap.task import TOKENIZER, PairCaptioner, part_of, shapes_of
+from idc.training.artifact import Artifact, read_artifact
+from idc.vision.tokenizer import ImageTokenizer, prepare_frame, to_frames, to_images, tokenizer_fingerprint
+
+ROUNDS = 8
+"""Rounds of mask-predict, if nothing is said."""
+
+
+@dataclass(frozen=True)
+class Imagined:
+    """One way's picture of the change.
+
+    Attributes:
+        way: what made it, in words.
+        frames: uint8 (k + 2, Y, X, 3); first and last are before and after as their own codebook entries show them,
+            which is the most that the ones between can look like.
+    """
+
+    way: str
+    frames: np.ndarray
+
+
+@torch.no_grad()
+def mask_predict(
+    encoder: ProcedureEncoder,
+    head: nn.Module,
+    tokenizer: ImageTokenizer,
+    ends_B2PZ: Tensor,
+    ids_BN: Tensor,
+    rounds: int = ROUNDS,
+) -> Tensor:
+    """Codebook entries of the k frames between, (B, k, P), by iterative decoding in the order of confidence.
+
+    As in MaskGIT (Chang et al. 2022): every round predicts all patches that are still open at once, each by its most
+    probable entry, and keeps those of the highest probability, so that after round r of R all but
+    floor(M cos(pi r / 2 R)) of the M = k * P patches are kept: few at first, when little is known. What is kept is not
+    changed again. (The official code's mask-predict is one round with sampled entries.)
+
+    The encoder reads the tokenizer's features, not entries. After each round the frames are therefore decoded with what
+    is predicted so far, read again, and kept patches take their features from there; open ones stay masked.
+    """
+    shapes = encoder.shapes
+    batch, between = ends_B2PZ.shape[0], shapes.num_keyframes
+    features = ends_B2PZ.new_zeros(batch, shapes.frames, shapes.patches, shapes.feature_dim)
+    features[:, [0, -1]] = ends_B2PZ
+    masked = torch.ones(features.shape[:3], dtype=torch.bool, device=features.device)
+    masked[:, [0, -1]] = False
+    total = between * shapes.patches
+    tokens_BM = torch.zeros(batch, total, dtype=torch.long, device=features.device)
+    open_BM = torch.ones(batch, total, dtype=torch.bool, device=features.device)
+    for number in range(1, rounds + 1):
+        hidden = encoder("modeling", features, masked, ids_BN, PAD)[2]
+        probability, best = _inner(hidden, between, head).max(dim=-1)
+        tokens_BM = torch.where(open_BM, best, tokens_BM)
+        kept = total - math.floor(total * math.cos(math.pi / 2 * number / rounds))
+        order = torch.where(open_BM, probability, torch.inf).topk(kept, dim=1).indices
+        open_BM = torch.ones_like(open_BM).scatter(1, order, False)
+        if number == rounds:
+            break
+        seen = tokenizer.decode(tokens_BM.view(-1, shapes.patches))
+        features[:, 1:-1] = tokenizer.features(seen).float().unflatten(0, (batch, between))
+        masked[:, 1:-1] = open_BM.unflatten(1, (between, shapes.patches))
+    return tokens_BM.unflatten(1, (between, shapes.patches))
+
+
+def _inner(hidden_BSD: Tensor, between: int, head: nn.Module) -> Tensor:
+    """Probabilities (B, k * P, K) of the entries of the frames between, of the hidden states of all frames."""
+    inner = hidden_BSD.unflatten(1, (between + 2, -1))[:, 1:-1].flatten(1, 2)
+    probabilities: Tensor = head(inner).float().softmax(dim=-1)
+    return probabilities
+
+
+class Modeler:
+    """A stage 1 artefact in use: encoder, token head, tokenizer.
+
+    Args:
+        path: the artefact.
+        device: where to run.
+
+    Raises:
+        ValueError: it is no artefact of stage 1.
+    """
+
+    def __init__(self, path: Path | str, device: str = "cpu"):
+        artifact = read_artifact(path, system="procap")
+        if artifact.config["stage"] != "pretrain":
+            raise ValueError(f"{path} is an artefact of ProCap's stage 2; give that of pretrain_procap.py")
+        assert artifact.vocabulary is not None
+        job = artifact.config["job"]
+        self.artifact, self.vocabulary, self.device = artifact, artifact.vocabulary, torch.device(device)
+        self.condition: bool = job["caption_condition"]
+        self.own_words: bool = job["encoder"].get("text_vocabulary") is None
+        self.tokenizer = ImageTokenizer.load(artifact.extra(TOKENIZER)).to(self.device)
+        config, shapes = EncoderConfig.model_validate(job["encoder"]), shapes_of(artifact.config["shapes"])
+        state = artifact.state_dict()
+        self.encoder = ProcedureEncoder(config, shapes)
+        self.encoder.load_state_dict(part_of(state, "encoder."))
+        self.head = make_token_head(config.width, shapes.codebook_size)
+        self.head.load_state_dict(part_of(state, "heads.msm."))
+        self.encoder.to(self.device).eval()
+        self.head.to(self.device).eval()
+
+    def imagine(self, before: np.ndarray, after: np.ndarray, caption: str, rounds: int = ROUNDS) -> Imagined:
+        """The change that ``caption`` tells, between two uint8 RGB images (H, W, 3) of any sizes."""
+        if not self.own_words:
+            raise ValueError("captions of this artefact are CLIP's BPE, which imagine.py does not make")
+        length = self.encoder.config.text_length if self.condition else 0
+        ids = text_slot(self.vocabulary.encode(caption)[1:-1], length, self.vocabulary)
+        images = ends(before, after, self.tokenizer).to(self.device)
+        with torch.no_grad():
+            features = self.tokenizer.features(images).float().unsqueeze(0)
+            text = torch.from_numpy(ids).unsqueeze(0).to(self.device)
+            tokens = mask_predict(self.encoder, self.head, self.tokenizer, features, text, rounds)[0]
+        told = "by the caption" if self.condition else "trained without captions"
+        return Imagined(f"stage 1, {told}, {rounds} rounds", pictures(images, tokens, self.tokenizer))
+
+    def unknown(self, caption: str) -> list[str]:
+        """The words of a caption that are not in the vocabulary."""
+        return [word for word in words(caption) if word not in self.vocabulary.words]
+
+
+class Imaginer:
+    """An artefact of either stage as an imagination.
+
+    Args:
+        path: the artefact. Of stage 1: imagines by a caption. Of stage 2: without one, too, and it makes the caption.
+        pretrained: with an artefact of stage 2, that of stage 1 it began with, if it is not where it was then.
+        device: where to run.
+
+    Attributes:
+        captioner: of a stage 2 artefact.
+        modeler: of stage 1, if its artefact is there.
+
+    Raises:
+        ValueError: the two do not belong together, or there is nothing to imagine with.
+    """
+
+    def __init__(self, path: Path | str, pretrained: Path | str | None = None, device: str = "cpu"):
+        artifact = read_artifact(path, system="procap")
+        self.captioner: PairCaptioner | None = None
+        self.modeler: Modeler | None = None
+        self.head: nn.Module | None = None
+        if artifact.config["stage"] == "pretrain":
+            self.modeler = Modeler(path, device)
+            return
+        self.captioner = PairCaptioner(path, device)
+        source = pretrained or artifact.config["job"]["pretrained"]
+        if source is not None and (pretrained is not None or Path(source).exists()):
+            self.modeler = Modeler(source, device)
+            _check_same(artifact, self.modeler.artifact)
+        if self.captioner.captioner.kind == "queries":
+            stored = self.captioner.captioner.token_head
+            self.head = stored if stored is not None or self.modeler is None else self.modeler.head
+        if self.head is None and self.modeler is None:
+            raise ValueError(
+                f"{path} has no head from patches to codebook entries, and the stage 1 artefact it began with "
+                f"({source or 'none'}) is not there; give it as --pretrained"
+            )
+
+    def __call__(
+        self, before: np.ndarray, after: np.ndarray, caption: str | None = None, rounds: int = ROUNDS
+    ) -> list[Imagined]:
+        """Every way there is, of two uint8 RGB images (H, W, 3) of any sizes; without a caption, the captioner's own.
+
+        Raises:
+            ValueError: a stage 1 artefact alone, and no caption.
+        """
+        found = []
+        if self.modeler is not None:
+            found.append(self.modeler.imagine(before, after, self.caption(before, after, caption), rounds))
+        if self.captioner is not None and self.head is not None:
+            found.append(self._implicit(self.captioner, self.head, before, after))
+        return found
+
+    def caption(self, before: np.ndarray, after: np.ndarray, given: str | None = None) -> str:
+        """The given caption, or what the captioner says."""
+        if given is not None:
+            return given
+        if self.captioner is None:
+            raise ValueError("an artefact of stage 1 makes no captions: give one, or an artefact of stage 2")
+        return self.captioner([before], [after])[0]
+
+    @torch.no_grad()
+    def _implicit(self, captioner: PairCaptioner, head: nn.Module, before: np.ndarray, after: np.ndarray) -> Imagined:
+        images = ends(before, after, captioner.tokenizer).to(captioner.device)
+        hidden = captioner.captioner.procedure(captioner.tokenizer.features(images).float().unsqueeze(0))
+        between = captioner.captioner.encoder.shapes.num_keyframes
+        tokens = _inner(hidden, between, head)[0].argmax(dim=-1).unflatten(0, (between, -1))
+        return Imagined("stage 2, the procedure queries", pictures(images, tokens, captioner.tokenizer))
+
+
+def _check_same(second: Artifact, first: Artifact) -> None:
+    """That a stage 2 artefact has the shapes and the tokenizer of a stage 1 artefact."""
+    if second.config["shapes"] != first.config["shapes"] or tokenizer_fingerprint(
+        second.extra(TOKENIZER)
+    ) != tokenizer_fingerprint(first.extra(TOKENIZER)):
+        raise ValueError(f"{first.path} was trained with another tokenizer or other procedures than {second.path}")
+
+
+def ends(before: np.ndarray, after: np.ndarray, tokenizer: ImageTokenizer) -> Tensor:
+    """The two images as the tokenizer wants them, (2, 3, Y, X) in [0, 1]."""
+    return to_images(np.stack([prepare_frame(image, tokenizer.config) for image in (before, after)]))
+
+
+@torch.no_grad()
+def pictures(ends_23YX: Tensor, tokens_kP: Tensor, tokenizer: ImageTokenizer) -> np.ndarray:
+    """Frames of codebook entries: those of the two ends, and between them the given ones."""
+    first, last = tokenizer.encode(ends_23YX).unsqueeze(1).unbind(0)
+    return to_frames(tokenizer.decode(torch.cat([first, tokens_kP, last])))
+
+
+# -- to look at ---------------------------------------------------------------------------------------------------
+
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+_CELL, _GAP, _TEXT = 128, 6, 16
+_PAPER, _INK, _SOFT = (251, 250, 247), (29, 34, 38), (91, 100, 108)
+
+
+def filmstrip(before: np.ndarray, after: np.ndarray, ways: Sequence[Imagined], text: Sequence[str] = ()) -> np.ndarray:
+    """One picture, uint8 (H, W, 3): ``text``, then a row for each way, from the image before to the image after."""
+    frames = len(ways[0].frames)
+    width = _GAP + (frames + 2) * (_CELL + _GAP)
+    lines = [line for entry in text for line in textwrap.wrap(entry, width // 7)]
+    top, row = _GAP + len(lines) * _TEXT, 2 * _TEXT + _CELL + _GAP
+    canvas, draw, font = _canvas(width, top + len(ways) * row)
+    for number, line in enumerate(lines):
+        draw.text((_GAP, _GAP + number * _TEXT), line, _INK, font)
+    labels = [
+        "before",
+        "before, as codes",
+        *(f"imagined {n}" for n in range(1, frames - 1)),
+        "after, as codes",
+        "after",
+    ]
+    for number, way in enumerate(ways):
+        y = top + number * row
+        draw.text((_GAP, y), way.way, _INK, font)
+        for place, (label, frame) in enumerate(zip(labels, (before, *way.frames, after), strict=True)):
+            x = _GAP + place * (_CELL + _GAP)
+            canvas.paste(_cell(frame), (x, y + _TEXT + 2))
+            draw.text((x, y + _TEXT + _CELL + 2), label, _SOFT, font)
+    return np.asarray(canvas)
+
+
+def write_gif(path: Path | str, before: np.ndarray, after: np.ndarray, ways: Sequence[Imagined]) -> None:
+    """The same as a film that repeats: the ways side by side, from the image before to the image after."""
+    width, shots = _GAP + len(ways) * (_CELL + _GAP), []
+    for frames in zip(*((before, *way.frames[1:-1], after) for way in ways), strict=True):
+        canvas, draw, font = _canvas(width, _CELL + 2 * _GAP + _TEXT)
+        for number, (way, frame) in enumerate(zip(ways, frames, strict=True)):
+            x = _GAP + number * (_CELL + _GAP)
+            canvas.paste(_cell(frame), (x, _GAP))
+            draw.text((x, _GAP + _CELL), way.way.split(",")[0], _SOFT, font)
+        shots.append(canvas)
+    pauses = [1200, *[500] * (len(shots) - 2), 1200]
+    shots[0].save(path, save_all=True, append_images=shots[1:], duration=pauses, loop=0)
+
+
+def _canvas(width: int, height: int) -> tuple[Image.Image, ImageDraw.ImageDraw, Font]:
+    canvas = Image.new("RGB", (width, height), _PAPER)
+    return canvas, ImageDraw.Draw(canvas), ImageFont.load_default(12)
+
+
+def _cell(frame: np.ndarray) -> Image.Image:
+    return Image.fromarray(resize_image(frame, _CELL))
+
+
+# -- pairs in, pictures out ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NamedPair:
+    """Two uint8 RGB images (H, W, 3), the name of their pictures, and a reference caption if there is one."""
+
+    name: str
+    before: np.ndarray
+    after: np.ndarray
+    reference: str | None = None
+
+
+def read_pairs(images: Sequence[str], folder: str | None, ids: Sequence[str]) -> list[NamedPair]:
+    """Two image files, or the pairs called ``ids`` of a folder of pairs, in this order.
+
+    Raises:
+        ValueError: an image cannot be read, or the folder lacks a pair.
+        OSError: a file cannot be opened.
+    """
+    if folder is None:
+        before, after = (_read_image(path) for path in images)
+        return [NamedPair(Path(images[0]).stem, before, after)]
+    columns = ["pair_id", "before", "after", "captions"]
+    rows = {row["pair_id"]: row for row in iter_rows(folder, columns, batch_size=32) if row["pair_id"] in ids}
+    if lost := [name for name in ids if name not in rows]:
+        raise ValueError(f"{folder} has no pair called {', '.join(lost)}")
+    return [
+        NamedPair(
+            name.replace("/", "_"),
+            decode_image(rows[name]["before"]),
+            decode_image(rows[name]["after"]),
+            next(iter(rows[name]["captions"]), None),
+        )
+        for name in ids
+    ]
+
+
+def _read_image(path: str) -> np.ndarray:
+    try:
+        return decode_image(read_bytes(path))
+    except ImageError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def imagine_to(
+    out: Path | str, imaginer: Imaginer, pair: NamedPair, caption: str | None = None, rounds: int = ROUNDS
+) -> list[Path]:
+    """Write ``out/NAME.png`` and ``out/NAME.gif``; their paths.
+
+    Raises:
+        ValueError: there is no caption, and the artefact makes none.
+    """
+    told = imaginer.caption(pair.before, pair.after, caption)
+    text = [f"{'the model says' if caption is None else 'told'}: {told or '(nothing)'}"]
+    if caption is None and pair.reference is not None:
+        text.append(f"a reference: {pair.reference}")
+    if imaginer.modeler is not None and (unknown := imaginer.modeler.unknown(told)):
+        text.append(f"unknown to the model: {', '.join(unknown)}")
+    ways = imaginer(pair.before, pair.after, told, rounds)
+    folder = Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    strip, film = folder / f"{pair.name}.png", folder / f"{pair.name}.gif"
+    strip.write_bytes(encode_png(filmstrip(pair.before, pair.after, ways, text)))
+    write_gif(film, pair.before, pair.after, ways)
+    return [strip, film]
