@@ -39,6 +39,9 @@ class TokenizerConfig(ConfigModel):
     feature_range: Literal["signed", "unit"] = "signed"
     """Range of the pixels that features are computed from. The encoder is trained on [-1, 1] (signed); the official
     ProCap code computes features, not tokens, from images in [0, 1] (unit), which costs a second pass."""
+    resize: Literal["bicubic", "bilinear"] = "bicubic"
+    """Filter that brings images to `image_size`, antialiased. Official: bilinear, and not rounded to whole grey levels
+    afterwards: the captioner does so too, while frames of stored procedures are rounded."""
 
     def faults(self) -> Iterator[str]:
         if self.image_size % self.stride:
@@ -170,6 +173,12 @@ class ProceduresConfig(ConfigModel):
     """Recursion depth d of the interpolation: l = 2^d - 1 frames between before and after (paper: l = 7)."""
     interpolation: Literal["dis", "blend"] = "dis"
     """What makes a frame half way between two: bidirectional DIS optical flow, or their mean. (Paper: VFIformer.)"""
+    videos: tuple[str, ...] = ()
+    """HDF5 files of frames (9, 3, H, W) by pair, as the official code has them (`sc_videos.h5`, `nsc_videos.h5`), to be
+    taken instead of interpolated ones; empty: interpolate. Their frames are before, 2^depth - 1 between, and after."""
+    video_channels: Literal["rgb", "bgr"] = "rgb"
+    """Order of the channels in `videos`. The official code reads them as rgb; VFIformer, which made them, works in bgr,
+    and whether they were swapped before they were stored is not documented: look at the pictures in the tracker."""
     similarity: Literal["tokenizer", "pixels"] = "tokenizer"
     """s in eq. 2: cosine of the tokenizer's patch features, or of pixels. (Paper: CLIP4IDC's image pair and caption, or
     DINOv2.)"""
@@ -215,6 +224,8 @@ class ProceduresConfig(ConfigModel):
         yield from missing(self.pairs, "pairs")
         yield from missing(self.tokenizer, "tokenizer")
         yield from missing(self.vocabulary, "vocabulary")
+        for path in self.videos:
+            yield from missing(path, "videos")
 
     @property
     def num_between(self) -> int:  # l

@@ -23,6 +23,7 @@ from idc.vision.config import ProceduresConfig, TokenizerConfig
 from idc.vision.interpolation import interpolate, make_middle
 from idc.vision.similarity import confidence, make_similarity, pair_rng, sample_keyframes
 from idc.vision.tokenizer import ImageTokenizer, prepare_frame, to_images, tokenizer_fingerprint
+from idc.vision.videos import ReadVideos, video_fingerprint
 
 VERSION = 1
 """Part of the fingerprint: raised when the same settings would give other procedures."""
@@ -219,7 +220,9 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
     tokenizer_print = tokenizer_fingerprint(config.tokenizer)
     vocabulary = training_vocabulary(config)
     words = fingerprint(vocabulary.words)
-    settings = config.model_dump(mode="json", exclude=set(_PERFORMANCE))
+    settings = config.model_dump(mode="json", exclude={*_PERFORMANCE, "videos", "video_channels"})
+    if config.videos:
+        settings["videos"] = [config.video_channels, *(video_fingerprint(path) for path in config.videos)]
     identity = fingerprint(
         "procedures", VERSION, PAIR_SCHEMA_VERSION, settings, pairs.fingerprint, tokenizer_print, words
     )
@@ -282,6 +285,9 @@ def stages(config: ProceduresConfig, tokenizer: TokenizerConfig, vocabulary: Voc
         num_cpus=config.cpus_per_actor,
         concurrency=config.actors,
     )
+    if config.videos:
+        videos = {"videos": list(config.videos), "between": config.num_between, "channels": config.video_channels}
+        interpolating = replace(interpolating, cls=ReadVideos, kwargs={"tokenizer": shape, **videos})
     tokenising = replace(
         interpolating,
         cls=Tokenize,
