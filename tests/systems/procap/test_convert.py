@@ -1,5 +1,5 @@
-"""The authors' checkpoints, written with random weights in the official layouts: converted whole, and computing what the
-official modules compute (`official.py` says that in its own way)."""
+"""The authors' checkpoints, written with random weights in the official layouts: converted whole, and computing what
+the official modules compute (`official.py` says that in its own way)."""
 
 from __future__ import annotations
 
@@ -368,7 +368,7 @@ def test_what_does_not_fit_is_refused_and_named(official_files: dict[str, Path],
     def refusal(kind: str, content: Any, **settings: Any) -> str:
         path = tmp_path / "wrong.pt"
         torch.save(content, path)
-        with pytest.raises(ValueError) as refused:
+        with pytest.raises(ValueError, match=r".") as refused:
             convert(job(kind, {**official_files, kind: path}, **settings))
         assert not Path(job(kind, {**official_files, kind: path}).out).exists()
         return str(refused.value)
