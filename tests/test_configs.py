@@ -123,7 +123,10 @@ def test_the_papers_and_the_official_settings_differ_where_they_should() -> None
     assert finetune.decoder.scale_by_width
     assert finetune.decoder.official_norm
     assert finetune.encoder_optim.lr == 2e-5
-    assert finetune.train.batch_size == 32  # 16 on each of two GPUs
+    assert finetune.decoder.ban_unknown_only
+    assert finetune.train.batch_size == 64  # 16 scenes on each of two GPUs, two pairs a scene
+    assert official.encoder.text_vocabulary == 49_408
+    assert (paper.clip, paper.clip_tokenizer) == (None, None)
 
 
 def test_a_printed_config_is_the_config(tmp_path: Path) -> None:
@@ -286,6 +289,14 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "rows.0 (wide): finetune.beems: no such setting; did you mean 'beams'?",
             "pairs: no such file or folder: 'nowhere'",
             "procedures: no such file or folder: 'nor/here'",
+        ],
+    ),
+    "convert": (
+        ["kind=stage2", "weights=nowhere.chkpt", "out=made", "head=4"],
+        [
+            "head: no such setting; did you mean 'heads'?",
+            "vocabulary: required for stage2; without it the ids of its words have no names",
+            "weights: no such file or folder: 'nowhere.chkpt'",
         ],
     ),
     "prepare": (

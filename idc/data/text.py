@@ -7,9 +7,25 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
+PROCAP_SPECIALS = ("[PAD]", "[CLS]", "[SEP]", "[VID]", "[BOS]", "[EOS]", "[UNK]", "[MASK]")
+"""The first eight ids of the official ProCap vocabularies; four of them are never used."""
+
+
+class SpecialIds(NamedTuple):
+    """Ids of padding, beginning, end and the unknown word."""
+
+    pad: int = PAD
+    bos: int = BOS
+    eos: int = EOS
+    unk: int = UNK
+
+
+OWN_IDS = SpecialIds()
+
 
 _WORD = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*|[;,]")
 
@@ -23,15 +39,21 @@ def words(caption: str) -> list[str]:
 
 
 class Vocabulary:
-    """A fixed list of words; ids 0 to 3 are padding, beginning, end and unknown, then ``words`` in order.
+    """A fixed list of words; first come the ids of the special marks, then ``words`` in order.
 
     Attributes:
-        words: the known words without the four special ones.
+        words: the known words without the special ones.
+        layout: ``own``: ids 0 to 3 are padding, beginning, end and unknown. ``procap``: the eight special ids of the
+            official ProCap checkpoints, see :data:`PROCAP_SPECIALS`.
+        special: ids of the marks.
     """
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, words: Sequence[str], layout: Literal["own", "procap"] = "own") -> None:
         self.words = list(words)
-        self._ids = {word: index + len(SPECIALS) for index, word in enumerate(self.words)}
+        self.layout = layout
+        self._marks = SPECIALS if layout == "own" else PROCAP_SPECIALS
+        self.special = OWN_IDS if layout == "own" else SpecialIds(pad=0, bos=4, eos=5, unk=6)
+        self._ids = {word: index + len(self._marks) for index, word in enumerate(self.words)}
         if len(self._ids) != len(self.words):
             double = next(word for word, count in Counter(self.words).items() if count > 1)
             raise ValueError(f"the vocabulary has the word {double!r} more than once")
@@ -46,46 +68,83 @@ class Vocabulary:
         return cls([word for word, _ in sorted(kept, key=lambda item: (-item[1], item[0]))])
 
     def __len__(self) -> int:
-        """Number of ids, the four special ones included."""
-        return len(self.words) + len(SPECIALS)
+        """Number of ids, the special ones included."""
+        return len(self.words) + len(self._marks)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Vocabulary) and self.words == other.words
+        return isinstance(other, Vocabulary) and (self.words, self.layout) == (other.words, other.layout)
 
     __hash__ = None  # type: ignore[assignment]
 
     def encode(self, caption: str, max_len: int | None = None) -> list[int]:
-        """``[BOS, ..., EOS]``; with ``max_len``, words at the end are left out so that no more ids than that remain."""
+        """``[bos, ..., eos]``; with ``max_len``, words at the end are left out so that no more ids than that remain."""
         if max_len is not None and max_len < 2:
             raise ValueError(f"max_len is {max_len}; a caption needs at least 2 ids (beginning and end)")
-        ids = [self._ids.get(word, UNK) for word in words(caption)]
+        ids = [self._ids.get(word, self.special.unk) for word in words(caption)]
         if max_len is not None:
             ids = ids[: max_len - 2]
-        return [BOS, *ids, EOS]
+        return [self.special.bos, *ids, self.special.eos]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text up to the first end mark; padding and beginning marks are left out."""
+        """The text up to the first end mark; padding and beginning marks are left out.
+
+        In the layout ``procap`` as the official code has it: words joined by blanks, also before ``;`` and ``,``, only
+        the first beginning mark left out, other marks kept as words, characters outside ASCII dropped.
+        """
         out: list[str] = []
+        begun = False
         for index in ids:
             index = int(index)
-            if index == EOS:
+            if index == self.special.eos:
                 break
-            if index in (PAD, BOS):
-                continue
             if not 0 <= index < len(self):
                 raise ValueError(f"id {index} is outside the vocabulary of {len(self)} ids")
-            out.append(SPECIALS[UNK] if index == UNK else self.words[index - len(SPECIALS)])
-        return re.sub(r" ([;,])", r"\1", " ".join(out))
+            if index == self.special.pad:
+                continue
+            if index == self.special.bos and not (begun and self.layout == "procap"):
+                begun = True
+                continue
+            begun = True
+            out.append(self._marks[index] if index < len(self._marks) else self.words[index - len(self._marks)])
+        text = " ".join(out)
+        if self.layout == "procap":
+            return text.encode("ascii", "ignore").decode("ascii")
+        return re.sub(r" ([;,])", r"\1", text)
 
     def save(self, path: str | Path) -> None:
-        """Write ``{"words": [...]}`` as JSON."""
-        Path(path).write_text(json.dumps({"words": self.words}, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        """Write ``{"words": [...]}`` as JSON, with the layout if it is not our own."""
+        content = {"words": self.words} if self.layout == "own" else {"layout": self.layout, "words": self.words}
+        Path(path).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
         """Read what :meth:`save` wrote. Raises ``ValueError`` if the file is something else."""
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
-            return cls(content["words"])
-        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as exc:
+            layout = content.get("layout", "own")
+            if layout not in ("own", "procap"):
+                raise KeyError(f"layout {layout!r}")
+            return cls(content["words"], layout)
+        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as exc:
             raise ValueError(f"{path} is not a vocabulary file ({exc!r})") from exc
+
+    @classmethod
+    def from_procap(cls, path: str | Path) -> Vocabulary:
+        """Read an official ``*_word2idx*.json``: ``{word: id}``, ids from 0 without a gap, the eight marks first.
+
+        Raises:
+            ValueError: if the file is something else.
+        """
+        try:
+            ids = dict(json.loads(Path(path).read_text(encoding="utf-8")))
+            listed = sorted(ids, key=ids.__getitem__)
+            whole = [ids[word] for word in listed] == list(range(len(ids)))
+        except (OSError, ValueError, TypeError, AttributeError) as exc:
+            raise ValueError(f"{path} is not an official vocabulary ({exc!r}); give ProCap's word2idx JSON") from exc
+        marks = len(PROCAP_SPECIALS)
+        if not whole or tuple(listed[:marks]) != PROCAP_SPECIALS:
+            raise ValueError(
+                f"{path} is not an official vocabulary: it should give the ids 0 to 7 to {', '.join(PROCAP_SPECIALS)} "
+                "and one id after the other to the words"
+            )
+        return cls(listed[marks:], layout="procap")

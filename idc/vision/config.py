@@ -39,6 +39,9 @@ class TokenizerConfig(ConfigModel):
     feature_range: Literal["signed", "unit"] = "signed"
     """Range of the pixels that features are computed from. The encoder is trained on [-1, 1] (signed); the official
     ProCap code computes features, not tokens, from images in [0, 1] (unit), which costs a second pass."""
+    resize: Literal["bicubic", "bilinear"] = "bicubic"
+    """Filter that brings images to `image_size`, antialiased. Official: bilinear, and not rounded to whole grey levels
+    afterwards: the captioner does so too, while frames of stored procedures are rounded."""
 
     def faults(self) -> Iterator[str]:
         if self.image_size % self.stride:
@@ -274,6 +277,12 @@ class ProceduresConfig(ConfigModel):
     paper (give gpus_per_actor: on a CPU the full one takes seconds a frame)."""
     interpolation_weights: str | None = None
     """Weights of vfiformer: the artefact of jobs/train_interpolator.py, or an official checkpoint (net_220.pth)."""
+    videos: tuple[str, ...] = ()
+    """HDF5 files of frames (9, 3, H, W) by pair, as the official code has them (`sc_videos.h5`, `nsc_videos.h5`), to be
+    taken instead of interpolated ones; empty: interpolate. Their frames are before, 2^depth - 1 between, and after."""
+    video_channels: Literal["rgb", "bgr"] = "rgb"
+    """Order of the channels in `videos`. The official code reads them as rgb; VFIformer, which made them, works in bgr,
+    and whether they were swapped before they were stored is not documented: look at the pictures in the tracker."""
     strategy: Literal["visual", "visual_text", "mixed", "random", "uniform"] = "visual"
     """How key frames are chosen (appendix C, figure 4). By the confidence of eq. 2, from `visual` similarity of the
     frames to both ends, or from `visual_text`: how well the change from before to a frame, and from the frame to after,
@@ -355,6 +364,8 @@ class ProceduresConfig(ConfigModel):
         yield from missing(self.scores, "scores")
         yield from missing(self.vocabulary, "vocabulary")
         yield from missing(self.interpolation_weights, "interpolation_weights")
+        for path in self.videos:
+            yield from missing(path, "videos")
 
     @property
     def num_between(self) -> int:  # l

@@ -26,6 +26,7 @@ from idc.vision.official_scores import OfficialScores
 from idc.vision.similarity import Sampling, kinds_of, pair_rng, sample_keyframes
 from idc.vision.tokenizer import ImageTokenizer, prepare_frame, to_images, tokenizer_fingerprint
 from idc.vision.vfiformer import fingerprint_of_weights
+from idc.vision.videos import ReadVideos, video_fingerprint
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,8 @@ _PERFORMANCE = frozenset(
         "scores",
         "vocabulary",
         "interpolation_weights",
+        "videos",
+        "video_channels",
         "frames_per_batch",
         "actors",
         "cpus_per_actor",
@@ -237,6 +240,7 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
     interpolator = (
         [] if config.interpolation_weights is None else [fingerprint_of_weights(config.interpolation_weights)]
     )
+    videos = [config.video_channels, *(video_fingerprint(path) for path in config.videos)] if config.videos else []
     identity = fingerprint(
         "procedures",
         VERSION,
@@ -246,6 +250,7 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
         tokenizer_print,
         words,
         *interpolator,
+        *videos,
         *_sampling_prints(config, scores),
     )
     folder = DatasetFolder.open_for_build(
@@ -386,6 +391,9 @@ def stages(
         num_cpus=config.cpus_per_actor,
         concurrency=config.actors,
     )
+    if config.videos:
+        videos = {"videos": list(config.videos), "between": config.num_between, "channels": config.video_channels}
+        interpolating = replace(interpolating, cls=ReadVideos, kwargs={"tokenizer": shape, **videos})
     tokenising = replace(
         interpolating,
         cls=Tokenize,

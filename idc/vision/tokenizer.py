@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -161,11 +162,12 @@ def nearest_rows(rows: Tensor, centres: Tensor) -> Tensor:
 
 
 def preprocess(config: TokenizerConfig) -> dict[str, object]:
-    """What is done to an image before the tokenizer sees it, by :func:`prepare_frame`, in training and in use."""
+    """What is done to an image before the tokenizer sees it, by :func:`prepare_frame` in training and
+    :func:`prepare_images` in use."""
     return {
         "resize": [config.image_size, config.image_size],
         "keep_aspect": False,
-        "filter": "bicubic, antialiased",
+        "filter": f"{config.resize}, antialiased",
         "range": [0.0, 1.0],
         "channels": "RGB",
     }
@@ -173,7 +175,20 @@ def preprocess(config: TokenizerConfig) -> dict[str, object]:
 
 def prepare_frame(pixels: np.ndarray, config: TokenizerConfig) -> np.ndarray:
     """uint8 RGB (H, W, 3) of any size to the tokenizer's size."""
-    return resize_image(pixels, config.image_size)
+    if config.resize == "bicubic" or pixels.shape[:2] == (config.image_size, config.image_size):
+        return resize_image(pixels, config.image_size)
+    return to_frames(prepare_images([pixels], config))[0]
+
+
+def prepare_images(pictures: Sequence[np.ndarray], config: TokenizerConfig) -> Tensor:
+    """uint8 RGB (H, W, 3) of any sizes to float (B, 3, Y, X) in [0, 1], of the tokenizer's size; with the bilinear
+    filter not rounded to whole grey levels, as the official code has it."""
+    if config.resize == "bicubic":
+        return to_images(np.stack([prepare_frame(picture, config) for picture in pictures]))
+    size = (config.image_size, config.image_size)
+    return torch.cat(
+        [F.interpolate(to_images(picture[None]), size, mode="bilinear", antialias=True) for picture in pictures]
+    )
 
 
 def to_images(frames: np.ndarray) -> Tensor:

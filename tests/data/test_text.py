@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from idc.data.text import BOS, EOS, UNK, Vocabulary, words
+from idc.data.text import BOS, EOS, PROCAP_SPECIALS, UNK, SpecialIds, Vocabulary, words
 
 
 def test_words() -> None:
@@ -46,3 +47,27 @@ def test_files(tmp_path: Path) -> None:
         Vocabulary.load(tmp_path / "other.json")
     with pytest.raises(ValueError, match="'red' more than once"):
         Vocabulary(["red", "red"])
+
+
+def test_the_official_procap_vocabulary(tmp_path: Path) -> None:
+    path = tmp_path / "clevr_word2idx.json"
+    ids = {word: index for index, word in enumerate([*PROCAP_SPECIALS, "red", ",", "caf\u00e9"])}
+    path.write_text(json.dumps(dict(reversed(ids.items()))))
+    vocabulary = Vocabulary.from_procap(path)
+    assert len(vocabulary) == 11
+    assert vocabulary.special == SpecialIds(pad=0, bos=4, eos=5, unk=6)
+    assert vocabulary.encode("Red, blue") == [4, 8, 9, 6, 5]
+    assert vocabulary.decode([4, 8, 0, 9, 10, 7, 5, 8]) == "red , caf [MASK]"
+    assert vocabulary.decode([4, 0, 4, 8]) == "[BOS] red"  # only the first is the beginning
+    vocabulary.save(tmp_path / "v.json")
+    again = Vocabulary.load(tmp_path / "v.json")
+    assert again == vocabulary
+    assert again.special == vocabulary.special
+    assert Vocabulary(vocabulary.words) != vocabulary
+
+
+@pytest.mark.parametrize("content", ['{"red": 0}', "[1]", "no", '{"[PAD]": "a"}', '{"[PAD]": 0, "red": 9}'])
+def test_what_is_no_official_vocabulary(content: str, tmp_path: Path) -> None:
+    (tmp_path / "w.json").write_text(content)
+    with pytest.raises(ValueError, match="is not an official vocabulary"):
+        Vocabulary.from_procap(tmp_path / "w.json")

@@ -11,7 +11,14 @@ import torch
 
 from idc.config import ConfigError, load
 from idc.vision.config import TokenizerConfig
-from idc.vision.tokenizer import ImageTokenizer, prepare_frame, to_frames, to_images, tokenizer_fingerprint
+from idc.vision.tokenizer import (
+    ImageTokenizer,
+    prepare_frame,
+    prepare_images,
+    to_frames,
+    to_images,
+    tokenizer_fingerprint,
+)
 from tests.vision.scenes import TINY, scene
 
 
@@ -125,6 +132,21 @@ def test_frames_and_images() -> None:
     wide = prepare_frame(scene("red", 50, (48, 96)), TINY)
     assert wide.shape == (32, 32, 3)
     assert wide[16, 19].tolist() == pytest.approx([200, 40, 40], abs=25)  # the square at 50..62 of 96
+
+
+def test_official_images_are_resized_bilinearly_and_not_rounded() -> None:
+    """Each pixel is a weighted mean of its surroundings; halving weighs the four nearest of a row 1, 3, 3, 1."""
+    config = TINY.model_copy(update={"resize": "bilinear"})
+    rows = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    (made,) = prepare_images([rows], config)
+    column = (torch.tensor([1, 3, 3, 1]).view(4, 1) @ torch.tensor([1.0, 3, 3, 1]).view(1, 4)) / 64
+    expected = (torch.from_numpy(rows[1:5, 3:7]).float() / 255 * column.unsqueeze(-1)).sum((0, 1))
+    torch.testing.assert_close(made[:, 1, 2], expected)
+    assert ((made * 255 - (made * 255).round()).abs() > 0.01).any()
+    assert (prepare_frame(rows, config) == to_frames(made[None])[0]).all()
+    both = prepare_images([rows, rows[:32]], TINY)
+    assert (to_frames(both[:1])[0] == prepare_frame(rows, TINY)).all()
+    assert both.shape == (2, 3, 32, 32)
 
 
 def test_config_faults_are_named() -> None:

@@ -34,6 +34,9 @@ class EncoderConfig(ConfigModel):
     text_length: int = Field(24, ge=3)  # n_T
     """Caption tokens n_T in the stage 1 sequence; shorter captions are padded, each position with its own padding
     embedding (official code; the paper does not say)."""
+    text_vocabulary: int | None = Field(None, ge=0)
+    """Ids of the encoder's own text vocabulary, where its captions are not made of the captioner's words. Official:
+    49,408, CLIP's BPE (see `PretrainJob.clip_tokenizer`), whose id 0, the exclamation mark, is taken for padding."""
     separator: bool = False
     """A separator token between text and frames. Not in the paper's sequence (section 3.1.3); official: true."""
     consistency_sees_text: bool = True
@@ -75,6 +78,9 @@ class DecoderConfig(ConfigModel):
     accumulation and the number of workers change its numbers."""
     max_length: int = Field(24, ge=2)
     """Caption tokens at most, begin and end token included."""
+    ban_unknown_only: bool = False
+    """The search never generates the unknown word; nor, by default, padding and a second beginning. Official: true:
+    those and the other special marks may be generated, padding without ending the caption."""
 
     def faults(self) -> Iterator[str]:
         if self.width % self.heads:
@@ -153,7 +159,8 @@ class LossConfig(ConfigModel):
     align_skips_entire: bool = False
     """Leave samples with entire masking out of the alignment loss. Official: true."""
     color_shift_all_frames: bool = True
-    """Colour shifting moves one channel of every frame (eq. 18). Official: false: one frame, one or all channels."""
+    """Colour shifting moves one channel of every frame (eq. 18). Official: false: one frame, one
+    channel or, once in four, all."""
     color_shift: float = Field(0.5, gt=0.0, le=1.0)
     """The colour shift is drawn from U(-this, this), for pixels in [0, 1]."""
     rotation: float = Field(30.0, ge=0.0)  # alpha
@@ -196,6 +203,12 @@ class PretrainJob(_RunConfig):
     redraw_keyframes: bool = False
     """Draw the k keyframes anew each epoch (the official code does) instead of taking the stored draw; needs
     procedures that hold all frames."""
+    clip: str | None = None
+    """CLIP model, a local folder or hub id that transformers reads, whose first l_e vision blocks the encoder starts
+    from; nothing: `encoder.init`. The paper does not say; official: openai/clip-vit-base-patch32."""
+    clip_tokenizer: str | None = None
+    """CLIP tokenizer, a local folder or hub id, if the encoder reads captions as CLIP's BPE; it needs
+    `encoder.text_vocabulary`. Official: openai/clip-vit-base-patch32, without marks of beginning and end."""
     caption_condition: bool = True
     """Show the caption to the encoder. Without it (table 10, "visual inputs alone") the sequence has no text, and there
     is no alignment loss, which would have nothing to align."""
@@ -220,6 +233,10 @@ class PretrainJob(_RunConfig):
     def aligns(self) -> bool:
         """Whether there is an alignment loss."""
         return self.caption_condition and self.loss.align > 0
+        if self.clip_tokenizer is None and self.encoder.text_vocabulary is not None:
+            yield "clip_tokenizer: required with encoder.text_vocabulary; it says which ids a caption has"
+        if self.clip_tokenizer is not None and self.encoder.text_vocabulary is None:
+            yield "encoder.text_vocabulary: required with clip_tokenizer; CLIP's has 49408 ids"
 
 
 class FinetuneJob(_RunConfig):
@@ -270,3 +287,34 @@ class FinetuneJob(_RunConfig):
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()
         yield from missing(self.pretrained, "pretrained")
+
+
+class ConvertJob(ConfigModel):
+    """Make one of our artefacts of the authors' weights."""
+
+    kind: Literal["vqgan", "stage1", "stage2"]
+    """vqgan: a fine-tuned VQGAN (`*_epoch=*.ckpt`); stage1: `dalle.pt`; stage2: `model.chkpt`, a captioner."""
+    weights: str = Field(min_length=1)
+    """The file."""
+    out: str = Field(min_length=1)
+    """Folder to write: an image tokenizer (vqgan) or an artefact, each with `conversion.json` in it."""
+    vocabulary: str | None = None
+    """The authors' word list of that data set, `cache/*_word2idx*.json` in their repository; needed for stage2."""
+    clip_tokenizer: str = "openai/clip-vit-base-patch32"
+    """CLIP tokenizer whose ids stage 1 reads captions as, a local folder or hub id; only noted in the artefact."""
+    image_size: int = Field(224, ge=8)
+    """Side of the VQGAN's images (vqgan); in the other files the positions tell it."""
+    heads: int = Field(12, ge=1)
+    """Attention heads of the procedure encoder, which no tensor tells. Official: 12."""
+    decoder_heads: int = Field(8, ge=1)
+    """Attention heads of the text decoder, where `model_cfg` in the file does not tell. Official: 8."""
+    max_length: int = Field(24, ge=2)
+    """Caption tokens at most, begin and end included, where `model_cfg` in the file does not tell. Official: 24."""
+
+    def faults(self) -> Iterator[str]:
+        if self.kind == "stage2" and self.vocabulary is None:
+            yield "vocabulary: required for stage2; without it the ids of its words have no names"
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.weights, "weights")
+        yield from missing(self.vocabulary, "vocabulary")

@@ -8,7 +8,7 @@ stored tokenizer features (P, Z) float16 or, where the procedures hold none, its
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import cv2
 import numpy as np
@@ -25,6 +25,14 @@ from idc.vision.keyframes import even_frames
 from idc.vision.similarity import sample_keyframes
 
 Item = dict[str, Any]
+
+
+class CaptionWords(Protocol):
+    """Captions to ids: the vocabulary of the procedures, or CLIP's BPE."""
+
+    def encode(self, caption: str) -> list[int]:
+        """Ids between a begin and an end mark."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -112,13 +120,14 @@ class PretrainDataset:
     pixels ``redone``, whose features are still to be computed.
     """
 
-    def __init__(self, path: str, info: ProcedureInfo, split: str, job: PretrainJob):
+    def __init__(self, path: str, info: ProcedureInfo, split: str, job: PretrainJob, words: CaptionWords | None = None):
+        """``words`` makes ids of captions, where the encoder has a text vocabulary of its own."""
         if job.redraw_keyframes and not info.stores_all:
             raise ValueError(
                 f"redraw_keyframes needs all frames, and {path!r} holds keyframes only; build the procedures with "
                 "build.stored_frames=all, or set redraw_keyframes=false"
             )
-        self.info, self.job = info, job
+        self.info, self.job, self.words = info, job, words
         self.source = _Rows(path, info, split, ["confidence", "keyframes", "tokens", "frames"])
 
     def __len__(self) -> int:
@@ -128,7 +137,7 @@ class PretrainDataset:
         """Sample ``index`` as epoch ``epoch`` sees it."""
         rng = np.random.default_rng((self.job.train.seed, epoch, index))
         shapes, info = self.info.shapes, self.info
-        row = self.source.rows[index]
+        row = self._row(index)
         which = self._frames_of(row, rng)
         frames = self.source.frames(row, which)
         tokens = np.frombuffer(row["tokens"], np.int16).reshape(info.num_frames, shapes.patches)[which]
@@ -155,6 +164,13 @@ class PretrainDataset:
             keyframes = sample_keyframes(np.asarray(row["confidence"]), self.info.shapes.num_keyframes, rng)
         return [0, *(int(frame) for frame in keyframes), self.info.num_frames - 1]
 
+    def _row(self, index: int) -> Item:
+        """A row with its captions as ids of the encoder's vocabulary."""
+        row = self.source.rows[index]
+        if self.words is not None:
+            row = {**row, "caption_ids": [self.words.encode(caption) for caption in row["captions"]]}
+        return row
+
     def _other(self, index: int, rng: Generator) -> int:
         """Any index but this one (if there is another)."""
         return (index + 1 + int(rng.integers(max(1, len(self) - 1)))) % len(self)
@@ -162,7 +178,7 @@ class PretrainDataset:
     def _other_row(self, index: int, caption: list[int], rng: Generator) -> Item:
         """Another row, with other captions where ten draws can find one."""
         for _ in range(10):
-            other = self.source.rows[self._other(index, rng)]
+            other = self._row(self._other(index, rng))
             if caption not in (words[1:-1] for words in other["caption_ids"]):
                 break
         return other
@@ -320,9 +336,9 @@ def draw_mask(config: MaskingConfig, shapes: Shapes, rng: Generator) -> tuple[np
 
 def shift_color(pixels: np.ndarray, config: LossConfig, rng: Generator) -> np.ndarray:
     """Colour shifting (eq. 18) of frames (F, Y, X, 3) uint8: one shift for all, of one channel, or (where a single
-    frame is shifted, as in the official code) of one channel or all three."""
+    frame is shifted, as in the official code) of one channel or, once in four, all three."""
     shift = np.zeros(3)
-    channel = slice(None) if not config.color_shift_all_frames and rng.random() < 0.5 else int(rng.integers(3))
+    channel = slice(None) if not config.color_shift_all_frames and rng.random() < 0.25 else int(rng.integers(3))
     shift[channel] = rng.uniform(-config.color_shift, config.color_shift)
     return np.clip(pixels + np.round(255 * shift), 0, 255).astype(np.uint8)
 

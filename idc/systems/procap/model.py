@@ -122,7 +122,9 @@ class ProcedureEncoder(nn.Module):
         self.row_positions = nn.Parameter(torch.randn(1, shapes.grid[0], 1, width))
         self.column_positions = nn.Parameter(torch.randn(1, 1, shapes.grid[1], width))
         # Rows V .. V+N-1 are the padding of text slot 0 .. N-1.
-        self.text_embedding = nn.Embedding(shapes.vocabulary_size + config.text_length, width)
+        own = config.text_vocabulary
+        self.text_words = shapes.vocabulary_size if own is None else own
+        self.text_embedding = nn.Embedding(self.text_words + config.text_length, width)
         self.text_positions = nn.Parameter(torch.randn(config.text_length, width) * 0.02)
         self.align_token = nn.Parameter(torch.randn(width) * 0.02)
         self.separator_token = nn.Parameter(torch.randn(width) * 0.02) if config.separator else None
@@ -163,7 +165,7 @@ class ProcedureEncoder(nn.Module):
     def embed_text(self, ids_BN: Tensor, pad: int) -> Tensor:
         """Caption ids to e^T, (B, N, D); a ``pad`` takes the padding embedding of its slot. N may be 0: no caption."""
         length = ids_BN.shape[1]
-        slots = torch.arange(length, device=ids_BN.device) + self.shapes.vocabulary_size
+        slots = torch.arange(length, device=ids_BN.device) + self.text_words
         return self.text_embedding(torch.where(ids_BN == pad, slots, ids_BN)) + self.text_positions[:length]
 
     def modeling(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from torch import Tensor
 
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
-from idc.data.text import BOS, EOS, PAD, UNK, Vocabulary
+from idc.data.text import OWN_IDS, PAD, SpecialIds, Vocabulary
 from idc.decoding import Decoded, decode
 from idc.metrics.coco import cider
+from idc.systems.procap.clip import ClipWords, clip_blocks
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob, PretrainJob, Procedure
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, as_images, collate
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes, TextDecoder, make_token_head
@@ -29,7 +30,7 @@ from idc.training.task import Batch, Task, mean_per_sample
 from idc.vision.config import ProceduresConfig
 from idc.vision.keyframes import KeyFrames
 from idc.vision.procedures import filmstrip
-from idc.vision.tokenizer import ImageTokenizer, prepare_frame, preprocess, to_images, tokenizer_fingerprint
+from idc.vision.tokenizer import ImageTokenizer, prepare_images, preprocess, tokenizer_fingerprint
 
 FrameFeatures = Callable[[Tensor], Tensor]
 """The frozen tokenizer's features: images (M, 3, Y, X) in [0, 1] to (M, P, Z)."""
@@ -174,16 +175,26 @@ class Captioner(torch.nn.Module):
         """Logits (B, T, V), teacher forced."""
         return self.decoder(ids_BT, self.procedure(frames_BGPZ))
 
-    def search(self, frames_BGPZ: Tensor, *, beams: int, length_penalty: float, cached: bool = True) -> Decoded:
-        """Captions as word ids; the unknown word and padding are never generated."""
+    def search(
+        self,
+        frames_BGPZ: Tensor,
+        *,
+        beams: int,
+        length_penalty: float,
+        special: SpecialIds = OWN_IDS,
+        cached: bool = True,
+    ) -> Decoded:
+        """Captions as word ids; the unknown word is never generated, nor padding and a second beginning unless
+        ``decoder.ban_unknown_only`` is set."""
+        config = self.decoder.config
         return decode(
             self.decoder,
             self.procedure(frames_BGPZ),
-            bos=BOS,
-            eos=EOS,
-            pad=PAD,
-            max_length=self.decoder.config.max_length - 1,
-            banned=(UNK, PAD, BOS),
+            bos=special.bos,
+            eos=special.eos,
+            pad=special.pad,
+            max_length=config.max_length - 1,
+            banned=(special.unk,) if config.ban_unknown_only else (special.unk, special.pad, special.bos),
             beams=beams,
             length_penalty=length_penalty,
             cached=cached,
@@ -213,8 +224,11 @@ class FinetuneTask(Task):
         which only gradient clipping can tell apart under Adam."""
         logits = self.captioner(self._features(batch), batch["ids"]).float()
         targets, words = batch["targets"], (batch["targets"] != PAD)
+        count = logits.shape[-1]
+        # PyTorch gives every word, the right one too, an equal part of the mass; ours is that of the other words.
+        smoothing = min(1.0, self.job.label_smoothing * count / (count - 1))
         each = F.cross_entropy(
-            logits.flatten(0, 1), targets.flatten(), reduction="none", label_smoothing=self.job.label_smoothing
+            logits.flatten(0, 1), targets.flatten(), reduction="none", label_smoothing=smoothing
         ).view_as(targets)
         loss = (each * words).sum(1).mean()
         right = mean_per_sample((logits.argmax(-1) == targets).float(), words)
@@ -273,13 +287,26 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     job = PretrainJob.model_validate(payload)
     info = ProcedureInfo.of(job.procedures)
     tokenizer = _tokenizer(info).to(context.device)
-    task = PretrainTask(job, info.shapes, PAD, tokenizer.features).to(context.device)
+    task = PretrainTask(job, info.shapes, PAD, tokenizer.features)
+    if job.clip is not None:
+        blocks = clip_blocks(job.clip, job.encoder.layers, job.encoder.width, job.encoder.heads)
+        assert not task.encoder.load_state_dict(blocks, strict=False).unexpected_keys
+    task.to(context.device)
+    words = None
+    if job.clip_tokenizer is not None and job.encoder.text_vocabulary is not None:
+        words = ClipWords(job.clip_tokenizer, job.encoder.text_vocabulary)
     size = job.train.micro_batch_size // context.world_size
     loaders = Loaders(
         Loader.from_config(
-            PretrainDataset(job.procedures, info, "train", job), collate, job.train, context.rank, context.world_size
+            PretrainDataset(job.procedures, info, "train", job, words),
+            collate,
+            job.train,
+            context.rank,
+            context.world_size,
         ),
-        EvalLoader(PretrainDataset(job.procedures, info, "val", job), size, context.rank, context.world_size, collate),
+        EvalLoader(
+            PretrainDataset(job.procedures, info, "val", job, words), size, context.rank, context.world_size, collate
+        ),
     )
 
     if context.rank == 0:
@@ -383,6 +410,11 @@ def _key_frames(which: str, build: dict[str, Any], tokenizer: ImageTokenizer) ->
     Raises:
         ValueError: the procedures' key frames were drawn by more than two images tell, or a part cannot be loaded.
     """
+    if build.get("videos"):
+        raise ValueError(
+            "procedure=frames: the frames of these procedures were read from build.videos, which a new pair is not in; "
+            "build procedures with an interpolation"
+        )
     if which != "even" and (build.get("strategy") in ("visual_text", "mixed") or build.get("scores") is not None):
         raise ValueError(
             "procedure=frames: the key frames of these procedures were drawn with captions or stored scores, which a "
@@ -396,14 +428,17 @@ def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, 
     artifact = read_artifact(path, system="procap")
     if artifact.config["stage"] != "pretrain":
         raise ValueError(f"pretrained: {path} is an artefact of stage 2; give the artefact of pretrain_procap.py")
-    if artifact.vocabulary != info.vocabulary:
+    config = EncoderConfig.model_validate(artifact.config["job"]["encoder"])
+    saved = shapes_of(artifact.config["shapes"])
+    if config.text_vocabulary is not None:  # the encoder's words are its own, whatever the decoder's are
+        saved = replace(saved, vocabulary_size=info.shapes.vocabulary_size)
+    elif artifact.vocabulary != info.vocabulary:
         raise ValueError(f"pretrained: {path} was trained with another vocabulary than that of the procedures")
-    if (saved := shapes_of(artifact.config["shapes"])) != info.shapes:
+    if saved != info.shapes:
         raise ValueError(f"pretrained: {path} was trained on {saved}, the procedures have {info.shapes}")
     if tokenizer_fingerprint(artifact.extra(TOKENIZER)) != info.tokenizer_fingerprint:
         raise ValueError(f"pretrained: {path} was trained with another tokenizer than that of the procedures")
     state = artifact.state_dict()
-    config = EncoderConfig.model_validate(artifact.config["job"]["encoder"])
     return config, part_of(state, "encoder."), part_of(state, "heads.msm.")
 
 
@@ -458,13 +493,14 @@ class PairCaptioner:
         if not befores:
             return []
         features = self._ends(befores, afters) if self.explicit is None else self.explicit(befores, afters)
-        found = self.captioner.search(features, beams=self.beams, length_penalty=self.length_penalty)
-        return [self.vocabulary.decode(ids) for ids in found.ids.tolist()]
+        special = self.vocabulary.special
+        found = self.captioner.search(features, beams=self.beams, length_penalty=self.length_penalty, special=special)
+        return [self.vocabulary.decode([special.bos, *ids]) for ids in found.ids.tolist()]
 
     def _ends(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
         """Features of the two images of each pair, (B, 2, P, Z)."""
-        frames = np.stack([prepare_frame(image, self.tokenizer.config) for image in (*befores, *afters)])
-        features = self.tokenizer.features(to_images(frames).to(self.device)).float()
+        images = prepare_images([*befores, *afters], self.tokenizer.config)
+        features = self.tokenizer.features(images.to(self.device)).float()
         return torch.stack([features[: len(befores)], features[len(befores) :]], dim=1)
 
 

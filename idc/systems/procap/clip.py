@@ -1,0 +1,79 @@
+"""What ProCap's official code takes from CLIP: the start of the encoder's blocks, and the ids of stage 1's captions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from idc.data.text import BOS, EOS
+
+
+def clip_blocks(path: str, layers: int, width: int, heads: int) -> dict[str, Tensor]:
+    """The first ``layers`` blocks of a CLIP vision model, under the names of :class:`ProcedureEncoder`.
+
+    Patch embedding, positions and the norms around the blocks are not taken, as in the official code.
+
+    Args:
+        path: a local folder or hub id of a transformers CLIP model; official: openai/clip-vit-base-patch32.
+
+    Raises:
+        ValueError: there is none, or its blocks are of another size.
+    """
+    from transformers import CLIPVisionModel
+
+    try:
+        vision = CLIPVisionModel.from_pretrained(path)
+    except OSError as error:
+        raise ValueError(f"clip: no CLIP model can be read from {path!r}: {error}") from None
+    found = vision.config
+    sizes = found.hidden_size, found.num_attention_heads, found.intermediate_size
+    if sizes != (width, heads, 4 * width) or found.num_hidden_layers < layers or found.hidden_act != "quick_gelu":
+        raise ValueError(
+            f"clip: {path!r} has {found.num_hidden_layers} blocks of width, heads and MLP width {sizes} with "
+            f"{found.hidden_act}; the encoder has {layers} blocks of {(width, heads, 4 * width)} with quick_gelu"
+        )
+    state, out = vision.state_dict(), {}
+    (root,) = {name.split("encoder.layers.0.")[0] for name in state if "encoder.layers.0." in name}
+    names = {
+        "norm_attention": "layer_norm1",
+        "attention.out": "self_attn.out_proj",
+        "norm_mlp": "layer_norm2",
+        "widen": "mlp.fc1",
+        "narrow": "mlp.fc2",
+    }
+    for number in range(layers):
+        ours, theirs = f"blocks.{number}", f"{root}encoder.layers.{number}"
+        for part in ("weight", "bias"):
+            packed = [state[f"{theirs}.self_attn.{gate}_proj.{part}"] for gate in "qkv"]
+            out[f"{ours}.attention.qkv.{part}"] = torch.cat(packed)
+            out |= {f"{ours}.{name}.{part}": state[f"{theirs}.{official}.{part}"] for name, official in names.items()}
+    return out
+
+
+class ClipWords:
+    """Captions as ids of CLIP's BPE, lower-cased and without CLIP's marks of beginning and end, as the official stage 1
+    reads them. Id 0, the exclamation mark, is what the official code pads with.
+
+    Args:
+        path: a local folder or hub id of a CLIP tokenizer.
+        size: ids the encoder has rows for.
+
+    Raises:
+        ValueError: there is none, or it has another number of ids.
+    """
+
+    def __init__(self, path: str, size: int) -> None:
+        from transformers import CLIPTokenizer
+
+        try:
+            self._tokenizer = CLIPTokenizer.from_pretrained(path)
+        except (OSError, ValueError) as error:
+            raise ValueError(f"clip_tokenizer: no CLIP tokenizer can be read from {path!r}: {error}") from None
+        if len(self._tokenizer) != size:
+            raise ValueError(
+                f"encoder.text_vocabulary: {size}, but the tokenizer of {path!r} has {len(self._tokenizer)} ids"
+            )
+
+    def encode(self, caption: str) -> list[int]:
+        """The ids between a begin and an end mark of our own, as :meth:`idc.data.text.Vocabulary.encode` gives them."""
+        return [BOS, *self._tokenizer.encode(caption, add_special_tokens=False), EOS]

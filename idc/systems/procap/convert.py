@@ -1,0 +1,366 @@
+"""The authors' checkpoints to our artefacts, strictly: every official tensor is used, or dropped with a reason.
+
+    vqgan    <dataset>_epoch=*.ckpt   a folder that is an image tokenizer
+    stage1   dalle.pt                 an artefact of stage 1: encoder, heads, and the tokenizer that is in the file too
+    stage2   model.chkpt              a captioner; needs the authors' vocabulary (cache/*_word2idx*.json) beside it
+
+Names differ, and besides: an official special token is the sum of two embeddings, ours is one vector; the attention
+mask and the table of label smoothing are stored there and computed here. In the converted models all quirks of the
+official code are switched on; each stands at its field in `config.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from idc.data.text import Vocabulary
+from idc.systems.procap.config import ConvertJob, DecoderConfig, EncoderConfig, FinetuneJob, LossConfig, PretrainJob
+from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
+from idc.systems.procap.task import TOKENIZER, Captioner
+from idc.training.artifact import write_artifact
+from idc.training.foreign import Dropped, Ledger, file_hash, find_state, read_checkpoint
+from idc.vision.tokenizer import ImageTokenizer, preprocess
+from idc.vision.tokenizer_convert import convert_vqgan
+
+CONVERSION = "conversion.json"
+"""File beside the weights: where they come from, and what was left out."""
+
+_STATE_KEYS = {"vqgan": "state_dict", "stage1": "weights", "stage2": "model"}
+_PARTS = ("weight", "bias")
+_BLOCKS = "transformer.transformer.resblocks"
+_BLOCK_NAMES = {
+    "norm_attention": "ln_1",
+    "attention.qkv": "attn.in_proj",
+    "attention.out": "attn.out_proj",
+    "norm_mlp": "ln_2",
+    "widen": "mlp.c_fc",
+    "narrow": "mlp.c_proj",
+}
+_HEADS = {"msm": "to_logits", "align": "to_logits_rel", "consistency": "to_logits_vid"}
+_SPECIAL_TOKENS = {"align_token": 0, "separator_token": 1, "consistency_token": 2}  # [REL], [ST1], [VID]
+
+
+class Official(NamedTuple):
+    """Our model of an official checkpoint.
+
+    Attributes:
+        encoder: the quirks and sizes of the encoder.
+        shapes: as read from the tensors.
+        state: names of our encoder to tensors.
+        heads: names of :class:`PretrainHeads` to tensors.
+        tokenizer: the VQGAN inside the checkpoint.
+    """
+
+    encoder: EncoderConfig
+    shapes: Shapes
+    state: dict[str, Tensor]
+    heads: dict[str, Tensor]
+    tokenizer: ImageTokenizer
+
+
+def convert(job: ConvertJob, *, overwrite: bool = False) -> list[Dropped]:
+    """Convert ``job.weights`` to ``job.out``; nothing is done if it is there already, of the same file and settings.
+
+    Returns:
+        What was left out.
+
+    Raises:
+        ValueError: the file is of another kind or damaged, or ``job.out`` holds something else.
+    """
+    out, source = Path(job.out), Path(job.weights)
+    settings = job.model_dump(mode="json", exclude={"out", "weights"})
+    note = {"weights": source.name, "sha256": file_hash(source), "settings": settings}
+    if out.exists() and not overwrite:
+        found = json.loads(path.read_text(encoding="utf-8")) if (path := out / CONVERSION).is_file() else {}
+        if any(found.get(key) != value for key, value in note.items()):
+            raise ValueError(f"{out} exists and is not this conversion; choose another folder, or pass --overwrite")
+        return [Dropped(item["name"], tuple(item["shape"]), item["reason"]) for item in found["dropped"]]
+    checkpoint = read_checkpoint(source)
+    ledger = Ledger(find_state(checkpoint, _STATE_KEYS[job.kind], source), source.name)
+    if job.kind == "vqgan":
+        tokenizer = convert_vqgan(ledger, job.image_size)
+        ledger.close()
+        tokenizer.save(out)
+        _write_note(out / CONVERSION, note, ledger.dropped)
+    elif job.kind == "stage1":
+        _write_stage_1(job, ledger, note)
+    else:
+        _write_stage_2(job, ledger, note, checkpoint.get("model_cfg") or {})
+    return ledger.dropped
+
+
+def _write_stage_1(job: ConvertJob, ledger: Ledger, note: dict[str, Any]) -> None:
+    official = convert_stage_1(ledger, job.heads)
+    ledger.close()
+    state = {**_prefixed("encoder.", official.state), **_prefixed("heads.", official.heads)}
+    losses = LossConfig(
+        msm=7.0,
+        align=0.5,
+        consistency=0.5,
+        align_negative="swap_halves",
+        align_skips_entire=True,
+        color_shift_all_frames=False,
+    )
+    job_like = PretrainJob(
+        procedures="official", encoder=official.encoder, loss=losses, clip_tokenizer=job.clip_tokenizer
+    )
+    _write(
+        job,
+        ledger,
+        note,
+        config={"stage": "pretrain", "shapes": asdict(official.shapes), "job": job_like.model_dump(mode="json")},
+        state=state,
+        tokenizer=official.tokenizer,
+        card="ProCap after stage 1, converted from the authors' weights: an encoder to fine-tune, not a captioner.",
+    )
+
+
+def _write_stage_2(job: ConvertJob, ledger: Ledger, note: dict[str, Any], saved: Mapping[str, Any]) -> None:
+    assert job.vocabulary is not None
+    vocabulary = Vocabulary.from_procap(job.vocabulary)
+    captioner, tokenizer = convert_stage_2(
+        ledger,
+        job.heads,
+        int(saved.get("num_attention_heads", job.decoder_heads)),
+        int(saved.get("max_t_len", job.max_length)),
+    )
+    ledger.close()
+    words = captioner.decoder.words.shape[0]
+    if words != len(vocabulary):
+        raise ValueError(f"vocabulary: {job.vocabulary} has {len(vocabulary)} words, {ledger.source} {words}")
+    job_like = FinetuneJob(procedures="official", decoder=captioner.decoder.config, label_smoothing=0.1)
+    _write(
+        job,
+        ledger,
+        note,
+        config={
+            "stage": "finetune",
+            "shapes": asdict(captioner.encoder.shapes),
+            "encoder": captioner.encoder.config.model_dump(mode="json"),
+            "job": job_like.model_dump(mode="json"),
+        },
+        state=captioner.state_dict(),
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        preprocess=preprocess(tokenizer.config),
+        card="ProCap after stage 2, converted from the authors' weights.",
+    )
+
+
+def _write(
+    job: ConvertJob,
+    ledger: Ledger,
+    note: dict[str, Any],
+    *,
+    config: dict[str, Any],
+    state: Mapping[str, Tensor],
+    tokenizer: ImageTokenizer,
+    **artifact: Any,
+) -> None:
+    with tempfile.TemporaryDirectory(prefix=f".{Path(job.out).name}-", dir=_parent(job.out)) as folder:
+        tokenizer.save(Path(folder) / TOKENIZER)
+        _write_note(Path(folder) / CONVERSION, note, ledger.dropped)
+        extras = {name: Path(folder) / name for name in (TOKENIZER, CONVERSION)}
+        write_artifact(job.out, system="procap", config=config, state_dict=state, extras=extras, **artifact)
+
+
+def _parent(path: str) -> Path:
+    parent = Path(path).absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    return parent
+
+
+def _write_note(path: Path, note: dict[str, Any], dropped: list[Dropped]) -> None:
+    text = json.dumps({**note, "dropped": [asdict(item) for item in dropped]}, indent=1, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {prefix + name: tensor for name, tensor in tensors.items()}
+
+
+# -- layouts ------------------------------------------------------------------------------------------------------
+
+
+def convert_stage_1(ledger: Ledger, heads: int) -> Official:
+    """Our encoder, heads and tokenizer of ``weights`` in ``dalle.pt``; the ledger is left open.
+
+    Args:
+        heads: attention heads; no tensor tells them. Official: 12.
+
+    Raises:
+        ValueError: a tensor is missing or of an unexpected shape.
+    """
+    width = ledger.shape("image_mask")[0]
+    length = ledger.shape("text_pos_emb.weight")[0]
+    rows = ledger.shape("text_emb.weight")[0]
+    # axial_positional_embedding names its tables weights_0 .. up to version 0.2.1, and weights.0 .. from 0.3.0 on.
+    axis = "target_pos_emb.weights_{}" if ledger.has("target_pos_emb.weights_0") else "target_pos_emb.weights.{}"
+    frames, height, columns = (ledger.shape(axis.format(number))[1 + number] for number in range(3))
+    if rows < length + 1:
+        raise ValueError(f"{ledger.source}: text_emb.weight has {rows} rows, expected at least {length + 1}")
+    if width % heads:
+        raise ValueError(f"heads: {heads} does not divide the width of {ledger.source}, {width}")
+    encoder = EncoderConfig(
+        width=width,
+        layers=ledger.count(_BLOCKS + ".{}.ln_1.weight"),
+        heads=heads,
+        init="normal",
+        text_length=length,
+        text_vocabulary=rows - length - 1,
+        separator=True,
+        consistency_sees_text=False,
+        queries_only=False,
+    )
+    vae = ledger.inner("vae.model.")
+    if height != columns:
+        raise ValueError(f"{ledger.source}: {height} rows and {columns} columns of patches; images are square here")
+    tokenizer = convert_vqgan(vae, height * 2 ** (vae.count("encoder.down.{}.block.0.conv1.weight") - 1))
+    ledger.take_inner("vae.model.", vae)
+    shapes = Shapes(
+        num_keyframes=frames - 2,
+        grid=(height, columns),
+        feature_dim=tokenizer.config.latent_dim,
+        codebook_size=tokenizer.config.codebook_size,
+        vocabulary_size=rows - length - 1,
+    )
+
+    state = {
+        "mask_embedding": ledger.take("image_mask"),
+        "text_embedding.weight": ledger.take("text_emb.weight")[:-1],
+        "text_positions": ledger.take("text_pos_emb.weight"),
+        "frame_positions": ledger.take(axis.format(0), (1, frames, 1, 1, width))[0],
+        "row_positions": ledger.take(axis.format(1), (1, 1, height, 1, width))[0],
+        "column_positions": ledger.take(axis.format(2), (1, 1, 1, columns, width))[0],
+    }
+    ledger.note("text_emb.weight[-1]", (1, width), "its [MASK] row: no text is masked")
+    for ours, theirs in (("feature_norm", "conv_to_embedding.0"), ("feature_in", "conv_to_embedding.1")):
+        for part in _PARTS:
+            state[f"{ours}.{part}"] = ledger.take(f"{theirs}.{part}")
+    special = ledger.take("special_emb.weight") + ledger.take("special_pos_emb.weight")
+    for ours, row in _SPECIAL_TOKENS.items():
+        state[ours] = special[row]
+    for table in ("special_emb", "special_pos_emb"):
+        ledger.note(f"{table}.weight[3:]", (len(special) - 3, width), "[ST3] and [ST4]: reserved, in no sequence")
+    for number in range(encoder.layers):
+        for ours, theirs in _BLOCK_NAMES.items():
+            for part in _PARTS:
+                joint = "_" if theirs.endswith("in_proj") else "."
+                state[f"blocks.{number}.{ours}.{part}"] = ledger.take(f"{_BLOCKS}.{number}.{theirs}{joint}{part}")
+    head_state = {
+        f"{ours}.{layer}.{part}": ledger.take(f"{theirs}.{layer}.{part}")
+        for ours, theirs in _HEADS.items()
+        for layer in (0, 1)
+        for part in _PARTS
+    }
+    with torch.device("meta"):
+        model = ProcedureEncoder(encoder, shapes)
+        pretrain_heads = PretrainHeads(width, shapes.codebook_size)
+    _fits(model, state, ledger)
+    _fits(pretrain_heads, head_state, ledger)
+    _drop_masks(ledger, encoder, shapes)
+    ledger.drop("image_emb.", "embedding of image tokens: features come from the VQGAN's encoder instead")
+    return Official(encoder, shapes, state, head_state, tokenizer)
+
+
+def _drop_masks(ledger: Ledger, encoder: EncoderConfig, shapes: Shapes) -> None:
+    """Leave out the attention masks in the file, which should be those that the encoder computes."""
+    first = 1 + encoder.text_length  # of [ST1], after [REL] and the text; then [VID]
+    length = first + 2 + shapes.frames * shapes.patches
+    mask = torch.zeros(length, length)
+    for row in (first, first + 1):
+        mask[row, :row] = float("-inf")
+    for number in range(encoder.layers):
+        name = f"{_BLOCKS}.{number}.attn_mask"
+        if not ledger.has(name):
+            continue
+        if ledger.shape(name) == (length, length) and torch.equal(ledger.take(name), mask):
+            reason = "attention mask, the same in all blocks: the encoder computes it"
+        else:
+            ledger.take(name)
+            reason = (
+                "attention mask, and NOT the one that the encoder computes: this file is not of the released code, and "
+                "the converted model may compute something else than the original"
+            )
+        ledger.note(name, ledger.shape(name), reason)
+
+
+def convert_stage_2(
+    ledger: Ledger, heads: int, decoder_heads: int, max_length: int
+) -> tuple[Captioner, ImageTokenizer]:
+    """Our captioner and tokenizer of ``model`` in ``model.chkpt``; the ledger is left open.
+
+    Args:
+        heads: attention heads of the encoder. Official: 12.
+        decoder_heads: attention heads of the decoder. Official: 8.
+        max_length: caption tokens, begin and end included. Official: 24.
+
+    Raises:
+        ValueError: a tensor is missing or of an unexpected shape.
+    """
+    prefix = "intermediate_generator."
+    inner = ledger.inner(prefix)
+    official = convert_stage_1(inner, heads)
+    ledger.take_inner(prefix, inner)
+    for name in (f"{theirs}.{layer}.{part}" for theirs in _HEADS.values() for layer in (0, 1) for part in _PARTS):
+        ledger.note(prefix + name, inner.shape(name), "head of stage 1; captions do not need it (stage1 keeps it)")
+
+    root = "text_decoder.decoder"
+    words, width = ledger.shape(f"{root}.out.weight")
+    if width % decoder_heads:
+        raise ValueError(f"decoder_heads: {decoder_heads} does not divide the width of {ledger.source}, {width}")
+    decoder = DecoderConfig(
+        width=width,
+        layers=ledger.count(root + ".layers.{}.selfattn.layer.wq.weight"),
+        heads=decoder_heads,
+        feedforward=ledger.shape(f"{root}.layers.0.feedforward.layer.linear1.weight")[0],
+        scale_by_width=True,
+        official_norm=True,
+        ban_unknown_only=True,
+        max_length=max_length,
+    )
+    state = {
+        "words": ledger.take(f"{root}.out.weight"),
+        "word_bias": ledger.take(f"{root}.out.bias"),
+        **{f"project.{n}.{part}": ledger.take(f"mlp.{n}.{part}") for n in (0, 2, 3) for part in _PARTS},
+    }
+    for number in range(decoder.layers):
+        ours, theirs = f"layers.{number}", f"{root}.layers.{number}"
+        for attention, official_name in (("self_attention", "selfattn"), ("cross_attention", "attention")):
+            for gate, letter in (("q", "wq"), ("k", "wk"), ("v", "wv"), ("out", "wo")):
+                state[f"{ours}.{attention}.{gate}.weight"] = ledger.take(
+                    f"{theirs}.{official_name}.layer.{letter}.weight"
+                )
+        for norm, official_name in (
+            ("norm_self", "selfattn"),
+            ("norm_cross", "attention"),
+            ("norm_feedforward", "feedforward"),
+        ):
+            for part, greek in (("weight", "gamma"), ("bias", "beta")):
+                state[f"{ours}.{norm}.{part}"] = ledger.take(f"{theirs}.{official_name}.layernorm.{greek}")
+        for layer, official_name in (("widen", "linear1"), ("narrow", "linear2")):
+            for part in _PARTS:
+                state[f"{ours}.{layer}.{part}"] = ledger.take(f"{theirs}.feedforward.layer.{official_name}.{part}")
+    ledger.drop("text_decoder.loss_func.one_hot", "target of label smoothing, 0.1 / (V - 1); computed where it is used")
+
+    shapes = Shapes(**{**asdict(official.shapes), "vocabulary_size": words})
+    with torch.device("meta"):
+        captioner = Captioner(official.encoder, decoder, shapes)
+    _fits(captioner, {**_prefixed("encoder.", official.state), **_prefixed("decoder.", state)}, ledger)
+    return captioner.eval(), official.tokenizer
+
+
+def _fits(module: nn.Module, state: Mapping[str, Tensor], ledger: Ledger) -> None:
+    """Load ``state`` into ``module``, all of it and nothing else."""
+    try:
+        module.load_state_dict(state, assign=True)
+    except RuntimeError as error:
+        raise ValueError(f"{ledger.source} does not fit the model that its own tensors describe: {error}") from None

@@ -1,0 +1,224 @@
+"""Checkpoints of other programs: read without running what is in them, and converted without losing a tensor.
+
+A pickle may call anything when it is read. :func:`read_checkpoint` reads with ``weights_only=True``. Some official
+files hold more than that reader takes: settings as ``argparse.Namespace`` and ``EasyDict``, numbers of ``ruamel.yaml``
+(its lists, too, which torch's reader refuses even as safe globals), a schedule of the authors' own, callbacks of
+Lightning. Those are read again by an unpickler that makes an inert stand-in for each of these names, imports none of
+them, and refuses every other name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import types
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_TORCH_NAMES = frozenset(
+    {
+        "collections.OrderedDict",
+        "torch._utils._rebuild_parameter",
+        "torch._utils._rebuild_tensor",
+        "torch._utils._rebuild_tensor_v2",
+        "torch.nn.parameter.Parameter",
+        "torch.Size",
+        "torch.device",
+        "_codecs.encode",
+        *(f"torch.{kind}" for kind in ("float16", "bfloat16", "float32", "float64", "int32", "int64", "bool", "uint8")),
+    }
+)
+"""What tensors are pickled with; none of it does anything else than make them."""
+
+
+class _Nothing:
+    """Stands in for an object that nobody asks."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+_STAND_INS: dict[str, type] = {
+    "argparse.Namespace": _Nothing,
+    "easydict.EasyDict": dict,
+    "ruamel.yaml.comments.CommentedMap": dict,
+    "ruamel.yaml.comments.CommentedSeq": list,
+    "ruamel.yaml.scalarfloat.ScalarFloat": float,
+    "ruamel.yaml.scalarint.ScalarInt": int,
+    "src.rtransformer.optimization.WarmupLinearSchedule": _Nothing,
+    "numpy.core.multiarray.scalar": _Nothing,
+    "numpy._core.multiarray.scalar": _Nothing,
+    "numpy.dtype": _Nothing,
+}
+_STAND_IN_PACKAGES = ("ruamel.yaml.", "pytorch_lightning.", "lightning.")
+
+
+class _RestrictedUnpickler(pickle.Unpickler):
+    """Makes tensors and stand-ins, nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        full = f"{module}.{name}"
+        if full in _TORCH_NAMES:
+            return super().find_class(module, name)
+        if full in _STAND_INS or full.startswith(_STAND_IN_PACKAGES):
+            return type(name, (_STAND_INS.get(full, _Nothing),), {})
+        raise pickle.UnpicklingError(f"it asks for {full}, which no file of weights needs")
+
+
+def _restricted_load(file: Any, **kwargs: Any) -> Any:
+    return _RestrictedUnpickler(file, **kwargs).load()
+
+
+def read_checkpoint(path: Path | str) -> Any:
+    """What ``torch.save`` wrote, with all tensors on the CPU (mapped from the file where its format allows).
+
+    Raises:
+        ValueError: it is no such file, it is damaged, or it asks for something that is not needed for weights.
+    """
+    reader: Any = types.ModuleType("restricted_pickle")
+    reader.Unpickler, reader.load = _RestrictedUnpickler, _restricted_load
+    options: dict[str, Any] = {"map_location": "cpu", "mmap": zipfile.is_zipfile(path)}
+    try:
+        try:
+            return torch.load(path, weights_only=True, **options)
+        except pickle.UnpicklingError:
+            return torch.load(path, weights_only=False, pickle_module=reader, **options)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    except (pickle.UnpicklingError, RuntimeError, EOFError, KeyError, ValueError, AttributeError) as error:
+        raise ValueError(f"{path} is not a checkpoint that can be read safely: {error}") from None
+
+
+def find_state(checkpoint: Any, key: str, path: Path | str) -> dict[str, Tensor]:
+    """The state dict under ``key`` of a checkpoint, or the checkpoint itself where it is a bare state dict.
+
+    Raises:
+        ValueError: there is none.
+    """
+    inner = checkpoint.get(key, checkpoint) if isinstance(checkpoint, Mapping) else checkpoint
+    if not isinstance(inner, Mapping) or not inner or not all(isinstance(value, Tensor) for value in inner.values()):
+        found = ", ".join(map(str, checkpoint)) if isinstance(checkpoint, Mapping) else type(checkpoint).__name__
+        raise ValueError(f"{path} holds no state dict under {key!r}; it holds {found[:200]}")
+    return dict(inner)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A tensor, or rows of one, that is left out on purpose."""
+
+    name: str
+    shape: tuple[int, ...]
+    reason: str
+
+
+class Ledger:
+    """A foreign state dict of which every tensor is used or dropped with a reason; :meth:`close` sees to it.
+
+    Args:
+        state: the foreign tensors.
+        source: how errors call them.
+    """
+
+    def __init__(self, state: Mapping[str, Tensor], source: str) -> None:
+        self.state, self.source = state, source
+        self.dropped: list[Dropped] = []
+        self._open = dict.fromkeys(state)
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a tensor, used or not."""
+        return name in self.state
+
+    def count(self, pattern: str) -> int:
+        """How many tensors there are of ``pattern`` with the numbers 0, 1, ... without a gap in its braces."""
+        number = 0
+        while pattern.format(number) in self.state:
+            number += 1
+        return number
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor; it does not count as used."""
+        return tuple(self._find(name).shape)
+
+    def take(self, name: str, shape: Sequence[int] | None = None) -> Tensor:
+        """A tensor to use, floats as float32.
+
+        Raises:
+            ValueError: it is missing, or has another shape than ``shape``.
+        """
+        tensor = self._find(name)
+        if shape is not None and tuple(tensor.shape) != tuple(shape):
+            raise ValueError(f"{self.source}: {name} is {tuple(tensor.shape)}, expected {tuple(shape)}")
+        self._open.pop(name, None)
+        return tensor.detach().float() if tensor.is_floating_point() else tensor.detach()
+
+    def drop(self, prefix: str, reason: str) -> None:
+        """Leave out all unused tensors whose names begin with ``prefix``."""
+        for name in [name for name in self._open if name.startswith(prefix)]:
+            del self._open[name]
+            self.dropped.append(Dropped(name, tuple(self.state[name].shape), reason))
+
+    def note(self, name: str, shape: Sequence[int], reason: str) -> None:
+        """Say that a part of a tensor that was taken is left out."""
+        self.dropped.append(Dropped(name, tuple(shape), reason))
+
+    def inner(self, prefix: str) -> Ledger:
+        """The tensors whose names begin with ``prefix``, as a ledger of their own, without it; they count as used here
+        once it is closed."""
+        return Ledger(
+            {name.removeprefix(prefix): tensor for name, tensor in self.state.items() if name.startswith(prefix)},
+            f"{self.source}, {prefix.rstrip('.')}",
+        )
+
+    def take_inner(self, prefix: str, inner: Ledger) -> None:
+        """Close a ledger of :meth:`inner` and add what it dropped."""
+        inner.close()
+        for name in inner.state:
+            self._open.pop(prefix + name, None)
+        self.dropped += [Dropped(prefix + item.name, item.shape, item.reason) for item in inner.dropped]
+
+    def close(self) -> None:
+        """See that nothing is left over.
+
+        Raises:
+            ValueError: naming the tensors that were neither used nor dropped.
+        """
+        if left := list(self._open):
+            shown = ", ".join(left[:10]) + (f" and {len(left) - 10} more" if len(left) > 10 else "")
+            raise ValueError(
+                f"{self.source} has {len(left)} tensors that this format does not know: {shown}. Is it of another kind?"
+            )
+
+    def _find(self, name: str) -> Tensor:
+        if name not in self.state:
+            raise ValueError(f"{self.source} has no {name}; is it of another kind?")
+        return self.state[name]
+
+
+def listing(dropped: Sequence[Dropped]) -> str:
+    """The dropped tensors as text, grouped by their reason."""
+    reasons: dict[str, list[Dropped]] = {}
+    for item in dropped:
+        reasons.setdefault(item.reason, []).append(item)
+    lines = []
+    for reason, items in reasons.items():
+        lines.append(f"dropped, {reason}:")
+        lines += [f"  {item.name} {item.shape}" for item in items]
+    return "\n".join(lines)
+
+
+def file_hash(path: Path | str) -> str:
+    """SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with Path(path).open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

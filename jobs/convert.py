@@ -1,0 +1,36 @@
+"""Make artefacts of the ProCap authors' weights; prints every tensor that is left out, and why.
+
+    python jobs/convert.py kind=vqgan  weights=clevr_epoch=000035.ckpt out=runs/official/tokenizer
+    python jobs/convert.py kind=stage1 weights=dalle.pt                out=runs/official/stage1
+    python jobs/convert.py kind=stage2 weights=model.chkpt vocabulary=clevr_word2idx.json out=runs/official/captioner
+    python jobs/caption.py --artifact runs/official/captioner before.png after.png
+
+The files are read without running anything that is in them. The same command again does nothing.
+"""
+
+from __future__ import annotations
+
+from idc.config import cli
+from idc.systems.procap.config import ConvertJob
+
+
+class Job(ConvertJob):
+    """Which weights, and where to."""
+
+
+def main() -> None:
+    args = cli(Job, __doc__)
+    from idc.systems.procap.convert import convert
+    from idc.training.foreign import listing
+
+    job = args.config
+    try:
+        dropped = convert(job, overwrite=args.overwrite)
+    except ValueError as error:
+        raise SystemExit(f"convert: {error}") from None
+    print(listing(dropped))
+    print(f"{job.out}: converted from {job.weights}; {len(dropped)} tensors or parts of tensors were dropped")
+
+
+if __name__ == "__main__":
+    main()

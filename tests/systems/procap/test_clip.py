@@ -1,0 +1,106 @@
+"""The start from CLIP and its BPE: a tiny CLIP of transformers, saved in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import CLIPTokenizer, CLIPVisionConfig, CLIPVisionModel
+
+from idc.systems.procap.clip import ClipWords, clip_blocks
+from idc.systems.procap.config import EncoderConfig
+from idc.systems.procap.data import PretrainDataset, ProcedureInfo
+from idc.systems.procap.model import ProcedureEncoder
+from idc.training.artifact import read_artifact
+from tests.systems.procap.test_task import STAGE_1, STAGE_2, start
+from tests.systems.procap.world import ENCODER, World
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz!,0123456789"
+MARKS = ["<|startoftext|>", "<|endoftext|>"]
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Three blocks of the world's encoder's size, and a BPE that knows letters, `re`, `red` and `ch`."""
+    folder = tmp_path_factory.mktemp("clip")
+    torch.manual_seed(0)
+    config = CLIPVisionConfig(
+        hidden_size=32, intermediate_size=128, num_hidden_layers=3, num_attention_heads=4, image_size=32, patch_size=16
+    )
+    model = CLIPVisionModel(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+    symbols = ["!", *sorted(set(LETTERS) - {"!"}), *(f"{letter}</w>" for letter in LETTERS), "re", "red</w>", "ch"]
+    vocabulary = {symbol: index for index, symbol in enumerate([*symbols, *MARKS])}
+    CLIPTokenizer(vocab=vocabulary, merges=[("r", "e"), ("re", "d</w>"), ("c", "h")]).save_pretrained(folder)
+    return str(folder)
+
+
+def size_of(clip: str) -> int:
+    return len(CLIPTokenizer.from_pretrained(clip))
+
+
+@torch.no_grad()
+def test_the_encoders_blocks_become_clips(clip: str, world: World) -> None:
+    """On the same input they compute what CLIP's first two blocks do."""
+    info = ProcedureInfo.of(world.procedures)
+    encoder = ProcedureEncoder(EncoderConfig.model_validate(ENCODER), info.shapes)
+    result = encoder.load_state_dict(clip_blocks(clip, layers=2, width=32, heads=4), strict=False)
+    assert not result.unexpected_keys
+    assert not [name for name in result.missing_keys if name.startswith("blocks.")]
+    vision = CLIPVisionModel.from_pretrained(clip).eval()
+    x = torch.randn(2, 9, 32)
+    seen: list[torch.Tensor] = []
+    inner = next(module for name, module in vision.named_modules() if name.endswith("encoder"))
+    inner.layers[1].register_forward_hook(lambda _, __, out: seen.append(out[0] if isinstance(out, tuple) else out))
+    inner(inputs_embeds=x)
+    ours = x
+    for block in encoder.blocks:
+        ours = block(ours, None)
+    torch.testing.assert_close(ours, seen[0], atol=1e-5, rtol=1e-4)
+
+
+def test_another_clip_is_refused(clip: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"clip: .* has 3 blocks .* the encoder has 4 blocks"):
+        clip_blocks(clip, layers=4, width=32, heads=4)
+    with pytest.raises(ValueError, match="clip: no CLIP model can be read from"):
+        clip_blocks(str(tmp_path), layers=1, width=32, heads=4)
+
+
+def test_captions_become_bpe_ids_without_marks(clip: str, tmp_path: Path) -> None:
+    tokenizer = CLIPTokenizer.from_pretrained(clip)
+    words = ClipWords(clip, size_of(clip))
+    ids = words.encode("Red  CUBE!")
+    symbols = ["red</w>", "c", "u", "b", "e</w>", "!</w>"]
+    assert ids[1:-1] == tokenizer.convert_tokens_to_ids(symbols)
+    assert not {tokenizer.bos_token_id, tokenizer.eos_token_id} & set(ids[1:-1])
+    with pytest.raises(ValueError, match=r"encoder.text_vocabulary: 49408, but the tokenizer of"):
+        ClipWords(clip, 49_408)
+    with pytest.raises(ValueError, match="clip_tokenizer: no CLIP tokenizer can be read from"):
+        ClipWords(str(tmp_path), 5)
+
+
+def test_stage_1_starts_from_clip_and_reads_bpe(clip: str, world: World, tmp_path: Path) -> None:
+    """With a learning rate of 0 the artefact has CLIP's blocks; stage 2 takes it, whatever its own words are."""
+    settings = {"encoder.text_vocabulary": size_of(clip), "optim.lr": 0.0, "optim.min_lr": 0.0, "train.steps": 1}
+    job = world.pretrain(settings, clip=clip, clip_tokenizer=clip)
+    start(STAGE_1, job, tmp_path / "pretrain")
+    artifact = read_artifact(tmp_path / "pretrain" / "artifact", system="procap")
+    state = artifact.state_dict()
+    for name, tensor in clip_blocks(clip, 2, 32, 4).items():
+        assert torch.equal(state[f"encoder.{name}"], tensor)
+    assert state["encoder.text_embedding.weight"].shape == (size_of(clip) + ENCODER["text_length"], 32)
+
+    info = ProcedureInfo.of(world.procedures)
+    data = PretrainDataset(world.procedures, info, "train", job, ClipWords(clip, size_of(clip)))
+    row = data.source.rows[0]
+    item = data.get(0, 0)
+    possible = [ClipWords(clip, size_of(clip)).encode(text)[1:-1][: ENCODER["text_length"]] for text in row["captions"]]
+    assert [int(index) for index in item["text"] if index != 0] in possible
+
+    trained = world.finetune({"train.steps": 1}, pretrained=str(tmp_path / "pretrain" / "artifact"))
+    start(STAGE_2, trained, tmp_path / "finetune")
+    assert len(info.vocabulary) != size_of(clip)

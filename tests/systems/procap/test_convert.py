@@ -1,0 +1,411 @@
+"""The authors' checkpoints, written with random weights in the official layouts: converted whole, and computing what
+the official modules compute (`official.py` says that in its own way)."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import pickle
+import sys
+import types
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from idc.config import load
+from idc.data.images import encode_png
+from idc.data.text import PROCAP_SPECIALS, Vocabulary
+from idc.systems.procap.config import ConvertJob
+from idc.systems.procap.convert import CONVERSION, convert, convert_stage_1, convert_stage_2
+from idc.systems.procap.model import PretrainHeads, ProcedureEncoder
+from idc.systems.procap.task import PairCaptioner, load_captioner
+from idc.training.artifact import read_artifact
+from idc.training.foreign import Dropped, Ledger, read_checkpoint
+from idc.vision.tokenizer import ImageTokenizer, tokenizer_fingerprint
+from idc.vision.tokenizer_convert import convert_vqgan
+from jobs import caption as caption_job
+from jobs import convert as convert_job
+from tests.systems.procap import official
+from tests.systems.procap.official import Layout, Sizes, State, random_state
+
+CLEVR, SPOT, EDIT = Sizes(), Sizes(blocks=4, words=834, decoder_layers=3), Sizes(words=524)
+SMALL = Sizes(
+    channels=32, mult=(1, 2), res=1, z=8, codes=32, grid=4, width=24, heads=3, blocks=2, bpe=60, words=20,
+    decoder=16, decoder_heads=2, decoder_layers=2, feedforward=32,
+)  # fmt: skip
+WORDS = [*PROCAP_SPECIALS, *(f"word{chr(97 + number)}" for number in range(SMALL.words - 8))]
+SETTINGS = {"heads": SMALL.heads, "decoder_heads": SMALL.decoder_heads, "image_size": SMALL.image}
+
+
+def images(*shape: int, seed: int = 1) -> Tensor:
+    return torch.rand(*shape, 3, SMALL.image, SMALL.image, generator=torch.Generator().manual_seed(seed))
+
+
+def close(a: Tensor, b: Tensor, tolerance: float) -> bool:
+    assert a.shape == b.shape
+    assert float(b.std()) > 0.05, "what is compared should vary"
+    return float((a - b).abs().max()) < tolerance
+
+
+# -- layouts ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layout", "rows", "parameters", "digest"),
+    [
+        (official.vqgan_layout(CLEVR), 348, 84_365_252, "dd5b9d26da3d848b"),
+        (official.stage_1_layout(CLEVR), 529, 209_215_174, "431e923b362635a8"),
+        (official.stage_1_layout(SPOT), 425, 152_512_198, "0695b18995bdf1b8"),
+        (official.stage_2_layout(CLEVR), 574, 218_641_430, "656090d8762b6357"),
+        (official.stage_2_layout(SPOT), 488, 166_525_192, "0d65f1a17bfd901f"),
+        (official.stage_2_layout(EDIT), 574, 218_869_202, "d23dd44e4fb467d2"),
+    ],
+    ids=["vqgan", "stage 1 clevr", "stage 1 spot", "stage 2 clevr", "stage 2 spot", "stage 2 edit"],
+)
+def test_the_layouts_written_here_are_those_of_the_official_modules(
+    layout: Layout, rows: int, parameters: int, digest: str
+) -> None:
+    """The digests are of tables (key, shape, dtype; sorted) made by running the official architectures."""
+    buffers = (
+        "attn_mask",
+        "one_hot",
+        "running_mean",
+        "running_var",
+        "num_batches_tracked",
+        "layer.shift",
+        "layer.scale",
+    )
+    counted = sum(torch.Size(shape).numel() for name, (shape, _) in layout.items() if not name.endswith(buffers))
+    text = "\n".join("\t".join((name, str(shape), dtype)) for name, (shape, dtype) in sorted(layout.items()))
+    assert (len(layout), counted) == (rows, parameters)
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == digest
+
+
+def test_resolution_256_has_50_tensors_more() -> None:
+    more = official.vqgan_layout(CLEVR, at_256=True).keys() - official.vqgan_layout(CLEVR).keys()
+    assert len(more) == 50
+
+
+# -- the VQGAN ----------------------------------------------------------------------------------------------------
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("at_256", [False, True])
+def test_the_vqgan_encodes_and_decodes_as_the_official_one(at_256: bool) -> None:
+    state = random_state(official.vqgan_layout(SMALL, at_256=at_256), SMALL)
+    ledger = Ledger(state, "vqgan.ckpt")
+    tokenizer = convert_vqgan(ledger, SMALL.image)
+    ledger.close()
+    seen = images(4)
+    assert close(tokenizer.features(seen), official.vqgan_features(state, seen, SMALL).flatten(2).mT, 2e-5)
+    indices = official.vqgan_indices(state, seen, SMALL)
+    assert len(indices.unique()) > 3
+    assert torch.equal(tokenizer.encode(seen), indices)
+    assert close(tokenizer.decode(indices), official.vqgan_decode(state, indices, SMALL), 2e-5)
+    dropped = {item.name: item.reason for item in ledger.dropped}
+    assert sum(name.startswith("loss.") for name in dropped) == 55
+    assert sum("resolution 256" in reason for reason in dropped.values()) == (30 if at_256 else 0)
+
+
+def test_the_vqgans_weights_are_all_there_at_the_true_size() -> None:
+    with torch.device("meta"):
+        state = {name: torch.empty(shape) for name, (shape, _) in official.vqgan_layout(CLEVR, loss=False).items()}
+    tokenizer = convert_vqgan(ledger := Ledger(state, "vqgan.ckpt"), 224)
+    ledger.close()
+    assert not ledger.dropped
+    assert sum(tensor.numel() for tensor in tokenizer.state_dict().values()) == 66_883_459
+    assert tokenizer.config.grid == (14, 14)
+
+
+# -- stage 1 ------------------------------------------------------------------------------------------------------
+
+
+def text_ids(batch: int, sizes: Sizes, seed: int = 2) -> Tensor:
+    """BPE ids, padded with zeros to different lengths."""
+    ids = torch.randint(1, sizes.bpe, (batch, sizes.text), generator=torch.Generator().manual_seed(seed))
+    for row in range(batch):
+        ids[row, 3 + 5 * row :] = 0
+    return ids
+
+
+def compare_stage_1(sizes: Sizes, tolerance: float, seed: int = 0) -> list[Dropped]:
+    state = random_state(official.stage_1_layout(sizes), sizes, seed)
+    ledger = Ledger(state, "dalle.pt")
+    ours = convert_stage_1(ledger, sizes.heads)
+    ledger.close()
+    encoder, heads = ProcedureEncoder(ours.encoder, ours.shapes), PretrainHeads(sizes.width, sizes.codes)
+    encoder.load_state_dict(ours.state)
+    heads.load_state_dict(ours.heads)
+    random = torch.Generator().manual_seed(3)
+    frames = torch.rand(2, sizes.frames, 3, sizes.image, sizes.image, generator=random)
+    masked = torch.rand(2, sizes.frames, sizes.grid**2, generator=random) < 0.5
+    ids = text_ids(2, sizes)
+    features = ours.tokenizer.features(frames.flatten(0, 1)).unflatten(0, (2, sizes.frames))
+    align, consistency, hidden = encoder("modeling", features, masked, ids, 0)
+    expected = official.stage_1(state, frames, masked, ids, sizes)
+    assert close(heads.msm(hidden), expected[0], tolerance)
+    assert close(heads.align(align)[:, 0], expected[1], tolerance)
+    assert close(heads.consistency(consistency)[:, 0], expected[2], tolerance)
+    return ledger.dropped
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("axial", ["target_pos_emb.weights.{}", "target_pos_emb.weights_{}"])
+def test_stage_1_computes_the_official_logits(axial: str) -> None:
+    sizes = replace(SMALL, axial=axial)
+    dropped = compare_stage_1(sizes, 5e-5)
+    reasons = {item.name: item.reason for item in dropped}
+    assert set(reasons) == {
+        *(f"vae.model.{name}" for name in official.vqgan_layout(sizes) if name.startswith("loss.")),
+        *(f"transformer.transformer.resblocks.{number}.attn_mask" for number in range(2)),
+        "image_emb.weight",
+        "text_emb.weight[-1]",
+        "special_emb.weight[3:]",
+        "special_pos_emb.weight[3:]",
+    }
+    assert "NOT" not in "".join(reasons.values())
+
+
+def test_an_attention_mask_that_is_not_the_encoders_is_pointed_out() -> None:
+    state = random_state(official.stage_1_layout(SMALL), SMALL)
+    state["transformer.transformer.resblocks.1.attn_mask"][0, 5] = float("-inf")
+    ledger = Ledger(state, "dalle.pt")
+    convert_stage_1(ledger, SMALL.heads)
+    (strange,) = [item for item in ledger.dropped if "NOT the one that the encoder computes" in item.reason]
+    assert strange.name == "transformer.transformer.resblocks.1.attn_mask"
+
+
+# -- stage 2 ------------------------------------------------------------------------------------------------------
+
+
+def compare_stage_2(state: State, sizes: Sizes, batch: int = 3) -> list[Dropped]:
+    ledger = Ledger(state, "model.chkpt")
+    captioner, tokenizer = convert_stage_2(ledger, sizes.heads, sizes.decoder_heads, 24)
+    ledger.close()
+    random = torch.Generator().manual_seed(4)
+    before, after = torch.rand(2, batch, 3, sizes.image, sizes.image, generator=random)
+    ends = torch.stack([tokenizer.features(before), tokenizer.features(after)], dim=1)
+    procedure = official.stage_2_procedure(state, before, after, sizes)
+    assert close(captioner.procedure(ends), procedure, 2e-5)
+    ids = torch.randint(0, sizes.words, (batch, 24), generator=random)
+    ids[:, 0] = 4
+    assert close(captioner(ends, ids), official.stage_2_logits(state, procedure, ids, sizes), 5e-5)
+    special = Vocabulary(WORDS[8:], "procap").special
+    expected = official.stage_2_greedy(state, procedure, sizes)[:, 1:]
+    for cached in (True, False):
+        found = captioner.search(ends, beams=1, length_penalty=1.0, special=special, cached=cached).ids
+        for row, right in zip(found.tolist(), expected.tolist(), strict=True):
+            end = right.index(5) if 5 in right else len(right)
+            assert row[:end] == right[:end]
+            assert set(row[end + 1 :]) <= {0}
+    return ledger.dropped
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_stage_2_computes_the_official_procedure_logits_and_captions(seed: int) -> None:
+    state = random_state(official.stage_2_layout(SMALL), SMALL, seed)
+    dropped = {item.name for item in compare_stage_2(state, SMALL)}
+    prefix = "intermediate_generator."
+    assert {name for name in dropped if not name.startswith(prefix)} == {"text_decoder.loss_func.one_hot"}
+    heads = {name for name in dropped if name.startswith(f"{prefix}to_logits")}
+    assert len(heads) == 12
+
+
+@torch.no_grad()
+def test_a_stage_2_model_that_never_saw_stage_1_has_few_text_rows() -> None:
+    state = random_state(official.stage_2_layout(replace(SMALL, bpe=0)), SMALL)
+    assert state["intermediate_generator.text_emb.weight"].shape == (25, SMALL.width)
+    compare_stage_2(state, SMALL)
+
+
+@torch.no_grad()
+def test_the_text_slot_of_stage_2_matters() -> None:
+    """So that the comparison above says something about it: other rows 0 to 23 give another procedure."""
+    state = random_state(official.stage_2_layout(SMALL), SMALL)
+    before, after = images(2), images(2, seed=5)
+    one = official.stage_2_procedure(state, before, after, SMALL)
+    state["intermediate_generator.text_emb.weight"][:24] += torch.randn(24, SMALL.width)
+    assert float((one - official.stage_2_procedure(state, before, after, SMALL)).abs().max()) > 1e-3
+
+
+@pytest.mark.slow
+@torch.no_grad()
+@pytest.mark.parametrize("sizes", [CLEVR, SPOT], ids=["clevr", "spot"])
+def test_both_stages_at_the_true_size(sizes: Sizes) -> None:
+    compare_stage_1(sizes, 5e-5)
+    compare_stage_2(random_state(official.stage_2_layout(sizes), sizes), sizes, batch=1)
+
+
+# -- files --------------------------------------------------------------------------------------------------------
+
+
+def foreign_class(name: str, *bases: type) -> Any:
+    """A class that pickles under the name of one that is not installed here."""
+    module, _, short = name.rpartition(".")
+    made = type(short, bases, {"__module__": module})
+    parts = module.split(".")
+    for depth in range(1, len(parts) + 1):
+        sys.modules.setdefault(".".join(parts[:depth]), types.ModuleType(".".join(parts[:depth])))
+    setattr(sys.modules[module], short, made)
+    return made
+
+
+@pytest.fixture
+def official_files(tmp_path: Path) -> dict[str, Path]:
+    """The four files as the authors' programs write them, with what else is in them; small and random."""
+    installed = set(sys.modules)
+    easy = foreign_class("easydict.EasyDict", dict)
+    number = foreign_class("ruamel.yaml.scalarfloat.ScalarFloat", float)
+    sequence = foreign_class("ruamel.yaml.comments.CommentedSeq", list)
+    schedule = foreign_class("src.rtransformer.optimization.WarmupLinearSchedule", object)
+    callback = foreign_class("pytorch_lightning.callbacks.model_checkpoint.ModelCheckpoint", object)
+    random = random_state(official.stage_2_layout(SMALL), SMALL, seed=7)
+    random["intermediate_generator.conv_to_embedding.1.weight"] *= 10  # what the pictures show decides what is said
+    stage_1 = official.inner(random, "intermediate_generator.")
+    dropout, flow = number(0.1), sequence(["to_logits.1.bias"])
+    dropout._width, flow._yaml_format = 3, {"flow": True}
+    config = easy(num_attention_heads=SMALL.decoder_heads, max_t_len=24, hidden_dropout_prob=dropout, vocab_size=20)
+    config.__dict__.update(config)
+    epoch = {"epoch": 3, "opt": argparse.Namespace(lr=dropout, skip_params=flow), "model_cfg": config}
+    optimizer = {"state": {0: {"step": 5, "next_m": torch.ones(3)}}, "param_groups": [{"schedule": schedule()}]}
+    files = {
+        "vqgan": {
+            "state_dict": official.inner(stage_1, "vae.model."),
+            "epoch": 35,
+            "callbacks": {callback: {"best_model_score": torch.tensor(1.0)}},
+        },
+        "stage1": {
+            "iter": 9,
+            "hparams": {"dim": 24},
+            "vae_params": None,
+            "weights": stage_1,
+            "optimizer": {"state": {}},
+        },
+        "stage2": {"model": random, **epoch, "optimizer": optimizer},
+    }
+    paths = {kind: tmp_path / f"{kind}.pt" for kind in files}
+    for kind, content in files.items():
+        torch.save(content, paths[kind])
+    paths["words"] = tmp_path / "clevr_word2idx.json"
+    paths["words"].write_text(json.dumps({word: index for index, word in enumerate(WORDS)}))
+    for name in set(sys.modules) - installed:  # what made the files is not there when they are read
+        if name.split(".")[0] in ("easydict", "ruamel", "src", "pytorch_lightning"):
+            del sys.modules[name]
+    return paths
+
+
+def job(kind: str, files: dict[str, Path], **settings: Any) -> ConvertJob:
+    values = {"kind": kind, "weights": str(files[kind]), "out": str(files[kind].parent / f"{kind}-out"), **SETTINGS}
+    if kind == "stage2":
+        values |= {"vocabulary": str(files["words"])}
+    return load(ConvertJob, None, {**values, **settings})
+
+
+def test_every_file_converts_whole_and_loads_strictly(official_files: dict[str, Path]) -> None:
+    for kind in ("vqgan", "stage1", "stage2"):
+        done = job(kind, official_files)
+        dropped = convert(done)
+        note = json.loads((Path(done.out) / CONVERSION).read_text())
+        assert [item["name"] for item in note["dropped"]] == [item.name for item in dropped]
+        assert all(item.reason for item in dropped)
+        before = {path: path.stat().st_mtime_ns for path in Path(done.out).rglob("*")}
+        assert convert(done) == dropped
+        assert before == {path: path.stat().st_mtime_ns for path in Path(done.out).rglob("*")}
+    folder = official_files["vqgan"].parent
+    ImageTokenizer.load(folder / "vqgan-out")
+    prints = {
+        tokenizer_fingerprint(folder / name) for name in ("vqgan-out", "stage1-out/tokenizer", "stage2-out/tokenizer")
+    }
+    assert len(prints) == 1
+    stage_1 = read_artifact(folder / "stage1-out", system="procap")
+    assert stage_1.config["job"]["encoder"]["text_vocabulary"] == SMALL.bpe
+    captioner = load_captioner(folder / "stage2-out")
+    assert isinstance(captioner, PairCaptioner)
+    assert len(captioner.vocabulary) == SMALL.words
+
+
+@torch.no_grad()
+def test_the_jobs_convert_and_caption_two_pictures(
+    official_files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From PNGs of another size to words, compared with the official path: resized as float, in [0, 1]."""
+    folder = official_files["stage2"].parent
+    monkeypatch.chdir(folder)
+    settings = [f"{key}={value}" for key, value in SETTINGS.items()]
+    command = ["kind=stage2", "weights=stage2.pt", "vocabulary=clevr_word2idx.json", "out=made", *settings]
+    monkeypatch.setattr(sys, "argv", ["convert.py", *command])
+    convert_job.main()
+    printed = capsys.readouterr().out
+    assert "dropped, " in printed
+    assert "text_decoder.loss_func.one_hot (1, 20)" in printed
+    state = read_checkpoint("stage2.pt")["model"]
+    said = set()
+    for seed in range(4):
+        pictures = np.random.default_rng(seed).integers(0, 256, (2, 13, 17, 3), np.uint8)
+        for name, picture in zip(("before.png", "after.png"), pictures, strict=True):
+            Path(name).write_bytes(encode_png(picture))
+        monkeypatch.setattr(sys, "argv", ["caption.py", "--artifact", "made", "before.png", "after.png"])
+        caption_job.main()
+        whole = torch.from_numpy(pictures).movedim(-1, 1).float() / 255
+        small = F.interpolate(whole, (SMALL.image, SMALL.image), mode="bilinear", antialias=True)
+        procedure = official.stage_2_procedure(state, small[:1], small[1:], SMALL)
+        ids = official.stage_2_greedy(state, procedure, SMALL)[0].tolist()
+        text = capsys.readouterr().out.removesuffix("\n")
+        assert text == official.official_text(ids, WORDS)
+        said.add(text)
+    assert len(said) > 1
+
+
+def test_what_does_not_fit_is_refused_and_named(official_files: dict[str, Path], tmp_path: Path) -> None:
+    def refusal(kind: str, content: Any, **settings: Any) -> str:
+        path = tmp_path / "wrong.pt"
+        torch.save(content, path)
+        with pytest.raises(ValueError, match=r".") as refused:
+            convert(job(kind, {**official_files, kind: path}, **settings))
+        assert not Path(job(kind, {**official_files, kind: path}).out).exists()
+        return str(refused.value)
+
+    state = official.inner(read_checkpoint(official_files["stage1"])["weights"], "")
+    assert "has 1 tensors that this format does not know: to_logits_text.0.weight" in refusal(
+        "stage1", {"weights": {**state, "to_logits_text.0.weight": torch.ones(3)}}
+    )
+    less = {name: tensor for name, tensor in state.items() if name != "to_logits.0.bias"}
+    assert "has no to_logits.0.bias" in refusal("stage1", {"weights": less})
+    wide = {**state, "conv_to_embedding.1.weight": torch.ones(24, 9)}
+    assert "does not fit the model that its own tensors describe" in refusal("stage1", wide)
+    assert "has no encoder.conv_in.weight" in refusal("vqgan", {"state_dict": state})
+    assert "holds no state dict" in refusal("stage2", {"epoch": 3})
+    assert "does not divide" in refusal("stage1", {"weights": state}, heads=7)
+    words = tmp_path / "words.json"
+    words.write_text(json.dumps({word: index for index, word in enumerate(WORDS[:-1])}))
+    assert "has 19 words" in refusal(
+        "stage2", read_checkpoint(official_files["stage2"])["model"], vocabulary=str(words)
+    )
+    words.write_text(json.dumps({"a": 0}))
+    model = read_checkpoint(official_files["stage2"])["model"]
+    assert "is not an official vocabulary" in refusal("stage2", {"model": model}, vocabulary=str(words))
+
+
+class _Malicious:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return print, ("this must never be printed",)
+
+
+def test_a_pickle_that_wants_to_run_something_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, content in enumerate(({"state_dict": _Malicious()}, _Malicious())):
+        path = tmp_path / f"{number}.pt"
+        torch.save(content, path)
+        with pytest.raises(ValueError, match=r"it asks for (builtins|__builtin__)\.print"):
+            read_checkpoint(path)
+    (tmp_path / "plain.pkl").write_bytes(pickle.dumps(_Malicious()))
+    with pytest.raises(ValueError, match="not a checkpoint"):
+        read_checkpoint(tmp_path / "plain.pkl")
+    assert "never" not in capsys.readouterr().out
