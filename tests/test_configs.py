@@ -26,6 +26,7 @@ JOB_OF = {
     "procap/procedures_": "build_procedures",
     "procap/pretrain_": "pretrain_procap",
     "procap/finetune_": "finetune_procap",
+    "benchmark/": "benchmark",
 }
 """How a config's path begins, and which job takes it."""
 INPUTS: dict[str, dict[str, Any]] = {
@@ -34,6 +35,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "build_procedures": {"procedures": "procedures", "build.pairs": "pairs", "build.tokenizer": "tokenizer"},
     "pretrain_procap": {},
     "finetune_procap": {},
+    "benchmark": {},
 }
 """What the command line adds to a job's YAML files."""
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "diffusers", "cv2", "mitsuba")
