@@ -154,7 +154,7 @@ class TrainConfig(ConfigModel):
         if self.engine == "torch" and self.zero_stage:
             yield f"zero_stage={self.zero_stage} needs engine=deepspeed, the engine is torch"
         if self.compile and self.zero_stage == 3:
-            yield "compile: ZeRO stage 3 gathers parameters while a module is called; take zero_stage=2 or compile=false"
+            yield "compile: zero_stage=3 gathers parameters while a module is called; take 2, or compile=false"
         if self.engine == "torch" and self.deepspeed_extra:
             yield "deepspeed_extra is set, and the engine is torch; take engine=deepspeed"
         for beta in self.betas:

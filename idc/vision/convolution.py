@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 SMALLEST_SIDE = 28
-"""Maps below this many pixels a side are convolved directly: transforming the kernels costs more than it saves there."""
+"""Maps of fewer pixels a side are convolved directly: transforming the kernels costs more than it saves there."""
 
 
 class WinogradConv2d(nn.Conv2d):

@@ -250,9 +250,10 @@ class ProcedureEncoder(nn.Module):
         control tokens of the losses, and at these tokens alone of the other samples (they are all that the negatives
         are asked for)."""
         mask = None if self.config.consistency_sees_text else self._blind_rows(x_BLD.shape[1], x_BLD.device)
-        for block in self.blocks[:-1]:
+        *blocks, last = self.blocks
+        for block in blocks:
             x_BLD = block(x_BLD, mask)
-        last, count, batch = self.blocks[-1], read_CL.shape[0], x_BLD.shape[0]
+        count, batch = read_CL.shape[0], x_BLD.shape[0]
         hidden = last(x_BLD[:count], mask, read_CL)
         starts = F.pad(read_CL.sum(1).cumsum(0), (1, 0))[:-1]
         patches = torch.ones(len(hidden), dtype=torch.bool, device=hidden.device)

@@ -60,6 +60,8 @@ def running(speed: SpeedConfig, device: torch.device) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
+        if speed.precision == "fp32":  # else a GPU's convolutions round to TF32
+            stack.enter_context(torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False))
         if not speed.fused_attention:
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         if speed.precision == "bf16":

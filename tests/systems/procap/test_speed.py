@@ -34,7 +34,8 @@ TINY = CaptioningConfig(
     threads=1,
 )
 PRETRAINING = PretrainingConfig(
-    encoder=ENCODER, grid=(3, 4), feature_dim=10, codebook_size=16, vocabulary_size=30, batch_size=4, repeats=2, threads=1
+    encoder=ENCODER, grid=(3, 4), feature_dim=10, codebook_size=16, vocabulary_size=30, batch_size=4, repeats=2,
+    threads=1,
 )  # fmt: skip
 OFFICIAL = {"separator": True, "consistency_sees_text": False, "queries_only": False}
 
@@ -101,9 +102,13 @@ def test_positions_that_nobody_reads_are_not_computed_and_change_nothing(officia
         if not alone:
             patches = patches[:read][wanted.flatten(1)]
         rows: list[int] = []
-        loss = sum(weight * part.pow(2).sum() for weight, part in zip(weights, (align, consistency, patches), strict=True))
+        loss = sum(
+            weight * part.pow(2).sum() for weight, part in zip(weights, (align, consistency, patches), strict=True)
+        )
         loss.backward()
-        encoder.blocks[-1].widen.register_forward_pre_hook(lambda _, inputs, to=rows: to.append(inputs[0].numel() // 32))
+        encoder.blocks[-1].widen.register_forward_pre_hook(
+            lambda _, inputs, to=rows: to.append(inputs[0].numel() // 32)
+        )
         with torch.no_grad():
             encoder("modeling", features, masked, ids, PAD, wanted)
         assert sum(rows) == int(wanted.sum()) + 2 * 5
@@ -152,7 +157,7 @@ def test_a_way_that_says_something_else_is_refused(monkeypatch: pytest.MonkeyPat
         return found._replace(ids=found.ids.flip(0)) if way.speed.fused_attention else found
 
     monkeypatch.setattr(Way, "__call__", wrong)
-    with pytest.raises(ValueError, match="with fused attention .* of the words are others than the naive path's"):
+    with pytest.raises(ValueError, match=r"with fused attention .* of the words are others than the naive path's"):
         list(benchmark.measure_captioning(TINY))
 
 
