@@ -86,6 +86,7 @@ def decode(
     ended = torch.zeros(rows, dtype=torch.bool, device=device)
     length = torch.zeros(rows, dtype=torch.long, device=device)
     first_row = torch.arange(pairs, device=device).unsqueeze(1) * beams
+    forbidden = torch.tensor(banned, dtype=torch.long, device=device)
 
     for position in range(max_length):
         if cached:
@@ -93,11 +94,10 @@ def decode(
         else:
             logits_RV = decoder(ids[:, : position + 1], memory_RSD)[:, -1]
         log_RV = logits_RV.float().log_softmax(dim=-1)
-        for word in banned:
-            log_RV[:, word] = float("-inf")
-        # A row that has ended goes on with one free padding token.
-        log_RV[ended] = float("-inf")
-        log_RV[ended, pad] = 0.0
+        log_RV.index_fill_(1, forbidden, float("-inf"))
+        # A row that has ended goes on with one free padding token. (Indexing by `ended` would wait for a GPU.)
+        log_RV.masked_fill_(ended.unsqueeze(1), float("-inf"))
+        log_RV[:, pad].masked_fill_(ended, 0.0)
         vocabulary = log_RV.shape[1]
         if beams == 1:
             gain, words = log_RV.max(dim=-1)

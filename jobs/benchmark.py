@@ -1,7 +1,9 @@
 """Measure what the parts cost, each as a ratio of two things measured by turns in one run.
 
     python jobs/benchmark.py                       takes the pairs, the tokenizer and the procedures of `make demo`
-    python jobs/benchmark.py "parts=[decoding]"    needs no data and no Ray
+    python jobs/benchmark.py --local "parts=[decoding]"    needs no data and no Ray, nor do the next two
+    python jobs/benchmark.py --local "parts=[captioning]"
+    python jobs/benchmark.py --local --config jobs/configs/benchmark/gpu.yaml
     python jobs/benchmark.py "parts=[train_overhead]" procedures=data/mine/procedures train_overhead.rounds=5
 
 Prints a table and writes <out>/benchmark.json (raw numbers, device, commit, command) and <out>/benchmark.md, whose rows
@@ -15,9 +17,16 @@ import sys
 from collections.abc import Iterator
 
 from cluster.config import ClusterConfig
-from idc.benchmark import BenchmarkJob, DecodingConfig, Measurement, Part, Record
+from idc.benchmark import BenchmarkJob, Measurement, Part, Record
 from idc.config import cli, load, refuse
-from idc.systems.procap.config import DecoderConfig, EncoderConfig, PretrainJob
+from idc.systems.procap.benchmark import (
+    CaptioningConfig,
+    PretrainingConfig,
+    measure_captioning,
+    measure_decoder,
+    measure_pretraining,
+)
+from idc.systems.procap.config import PretrainJob
 from idc.vision.config import BuildProceduresJob, ProceduresConfig
 
 
@@ -26,13 +35,20 @@ class Job(BenchmarkJob):
 
     cluster: ClusterConfig = ClusterConfig(worker_logs=False)
     """The local Ray that is started for each run."""
+    captioning: CaptioningConfig = CaptioningConfig()
+    """ProCap, two images to the caption."""
+    pretraining: PretrainingConfig = PretrainingConfig()
+    """ProCap, a training step of stage 1."""
+
+
+WITHOUT_RAY = {"decoding", "captioning", "pretraining"}
 
 
 def main() -> None:
     args = cli(Job, __doc__)
     job = args.config
-    if args.local and set(job.parts) != {"decoding"}:
-        refuse(['--local: only decoding can be measured without Ray; give "parts=[decoding]" too'])
+    if args.local and not set(job.parts) <= WITHOUT_RAY:
+        refuse([f"--local: without Ray only these parts can be measured: {', '.join(sorted(WITHOUT_RAY))}"])
     if job.cluster.address is not None:
         refuse(["cluster.address: a benchmark starts its own Ray for every run; leave it out"])
     os.environ.pop("RAY_ADDRESS", None)  # its own Ray, not another one that is set
@@ -52,7 +68,13 @@ def main() -> None:
 def measure(part: Part, job: Job) -> Iterator[Measurement]:
     """The measurements of a part."""
     if part == "decoding":
-        yield from decoding(job.decoding)
+        yield from measure_decoder(job.decoding)
+        return
+    if part == "captioning":
+        yield from measure_captioning(job.captioning)
+        return
+    if part == "pretraining":
+        yield from measure_pretraining(job.pretraining)
         return
     from cluster.benchmark import build_memory, build_speed, train_overhead
 
@@ -74,35 +96,6 @@ def procedures(config: str, job: Job) -> ProceduresConfig:
     """The build of a YAML file, of the job's pairs and tokenizer."""
     overrides = {"procedures": "(scratch)", "build.pairs": job.pairs, "build.tokenizer": job.tokenizer}
     return load(BuildProceduresJob, config, overrides).build
-
-
-def decoding(config: DecodingConfig) -> list[Measurement]:
-    """ProCap's decoder and encoder at the paper's CLEVR-Change size with random weights."""
-    import copy
-
-    import torch
-
-    from idc.benchmark import measure_decoding
-    from idc.systems.procap.model import Shapes
-    from idc.systems.procap.task import Captioner
-
-    torch.manual_seed(0)
-    torch.set_num_threads(config.threads)
-    shapes = Shapes(
-        num_keyframes=2, grid=(14, 14), feature_dim=256, codebook_size=1024, vocabulary_size=config.vocabulary_size
-    )
-    encoder = EncoderConfig(init="normal")  # as fast as the other one, and made in no time
-    captioner = Captioner(encoder, DecoderConfig(), shapes).to(config.device).eval()
-    memory = torch.randn(config.batch_size, shapes.frames * shapes.patches, encoder.width, device=config.device)
-    ends = torch.randn(config.encoder_batch, 2, shapes.patches, shapes.feature_dim, device=config.device)
-    without = copy.deepcopy(captioner.decoder)
-    project, without.project = without.project, torch.nn.Sequential()
-
-    @torch.no_grad()
-    def encode() -> torch.Tensor:
-        return captioner.procedure(ends)
-
-    return measure_decoding(config, captioner.decoder, (without, project), memory, encode)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ JOB_OF = {
     "procap/pretrain_": "pretrain_procap",
     "procap/finetune_": "finetune_procap",
     "procap/sweeps/": "sweep",
+    "benchmark/": "benchmark",
 }
 """How a config's path begins, and which job takes it."""
 INPUTS: dict[str, dict[str, Any]] = {
@@ -45,6 +46,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "pretrain_procap": {},
     "finetune_procap": {},
     "sweep": {},
+    "benchmark": {},
 }
 """What the command line adds to a job's YAML files."""
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "diffusers", "cv2", "mitsuba")

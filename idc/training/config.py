@@ -109,6 +109,9 @@ class TrainConfig(ConfigModel):
     """Largest norm of the whole gradient; 0 does not clip."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16: autocast over fp32 master weights, the same in both engines."""
+    compile: bool = False
+    """`torch.compile` for the parts that the task names. The first steps wait for it; needs a C++ compiler on a CPU.
+    What it gives is measured by `jobs/benchmark.py`."""
     engine: Literal["torch", "deepspeed"] = "torch"
     """What holds parameters and optimizer."""
     zero_stage: int = Field(0, ge=0, le=3)
@@ -154,6 +157,8 @@ class TrainConfig(ConfigModel):
             )
         if self.engine == "torch" and self.zero_stage:
             yield f"zero_stage={self.zero_stage} needs engine=deepspeed, the engine is torch"
+        if self.compile and self.zero_stage == 3:
+            yield "compile: zero_stage=3 gathers parameters while a module is called; take 2, or compile=false"
         if self.engine == "torch" and self.deepspeed_extra:
             yield "deepspeed_extra is set, and the engine is torch; take engine=deepspeed"
         for beta in self.betas:

@@ -97,11 +97,19 @@ class _Step(nn.Module):
             return loss, logs
 
 
+def _compile(task: Task, train: TrainConfig) -> None:
+    """In place, so that names of parameters stay."""
+    if train.compile:
+        for part in task.compiled_parts():
+            part.compile()
+
+
 class TorchEngine:
     """AdamW and one all-reduce of the whole gradient at the end of a step."""
 
     def __init__(self, task: Task, groups: list[dict[str, Any]], context: Context, train: TrainConfig):
         self.task = task.to(context.device)
+        _compile(task, train)
         self.module = _Step(task, train.precision, context.device)
         self.context = context
         self.train = train
@@ -184,6 +192,7 @@ class DeepSpeedEngine:
         self.task = task
         self.context = context
         self.train = train
+        _compile(task, train)
         self.module = _Step(task, train.precision, context.device, cache_casts=train.zero_stage < 3)
         if not dist.is_initialized():  # one process, without Ray or torchrun
             backend = "nccl" if context.device.type == "cuda" else "gloo"

@@ -50,6 +50,11 @@ class Task(nn.Module):
         """
         raise NotImplementedError
 
+    def compiled_parts(self) -> list[nn.Module]:
+        """Submodules that `train.compile` hands to ``torch.compile``: those with most of the work, called with tensors
+        whose shapes do not change from step to step."""
+        return []
+
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
         """Metrics on the validation split; called on all ranks, each with its own share of the samples.

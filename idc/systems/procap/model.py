@@ -45,13 +45,24 @@ class Shapes:
         return self.num_keyframes + 2
 
 
+class Packed(nn.Linear):
+    """Queries, keys and values in one product; or queries of some positions only, and keys and values of all."""
+
+    def forward(self, x_BLD: Tensor, at_BQD: Tensor | None = None) -> tuple[Tensor, ...]:  # type: ignore[override]
+        if at_BQD is None:
+            return super().forward(x_BLD).chunk(3, dim=-1)
+        width = x_BLD.shape[-1]
+        queries = F.linear(at_BQD, self.weight[:width], self.bias[:width])
+        return queries, *F.linear(x_BLD, self.weight[width:], self.bias[width:]).chunk(2, dim=-1)
+
+
 class Attention(nn.Module):
     """Bidirectional self-attention with packed projections."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
         self.heads = heads
-        self.qkv = nn.Linear(width, 3 * width)
+        self.qkv = Packed(width, 3 * width)
         self.out = nn.Linear(width, width)
 
     @torch.no_grad()
@@ -78,9 +89,10 @@ class Attention(nn.Module):
         nn.init.zeros_(self.qkv.bias)
         nn.init.zeros_(self.out.bias)
 
-    def forward(self, x_BLD: Tensor, mask_LL: Tensor | None) -> Tensor:
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x_BLD).chunk(3, dim=-1))
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=None if mask_LL is None else mask_LL.to(q.dtype))
+    def forward(self, x_BLD: Tensor, mask: Tensor | None, at_BQD: Tensor | None = None) -> Tensor:
+        """(B, L, D); with ``at_BQD`` for these queries alone, (B, Q, D), and ``mask`` has a row for each of them."""
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x_BLD, at_BQD))
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=None if mask is None else mask.to(q.dtype))
         return self.out(mixed.transpose(1, 2).flatten(2))
 
 
@@ -95,10 +107,26 @@ class EncoderBlock(nn.Module):
         self.widen = nn.Linear(width, 4 * width)
         self.narrow = nn.Linear(4 * width, width)
 
-    def forward(self, x_BLD: Tensor, mask_LL: Tensor | None) -> Tensor:
-        x_BLD = x_BLD + self.attention(self.norm_attention(x_BLD), mask_LL)
-        hidden = self.widen(self.norm_mlp(x_BLD))
-        return x_BLD + self.narrow(F.silu(1.702 * hidden) / 1.702)
+    def forward(self, x_BLD: Tensor, mask_LL: Tensor | None, read_BL: Tensor | None = None) -> Tensor:
+        """(B, L, D); or with ``read_BL`` (bool) the output of these positions alone, (M, D), sample by sample."""
+        if read_BL is None:
+            return self._widened(x_BLD + self.attention(self.norm_attention(x_BLD), mask_LL))
+        # Attention wants as many queries of each sample: its read positions first, then others up to the most of any.
+        batch, length, width = x_BLD.shape
+        counts = read_BL.sum(1)
+        queries = int(counts.max())
+        order_BQ = read_BL.int().argsort(dim=1, descending=True, stable=True)[:, :queries]
+        rows = (order_BQ + length * torch.arange(batch, device=counts.device).unsqueeze(1)).flatten()
+        read = (torch.arange(queries, device=counts.device) < counts.unsqueeze(1)).flatten()
+        normed = self.norm_attention(x_BLD)
+        at_BQD = normed.flatten(0, 1).index_select(0, rows).view(batch, queries, width)
+        mask = None if mask_LL is None else mask_LL[order_BQ].unsqueeze(1)
+        mixed = self.attention(normed, mask, at_BQD).flatten(0, 1)[read]
+        return self._widened(x_BLD.flatten(0, 1).index_select(0, rows[read]) + mixed)
+
+    def _widened(self, x: Tensor) -> Tensor:
+        hidden = self.widen(self.norm_mlp(x))
+        return x + self.narrow(F.silu(1.702 * hidden) / 1.702)
 
 
 class ProcedureEncoder(nn.Module):
@@ -169,21 +197,31 @@ class ProcedureEncoder(nn.Module):
         return self.text_embedding(torch.where(ids_BN == pad, slots, ids_BN)) + self.text_positions[:length]
 
     def modeling(
-        self, features_BFPZ: Tensor, masked_BFP: Tensor, ids_BN: Tensor, pad: int
+        self, features_BFPZ: Tensor, masked_BFP: Tensor, ids_BN: Tensor, pad: int, read_CFP: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Stage 1 (eq. 4): tokenizer features, which patches to mask, and the caption to hidden states.
 
+        Args:
+            read_CFP: the patches whose hidden states are wanted, of the first C samples (bool); the last block computes
+                no others.
+
         Returns:
-            h^align (B, D), h^csy (B, D), h^I (B, F*P, D).
+            h^align (B, D), h^csy (B, D), h^I (B, F*P, D); with ``read_CFP`` that of the wanted patches alone, (M, D),
+            in their order.
         """
         patches = self.embed_frames(features_BFPZ)
         patches = torch.where(masked_BFP.unsqueeze(-1), self.mask_embedding.to(patches.dtype), patches)
         batch = ids_BN.shape[0]
         control = self._control(self.embed_text(ids_BN, pad), batch)
         align = self.align_token.expand(batch, 1, -1)
-        first = 1 + control.shape[1]
-        hidden = self._run(torch.cat([align, control, self.place(patches)], dim=1), 1 + ids_BN.shape[1])
-        return hidden[:, 0], hidden[:, first - 1], hidden[:, first:]
+        x_BLD = torch.cat([align, control, self.place(patches)], dim=1)
+        text, first = ids_BN.shape[1], 1 + control.shape[1]
+        if read_CFP is None:
+            hidden = self._run(x_BLD, 1 + text)
+            return hidden[:, 0], hidden[:, first - 1], hidden[:, first:]
+        read_CL = F.pad(read_CFP.flatten(1), (first, 0))
+        read_CL[:, [0, first - 1]] = True
+        return self._read(x_BLD, read_CL, 1 + text, first)
 
     def procedure(self, frames_BGPZ: Tensor, kind: Procedure = "queries") -> Tensor:
         """Stage 2: tokenizer features of G frames to the latent procedure.
@@ -228,6 +266,27 @@ class ProcedureEncoder(nn.Module):
         for block in self.blocks:
             x_BLD = block(x_BLD, mask)
         return x_BLD
+
+    def _read(self, x_BLD: Tensor, read_CL: Tensor, control: int, first: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The blocks, the last one only where it is read: at ``read_CL`` of the first C samples, which holds both
+        control tokens of the losses, and at these tokens alone of the other samples (they are all that the negatives
+        are asked for). ``control`` is the row from which the official mask is blind, ``first`` that of the first patch."""
+        mask = None if self.config.consistency_sees_text else self._blind_rows(x_BLD.shape[1], control, x_BLD.device)
+        *blocks, last = self.blocks
+        for block in blocks:
+            x_BLD = block(x_BLD, mask)
+        count, batch = read_CL.shape[0], x_BLD.shape[0]
+        hidden = last(x_BLD[:count], mask, read_CL)
+        starts = F.pad(read_CL.sum(1).cumsum(0), (1, 0))[:-1]
+        patches = torch.ones(len(hidden), dtype=torch.bool, device=hidden.device)
+        patches[starts] = patches[starts + 1] = False
+        align, consistency = hidden[starts], hidden[starts + 1]
+        if batch > count:
+            tokens = torch.zeros_like(read_CL[:1]).expand(batch - count, -1).clone()
+            tokens[:, [0, first - 1]] = True
+            others = last(x_BLD[count:], mask, tokens).unflatten(0, (batch - count, 2))
+            align, consistency = torch.cat([align, others[:, 0]]), torch.cat([consistency, others[:, 1]])
+        return align, consistency, hidden[patches]
 
     def _blind_rows(self, length: int, first: int, device: torch.device) -> Tensor:
         """Official attention mask, 0 or -inf (L, L): the positions that stage 1 gives to the separator and the
@@ -327,6 +386,7 @@ class DecoderCache:
 
     Attributes:
         keys, values: a tensor a layer, (R, H, max_length, E/H), filled up to the current position.
+        places: sinusoids of the positions, (max_length, E).
         cross: (keys, values) a layer, (pairs, H, S, E/H), of the pairs, not of the rows.
         beams: rows a pair.
     """
@@ -334,6 +394,7 @@ class DecoderCache:
     keys: list[Tensor]
     values: list[Tensor]
     cross: list[tuple[Tensor, Tensor]]
+    places: Tensor
     beams: int
 
 
@@ -363,7 +424,7 @@ class TextDecoder(nn.Module):
     def forward(self, ids_BT: Tensor, procedure_BSD: Tensor) -> Tensor:
         """Logits (B, T, V) of the word after each position; position t sees ids 0..t."""
         memory = self.project(procedure_BSD)
-        x = self._embed(ids_BT, 0, memory.dtype)
+        x = self._embed(ids_BT, self._places(ids_BT.shape[1], memory.device), memory.dtype)
         for layer in self._layers():
             mixed = layer.self_attention(x, *layer.self_attention.keys_values(x), causal=True)
             x = layer.after_self(x, mixed, *layer.cross_attention.keys_values(memory))
@@ -376,11 +437,11 @@ class TextDecoder(nn.Module):
         rows, heads = procedure_BSD.shape[0] * beams, self.config.heads
         shape = (rows, heads, max_length, self.config.width // heads)
         empty = [[cross[0][0].new_zeros(shape) for _ in self.layers] for _ in range(2)]
-        return DecoderCache(empty[0], empty[1], cross, beams)
+        return DecoderCache(empty[0], empty[1], cross, self._places(max_length, memory.device), beams)
 
     def step(self, ids_R: Tensor, position: int, cache: DecoderCache) -> Tensor:
         """See :class:`idc.decoding.CachedDecoder`."""
-        x_R1E = self._embed(ids_R.unsqueeze(1), position, cache.keys[0].dtype)
+        x_R1E = self._embed(ids_R.unsqueeze(1), cache.places[position], cache.keys[0].dtype)
         pairs = cache.cross[0][0].shape[0]
         for index, layer in enumerate(self._layers()):
             key, value = layer.self_attention.keys_values(x_R1E)
@@ -401,13 +462,15 @@ class TextDecoder(nn.Module):
     def _layers(self) -> list[DecoderLayer]:
         return [cast(DecoderLayer, layer) for layer in self.layers]
 
-    def _embed(self, ids: Tensor, first: int, dtype: torch.dtype) -> Tensor:
+    def _places(self, length: int, device: torch.device) -> Tensor:
+        """Sinusoids of positions 0 .. length - 1, (length, E)."""
         width = self.config.width
-        place = torch.arange(first, first + ids.shape[1], device=ids.device).unsqueeze(1)
-        rate = torch.exp(torch.arange(0, width, 2, device=ids.device) * (-math.log(10_000.0) / width))
-        angles = place * rate
-        positions = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
-        return self.dropout(F.embedding(ids, self.words) * math.sqrt(width) + positions).to(dtype)
+        rate = torch.exp(torch.arange(0, width, 2, device=device) * (-math.log(10_000.0) / width))
+        angles = torch.arange(length, device=device).unsqueeze(1) * rate
+        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+
+    def _embed(self, ids: Tensor, places: Tensor, dtype: torch.dtype) -> Tensor:
+        return self.dropout(F.embedding(ids, self.words) * math.sqrt(self.config.width) + places).to(dtype)
 
     def _logits(self, x: Tensor) -> Tensor:
         return F.linear(x, self.words, self.word_bias)

@@ -22,6 +22,7 @@ from idc.systems.procap.clip import ClipWords, clip_blocks
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob, PretrainJob, Procedure
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, as_images, collate
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes, TextDecoder, make_token_head
+from idc.systems.procap.speed import SpeedConfig, accelerate, running
 from idc.training.artifact import read_artifact, write_artifact
 from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders
@@ -77,12 +78,13 @@ class PretrainTask(Task):
             texts.append(batch["text"])
         # One pass over the sample, the sample with the wrong caption, the sample with warped frames.
         masked = masked_BFP.repeat(len(frames), 1, 1)
-        h_align, h_csy, h_frames = self.encoder("modeling", torch.cat(frames), masked, torch.cat(texts), self.pad)
+        read = masked_BFP if loss.msm > 0 else torch.zeros_like(masked_BFP)
+        h_align, h_csy, hidden = self.encoder("modeling", torch.cat(frames), masked, torch.cat(texts), self.pad, read)
 
-        total, logs = h_frames.new_zeros((), dtype=torch.float32), dict[str, Tensor | float]()
+        total, logs = hidden.new_zeros((), dtype=torch.float32), dict[str, Tensor | float]()
         if loss.msm > 0:
             chosen = masked_BFP.flatten(1)
-            hidden, goal = h_frames[:count][chosen], batch["tokens"].flatten(1)[chosen]
+            goal = batch["tokens"].flatten(1)[chosen]
             token_loss = F.cross_entropy(self.heads.msm(hidden).float(), goal, reduction="none")
             sample = torch.arange(count, device=goal.device).unsqueeze(1).expand_as(chosen)[chosen]
             per_sample = token_loss.new_zeros(count).index_add(0, sample, token_loss) / chosen.sum(1)
@@ -108,6 +110,10 @@ class PretrainTask(Task):
     def param_groups(self) -> list[dict[str, Any]]:
         params = [parameter for parameter in self.parameters() if parameter.requires_grad]
         return [{"name": "all", "params": params, **self.job.optim.model_dump()}]
+
+    def compiled_parts(self) -> list[torch.nn.Module]:
+        """All blocks but the last, which computes as many positions as are read."""
+        return list(self.encoder.blocks[:-1])
 
     def _unaligned(self, batch: Batch) -> Tensor:
         if self.job.loss.align_negative == "swap_halves":
@@ -242,6 +248,9 @@ class FinetuneTask(Task):
 
     def _features(self, batch: Batch) -> Tensor:
         return frame_features(batch["procedure" if self.job.procedure == "frames" else "ends"], self.extract)
+
+    def compiled_parts(self) -> list[torch.nn.Module]:
+        return list(self.captioner.encoder.blocks)
 
     def param_groups(self) -> list[dict[str, Any]]:
         captioner, job = self.captioner, self.job
@@ -457,9 +466,10 @@ class PairCaptioner:
     Args:
         path: the artefact.
         device: where to run.
+        speed: how; the default changes no caption but by the rounding of float32.
     """
 
-    def __init__(self, path: Path | str, device: str = "cpu"):
+    def __init__(self, path: Path | str, device: str = "cpu", speed: SpeedConfig | None = None):
         artifact = read_artifact(path, system="procap")
         if artifact.config["stage"] != "finetune":
             raise ValueError(f"{path} is an artefact of ProCap's stage 1, which cannot caption; run finetune_procap.py")
@@ -477,6 +487,8 @@ class PairCaptioner:
             artifact.config.get("token_head", False),
         )
         artifact.load_into(self.captioner)
+        self.speed = speed or SpeedConfig()
+        accelerate(self.tokenizer, self.captioner, self.speed, self.device)
         self.captioner.to(self.device).eval()
         self.explicit: KeyFrames | None = None
         if self.captioner.kind == "frames":
@@ -485,9 +497,12 @@ class PairCaptioner:
                 build[INTERPOLATOR] = str(artifact.extra(INTERPOLATOR))
             self.explicit = _key_frames(job["explicit_frames"], build, self.tokenizer)
 
-    @torch.no_grad()
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
         """Captions of pairs of uint8 RGB images (H, W, 3) of any sizes; one batch."""
+        with running(self.speed, self.device):
+            return self._captions(befores, afters)
+
+    def _captions(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
         if len(befores) != len(afters):
             raise ValueError(f"{len(befores)} before and {len(afters)} after images do not make pairs")
         if not befores:
@@ -504,6 +519,6 @@ class PairCaptioner:
         return torch.stack([features[: len(befores)], features[len(befores) :]], dim=1)
 
 
-def load_captioner(path: Path | str, device: str = "cpu") -> PairCaptioner:
+def load_captioner(path: Path | str, device: str = "cpu", speed: SpeedConfig | None = None) -> PairCaptioner:
     """The captioner of an artefact."""
-    return PairCaptioner(path, device)
+    return PairCaptioner(path, device, speed)

@@ -207,7 +207,8 @@ def test_the_official_text_slot_holds_the_first_words_of_the_vocabulary() -> Non
 
 
 class Fake(torch.nn.Module):
-    """Stands in for the encoder: hands out given hidden states, and keeps what it was asked."""
+    """Stands in for the encoder: hands out given hidden states, of the patches that are read, and keeps what it was
+    asked."""
 
     def __init__(self, align: Tensor, consistency: Tensor, frames: Tensor):
         super().__init__()
@@ -217,7 +218,9 @@ class Fake(torch.nn.Module):
     def forward(self, stage: str, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         assert stage == "modeling"
         self.asked = inputs
-        return self.out
+        align, consistency, frames = self.out
+        read = inputs[4].flatten(1)
+        return align, consistency, frames[: len(read)][read]
 
 
 def pretrain_task(loss: LossConfig | None = None, **settings: Any) -> PretrainTask:
@@ -300,8 +303,9 @@ def test_alignment_and_consistency_are_equations_7_and_8(skips: bool) -> None:
 def test_what_the_encoder_is_asked_for_the_negatives(negative: str) -> None:
     task, encoder, batch, *_ = faked(LossConfig(align_negative=negative))  # type: ignore[arg-type]
     task.training_step(batch)
-    frames, masked, ids, pad = encoder.asked
+    frames, masked, ids, pad, read = encoder.asked
     assert pad == PAD
+    assert torch.equal(read, batch["masked"])
     assert torch.equal(frames, torch.cat([batch["frames"], batch["frames"], batch["warped"]]))
     assert torch.equal(masked, batch["masked"].repeat(3, 1, 1))  # the warped frames have the sample's own mask
     wrong = OTHER_TEXT if negative == "other_caption" else TEXT.flip(0)

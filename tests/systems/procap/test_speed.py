@@ -1,0 +1,193 @@
+"""Every means of speed leaves the numbers as they are; the benchmark of captioning and of stage 1, in small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import idc.systems.procap.benchmark as benchmark
+from idc.data.text import PAD
+from idc.systems.procap.benchmark import CaptioningConfig, PretrainingConfig, Way, make_captioner, make_pairs
+from idc.systems.procap.config import DecoderConfig, EncoderConfig
+from idc.systems.procap.model import ProcedureEncoder, Shapes
+from idc.vision.config import TokenizerConfig
+
+TOKENIZER = TokenizerConfig(
+    image_size=32, channels=8, channel_mult=(1, 1, 2), res_blocks=1, norm_groups=4, codebook_size=16, latent_dim=12
+)
+"""32x32 pictures to 8x8 patches: the maps of the first level are large enough for fast convolutions."""
+ENCODER = EncoderConfig(width=32, layers=2, heads=4, text_length=6, init="normal")
+TINY = CaptioningConfig(
+    tokenizer=TOKENIZER,
+    encoder=ENCODER,
+    decoder=DecoderConfig(width=32, layers=2, heads=4, feedforward=64),
+    vocabulary_size=30,
+    other_keyframes=(1, 3),
+    depth=2,
+    batch_sizes=(3,),
+    images_at_once=4,
+    steps=9,
+    repeats=2,
+    threads=1,
+)
+PRETRAINING = PretrainingConfig(
+    encoder=ENCODER, grid=(3, 4), feature_dim=10, codebook_size=16, vocabulary_size=30, batch_size=4, repeats=2,
+    threads=1,
+)  # fmt: skip
+OFFICIAL = {"separator": True, "consistency_sees_text": False, "queries_only": False}
+
+
+@pytest.fixture(autouse=True)
+def same_threads() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_each_means_of_speed_says_the_same_captions() -> None:
+    tokenizer, captioner = benchmark.make_tokenizer(TINY), make_captioner(TINY, 2)
+    pairs = make_pairs(6, 32)
+    ways = {name: Way(TINY, tokenizer, captioner, speed) for name, speed in TINY.speeds().items()}
+    found = {name: way(*pairs) for name, way in ways.items()}
+    naive = found.pop("naive")
+    assert list(found) == ["cached decoding", "fused attention", "fast convolutions"]
+    assert len({tuple(row) for row in naive.ids.tolist()}) > 2  # the captions tell the pairs apart
+    for other in found.values():
+        assert torch.equal(other.ids, naive.ids)
+        assert torch.allclose(other.log_probability, naive.log_probability, atol=1e-2)
+    assert set(ways["naive"].seconds[0]) == {"frames", "features", "encoder", "decoder"}
+
+
+def test_the_naive_way_is_naive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It calls the decoder with every prefix and the whole procedure; the others only take steps."""
+    tokenizer, captioner = benchmark.make_tokenizer(TINY), make_captioner(TINY, 2)
+    speeds = TINY.speeds()
+    for name, prefixes in {"naive": list(range(1, 10)), "cached decoding": []}.items():
+        way = Way(TINY, tokenizer, captioner, speeds[name])
+        seen: list[int] = []
+        projected: list[int] = []
+        way.captioner.decoder.register_forward_pre_hook(lambda _, inputs, to=seen: to.append(inputs[0].shape[1]))
+        way.captioner.decoder.project.register_forward_pre_hook(lambda _, inputs, to=projected: to.append(len(inputs)))
+        way(*make_pairs(2, 32))
+        assert seen == prefixes
+        assert len(projected) == max(1, len(prefixes))
+
+
+def settings(**changes: Any) -> ProcedureEncoder:
+    torch.manual_seed(0)
+    shapes = Shapes(num_keyframes=2, grid=(2, 3), feature_dim=8, codebook_size=11, vocabulary_size=20)
+    encoder = ProcedureEncoder(EncoderConfig(**{**ENCODER.model_dump(), **changes}), shapes)
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return encoder
+
+
+@pytest.mark.parametrize("official", [{}, OFFICIAL], ids=["paper", "official"])
+@pytest.mark.parametrize("read", [1, 3, 5])
+def test_positions_that_nobody_reads_are_not_computed_and_change_nothing(official: dict[str, Any], read: int) -> None:
+    """Of 5 samples, the wanted patches of the first ones: the same values and gradients as from all positions."""
+    torch.manual_seed(1)
+    features, ids = torch.randn(5, 4, 6, 8), torch.randint(4, 20, (5, 6))
+    masked = torch.rand(5, 4, 6) < 0.4
+    masked[0], masked[1, 1:] = True, False
+    wanted, weights = masked[:read], torch.randn(3)
+    results = []
+    for alone in (False, True):
+        encoder = settings(**official)
+        align, consistency, patches = encoder("modeling", features, masked, ids, PAD, *([wanted] if alone else []))
+        if not alone:
+            patches = patches[:read][wanted.flatten(1)]
+        rows: list[int] = []
+        loss = sum(
+            weight * part.pow(2).sum() for weight, part in zip(weights, (align, consistency, patches), strict=True)
+        )
+        loss.backward()
+        encoder.blocks[-1].widen.register_forward_pre_hook(
+            lambda _, inputs, to=rows: to.append(inputs[0].numel() // 32)
+        )
+        with torch.no_grad():
+            encoder("modeling", features, masked, ids, PAD, wanted)
+        assert sum(rows) == int(wanted.sum()) + 2 * 5
+        grads = {name: parameter.grad for name, parameter in encoder.named_parameters() if parameter.grad is not None}
+        results.append((align, consistency, patches, grads))
+    whole, part = results
+    for one, other in zip(whole[:3], part[:3], strict=True):
+        assert one.shape == other.shape
+        assert torch.allclose(one, other, atol=1e-5, rtol=1e-5)
+    assert whole[3].keys() == part[3].keys()
+    for name, grad in whole[3].items():
+        assert torch.allclose(grad, part[3][name], atol=1e-4 * float(grad.abs().max()) + 1e-6), name
+
+
+def test_captioning_is_measured() -> None:
+    rows = list(benchmark.measure_captioning(TINY))
+    titles = [row.title for row in rows]
+    for start in (
+        "captioning, fast in fp32 over naive (3 pairs of 32x32, k = 2, encoder 2x32, decoder 2x32, 9 steps)",
+        "captioning, cached decoding over without", "captioning, fused attention over without",
+        "captioning, fast convolutions over without", "image tokenizer alone", "encoder alone", "decoder alone",
+        "captioning, real tokens over padded ones", "implicit captioning, k = 1 over k = 2",
+        "implicit captioning, k = 3 over k = 2", "captioning, implicit over explicit with frames that were made before",
+        "captioning, implicit over explicit with 3 frames by dis, 2 of them at even distances",
+        "captioning, implicit over explicit with 3 frames by dis, 2 of them drawn by confidence",
+    ):  # fmt: skip
+        assert sum(title.startswith(start) for title in titles) == 1, (start, titles)
+    assert len(rows) == 13
+    assert all(len(row.ratios) == 2 and row.ratio > 0 for row in rows)
+    total = rows[0]
+    assert total.more["agreement"]["fast convolutions"]["share_of_equal_tokens"] == 1.0
+    runs = total.more["seconds"]["fast convolutions"]
+    assert total.above == pytest.approx([3 * 9 / sum(run.values()) for run in runs])
+    real = rows[7]
+    assert real.ratio == pytest.approx(real.more["real_tokens_a_caption"] / 9)
+    assert rows[8].aim == "paper: 1.10"
+    assert rows[10].aim == "paper: 1.66 (VFIformer)"
+    assert all(run["frames"] > 0 for run in rows[11].more["seconds"])
+
+
+def test_a_way_that_says_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Way.__call__
+
+    def wrong(way: Way, *pictures: Any) -> Any:
+        found = plain(way, *pictures)
+        return found._replace(ids=found.ids.flip(0)) if way.speed.fused_attention else found
+
+    monkeypatch.setattr(Way, "__call__", wrong)
+    with pytest.raises(ValueError, match=r"with fused attention .* of the words are others than the naive path's"):
+        list(benchmark.measure_captioning(TINY))
+
+
+def test_stage_1_is_measured() -> None:
+    read, use = benchmark.measure_pretraining(PRETRAINING)
+    assert read.title == (
+        "stage 1, last block only where it is read over everywhere (4 samples, k = 2, encoder 2x32, fp32)"
+    )
+    assert read.more["losses"]["read"] == pytest.approx(read.more["losses"]["everywhere"], rel=1e-5)
+    assert use.unit == "TFLOP/s"
+    assert use.above == [use.more["flops_of_a_step"] / (4 / rate) / 1e12 for rate in read.above]
+    assert 0 < use.ratio < 1
+
+
+def test_operations_are_counted_once() -> None:
+    """Forward and backward of a linear layer and of fused attention, by hand."""
+    torch.manual_seed(0)
+    linear = torch.nn.Linear(16, 24)
+    inputs = torch.randn(5, 16, requires_grad=True)
+    assert benchmark.count_flops(lambda: linear(inputs).sum().backward()) == 3 * 2 * 5 * 16 * 24
+    query, key, value = (torch.randn(2, 3, length, 8, requires_grad=True) for length in (4, 7, 7))
+
+    def attend() -> None:
+        torch.nn.functional.scaled_dot_product_attention(query, key, value).sum().backward()
+
+    assert benchmark.count_flops(attend) == 3 * 2 * (2 * 2 * 3 * 4 * 7 * 8)
+
+
+def test_settings_that_cannot_be_are_refused() -> None:
+    with pytest.raises(ValueError, match="num_keyframes: 4 cannot be taken from"):
+        CaptioningConfig(num_keyframes=4, depth=2)
+    assert CaptioningConfig(num_keyframes=4, depth=2, explicit=()).num_keyframes == 4
+    assert list(CaptioningConfig(precision="bf16", compile=True).speeds())[-2:] == ["bf16", "torch.compile"]
