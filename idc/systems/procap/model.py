@@ -270,7 +270,7 @@ class ProcedureEncoder(nn.Module):
     def _read(self, x_BLD: Tensor, read_CL: Tensor, control: int, first: int) -> tuple[Tensor, Tensor, Tensor]:
         """The blocks, the last one only where it is read: at ``read_CL`` of the first C samples, which holds both
         control tokens of the losses, and at these tokens alone of the other samples (they are all that the negatives
-        are asked for). ``control`` is the row from which the official mask is blind, ``first`` that of the first patch."""
+        are asked for). From row ``control`` on the official mask is blind; ``first`` is the row of the first patch."""
         mask = None if self.config.consistency_sees_text else self._blind_rows(x_BLD.shape[1], control, x_BLD.device)
         *blocks, last = self.blocks
         for block in blocks:
