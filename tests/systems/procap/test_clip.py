@@ -80,7 +80,7 @@ def test_captions_become_bpe_ids_without_marks(clip: str, tmp_path: Path) -> Non
     with pytest.raises(ValueError, match=r"encoder.text_vocabulary: 49408, but the tokenizer of"):
         ClipWords(clip, 49_408)
     with pytest.raises(ValueError, match="clip_tokenizer: no CLIP tokenizer can be read from"):
-        ClipWords(str(tmp_path), 5)
+        ClipWords(str(tmp_path / "nothing"), 5)
 
 
 def test_stage_1_starts_from_clip_and_reads_bpe(clip: str, world: World, tmp_path: Path) -> None:
