@@ -105,11 +105,11 @@ class MaskingConfig(ConfigModel):
     out_of_block: float = Field(0.1, ge=0.0, le=1.0)
     """Probability of out-of-block masking (eq. 17)."""
     varied: Scheme | None = None
-    """A scheme whose probability is `varied_to`, the other three sharing the rest alike, whatever the four settings
-    above say: the rule of figure 7. With `varied_to` at 0 the scheme is removed (table 11, of which the paper does not
-    say what happens to the others)."""
-    varied_to: float = Field(0.0, ge=0.0, le=1.0)  # p
-    """Probability p of the scheme `varied`; each of the others has (1 - p) / 3."""
+    """An ablation: this scheme is removed, and the other three are scaled up in proportion (table 11; the paper does
+    not say what becomes of the others), or, with `varied_to`, it has that probability."""
+    varied_to: float | None = Field(None, ge=0.0, le=1.0)  # p
+    """Probability p of the scheme `varied`; each of the others then has (1 - p) / 3, whatever the four settings above
+    say (figure 7)."""
     low: float = Field(0.2, ge=0.0, le=1.0)  # a
     """Lower bound a of the random masking probability, drawn once a sample. Official: 0.8 (it keeps a patch with
     probability 0.2, where the paper masks it with a probability from U(0.2, 0.5))."""
@@ -129,8 +129,11 @@ class MaskingConfig(ConfigModel):
                 f"random, entire, in_block and out_of_block: their probabilities add up to {total:g}, not 1; "
                 "to remove one of them set varied"
             )
-        if self.varied is None and self.varied_to != 0.0:
+        if self.varied is None and self.varied_to is not None:
             yield f"varied_to: {self.varied_to} is the probability of no scheme; set varied too"
+        others = [getattr(self, scheme) for scheme in SCHEMES if scheme != self.varied]
+        if self.varied is not None and self.varied_to is None and not any(others):
+            yield f"varied: without {self.varied} no scheme is left, as the others have probability 0"
         if self.low > self.high:
             yield f"low: {self.low} is above high = {self.high}"
         if self.block_area_low > self.block_area_high:
@@ -138,8 +141,12 @@ class MaskingConfig(ConfigModel):
 
     def probabilities(self) -> tuple[float, ...]:
         """Of the schemes, in the order of `SCHEMES`."""
+        given = {scheme: float(getattr(self, scheme)) for scheme in SCHEMES}
         if self.varied is None:
-            return self.random, self.entire, self.in_block, self.out_of_block
+            return tuple(given.values())
+        if self.varied_to is None:
+            rest = sum(share for scheme, share in given.items() if scheme != self.varied)
+            return tuple(0.0 if scheme == self.varied else share / rest for scheme, share in given.items())
         return tuple(self.varied_to if scheme == self.varied else (1 - self.varied_to) / 3 for scheme in SCHEMES)
 
 

@@ -265,12 +265,12 @@ class FinetuneDataset:
         }
 
     def _frames_of(self, row: Item) -> list[int]:
-        last = self.info.num_frames - 1
-        if self.frames is None:
-            return [0, last]
+        last, between = self.info.num_frames - 1, list[int]()
         if self.frames == "even":
-            return even_frames(last - 1, self.info.shapes.num_keyframes)
-        return [0, *(int(frame) for frame in row["keyframes"]), last]
+            between = even_frames(last - 1, self.info.shapes.num_keyframes)
+        elif self.frames == "keyframes":
+            between = [int(frame) for frame in row["keyframes"]]
+        return [0, *between, last]
 
 
 def collate(items: list[Item]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor, nn
 
-from idc.data.images import ImageError, decode_image, encode_png, read_bytes, resize_image
+from idc.data.images import ImageError, decode_image, read_bytes, resize_image
 from idc.data.store import iter_rows
 from idc.data.text import PAD, words
 from idc.systems.procap.config import EncoderConfig
@@ -361,6 +361,7 @@ def imagine_to(
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     strip, film = folder / f"{pair.name}.png", folder / f"{pair.name}.gif"
-    strip.write_bytes(encode_png(filmstrip(pair.before, pair.after, ways, text)))
+    palette = Image.fromarray(filmstrip(pair.before, pair.after, ways, text)).quantize(256)  # a third of the size
+    palette.save(strip, optimize=True)
     write_gif(film, pair.before, pair.after, ways)
     return [strip, film]

@@ -116,7 +116,7 @@ def test_a_model_that_knows_a_pair_imagines_its_key_frames(world: World) -> None
     parts.task.job = job
     optimizer = torch.optim.AdamW([p for p in parts.task.parameters() if p.requires_grad], lr=4e-3)
     random = torch.Generator().manual_seed(0)
-    for _ in range(150):
+    for _ in range(100):
         masked = torch.rand(3, 4, PATCHES, generator=random) < 0.2 + 0.8 * torch.rand(3, 1, 1, generator=random)
         masked[:, [0, -1]] = False
         masked[:, 1, 0] = True

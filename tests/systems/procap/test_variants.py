@@ -196,7 +196,7 @@ def test_evenly_spaced_frames_need_all_frames(world: World) -> None:
     job = world.finetune(procedure="frames", explicit_frames="even", procedures=world.keyframes)
     with pytest.raises(ValueError, match=r"explicit_frames=even needs all frames.*stored_frames=all"):
         stage_2(job)
-    with pytest.raises(SystemExit):
+    with pytest.raises(ValueError, match="explicit_frames: procedure = queries takes no frames"):
         world.finetune(explicit_frames="even")
     task, data = stage_2(world.finetune(procedure="frames", procedures=world.keyframes))
     train(task, data)
@@ -259,27 +259,22 @@ def test_without_the_caption_the_official_mask_still_hits_separator_and_consiste
 # -- table 11 and figure 7: masking schemes -----------------------------------------------------------------------
 
 
-def scheme_of(masked: np.ndarray, entire: Any) -> str:
-    if entire:
-        return "entire"
-    if (masked != masked[0]).any():
-        return "random"
-    return "in_block" if is_rectangle(block_of(masked)) else "out_of_block"
-
-
 @pytest.mark.parametrize("removed", SCHEMES)
 def test_a_scheme_is_removed_by_one_key(world: World, removed: str) -> None:
     job = world.pretrain({"masking.varied": removed})
+    own = {"random": 0.7, "entire": 0.1, "in_block": 0.1, "out_of_block": 0.1}
     shares = dict(zip(SCHEMES, job.masking.probabilities(), strict=True))
-    assert shares.pop(removed) == 0.0
-    assert list(shares.values()) == pytest.approx([1 / 3] * 3)
+    expected = {scheme: share / (1 - own[removed]) for scheme, share in own.items()} | {removed: 0.0}
+    assert shares == pytest.approx(expected)
+    assert sum(shares.values()) == pytest.approx(1.0)
     shapes = ProcedureInfo.of(world.procedures).shapes
     wide = type(shapes)(**{**shapes.__dict__, "grid": (14, 14)})
     drawn = [draw_mask(job.masking, wide, np.random.default_rng(seed)) for seed in range(300)]
     entire = float(np.mean([bool(flag) for _, flag in drawn]))
     frames_differ = float(np.mean([(mask != mask[0]).any() for mask, _ in drawn]))
-    assert entire == pytest.approx(0 if removed == "entire" else 1 / 3, abs=0.09)
-    assert frames_differ == pytest.approx(0 if removed == "random" else 1 / 3, abs=0.09)
+    assert entire == pytest.approx(shares["entire"], abs=0.09)
+    assert frames_differ == pytest.approx(shares["random"], abs=0.09)
+    assert (entire > 0, frames_differ > 0) == (removed != "entire", removed != "random")
     large = [mask for mask, flag in drawn if not flag and (mask == mask[0]).all() and not is_rectangle(block_of(mask))]
     assert bool(large) is (removed != "out_of_block")  # a block at an edge leaves a rectangle outside, too
     task, data = stage_1(job)
@@ -293,9 +288,15 @@ def test_the_schemes_of_figure_7() -> None:
     assert MaskingConfig(varied="random", varied_to=0.7).probabilities() == pytest.approx(
         MaskingConfig().probabilities()
     )
-    assert list(MaskingConfig(varied_to=0.3).faults()) == [
-        "varied_to: 0.3 is the probability of no scheme; set varied too"
-    ]
+    assert MaskingConfig(varied="entire", varied_to=0.0).probabilities() == pytest.approx((1 / 3, 0, 1 / 3, 1 / 3))
+    only = {"random": 1.0, "entire": 0.0, "in_block": 0.0, "out_of_block": 0.0}
+    faults = {
+        "varied_to: 0.3 is the probability of no scheme; set varied too": {"varied_to": 0.3},
+        "varied: without random no scheme is left, as the others have probability 0": {**only, "varied": "random"},
+    }
+    for fault, settings in faults.items():
+        with pytest.raises(ValueError, match=fault):
+            MaskingConfig.model_validate(settings)
 
 
 # -- tables 12, 13, 15, 16: depths --------------------------------------------------------------------------------
