@@ -1,8 +1,9 @@
-"""Make artefacts of the ProCap authors' weights; prints every tensor that is left out, and why.
+"""Make artefacts of the ProCap authors' weights, and of CLIP4IDC's; prints every tensor that is left out, and why.
 
     python jobs/convert.py kind=vqgan  weights=clevr_epoch=000035.ckpt out=runs/official/tokenizer
     python jobs/convert.py kind=stage1 weights=dalle.pt                out=runs/official/stage1
     python jobs/convert.py kind=stage2 weights=model.chkpt vocabulary=clevr_word2idx.json out=runs/official/captioner
+    python jobs/convert.py kind=clip4idc weights=pytorch_model.bin.clevr out=runs/official/pair-encoder
     python jobs/caption.py --artifact runs/official/captioner before.png after.png
 
 The files are read without running anything that is in them. The same command again does nothing.

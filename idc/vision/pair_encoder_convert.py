@@ -34,7 +34,7 @@ def convert_clip4idc(
     tokenizer: str | None = None,
     separate_layers: int = 9,
     max_words: int = 32,
-) -> list[tuple[str, str]]:
+) -> list[tuple[str, tuple[int, ...], str]]:
     """Write a CLIP4IDC checkpoint as a pair encoder's artefact.
 
     Args:
@@ -47,13 +47,13 @@ def convert_clip4idc(
         max_words: tokens of a text at most (official).
 
     Returns:
-        (name, reason) of every tensor that is not in the artefact.
+        (name, shape, reason) of every tensor that is not in the artefact.
 
     Raises:
         ValueError: the file cannot be read, or a tensor is missing, unknown or misshapen; all of them are named.
     """
     state = read_state(path)
-    dropped = [(name, _reason(name, state)) for name in state if name.startswith("decoder.")]
+    dropped = [(k, tuple(tensor.shape), _reason(k, state)) for k, tensor in state.items() if k.startswith("decoder.")]
     own = {name: tensor.float() for name, tensor in state.items() if not name.startswith("decoder.")}
     config = shape_of(own, separate_layers, path)
     tokens = None if tokenizer is None else BpeTokens(tokenizer, max_words)

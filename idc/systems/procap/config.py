@@ -299,8 +299,9 @@ class FinetuneJob(_RunConfig):
 class ConvertJob(ConfigModel):
     """Make one of our artefacts of the authors' weights."""
 
-    kind: Literal["vqgan", "stage1", "stage2"]
-    """vqgan: a fine-tuned VQGAN (`*_epoch=*.ckpt`); stage1: `dalle.pt`; stage2: `model.chkpt`, a captioner."""
+    kind: Literal["vqgan", "stage1", "stage2", "clip4idc"]
+    """vqgan: a fine-tuned VQGAN (`*_epoch=*.ckpt`); stage1: `dalle.pt`; stage2: `model.chkpt`, a captioner; clip4idc: a
+    pair encoder for visual-text key frames (CLIP4IDC's `pytorch_model.bin.*`)."""
     weights: str = Field(min_length=1)
     """The file."""
     out: str = Field(min_length=1)
@@ -308,7 +309,8 @@ class ConvertJob(ConfigModel):
     vocabulary: str | None = None
     """The authors' word list of that data set, `cache/*_word2idx*.json` in their repository; needed for stage2."""
     clip_tokenizer: str = "openai/clip-vit-base-patch32"
-    """CLIP tokenizer whose ids stage 1 reads captions as, a local folder or hub id; only noted in the artefact."""
+    """CLIP tokenizer, a local folder or hub id. stage1: whose ids it reads captions as; only noted in the artefact.
+    clip4idc: put into the artefact; empty: none, and the encoder takes ids instead of texts."""
     image_size: int = Field(224, ge=8)
     """Side of the VQGAN's images (vqgan); in the other files the positions tell it."""
     heads: int = Field(12, ge=1)

@@ -27,6 +27,7 @@ from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
 from idc.systems.procap.task import TOKENIZER, Captioner
 from idc.training.artifact import write_artifact
 from idc.training.foreign import Dropped, Ledger, file_hash, find_state, read_checkpoint
+from idc.vision.pair_encoder_convert import convert_clip4idc
 from idc.vision.tokenizer import ImageTokenizer, preprocess
 from idc.vision.tokenizer_convert import convert_vqgan
 
@@ -83,6 +84,10 @@ def convert(job: ConvertJob, *, overwrite: bool = False) -> list[Dropped]:
         if any(found.get(key) != value for key, value in note.items()):
             raise ValueError(f"{out} exists and is not this conversion; choose another folder, or pass --overwrite")
         return [Dropped(item["name"], tuple(item["shape"]), item["reason"]) for item in found["dropped"]]
+    if job.kind == "clip4idc":
+        dropped = [Dropped(*left) for left in convert_clip4idc(source, out, tokenizer=job.clip_tokenizer or None)]
+        _write_note(out / CONVERSION, note, dropped)
+        return dropped
     checkpoint = read_checkpoint(source)
     ledger = Ledger(find_state(checkpoint, _STATE_KEYS[job.kind], source), source.name)
     if job.kind == "vqgan":
