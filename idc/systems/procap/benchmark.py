@@ -312,7 +312,7 @@ class Way:
         if self.frames == "queries":
             return self.captioner.procedure(features_BGPZ)
         encoder = self.captioner.encoder
-        return encoder._run(encoder.place(encoder.embed_frames(features_BGPZ)), control=False)
+        return encoder._run(encoder.place(encoder.embed_frames(features_BGPZ)), None)
 
 
 # -- captioning --------------------------------------------------------------------------------------------------

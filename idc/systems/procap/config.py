@@ -236,14 +236,14 @@ class PretrainJob(_RunConfig):
             yield f"loss.align_negative: swap_halves needs an even micro-batch, got {micro} samples a worker"
         if not self.caption_condition and self.loss.msm == self.loss.consistency == 0.0:
             yield "loss: without caption_condition there is no alignment loss; msm or consistency needs a weight"
-
-    def aligns(self) -> bool:
-        """Whether there is an alignment loss."""
-        return self.caption_condition and self.loss.align > 0
         if self.clip_tokenizer is None and self.encoder.text_vocabulary is not None:
             yield "clip_tokenizer: required with encoder.text_vocabulary; it says which ids a caption has"
         if self.clip_tokenizer is not None and self.encoder.text_vocabulary is None:
             yield "encoder.text_vocabulary: required with clip_tokenizer; CLIP's has 49408 ids"
+
+    def aligns(self) -> bool:
+        """Whether there is an alignment loss."""
+        return self.caption_condition and self.loss.align > 0
 
 
 class FinetuneJob(_RunConfig):
