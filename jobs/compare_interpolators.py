@@ -14,8 +14,12 @@ from idc.config import cli
 from idc.vision.interpolator_config import CompareInterpolatorsJob
 
 
+class Job(CompareInterpolatorsJob):
+    """The interpolators' table; it needs no cluster."""
+
+
 def main() -> None:
-    args = cli(CompareInterpolatorsJob, __doc__)
+    args = cli(Job, __doc__)
     from idc.vision.interpolator_table import compare, table
 
     try:

@@ -255,6 +255,7 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
     "train_interpolator": (
         ["triplets=nowhere", "crop_size=100", "model.window=6", "start=nor/here", "train.steps=3"],
         [
+            "crop_size: 100 is not divisible by model.pad_multiple = 64; take 128",
             "model.window: 6 is not divisible by 4; take 8",
             "model.pad_multiple: 64 is not divisible by 48, as 16 and 8 * window demand",
             "train.steps=3 and epochs=300.0: give exactly one of them",
@@ -267,6 +268,8 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
         [
             "build.gap: input should be greater than or equal to 1, got 0",
             "build.scenes.num_scenes: input should be greater than or equal to 1, got 0",
+            "build.videos and scenes: give one of the two",
+            "build.videos.0: no such file or folder: 'nowhere.mp4'",
         ],
     ),
     "compare_interpolators": (

@@ -76,8 +76,6 @@ class InterpolatorLossConfig(ConfigModel):
     first and last. The teacher is OpenCV's DIS on the crop; official: LiteFlowNet on whole frames, stored beforehand.
     The official first stage, which trains the flow network alone, is left out ("will not cause a significant impact on
     performance", says its README)."""
-    optim: GroupConfig = GroupConfig(lr=1e-4, weight_decay=1e-4, schedule="linear_warmup_cosine", warmup_steps=2000)
-    """Learning rate."""
 
     def faults(self) -> Iterator[str]:
         if self.l1 == self.census == 0:
@@ -108,6 +106,8 @@ class TrainInterpolatorJob(ConfigModel):
     """Shape."""
     loss: InterpolatorLossConfig = InterpolatorLossConfig()
     """Losses."""
+    optim: GroupConfig = GroupConfig(lr=1e-4, weight_decay=1e-4, schedule="linear_warmup_cosine", warmup_steps=2000)
+    """Learning rate."""
     train: TrainConfig = TrainConfig(epochs=300, batch_size=24)
     """The loop."""
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from idc.data.triplets import Triplets, open_triplets
+from idc.training.config import GroupConfig
 from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders, OnDevice, sample_rng
 from idc.training.loop import fit
@@ -32,13 +33,14 @@ _GREY = (0.2989, 0.5870, 0.1140)
 class InterpolatorTask(Task):
     """VFIformer and its losses."""
 
-    def __init__(self, config: VFIformerConfig, loss: InterpolatorLossConfig) -> None:
+    def __init__(self, config: VFIformerConfig, loss: InterpolatorLossConfig, optim: GroupConfig) -> None:
         super().__init__()
         self.model = VFIformer(config)
         self.loss = loss
+        self.optim = optim
 
     def param_groups(self) -> list[dict[str, Any]]:
-        return [{"name": "interpolator", "params": list(self.parameters()), **self.loss.optim.model_dump()}]
+        return [{"name": "interpolator", "params": list(self.parameters()), **self.optim.model_dump()}]
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
         """``batch``: "first", "middle", "last" uint8 (B, 3, H, W), "flow" float (B, 4, H, W) from the middle."""
@@ -185,7 +187,7 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     validation before the first step stands in the metrics too, as ``PSNR_start`` and ``SSIM_start``.
     """
     job = TrainInterpolatorJob.model_validate(payload)
-    task = InterpolatorTask(job.model, job.loss)
+    task = InterpolatorTask(job.model, job.loss, job.optim)
     if job.start is not None:
         given = VFIformer.load(job.start)
         if given.config != job.model:
