@@ -139,7 +139,7 @@ def test_official_images_are_resized_bilinearly_and_not_rounded() -> None:
     config = TINY.model_copy(update={"resize": "bilinear"})
     rows = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
     (made,) = prepare_images([rows], config)
-    column = (torch.tensor([1, 3, 3, 1]).view(4, 1) @ torch.tensor([1.0, 3, 3, 1]).view(1, 4)) / 64
+    column = (torch.tensor([1.0, 3, 3, 1]).view(4, 1) @ torch.tensor([1.0, 3, 3, 1]).view(1, 4)) / 64
     expected = (torch.from_numpy(rows[1:5, 3:7]).float() / 255 * column.unsqueeze(-1)).sum((0, 1))
     torch.testing.assert_close(made[:, 1, 2], expected)
     assert ((made * 255 - (made * 255).round()).abs() > 0.01).any()

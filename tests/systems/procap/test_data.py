@@ -253,7 +253,7 @@ def test_the_official_colour_shift_is_of_one_frame_and_one_or_all_channels(world
     counts = [
         int((shift_color(grey, config, np.random.default_rng(seed)) != 128).any((0, 1, 2)).sum()) for seed in range(60)
     ]
-    assert min(counts.count(1), counts.count(3)) > 15
+    assert 5 <= counts.count(3) <= 25  # one in four
     assert counts.count(1) + counts.count(3) >= 58  # a shift below half a level is none
     data = dataset(world, **{"loss.color_shift_all_frames": False})
     *_, places, redone = warped(data, 0, COLOUR)

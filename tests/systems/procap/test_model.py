@@ -354,7 +354,7 @@ CAPTIONS = {
 @torch.no_grad()
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_captioning_loss_is_equation_10(smoothing: float) -> None:
-    """The sum over a caption's words, the mean over captions; label smoothing spreads its share over all V words."""
+    """The sum over a caption's words, the mean over captions; label smoothing gives its share to the other words."""
     task = finetune_task(label_smoothing=smoothing)
     loss, logs = task.training_step(CAPTIONS)
     log_p = task.captioner(CAPTIONS["ends"], CAPTIONS["ids"]).log_softmax(-1)
@@ -364,8 +364,8 @@ def test_the_captioning_loss_is_equation_10(smoothing: float) -> None:
         terms, hits = [], []
         for t in range(length):
             goal = int(CAPTIONS["targets"][b, t])
-            target = torch.full((20,), smoothing / 20)
-            target[goal] += 1 - smoothing
+            target = torch.full((20,), smoothing / 19)
+            target[goal] = 1 - smoothing
             terms.append(float(-(target * log_p[b, t]).sum()))
             hits.append(float(int(log_p[b, t].argmax()) == goal))
         total += sum(terms) / 2
