@@ -152,7 +152,8 @@ def make_tokenizer(config: CaptioningConfig) -> ImageTokenizer:
 
 
 def make_captioner(config: CaptioningConfig, num_keyframes: int) -> Captioner:
-    """Random weights; attention to the procedure is made sharp and strong, so that captions tell pairs apart."""
+    """Random weights, but attention to the procedure is made sharper and stronger, and what all its positions have in
+    common is taken off: so captions tell pairs apart and are worth comparing."""
     import torch
 
     from idc.systems.procap.model import Shapes
@@ -162,11 +163,18 @@ def make_captioner(config: CaptioningConfig, num_keyframes: int) -> Captioner:
     shapes = Shapes(num_keyframes, shape.grid, shape.latent_dim, shape.codebook_size, config.vocabulary_size)
     torch.manual_seed(0)
     captioner = Captioner(config.encoder, config.decoder, shapes)
+    captioner.to(config.device).eval()
     with torch.no_grad():
         for name, weight in captioner.decoder.named_parameters():
-            if name.endswith(("cross_attention.q.weight", "cross_attention.out.weight")):
+            if name.endswith("cross_attention.q.weight"):
+                weight.mul_(10)
+            elif name.endswith("cross_attention.out.weight"):
                 weight.mul_(50)
-    return captioner.to(config.device).eval()
+        norm = captioner.decoder.project[-1]
+        if isinstance(norm, torch.nn.LayerNorm):
+            ends = torch.randn(1, 2, shapes.patches, shapes.feature_dim, device=config.device)
+            norm.bias.sub_(captioner.decoder.project(captioner.procedure(ends)).mean((0, 1)))
+    return captioner
 
 
 def twin(model: Model) -> Model:
@@ -223,7 +231,7 @@ class Way:
 
     def __call__(self, before: np.ndarray, after: np.ndarray) -> Decoded:
         """Captions of uint8 pictures (B, Y, X, 3) as word ids."""
-        from idc.data.text import BOS, EOS, PAD
+        from idc.data.text import BOS, EOS, PAD, UNK
         from idc.decoding import decode
 
         laps = [time.perf_counter()]
@@ -243,6 +251,7 @@ class Way:
                 eos=EOS,
                 pad=PAD,
                 max_length=self.config.steps,
+                banned=(UNK, PAD, BOS),
                 cached=self.speed.cached,
                 stop_early=False,
             )

@@ -60,7 +60,7 @@ def running(speed: SpeedConfig, device: torch.device) -> Iterator[None]:
 
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
-        if speed.precision == "fp32":  # else a GPU's convolutions round to TF32
+        if speed.precision == "fp32" and device.type == "cuda":  # else its convolutions would round to TF32
             stack.enter_context(torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False))
         if not speed.fused_attention:
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
