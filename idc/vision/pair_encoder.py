@@ -262,6 +262,9 @@ class PairEncoder(nn.Module):
         tokens: what makes ids of texts; without it only pairs, and ids, can be encoded.
     """
 
+    mean: Tensor
+    std: Tensor
+
     def __init__(self, config: PairEncoderConfig, vocabulary_size: int, tokens: TextTokens | None = None) -> None:
         super().__init__()
         assert tokens is None or len(tokens) == vocabulary_size
@@ -435,7 +438,7 @@ def load_clip(encoder: PairEncoder, source: str) -> None:
     from transformers import CLIPModel
 
     try:
-        model = CLIPModel.from_pretrained(source)
+        model: Any = CLIPModel.from_pretrained(source)
     except (OSError, ValueError) as error:
         raise ValueError(f"clip={source!r} is no CLIP, or cannot be reached: {_first_line(error)}") from error
     for part in (model.config.vision_config, model.config.text_config):
