@@ -64,7 +64,7 @@ class CaptioningConfig(ConfigModel):
     depth: int = Field(3, ge=1, le=8)  # d
     """Recursion depth d of the interpolation: l = 2^d - 1 frames."""
     interpolation: Literal["dis", "blend"] = "dis"
-    """What makes a frame half way between two. (Paper: VFIformer, by far more costly.)"""
+    """What makes a frame half way between two. (Paper: VFIformer.)"""
     batch_sizes: tuple[int, ...] = Field((2,), min_length=1)
     """Pairs captioned at a time, each measured. (The official code: 32.)"""
     images_at_once: int = Field(64, ge=1)
