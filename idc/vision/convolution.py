@@ -25,7 +25,7 @@ class WinogradConv2d(nn.Conv2d):
             and not torch.is_grad_enabled()
             and not torch.is_autocast_enabled("cpu")
         ):
-            return torch._nnpack_spatial_convolution(x_BCHW, self.weight, self.bias, self.padding, self.stride)
+            return torch._nnpack_spatial_convolution(x_BCHW, self.weight, self.bias, padding=(1, 1), stride=(1, 1))
         return super().forward(x_BCHW)
 
 

@@ -53,9 +53,11 @@ def test_large_maps_are_convolved_alike_but_for_rounding(batch: int) -> None:
 
 @needs_nnpack
 def test_small_maps_and_gradients_go_the_ordinary_way() -> None:
-    fast = network()[:1]
-    use_winograd(fast)
-    weight, bias = fast[0].weight, fast[0].bias
+    model = network()
+    use_winograd(model)
+    fast = model[0]
+    assert isinstance(fast, WinogradConv2d)
+    weight, bias = fast.weight, fast.bias
     small, large = torch.randn(2, 3, SMALLEST_SIDE - 1, 40), torch.randn(2, 3, 40, 40)
     with torch.no_grad():
         assert torch.equal(fast(small), F.conv2d(small, weight, bias, padding=1))

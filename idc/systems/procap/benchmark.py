@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
 
     from idc.decoding import Decoded
-    from idc.systems.procap.model import Shapes
+    from idc.systems.procap.model import ProcedureEncoder, Shapes
     from idc.systems.procap.task import Captioner, PretrainTask
     from idc.vision.tokenizer import ImageTokenizer
 
@@ -64,7 +64,7 @@ class CaptioningConfig(ConfigModel):
     depth: int = Field(3, ge=1, le=8)  # d
     """Recursion depth d of the interpolation: l = 2^d - 1 frames."""
     interpolation: Literal["dis", "blend"] = "dis"
-    """What makes a frame half way between two. (Paper: VFIformer, by far more costly.)"""
+    """What makes a frame half way between two. (Paper: VFIformer.)"""
     batch_sizes: tuple[int, ...] = Field((2,), min_length=1)
     """Pairs captioned at a time, each measured. (The official code: 32.)"""
     images_at_once: int = Field(64, ge=1)
@@ -537,7 +537,7 @@ def make_shapes(config: PretrainingConfig) -> Shapes:
     return Shapes(config.num_keyframes, config.grid, config.feature_dim, config.codebook_size, config.vocabulary_size)
 
 
-def everywhere_encoder() -> type[torch.nn.Module]:
+def everywhere_encoder() -> type[ProcedureEncoder]:
     """The procedure encoder whose last block computes every position, also those that no loss reads."""
     from idc.systems.procap.model import ProcedureEncoder
 
@@ -605,7 +605,7 @@ def measure_pretraining(config: PretrainingConfig) -> Iterator[Measurement]:
             steps["bf16"] = Step(config, folder, precision="bf16")
         if config.compile:
             steps["compiled"] = Step(config, folder, precision=config.precision, compiled=True)
-        actions: dict[str, Callable[[], float]] = dict(steps)
+        actions: dict[str, Callable[[], Any]] = dict(steps)
         first = {name: action() for name, action in actions.items()}  # also the warm-up
         if abs(first["read"] - first["everywhere"]) > 1e-4 * abs(first["everywhere"]):
             raise ValueError(f"stage 1: the loss is {first['read']} where read, {first['everywhere']} everywhere")
@@ -671,7 +671,7 @@ def matrix_tflops(config: PretrainingConfig) -> float:
     side = 8192 if cuda else 2048
     dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
     left, right = (torch.randn(side, side, device=config.device, dtype=dtype) for _ in range(2))
-    product = {"product": lambda: left @ right}
+    product: dict[str, Callable[[], Any]] = {"product": lambda: left @ right}
     sync = torch.cuda.synchronize if cuda else (lambda: None)
     by_turns(product, 1, sync)
     return 2 * side**3 / min(by_turns(product, 3, sync)["product"]) / 1e12

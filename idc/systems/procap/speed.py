@@ -27,11 +27,11 @@ class SpeedConfig(ConfigModel):
     """In the image tokenizer: Winograd's convolutions on a CPU (see `idc/vision/convolution.py`), channels-last layout
     on a GPU."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16: matrix products and convolutions by autocast, twice to ten times as fast on hardware that has it. A CPU
-    without it emulates it, slower than fp32."""
+    """bf16: matrix products and convolutions by autocast, for hardware that has it. A CPU without it emulates it,
+    slower than fp32."""
     compile: bool = False
     """`torch.compile` for the blocks of the procedure encoder and, on a GPU, the tokenizer's encoder. The first batch
-    of a size waits for it (a minute); needs a C++ compiler on a CPU."""
+    of a size waits for it; needs a C++ compiler on a CPU."""
 
 
 def accelerate(tokenizer: ImageTokenizer, captioner: Captioner, speed: SpeedConfig, device: torch.device) -> None:

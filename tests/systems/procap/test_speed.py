@@ -12,7 +12,7 @@ import idc.systems.procap.benchmark as benchmark
 from idc.data.text import PAD
 from idc.systems.procap.benchmark import CaptioningConfig, PretrainingConfig, Way, make_captioner, make_pairs
 from idc.systems.procap.config import DecoderConfig, EncoderConfig
-from idc.systems.procap.model import ProcedureEncoder, Shapes
+from idc.systems.procap.model import EncoderBlock, ProcedureEncoder, Shapes
 from idc.vision.config import TokenizerConfig
 
 TOKENIZER = TokenizerConfig(
@@ -61,7 +61,7 @@ def test_each_means_of_speed_says_the_same_captions() -> None:
     assert set(ways["naive"].seconds[0]) == {"frames", "features", "encoder", "decoder"}
 
 
-def test_the_naive_way_is_naive(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_naive_way_is_naive() -> None:
     """It calls the decoder with every prefix and the whole procedure; the others only take steps."""
     tokenizer, captioner = benchmark.make_tokenizer(TINY), make_captioner(TINY, 2)
     speeds = TINY.speeds()
@@ -106,9 +106,9 @@ def test_positions_that_nobody_reads_are_not_computed_and_change_nothing(officia
             weight * part.pow(2).sum() for weight, part in zip(weights, (align, consistency, patches), strict=True)
         )
         loss.backward()
-        encoder.blocks[-1].widen.register_forward_pre_hook(
-            lambda _, inputs, to=rows: to.append(inputs[0].numel() // 32)
-        )
+        last = encoder.blocks[-1]
+        assert isinstance(last, EncoderBlock)
+        last.widen.register_forward_pre_hook(lambda _, inputs, to=rows: to.append(inputs[0].numel() // 32))
         with torch.no_grad():
             encoder("modeling", features, masked, ids, PAD, wanted)
         assert sum(rows) == int(wanted.sum()) + 2 * 5
