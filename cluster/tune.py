@@ -340,11 +340,13 @@ def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
     from ray import tune
     from ray.tune.integration.ray_train import TuneReportCallback
 
+    total = _watched_steps(place, search)
+
     class Validations(TuneReportCallback):
         """Passes on the reports of a Ray Train run that have the searched metric."""
 
         def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
-            if search.metric in metrics[0]:
+            if search.metric in metrics[0] and metrics[0]["step"] != total:
                 super().after_report(run_context, metrics, checkpoint)
 
     def trainable(config: dict[str, Any]) -> None:
@@ -357,7 +359,8 @@ def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
 
         def watch(metrics: dict[str, float], step: int) -> None:
             record(metrics[search.metric], step, "stopped early")
-            tune.report({search.metric: metrics[search.metric], "step": step})
+            if step != total:  # the end is reported when the artefact is written
+                tune.report({search.metric: metrics[search.metric], "step": step})
 
         if not path.exists():
             record(None, 0, "stopped early")
@@ -467,15 +470,20 @@ def _scheduler(place: Place, search: SearchConfig) -> Any:
 
     if search.scheduler == "none":
         return None
-    settings = search.expand({key: dimension.ends()[0] for key, dimension in search.space.items()})
-    trial = place.job.trial(settings, place.job.seeds[0])
-    watched = train_sections(trial)[chain_of(place.job.system).WATCHED]
+    steps = _watched_steps(place, search)
     return ASHAScheduler(
         time_attr="step",
-        max_t=watched.steps or 10**9,
+        max_t=steps + 1 if steps is not None else 10**9,  # at max_t it stops a trial, before its artefact is written
         grace_period=search.grace,
         reduction_factor=search.reduction,
     )
+
+
+def _watched_steps(place: Place, search: SearchConfig) -> int | None:
+    """Steps of the last training; none if it counts in epochs."""
+    settings = search.expand({key: dimension.ends()[0] for key, dimension in search.space.items()})
+    trial = place.job.trial(settings, place.job.seeds[0])
+    return train_sections(trial)[chain_of(place.job.system).WATCHED].steps
 
 
 def _write_json(path: Path, value: Any) -> None:
