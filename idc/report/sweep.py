@@ -225,14 +225,14 @@ def _plot(result: SweepResult) -> str:
     legend = []
     for number, (name, points) in enumerate(series.items()):
         color = f"var(--c{number % 6})"
-        own = sorted((x, value) for x, value, _ in points if value is not None)
-        line = " ".join(f"{a:.1f},{b:.1f}" for a, b in (place(x, value.mean) for x, value in own))
+        own = sorted((x, spread) for x, spread, _ in points if spread is not None)
+        line = " ".join(f"{a:.1f},{b:.1f}" for a, b in (place(x, spread.mean) for x, spread in own))
         parts.append(f'<polyline style="stroke:{color}" points="{line}"/>')
-        for x, value in own:
-            across, up = place(x, value.mean)
+        for x, spread in own:
+            across, up = place(x, spread.mean)
             parts.append(f'<circle cx="{across:.1f}" cy="{up:.1f}" r="3.5" style="fill:{color}"/>')
-            if len(value.values) > 1:
-                (_, top), (_, foot) = place(x, value.mean + value.std), place(x, value.mean - value.std)
+            if len(spread.values) > 1:
+                (_, top), (_, foot) = place(x, spread.mean + spread.std), place(x, spread.mean - spread.std)
                 parts.append(
                     f'<line x1="{across:.1f}" x2="{across:.1f}" y1="{top:.1f}" y2="{foot:.1f}" style="stroke:{color}"/>'
                 )

@@ -143,7 +143,8 @@ def plan_table(job: SweepJob, store: str) -> list[TrialPlan]:
 def spread_out(plans: Sequence[TrialPlan], concurrent: int) -> list[TrialPlan]:
     """An order in which trials that run at the same time share few steps: of two that need the same one, the second
     would wait for the first with its cores idle."""
-    waiting, order = list(plans), []
+    waiting = list(plans)
+    order: list[TrialPlan] = []
     begun: set[str] = set()
     while waiting:
         beside = [set(plan.required) for plan in order[-(concurrent - 1) :]] if concurrent > 1 else []

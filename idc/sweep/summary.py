@@ -199,10 +199,10 @@ def summarise(
         plot=job.plot,
         floors=_floors(job, rows, done, store),
         orderings=[
-            found
+            compared
             for column in job.columns
             for group in dict.fromkeys(row.group for row in rows)
-            if (found := ordering(column.title, [row for row in table if row.group == group])) is not None
+            if (compared := ordering(column.title, [row for row in table if row.group == group])) is not None
         ],
         cost=_cost(store, done),
         trials=len(done) + len(failed),
