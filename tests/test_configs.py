@@ -41,7 +41,6 @@ INPUTS: dict[str, dict[str, Any]] = {
         "procedures": "procedures",
         "build.pairs": "pairs",
         "build.tokenizer": "tokenizer",
-        "build.pair_encoder": "pair_encoder",
     },
     "pretrain_procap": {},
     "finetune_procap": {},

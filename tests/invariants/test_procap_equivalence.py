@@ -2,7 +2,8 @@
 
 Stated tolerances, in float32, after 8 steps from the same weights with a learning rate of 1e-3:
 
-- stage 1: losses to 1e-5 of their value, weights to 2e-5 (found: 2e-7 and 1e-6);
+- stage 1: losses to 1e-5 of their value, weights to 1e-4 (found: 3e-5 between one and two workers, whose last block computes
+  another number of positions at a time; Adam makes much of the rounding of a gradient near 0);
 - stage 2: losses to 5e-5, weights to 3e-4. Found 2e-7 and 1e-6 in most cases, but the text decoder has ReLUs: an input
   that is 0 to rounding falls on either side, and then its row has another gradient (found once: 5e-6 and 1e-4).
 """
@@ -19,7 +20,7 @@ from torch import Tensor
 from tests.invariants.harness import Run, largest_difference, run_cases
 from tests.systems.procap.world import World
 
-TOLERANCES = {"pretrain": (1e-5, 1e-4, 2e-5), "finetune": (5e-5, 2e-3, 3e-4)}
+TOLERANCES = {"pretrain": (1e-5, 1e-4, 1e-4), "finetune": (5e-5, 2e-3, 3e-4)}
 """Relative of losses, relative of gradient norms, absolute of weights."""
 TRAIN = {"steps": 8, "epochs": None, "batch_size": 4, "log_every": 1, "checkpoint_every": 8, "seed": 3}
 SHARDED = {"zero_optimization": {"stage3_param_persistence_threshold": 0}}

@@ -57,7 +57,7 @@ def test_a_wrong_key_is_named_with_its_row_and_what_was_meant() -> None:
         "plot.column: no column is called 'D'",
         "plot: every row needs an x",
         "rows.1 (typo): pretrain.masking.randm: no such setting; did you mean 'random'?",
-        f"rows.2 (sum): {masking}: their probabilities add up to 0.8, not 1",
+        f"rows.2 (sum): {masking}: their probabilities add up to 0.8, not 1; to remove one of them set varied",
     ]
 
 

@@ -312,7 +312,7 @@ class Way:
         similarity, k = TokenizerSimilarity(), self.captioner.encoder.shapes.num_keyframes
         kept = []
         for index, (frames, features) in enumerate(zip(frames_BGYXC, features_BGPZ, strict=True)):
-            scores = confidence(*similarity(frames, features.cpu().numpy()))
+            scores = confidence(*similarity(frames, features.cpu().numpy(), []))
             keyframes = sample_keyframes(scores, k, pair_rng(0, str(index)))
             kept.append(features[[0, *keyframes, len(frames) - 1]])
         return torch.stack(kept)
