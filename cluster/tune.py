@@ -401,8 +401,9 @@ def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
             run_config=_run_config(place, []),
         )
     found = []
-    for trial in tuner.fit():
-        settings, last = search.expand(trial.config or {}), trial.metrics or {}
+    results = tuner.fit()
+    for number in range(len(results)):
+        settings, last = search.expand(results[number].config or {}), results[number].metrics or {}
         path = place.folder / "trials" / f"{_search_key(settings)}.json"
         one = SearchedTrial.model_validate_json(path.read_text(encoding="utf-8"))
         if one.value is None and search.metric in last and one.state == "stopped early":  # of a Ray Train run

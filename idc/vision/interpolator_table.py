@@ -33,7 +33,7 @@ def compare(job: CompareInterpolatorsJob) -> dict[str, Any]:
     Raises:
         ValueError: triplets or weights cannot be read.
     """
-    middles = {name: make_middle(name) for name in job.interpolators}
+    middles: dict[str, Middle] = {name: make_middle(name) for name in job.interpolators}
     middles |= {name: make_middle("vfiformer", weights) for name, weights in job.vfiformer.items()}
     rows: dict[str, dict[str, Any]] = {name: {} for name in middles}
     sources, single = {}, {}
@@ -71,7 +71,7 @@ def _measure(
     triplets: Triplets, count: int, middles: dict[str, Middle], source: str
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Triplet -> interpolator -> PSNR, SSIM, seconds."""
-    scores = {}
+    scores: dict[str, dict[str, dict[str, float]]] = {}
     for n in tqdm(range(count), desc=source, unit="triplet"):
         triplet = triplets[n * len(triplets) // count]
         scores[triplet.name] = {}

@@ -345,7 +345,7 @@ def measure_captioning(config: CaptioningConfig) -> Iterator[Measurement]:
     for batch in config.batch_sizes:
         base = Way(config, tokenizer, captioner, fastest)
         others = {k: Way(config, tokenizer, make_captioner(config, k), fastest) for k in config.other_keyframes}
-        explicit = {kind: Way(config, tokenizer, captioner, fastest, kind) for kind in config.explicit}
+        explicit: dict[str, Way] = {kind: Way(config, tokenizer, captioner, fastest, kind) for kind in config.explicit}
         _run({"base": base, **{str(k): way for k, way in others.items()}, **explicit}, config, batch)
         about = f"{batch} pairs, {fastest.precision}"
         for k, way in others.items():

@@ -44,7 +44,7 @@ def accelerate(tokenizer: ImageTokenizer, captioner: Captioner, speed: SpeedConf
 
         use_winograd(tokenizer)
     elif speed.fast_convolutions:
-        tokenizer.to(memory_format=torch.channels_last)
+        tokenizer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
     if speed.compile:
         for block in captioner.encoder.blocks:
             block.compile()

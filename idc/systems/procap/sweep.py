@@ -134,7 +134,7 @@ def steps(trial: Trial, store: str) -> TrialSteps:
         stage_1 = _train_step("pretrain", trial.pretrain, {"procedures": procedures}, store, source)
         pretrained, before, encoder = f"{store}/{stage_1.name}/artifact", stage_1.name, None
         work.append(stage_1)
-    given = {"procedures": procedures, "pretrained": pretrained}
+    given: dict[str, Any] = {"procedures": procedures, "pretrained": pretrained}
     given["encoder"] = encoder.model_dump(mode="json") if encoder else None
     stage_2 = _train_step("finetune", trial.finetune, given, store, source, before)
     work.append(stage_2)

@@ -168,7 +168,8 @@ def test_stage_1_is_measured() -> None:
     )
     assert read.more["losses"]["read"] == pytest.approx(read.more["losses"]["everywhere"], rel=1e-5)
     assert use.unit == "TFLOP/s"
-    assert use.above == [use.more["flops_of_a_step"] / (4 / rate) / 1e12 for rate in read.above]
+    rates = [use.more["flops_of_a_step"] / (4 / rate) / 1e12 for rate in read.above]
+    assert use.above == pytest.approx(rates, rel=1e-12)
     assert 0 < use.ratio < 1
 
 
