@@ -189,6 +189,14 @@ def finish(folder: DatasetFolder, max_reject_share: float, extra: dict[str, Any]
     return folder.finish(extra)
 
 
+class Runner(Protocol):
+    """What runs chunks through stages: :func:`run_local`, or the same on Ray."""
+
+    def __call__(
+        self, folder: DatasetFolder, source: Source, stages: list[StageSpec], *, max_reject_share: float, name: str
+    ) -> Manifest: ...
+
+
 def run_local(
     folder: DatasetFolder,
     source: Source,

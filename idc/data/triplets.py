@@ -30,7 +30,7 @@ import pyarrow as pa
 from idc.data.config import TripletsConfig
 from idc.data.images import decode_image, encode_png, read_bytes, resize_image
 from idc.data.importer import IMAGE_SUFFIXES
-from idc.data.pipeline import Batch, Source, StageSpec, good_rows, take, with_errors
+from idc.data.pipeline import Batch, Runner, StageSpec, good_rows, take, with_errors
 from idc.data.rendered.config import MotionConfig
 from idc.data.rendered.scene import UnplaceableScene, split_of
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, MappedRows, fingerprint, read_manifest
@@ -188,14 +188,6 @@ def triplet_schema() -> pa.Schema:
     fields = [pa.field("row_id", pa.string(), nullable=False), pa.field("split", pa.string(), nullable=False)]
     fields += [pa.field(name, pa.binary(), nullable=False) for name in _FRAMES]
     return pa.schema([*fields, pa.field("source", pa.string(), nullable=False)])
-
-
-class Runner(Protocol):
-    """What runs chunks through stages: :func:`idc.data.pipeline.run_local`, or the same on Ray."""
-
-    def __call__(
-        self, folder: DatasetFolder, source: Source, stages: list[StageSpec], *, max_reject_share: float, name: str
-    ) -> Manifest: ...
 
 
 def build(config: TripletsConfig, path: str, run: Runner, *, overwrite: bool = False) -> Manifest:

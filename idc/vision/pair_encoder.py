@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from idc.data.images import resize_image
 from idc.data.text import Vocabulary
+from idc.nn.mimetic import compare_
 from idc.training.artifact import read_artifact, write_artifact
 from idc.vision.config import PairEncoderConfig
 
@@ -530,22 +531,7 @@ def start_comparing(encoder: PairEncoder) -> None:
         assert isinstance(block, Block)
         nn.init.normal_(block.mlp.c_proj.weight, std=0.02 / math.sqrt(2 * len(vision.transformer.resblocks)))
         nn.init.zeros_(block.mlp.c_proj.bias)
-        _compare(block.attn)
-
-
-def _compare(attention: Attention) -> None:
-    width = attention.out_proj.in_features
-    head = width // attention.heads
-    eye, noise = torch.eye(width), 0.3 * width**-0.5
-    queries, keys, values = attention.in_proj_weight.chunk(3)
-    for index in range(attention.heads):
-        rows = slice(index * head, (index + 1) * head)
-        left, size, right = torch.linalg.svd(noise * torch.randn(width, width) + 1.5 * eye)
-        queries[rows] = (left[:, :head] * size[:head].sqrt()).T
-        keys[rows] = right[:head] * size[:head].sqrt().unsqueeze(1)
-    left, size, right = torch.linalg.svd(noise * torch.randn(width, width) - 0.8 * eye)
-    values.copy_(right * size.sqrt().unsqueeze(1))
-    attention.out_proj.weight.copy_(left * size.sqrt())
+        compare_(block.attn.in_proj_weight, block.attn.out_proj.weight, block.attn.heads)
 
 
 def _first_line(error: Exception) -> str:

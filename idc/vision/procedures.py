@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
 
 from idc.data.images import ImageError, decode_image, encode_png
-from idc.data.pipeline import Batch, FolderSource, Source, StageSpec, good_rows, with_errors
+from idc.data.pipeline import Batch, FolderSource, Runner, StageSpec, good_rows, with_errors
 from idc.data.store import DatasetFolder, Manifest, fingerprint, iter_rows, read_manifest
 from idc.data.text import Vocabulary
 from idc.schema import PAIR_SCHEMA_VERSION
@@ -206,14 +206,6 @@ _NOTHING: dict[str, Any] = dict.fromkeys(("frames", "keyframes", "confidence", "
 
 
 # -- the build ---------------------------------------------------------------------------------------------------
-
-
-class Runner(Protocol):
-    """What runs chunks through stages: :func:`idc.data.pipeline.run_local`, or the same on Ray."""
-
-    def __call__(
-        self, folder: DatasetFolder, source: Source, stages: list[StageSpec], *, max_reject_share: float, name: str
-    ) -> Manifest: ...
 
 
 def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool = False) -> Manifest:

@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from idc.nn.mimetic import compare_
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure
 
 
@@ -67,25 +68,8 @@ class Attention(nn.Module):
 
     @torch.no_grad()
     def compare(self) -> None:
-        """Start as an attention that subtracts from each token what stands at like tokens.
-
-        Mimetic initialisation (Trockman and Kolter, 2023, "Mimetic Initialization of Self-Attention Layers"), with
-        stronger diagonals: the product of query and key weights of a head is near 1.5 I, that of value and output
-        weights near -0.8 I, each with noise of 0.3. Tokens of the same place in other frames are alike in their
-        position, so the first layers yield differences between frames.
-        """
-        width = self.out.in_features
-        head = width // self.heads
-        eye, noise = torch.eye(width), 0.3 * width**-0.5
-        queries, keys, values = self.qkv.weight.chunk(3)
-        for index in range(self.heads):
-            rows = slice(index * head, (index + 1) * head)
-            left, size, right = torch.linalg.svd(noise * torch.randn(width, width) + 1.5 * eye)
-            queries[rows] = (left[:, :head] * size[:head].sqrt()).T
-            keys[rows] = right[:head] * size[:head].sqrt().unsqueeze(1)
-        left, size, right = torch.linalg.svd(noise * torch.randn(width, width) - 0.8 * eye)
-        values.copy_(right * size.sqrt().unsqueeze(1))
-        self.out.weight.copy_(left * size.sqrt())
+        """Start as an attention that compares (:func:`idc.nn.mimetic.compare_`)."""
+        compare_(self.qkv.weight, self.out.weight, self.heads)
         nn.init.zeros_(self.qkv.bias)
         nn.init.zeros_(self.out.bias)
 

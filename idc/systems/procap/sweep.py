@@ -24,7 +24,7 @@ from idc.training.config import OPERATIONAL, TrainConfig
 from idc.vision.config import ProceduresConfig
 
 if TYPE_CHECKING:
-    from idc.vision.procedures import Runner
+    from idc.data.pipeline import Runner
 
 SEEDS = ("pretrain.train.seed", "finetune.train.seed")
 """A repetition has other weights and another order of samples in both stages, on the same procedures."""

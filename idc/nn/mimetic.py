@@ -1,0 +1,34 @@
+"""A start for self-attention that compares: attention that subtracts from each token what stands at like tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+@torch.no_grad()
+def compare_(packed: Tensor, out: Tensor, heads: int) -> None:
+    """Fill the weights of a self-attention, in place.
+
+    Mimetic initialisation (Trockman and Kolter, 2023, "Mimetic Initialization of Self-Attention Layers"), with stronger
+    diagonals: the product of query and key weights of a head is near 1.5 I, that of value and output weights near
+    -0.8 I, each with noise of 0.3. Tokens of the same place in other frames are alike in their position, so the first
+    layers yield differences between frames.
+
+    Args:
+        packed: queries, keys and values, (3 * D, D).
+        out: the output projection, (D, D).
+        heads: attention heads; they divide D.
+    """
+    width = out.shape[1]
+    head = width // heads
+    eye, noise = torch.eye(width), 0.3 * width**-0.5
+    queries, keys, values = packed.chunk(3)
+    for index in range(heads):
+        rows = slice(index * head, (index + 1) * head)
+        left, size, right = torch.linalg.svd(noise * torch.randn(width, width) + 1.5 * eye)
+        queries[rows] = (left[:, :head] * size[:head].sqrt()).T
+        keys[rows] = right[:head] * size[:head].sqrt().unsqueeze(1)
+    left, size, right = torch.linalg.svd(noise * torch.randn(width, width) - 0.8 * eye)
+    values.copy_(right * size.sqrt().unsqueeze(1))
+    out.copy_(left * size.sqrt())
