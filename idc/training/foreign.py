@@ -59,6 +59,8 @@ _STAND_INS: dict[str, type] = {
     "numpy._core.multiarray.scalar": _Nothing,
     "numpy.dtype": _Nothing,
 }
+_SHOWN = 10
+"""So many faults or names are spelled out in an error."""
 _STAND_IN_PACKAGES = ("ruamel.yaml.", "pytorch_lightning.", "lightning.")
 
 
@@ -79,15 +81,24 @@ def _restricted_load(file: Any, **kwargs: Any) -> Any:
 
 
 def read_checkpoint(path: Path | str) -> Any:
-    """What ``torch.save`` wrote, with all tensors on the CPU (mapped from the file where its format allows).
+    """What ``torch.save`` wrote, with all tensors on the CPU (mapped from the file where its format allows); or the
+    tensors of a ``.safetensors`` file.
 
     Raises:
         ValueError: it is no such file, it is damaged, or it asks for something that is not needed for weights.
     """
+    if Path(path).suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise ValueError(f"{path} cannot be read: {error}") from None
     reader: Any = types.ModuleType("restricted_pickle")
     reader.Unpickler, reader.load = _RestrictedUnpickler, _restricted_load
-    options: dict[str, Any] = {"map_location": "cpu", "mmap": zipfile.is_zipfile(path)}
     try:
+        options: dict[str, Any] = {"map_location": "cpu", "mmap": zipfile.is_zipfile(path)}
         try:
             return torch.load(path, weights_only=True, **options)
         except pickle.UnpicklingError:
@@ -98,17 +109,43 @@ def read_checkpoint(path: Path | str) -> Any:
         raise ValueError(f"{path} is not a checkpoint that can be read safely: {error}") from None
 
 
-def find_state(checkpoint: Any, key: str, path: Path | str) -> dict[str, Tensor]:
-    """The state dict under ``key`` of a checkpoint, or the checkpoint itself where it is a bare state dict.
+def find_state(checkpoint: Any, key: str | None, path: Path | str) -> dict[str, Tensor]:
+    """The state dict under ``key`` of a checkpoint, or the checkpoint itself where it is a bare state dict (as it must
+    be where ``key`` is None); the prefix of DistributedDataParallel is taken off.
 
     Raises:
         ValueError: there is none.
     """
-    inner = checkpoint.get(key, checkpoint) if isinstance(checkpoint, Mapping) else checkpoint
+    inner = checkpoint.get(key, checkpoint) if isinstance(checkpoint, Mapping) and key is not None else checkpoint
     if not isinstance(inner, Mapping) or not inner or not all(isinstance(value, Tensor) for value in inner.values()):
         found = ", ".join(map(str, checkpoint)) if isinstance(checkpoint, Mapping) else type(checkpoint).__name__
-        raise ValueError(f"{path} holds no state dict under {key!r}; it holds {found[:200]}")
-    return dict(inner)
+        where = "" if key is None else f" under {key!r}"
+        raise ValueError(f"{path} holds no state dict{where}; it holds {found[:200]}")
+    return {name.removeprefix("module."): tensor for name, tensor in inner.items()}
+
+
+def layout_faults(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], owner: str) -> list[str]:
+    """What keeps ``state`` from loading strictly: tensors that it lacks, adds, or has in another shape than ``owner``,
+    whose state dict (of the meta device, say) is ``expected``."""
+    faults = [f"lacks {name}" for name in expected if name not in state]
+    faults += [f"has {name}, which {owner} does not" for name in state if name not in expected]
+    faults += [
+        f"has {name} as {tuple(state[name].shape)}, {owner} as {tuple(value.shape)}"
+        for name, value in expected.items()
+        if name in state and state[name].shape != value.shape
+    ]
+    return faults
+
+
+def refuse_faults(faults: Sequence[str], path: Path | str, owner: str) -> None:
+    """Say the first of the faults, if there are any.
+
+    Raises:
+        ValueError: there are some.
+    """
+    if faults:
+        shown = "\n  ".join([*faults[:_SHOWN], *([f"and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else [])])
+        raise ValueError(f"{path} does not fit {owner}:\n  {shown}")
 
 
 @dataclass(frozen=True)
@@ -192,7 +229,7 @@ class Ledger:
             ValueError: naming the tensors that were neither used nor dropped.
         """
         if left := list(self._open):
-            shown = ", ".join(left[:10]) + (f" and {len(left) - 10} more" if len(left) > 10 else "")
+            shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
             raise ValueError(
                 f"{self.source} has {len(left)} tensors that this format does not know: {shown}. Is it of another kind?"
             )

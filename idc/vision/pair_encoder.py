@@ -219,6 +219,20 @@ class WordTokens:
         return _padded([self.vocabulary.encode(text, self.max_words) for text in texts])
 
 
+def clip_tokenizer(source: str | Path) -> Any:
+    """CLIP's tokenizer (of transformers) from a local folder or a hub id.
+
+    Raises:
+        ValueError: there is none.
+    """
+    from transformers import CLIPTokenizer
+
+    try:
+        return CLIPTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{source} has no CLIP tokenizer, or cannot be reached: {_first_line(error)}") from error
+
+
 class BpeTokens:
     """CLIP's byte pairs.
 
@@ -227,12 +241,7 @@ class BpeTokens:
     """
 
     def __init__(self, source: str | Path, max_words: int) -> None:
-        from transformers import CLIPTokenizer
-
-        try:
-            self.tokenizer: Any = CLIPTokenizer.from_pretrained(source)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"{source} has no CLIP tokenizer, or cannot be reached: {_first_line(error)}") from error
+        self.tokenizer = clip_tokenizer(source)
         self.max_words = max_words
 
     def __len__(self) -> int:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from idc.training.foreign import find_state, layout_faults, read_checkpoint, refuse_faults
 from idc.vision.config import PairEncoderConfig
 from idc.vision.pair_encoder import BpeTokens, PairEncoder
 
@@ -38,7 +38,7 @@ def convert_clip4idc(
     """Write a CLIP4IDC checkpoint as a pair encoder's artefact.
 
     Args:
-        path: the official file (read with ``weights_only``), of retrieval or of captioning; or the same tensors as
+        path: the official file, of retrieval or of captioning; or the same tensors as
             safetensors.
         out: the artefact's folder.
         tokenizer: a local folder or hub id with CLIP's tokenizer, put into the artefact; without it the encoder takes
@@ -52,7 +52,7 @@ def convert_clip4idc(
     Raises:
         ValueError: the file cannot be read, or a tensor is missing, unknown or misshapen; all of them are named.
     """
-    state = read_state(path)
+    state = find_state(read_checkpoint(path), None, path)
     dropped = [(k, tuple(tensor.shape), _reason(k, state)) for k, tensor in state.items() if k.startswith("decoder.")]
     own = {name: tensor.float() for name, tensor in state.items() if not name.startswith("decoder.")}
     config = shape_of(own, separate_layers, path)
@@ -64,41 +64,11 @@ def convert_clip4idc(
         raise ValueError(f"{path} has embeddings of {size} tokens, and the tokenizer {tokenizer!r} has {len(tokens)}")
     with torch.device("meta"):
         expected = PairEncoder(config, size).state_dict()
-    faults = [f"lacks {name}" for name in expected if name not in own]
-    faults += [f"has {name}, which CLIP4IDC does not" for name in own if name not in expected]
-    faults += [
-        f"has {name} as {tuple(own[name].shape)} instead of {tuple(tensor.shape)}"
-        for name, tensor in expected.items()
-        if name in own and own[name].shape != tensor.shape
-    ]
-    if faults:
-        raise ValueError(f"{path} is not a checkpoint of CLIP4IDC:\n  " + "\n  ".join(faults))
+    refuse_faults(layout_faults(own, expected, "CLIP4IDC"), path, "CLIP4IDC")
     encoder = PairEncoder(config, size, tokens)
     encoder.load_state_dict(own)
     encoder.save(out, card=f"Converted from CLIP4IDC's {Path(path).name}.", source=Path(path).name)
     return dropped
-
-
-def read_state(path: Path | str) -> dict[str, Tensor]:
-    """The tensors of an official file, a prefix of DistributedDataParallel taken off.
-
-    Raises:
-        ValueError: it is no file of tensors by name.
-    """
-    try:
-        if Path(path).suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            content: Any = load_file(path)
-        else:
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise ValueError(f"there is no file {path}") from None
-    except Exception as error:  # unpickling fails with whatever the bytes suggest
-        raise ValueError(f"{path} cannot be read as a checkpoint: {type(error).__name__}: {error}") from error
-    if not isinstance(content, dict) or not content or not all(isinstance(v, Tensor) for v in content.values()):
-        raise ValueError(f"{path} does not hold tensors by name; CLIP4IDC's files are bare state dicts")
-    return {name.removeprefix("module."): tensor for name, tensor in content.items()}
 
 
 def shape_of(state: dict[str, Tensor], separate_layers: int, path: Path | str = "") -> PairEncoderConfig:

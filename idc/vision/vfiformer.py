@@ -24,8 +24,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import pickle
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -127,6 +125,8 @@ class VFIformer(nn.Module):
         Raises:
             ValueError: a file is missing or damaged, or does not fit the network in every tensor.
         """
+        from idc.vision.vfiformer_convert import load_official
+
         path = Path(path)
         return (load_official(path) if path.is_file() else _load_folder(path)).eval().requires_grad_(False)
 
@@ -595,62 +595,6 @@ def shift_masks(height: int, width: int, window: int, device: torch.device | Non
 
 
 # -- checkpoints -----------------------------------------------------------------------------------------------------
-
-
-def load_official(path: Path | str) -> VFIformer:
-    """A checkpoint of the official code (``net_220.pth``), the full or the small variant, told by its shapes.
-
-    Every tensor is used, or is a constant table that is compared with ours (buffers, at the crop size of its masks).
-
-    Raises:
-        ValueError: the file cannot be read as weights only, or lacks or adds or bends a tensor.
-    """
-    path = Path(path)
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise ValueError(f"{path} cannot be read as a checkpoint of weights: {str(error).splitlines()[0]}") from None
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ValueError(f"{path} is not a state dict; the official file net_220.pth is one")
-    state = {name.removeprefix("module."): value for name, value in state.items()}
-    config, crop_size = _official_shape(state, path)
-    with torch.device("meta"):
-        layout = VFIformer(config, crop_size)
-    expected = layout.state_dict()
-    faults = [f"lacks {name}" for name in expected if name not in state]
-    faults += [f"has {name}, which VFIformer does not" for name in state if name not in expected]
-    faults += [
-        f"has {name} as {tuple(state[name].shape)}, VFIformer as {tuple(value.shape)}"
-        for name, value in expected.items()
-        if name in state and state[name].shape != value.shape
-    ]
-    own, wide = shift_masks(crop_size, crop_size, config.window)
-    tables = {"attn_mask": own, "attn_mask_x": own, "attn_mask_y": wide}
-    tables["relative_position_index"] = relative_positions(config.window)
-    constants = {name: tables[name.rpartition(".")[2]] for name, _ in layout.named_buffers()}
-    faults += [
-        f"has other values in the constant table {name}"
-        for name, value in constants.items()
-        if name in state and state[name].shape == value.shape and not torch.equal(state[name].to(value.dtype), value)
-    ]
-    if faults:
-        shown = "\n  ".join(faults[:10] + ([f"and {len(faults) - 10} more"] if len(faults) > 10 else []))
-        raise ValueError(f"{path} does not fit VFIformer:\n  {shown}")
-    model = VFIformer(config)
-    model.load_state_dict({name: state[name] for name in expected if name not in constants})
-    return model
-
-
-def _official_shape(state: dict[str, Tensor], path: Path) -> tuple[VFIformerConfig, int]:
-    """The variant, and the crop size of its attention masks."""
-    first = "transformer.layers0.0.residual_group.blocks"
-    norm, mask = state.get(f"{first}.0.norm1.weight"), state.get(f"{first}.1.attn_mask")
-    if norm is None or mask is None or mask.ndim != 3:
-        raise ValueError(f"{path} is not a checkpoint of VFIformer: it has no {first}.0.norm1.weight and .1.attn_mask")
-    refine = any(name.startswith("refinenet.rf_block") for name in state)
-    window = math.isqrt(mask.shape[1])
-    config = VFIformerConfig(refine=refine, width=len(norm), window=window)
-    return config, math.isqrt(len(mask)) * window
 
 
 def _load_folder(folder: Path) -> VFIformer:

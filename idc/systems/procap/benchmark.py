@@ -91,13 +91,14 @@ class CaptioningConfig(ConfigModel):
         means: dict[str, dict[str, Any]] = {
             "cached decoding": {"cached": True},
             "fused attention": {"fused_attention": True},
-            "fast convolutions": {"fast_convolutions": True},
         }
+        if self.device != "cpu":
+            means["channels-last"] = {"channels_last": True}
         if self.precision == "bf16":
             means["bf16"] = {"precision": "bf16"}
         if self.compile:
             means["torch.compile"] = {"compile": True}
-        speed = SpeedConfig(cached=False, fused_attention=False, fast_convolutions=False)
+        speed = SpeedConfig(cached=False, fused_attention=False, channels_last=False)
         ways = {"naive": speed}
         for name, change in means.items():
             speed = speed.model_copy(update=change)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from idc.data.text import BOS, EOS
+from idc.vision.pair_encoder import clip_tokenizer
 
 
 def clip_blocks(path: str, layers: int, width: int, heads: int) -> dict[str, Tensor]:
@@ -63,12 +64,10 @@ class ClipWords:
     """
 
     def __init__(self, path: str, size: int) -> None:
-        from transformers import CLIPTokenizer
-
         try:
-            self._tokenizer = CLIPTokenizer.from_pretrained(path)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"clip_tokenizer: no CLIP tokenizer can be read from {path!r}: {error}") from None
+            self._tokenizer = clip_tokenizer(path)
+        except ValueError as error:
+            raise ValueError(f"clip_tokenizer: {error}") from None
         if len(self._tokenizer) != size:
             raise ValueError(
                 f"encoder.text_vocabulary: {size}, but the tokenizer of {path!r} has {len(self._tokenizer)} ids"

@@ -23,9 +23,9 @@ class SpeedConfig(ConfigModel):
     whole prefix and its memory again (the official code: prefix again, memory once)."""
     fused_attention: bool = True
     """Attention that never writes its score matrix to memory; without, two matrix products and a softmax."""
-    fast_convolutions: bool = True
-    """In the image tokenizer: Winograd's convolutions on a CPU (see `idc/vision/convolution.py`), channels-last layout
-    on a GPU."""
+    channels_last: bool = True
+    """On a GPU: the image tokenizer's maps in channels-last layout, which its convolutions like better. On a CPU
+    nothing changes (Winograd's convolutions were tried there: 0.95 times as fast, see BENCHMARKS.md)."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16: matrix products and convolutions by autocast, for hardware that has it. A CPU without it emulates it,
     slower than fp32."""
@@ -38,17 +38,13 @@ def accelerate(tokenizer: ImageTokenizer, captioner: Captioner, speed: SpeedConf
     """Prepare both in place, for :func:`running`; names and values of their weights stay."""
     import torch
 
-    on_cpu = device.type == "cpu"
-    if speed.fast_convolutions and on_cpu:
-        from idc.vision.convolution import use_winograd
-
-        use_winograd(tokenizer)
-    elif speed.fast_convolutions:
+    on_gpu = device.type != "cpu"
+    if speed.channels_last and on_gpu:
         tokenizer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
     if speed.compile:
         for block in captioner.encoder.blocks:
             block.compile()
-        if not on_cpu:
+        if on_gpu:
             tokenizer.model.encoder.compile()
 
 

@@ -79,7 +79,7 @@ def test_captions_become_bpe_ids_without_marks(clip: str, tmp_path: Path) -> Non
     assert not {tokenizer.bos_token_id, tokenizer.eos_token_id} & set(ids[1:-1])
     with pytest.raises(ValueError, match=r"encoder.text_vocabulary: 49408, but the tokenizer of"):
         ClipWords(clip, 49_408)
-    with pytest.raises(ValueError, match="clip_tokenizer: no CLIP tokenizer can be read from"):
+    with pytest.raises(ValueError, match=r"clip_tokenizer: .* has no CLIP tokenizer"):
         ClipWords(str(tmp_path / "nothing"), 5)
 
 

@@ -18,7 +18,7 @@ from idc.vision.config import TokenizerConfig
 TOKENIZER = TokenizerConfig(
     image_size=32, channels=8, channel_mult=(1, 1, 2), res_blocks=1, norm_groups=4, codebook_size=16, latent_dim=12
 )
-"""32x32 pictures to 8x8 patches: the maps of the first level are large enough for fast convolutions."""
+"""32x32 pictures to 8x8 patches."""
 ENCODER = EncoderConfig(width=32, layers=2, heads=4, text_length=6, init="normal")
 TINY = CaptioningConfig(
     tokenizer=TOKENIZER,
@@ -53,7 +53,7 @@ def test_each_means_of_speed_says_the_same_captions() -> None:
     ways = {name: Way(TINY, tokenizer, captioner, speed) for name, speed in TINY.speeds().items()}
     found = {name: way(*pairs) for name, way in ways.items()}
     naive = found.pop("naive")
-    assert list(found) == ["cached decoding", "fused attention", "fast convolutions"]
+    assert list(found) == ["cached decoding", "fused attention"]
     assert len({tuple(row) for row in naive.ids.tolist()}) > 2  # the captions tell the pairs apart
     for other in found.values():
         assert torch.equal(other.ids, naive.ids)
@@ -129,24 +129,24 @@ def test_captioning_is_measured() -> None:
     for start in (
         "captioning, fast in fp32 over naive (3 pairs of 32x32, k = 2, encoder 2x32, decoder 2x32, 9 steps)",
         "captioning, cached decoding over without", "captioning, fused attention over without",
-        "captioning, fast convolutions over without", "image tokenizer alone", "encoder alone", "decoder alone",
+        "image tokenizer alone", "encoder alone", "decoder alone",
         "captioning, real tokens over padded ones", "implicit captioning, k = 1 over k = 2",
         "implicit captioning, k = 3 over k = 2", "captioning, implicit over explicit with frames that were made before",
         "captioning, implicit over explicit with 3 frames by dis, 2 of them at even distances",
         "captioning, implicit over explicit with 3 frames by dis, 2 of them drawn by confidence",
     ):  # fmt: skip
         assert sum(title.startswith(start) for title in titles) == 1, (start, titles)
-    assert len(rows) == 13
+    assert len(rows) == 12
     assert all(len(row.ratios) == 2 and row.ratio > 0 for row in rows)
     total = rows[0]
-    assert total.more["agreement"]["fast convolutions"]["share_of_equal_tokens"] == 1.0
-    runs = total.more["seconds"]["fast convolutions"]
+    assert total.more["agreement"]["fused attention"]["share_of_equal_tokens"] == 1.0
+    runs = total.more["seconds"]["fused attention"]
     assert total.above == pytest.approx([3 * 9 / sum(run.values()) for run in runs])
-    real = rows[7]
+    real = rows[6]
     assert real.ratio == pytest.approx(real.more["real_tokens_a_caption"] / 9)
-    assert rows[8].aim == "paper: 1.10"
-    assert rows[10].aim == "paper: 1.66 (VFIformer)"
-    assert all(run["frames"] > 0 for run in rows[11].more["seconds"])
+    assert rows[7].aim == "paper: 1.10"
+    assert rows[9].aim == "paper: 1.66 (VFIformer)"
+    assert all(run["frames"] > 0 for run in rows[10].more["seconds"])
 
 
 def test_a_way_that_says_something_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
