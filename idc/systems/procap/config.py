@@ -308,7 +308,7 @@ class ConvertJob(ConfigModel):
     """Folder to write: an image tokenizer (vqgan) or an artefact, each with `conversion.json` in it."""
     vocabulary: str | None = None
     """The authors' word list of that data set, `cache/*_word2idx*.json` in their repository; needed for stage2."""
-    clip_tokenizer: str = "openai/clip-vit-base-patch32"
+    clip_tokenizer: str | None = "openai/clip-vit-base-patch32"
     """CLIP tokenizer, a local folder or hub id. stage1: whose ids it reads captions as; only noted in the artefact.
     clip4idc: put into the artefact; empty: none, and the encoder takes ids instead of texts."""
     image_size: int = Field(224, ge=8)
@@ -319,10 +319,14 @@ class ConvertJob(ConfigModel):
     """Attention heads of the text decoder, where `model_cfg` in the file does not tell. Official: 8."""
     max_length: int = Field(24, ge=2)
     """Caption tokens at most, begin and end included, where `model_cfg` in the file does not tell. Official: 24."""
+    separate_layers: int = Field(9, ge=1)
+    """clip4idc: blocks that see one image, before those that see both; no tensor tells. Official: 9 of 12."""
 
     def faults(self) -> Iterator[str]:
         if self.kind == "stage2" and self.vocabulary is None:
             yield "vocabulary: required for stage2; without it the ids of its words have no names"
+        if self.kind == "stage1" and self.clip_tokenizer is None:
+            yield "clip_tokenizer: required for stage1; it says which ids a caption has"
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.weights, "weights")

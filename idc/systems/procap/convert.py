@@ -85,7 +85,8 @@ def convert(job: ConvertJob, *, overwrite: bool = False) -> list[Dropped]:
             raise ValueError(f"{out} exists and is not this conversion; choose another folder, or pass --overwrite")
         return [Dropped(item["name"], tuple(item["shape"]), item["reason"]) for item in found["dropped"]]
     if job.kind == "clip4idc":
-        dropped = [Dropped(*left) for left in convert_clip4idc(source, out, tokenizer=job.clip_tokenizer or None)]
+        left = convert_clip4idc(source, out, tokenizer=job.clip_tokenizer, separate_layers=job.separate_layers)
+        dropped = [Dropped(*item) for item in left]
         _write_note(out / CONVERSION, note, dropped)
         return dropped
     checkpoint = read_checkpoint(source)

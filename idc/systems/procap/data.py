@@ -149,13 +149,13 @@ class PretrainDataset:
             "tokens": tokens.astype(np.int64),
             "masked": masked,
             "entire": entire,
-            "text": text_slot(caption, length, info.vocabulary),
+            "text": text_slot(caption, length),
         }
         other = self._other_row(index, caption, rng) if self.job.aligns() else None
         if self.job.loss.consistency > 0:
             item["warped"], item["redone_at"], item["redone"] = self._warp(index, row, frames, which, rng)
         if other is not None:
-            item["other_text"] = text_slot(draw_caption(other, self.job.captions, rng), length, info.vocabulary)
+            item["other_text"] = text_slot(draw_caption(other, self.job.captions, rng), length)
         return item
 
     def _frames_of(self, row: Item, rng: Generator) -> list[int]:
@@ -299,7 +299,7 @@ def draw_caption(row: Item, choice: str, rng: Generator) -> list[int]:
     return list(captions[0 if choice == "first" else int(rng.integers(len(captions)))][1:-1])
 
 
-def text_slot(caption: list[int], length: int, vocabulary: Vocabulary) -> np.ndarray:
+def text_slot(caption: list[int], length: int) -> np.ndarray:
     """Caption ids cut or padded to (N,)."""
     ids = np.full(length, PAD, np.int64)
     ids[: min(len(caption), length)] = caption[:length]

@@ -27,7 +27,8 @@ from torch import Tensor, nn
 
 from idc.data.images import ImageError, decode_image, read_bytes, resize_image
 from idc.data.store import iter_rows
-from idc.data.text import PAD, words
+from idc.data.text import PAD, Vocabulary, words
+from idc.systems.procap.clip import ClipWords
 from idc.systems.procap.config import EncoderConfig
 from idc.systems.procap.data import text_slot
 from idc.systems.procap.model import ProcedureEncoder, make_token_head
@@ -111,18 +112,19 @@ class Modeler:
         device: where to run.
 
     Raises:
-        ValueError: it is no artefact of stage 1.
+        ValueError: it is no artefact of stage 1, or reads captions as CLIP's byte pairs, whose tokenizer is not there.
     """
 
     def __init__(self, path: Path | str, device: str = "cpu"):
         artifact = read_artifact(path, system="procap")
         if artifact.config["stage"] != "pretrain":
             raise ValueError(f"{path} is an artefact of ProCap's stage 2; give that of pretrain_procap.py")
-        assert artifact.vocabulary is not None
         job = artifact.config["job"]
-        self.artifact, self.vocabulary, self.device = artifact, artifact.vocabulary, torch.device(device)
+        self.artifact, self.device = artifact, torch.device(device)
         self.condition: bool = job["caption_condition"]
-        self.own_words: bool = job["encoder"].get("text_vocabulary") is None
+        self.vocabulary: Vocabulary | ClipWords | None = artifact.vocabulary
+        if (bpe := job["encoder"].get("text_vocabulary")) is not None:
+            self.vocabulary = ClipWords(job["clip_tokenizer"], bpe)
         self.tokenizer = ImageTokenizer.load(artifact.extra(TOKENIZER)).to(self.device)
         config, shapes = EncoderConfig.model_validate(job["encoder"]), shapes_of(artifact.config["shapes"])
         state = artifact.state_dict()
@@ -135,10 +137,9 @@ class Modeler:
 
     def imagine(self, before: np.ndarray, after: np.ndarray, caption: str, rounds: int = ROUNDS) -> Imagined:
         """The change that ``caption`` tells, between two uint8 RGB images (H, W, 3) of any sizes."""
-        if not self.own_words:
-            raise ValueError("captions of this artefact are CLIP's BPE, which imagine.py does not make")
+        assert self.vocabulary is not None
         length = self.encoder.config.text_length if self.condition else 0
-        ids = text_slot(self.vocabulary.encode(caption)[1:-1], length, self.vocabulary)
+        ids = text_slot(self.vocabulary.encode(caption)[1:-1], length)
         images = ends(before, after, self.tokenizer).to(self.device)
         with torch.no_grad():
             features = self.tokenizer.features(images).float().unsqueeze(0)
@@ -148,7 +149,9 @@ class Modeler:
         return Imagined(f"stage 1, {told}, {rounds} rounds", pictures(images, tokens, self.tokenizer))
 
     def unknown(self, caption: str) -> list[str]:
-        """The words of a caption that are not in the vocabulary."""
+        """The words of a caption that are not in the vocabulary; CLIP's byte pairs spell any word."""
+        if not isinstance(self.vocabulary, Vocabulary):
+            return []
         return [word for word in words(caption) if word not in self.vocabulary.words]
 
 

@@ -28,12 +28,14 @@ from idc.systems.procap.model import PretrainHeads, ProcedureEncoder
 from idc.systems.procap.task import PairCaptioner, load_captioner
 from idc.training.artifact import read_artifact
 from idc.training.foreign import Dropped, Ledger, read_checkpoint
+from idc.vision.pair_encoder import PairEncoder
 from idc.vision.tokenizer import ImageTokenizer, tokenizer_fingerprint
 from idc.vision.tokenizer_convert import convert_vqgan
 from jobs import caption as caption_job
 from jobs import convert as convert_job
 from tests.systems.procap import official
 from tests.systems.procap.official import Layout, Sizes, State, random_state
+from tests.vision import clip4idc
 
 CLEVR, SPOT, EDIT = Sizes(), Sizes(blocks=4, words=834, decoder_layers=3), Sizes(words=524)
 SMALL = Sizes(
@@ -399,6 +401,20 @@ def test_what_does_not_fit_is_refused_and_named(official_files: dict[str, Path],
     words.write_text(json.dumps({"a": 0}))
     model = read_checkpoint(official_files["stage2"])["model"]
     assert "is not an official vocabulary" in refusal("stage2", {"model": model}, vocabulary=str(words))
+
+
+def test_the_job_converts_clip4idc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save(clip4idc.random_state(clip4idc.caption_layout(clip4idc.SMALL)), tmp_path / "pytorch_model.bin.clevr")
+    command = ["kind=clip4idc", f"weights={tmp_path / 'pytorch_model.bin.clevr'}", f"out={tmp_path / 'out'}"]
+    monkeypatch.setattr(sys, "argv", ["convert.py", *command, "separate_layers=2", "clip_tokenizer="])
+    convert_job.main()
+    first = capsys.readouterr().out
+    assert "dropped, part of CLIP4IDC's caption decoder" in first
+    assert PairEncoder.load(tmp_path / "out").config.joint_layers == 1
+    convert_job.main()
+    assert capsys.readouterr().out == first  # nothing is done again
 
 
 class _Malicious:
