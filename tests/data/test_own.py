@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
-from idc.data.config import PrepareJob
+from idc.data.config import ImportJob
 from idc.data.images import decode_image, encode_png
 from idc.data.importer import guess_format, open_build
 from idc.data.pipeline import run_local
@@ -38,7 +38,7 @@ def put(folder: Path, names: dict[str, int | str | bytes]) -> Path:
 
 
 def prepare(source: object, out: Path, format: str, filesystem: fs.FileSystem | None = None, **more: Any) -> Manifest:
-    job = PrepareJob(source=str(source), out=str(out), format=format, **{"max_reject_share": 1.0, **more})  # type: ignore[arg-type]
+    job = ImportJob(source=str(source), out=str(out), format=format, **{"max_reject_share": 1.0, **more})  # type: ignore[arg-type]
     folder, reader, stages = open_build(job, filesystem=filesystem)
     reader = pickle.loads(pickle.dumps(reader))
     return run_local(folder, reader, stages, progress=False, max_reject_share=job.max_reject_share, extra=reader.extra)
