@@ -3,8 +3,8 @@
     birds-to-words-v1.0.tsv     eleven columns with a heading, one description a row:
                                 img1ObservationURL img1ImgURL img1Species img1Selection, the same four of img2,
                                 split annN description
-    train.json val.json test.json    {"img1": "647514", "img2": "5595152", "description": ["animal1", "is", ...]} a line,
-                                or a list of descriptions (IDC-PCL, Yao et al. 2022)
+    train.json val.json test.json    {"img1": "647514", "img2": "5595152", "description": ["animal1", "is", ...]}
+                                a line; the description is a list of tokens, or a list of such lists
 
 A pair is two photographs: ``647514_5595152``, the numbers that iNaturalist gives them (in the table part of the image's
 address). Its descriptions by several annotators, in rows of their own, are its references. The photographs are not part
@@ -85,9 +85,7 @@ def _table(found: Annotations, name: str) -> Iterator[tuple[str, str, str, str, 
         record = dict(zip(COLUMNS, cells, strict=True))
         one, two = (re.search(r"/photos/(\d+)", record[key]) for key in ("img1ImgURL", "img2ImgURL"))
         if one is None or two is None:
-            found.reject(
-                place, f"no pair id: no number of a photograph in {record['img1ImgURL']!r}, {record['img2ImgURL']!r}"
-            )
+            found.reject(place, f"no pair id: {record['img1ImgURL']!r}, {record['img2ImgURL']!r}")
             continue
         meta = {key: record[key] for key in _KEPT}
         yield place, one.group(1), two.group(1), record["split"], [record["description"]], meta

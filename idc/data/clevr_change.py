@@ -8,8 +8,8 @@
     change_captions_by_IOU.json     {"123": 0.42}: viewpoint IoU of the change pair         (may be absent)
 
 A triple gives two pairs, named as ProCap names them: ``000123c`` (default, semantic) and ``000123nc`` (default,
-nonsemantic: only the viewpoint and the light differ). Entries of the files that name no triple, name one twice or cannot
-be read are rejects, named by their place (``splits.json:train:12``), and the rest is read.
+nonsemantic: only the viewpoint and the light differ). Entries of the files that name no triple, name one twice or
+cannot be read are rejects, named by their place (``splits.json:train:12``), and the rest is read.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ types of change. This reader takes the plainest layout that holds it, in the nam
     [{"id": "000001", "before": "real/images/1_a.jpg", "after": "real/images/1_b.jpg", "captions": ["..."],
       "types": ["addition", "color"], "scene": "street_01"}, ...]
 
-``types`` and ``scene`` may be absent. The pair's id is ``real/000001``; ``change_type`` is the type where it is the only
-one, and ``meta`` has the part as ``subset``, the types and the scene. If the published files come to differ, this module
-is what has to change.
+``types`` and ``scene`` may be absent. The pair's id is ``real/000001``; ``change_type`` is the type where it is the
+only one, and ``meta`` has the part as ``subset``, the types and the scene. If the published files come to differ, this
+module is what has to change.
 """
 
 from __future__ import annotations
