@@ -58,8 +58,12 @@ class Annotations:
         self.extra["notes"].append(text)
 
     def reject(self, place: str, error: str) -> None:
-        """An entry that cannot be used; ``error`` begins with a code of :mod:`idc.data.importer`."""
-        self.rejects.append({"pair_id": place, "error": error})
+        """An entry that cannot be used; ``error`` begins with a code of :mod:`idc.data.importer`.
+
+        Of several things that are wrong with an entry only the first is kept.
+        """
+        if not self.rejects or self.rejects[-1]["pair_id"] != place:
+            self.rejects.append({"pair_id": place, "error": error})
 
     def find(self, *names: str) -> str | None:
         """The first of these files that is there."""
@@ -106,15 +110,15 @@ class Annotations:
     def records(self, name: str, key: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
         """The objects in a JSON list (the one under ``key`` of an object), each with its place."""
         text = self.text(name)
-        content = self._json(name, text)
-        if content is None:
+        content, broken = self._json(name, text)
+        if broken is not None:
             entries = _entries_of_list(text, key)
         else:
             content = content.get(key) if key is not None and isinstance(content, dict) else content
             entries = enumerate(content if isinstance(content, list) else ())
             if not isinstance(content, list):
                 self._bad_file(name, "holds no list" + ("" if key is None else f" {key!r}"))
-        for number, record in self._good(name, entries, content is None):
+        for number, record in self._good(name, entries, broken):
             if isinstance(record, dict):
                 yield f"{name}:{number}", record
             else:
@@ -123,11 +127,11 @@ class Annotations:
     def items(self, name: str) -> dict[str, Any]:
         """The entries of a JSON object."""
         text = self.text(name)
-        content = self._json(name, text)
-        if content is not None and not isinstance(content, dict):
+        content, broken = self._json(name, text)
+        if broken is None and not isinstance(content, dict):
             self._bad_file(name, f"holds a {type(content).__name__}, not an object")
             return {}
-        return dict(self._good(name, _entries_of_object(text) if content is None else content.items(), content is None))
+        return dict(self._good(name, content.items() if broken is None else _entries_of_object(text), broken))
 
     def splits(self, name: str, identity: Callable[[Any], str | None]) -> dict[str, str]:
         """``{"train": [76, ...], ...}`` as ``{"76": "train", ...}``.
@@ -168,7 +172,8 @@ class Annotations:
         self.reject(place, f"bad row: {what} is {str(value)[:80]!r}, not a list of texts")
         return None
 
-    def _json(self, name: str, text: str) -> Any | None:
+    def _json(self, name: str, text: str) -> tuple[Any, Exception | None]:
+        """The content of a file, or what is wrong with it."""
         twice: list[str] = []
 
         def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -181,13 +186,14 @@ class Annotations:
         try:
             content = json.loads(text, object_pairs_hook=object_of)
         except (json.JSONDecodeError, RecursionError) as exc:
-            self._broken = exc
-            return None
+            return None, exc
         for key in twice:
             self.reject(f"{name}:{key}", f"duplicate pair id: {key!r} stands twice; the last is read")
-        return content
+        return content, None
 
-    def _good(self, name: str, entries: Iterable[tuple[Any, Any]], broken: bool) -> Iterator[tuple[Any, Any]]:
+    def _good(
+        self, name: str, entries: Iterable[tuple[Any, Any]], broken: Exception | None
+    ) -> Iterator[tuple[Any, Any]]:
         """The entries that could be read; of a broken file the others are rejected one by one."""
         good = bad = 0
         for key, value in entries:
@@ -197,10 +203,10 @@ class Annotations:
             else:
                 good += 1
                 yield key, value
-        if broken and not bad:
-            self._bad_file(name, f"is not JSON, {self._broken}")
-        if broken and good:
-            self.note(f"{name} is not JSON as a whole ({self._broken}); {good} of its entries could be read")
+        if broken is not None and not bad:
+            self._bad_file(name, f"is not JSON, {broken}")
+        if broken is not None and good:
+            self.note(f"{name} is not JSON as a whole ({broken}); {good} of its entries could be read")
 
     def _bad_file(self, name: str, why: str) -> None:
         self.reject(name, f"bad file: {name} {why}")

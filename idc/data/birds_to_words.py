@@ -67,7 +67,7 @@ def _rows(found: Annotations) -> Iterator[tuple[str, str, str, str, list[str], d
         yield from _table(found, tables[0])
         return
     for split, name in found.split_files("").items():
-        for number, line in enumerate(found.text(name).splitlines()):
+        for number, line in enumerate(found.text(name).split("\n")):
             if line.strip():
                 row = _tokenised(found, f"{name}:{number}", line)
                 if row is not None:
@@ -75,9 +75,12 @@ def _rows(found: Annotations) -> Iterator[tuple[str, str, str, str, list[str], d
 
 
 def _table(found: Annotations, name: str) -> Iterator[tuple[str, str, str, str, list[str], dict[str, Any]]]:
-    for number, cells in enumerate(csv.reader(found.text(name).splitlines(), delimiter="\t")):
+    for number, line in enumerate(found.text(name).split("\n")):
         place = f"{name}:{number}"
-        if tuple(cells) == COLUMNS or not cells:
+        if not line.strip():
+            continue
+        cells = next(csv.reader([line.rstrip("\r")], delimiter="\t"))  # one by one: an open quote costs one line
+        if tuple(cells) == COLUMNS:
             continue
         if len(cells) != len(COLUMNS):
             found.reject(place, f"bad row: {len(cells)} columns, not {len(COLUMNS)}")

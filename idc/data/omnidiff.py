@@ -5,7 +5,7 @@ Assumed. The paper says what there is and publishes no file format: 15,598 pairs
 types of change. This reader takes the plainest layout that holds it, in the names of the paper::
 
     real/train.json  real/val.json  real/test.json  render/train.json  render/val.json  render/test.json
-    [{"id": "000001", "before": "real/images/1_a.jpg", "after": "real/images/1_b.jpg", "captions": ["..."],
+    [{"id": "000001", "before": "images/1_a.jpg", "after": "images/1_b.jpg", "captions": ["..."],
       "types": ["addition", "color"], "scene": "street_01"}, ...]
 
 ``types`` and ``scene`` may be absent. The pair's id is ``real/000001``; ``change_type`` is the type where it is the
@@ -56,8 +56,8 @@ def _pair(found: Annotations, place: str, record: dict[str, Any], subset: str, s
         return
     yield {
         "pair_id": f"{subset}/{number}",
-        "before": before,
-        "after": after,
+        "before": [f"{subset}/{before}", before],
+        "after": [f"{subset}/{after}", after],
         "captions": captions,
         "split": split,
         "change_type": types[0] if len(types) == 1 else None,
