@@ -110,19 +110,37 @@ def layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def cli(schema: type[Schema], doc: str | None, argv: Sequence[str] | None = None) -> Cli[Schema]:
-    """Parse a job's command line; leaves with status 2 and every fault on stderr if it is refused."""
+    """Parse a job's command line; leaves with status 2 and every fault on stderr if it is refused.
+
+    A setting that is in no section may also be given as an option: ``--source DIR`` is ``source=DIR``, and ``--strict``
+    is ``strict=true``.
+    """
     parser = argparse.ArgumentParser(
-        description=doc, epilog=_field_help(schema), formatter_class=argparse.RawDescriptionHelpFormatter
+        description=doc,
+        epilog=_field_help(schema),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings, e.g. train.batch_size=32")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="key=value",
+        help="settings, e.g. train.batch_size=32 (or --key value, undotted)",
+    )
     parser.add_argument("--config", metavar="FILE", help="YAML file with what differs from the defaults")
     parser.add_argument("--print-config", action="store_true", help="print the resolved config as YAML and stop")
     parser.add_argument("--local", action="store_true", help="run in this process, without Ray")
     parser.add_argument("--overwrite", action="store_true", help="replace an output made from another config")
+    for name, field in schema.model_fields.items():
+        if _model_of(field.annotation) is None:
+            spellings = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
+            flag: dict[str, Any] = {"action": "store_const", "const": "true"} if field.annotation is bool else {}
+            parser.add_argument(*spellings, dest=f"{name}=", help=argparse.SUPPRESS, **flag)
     args = parser.parse_intermixed_args(argv)
+    options = [key + value for key, value in vars(args).items() if key.endswith("=") and value is not None]
     faults: list[str] = []
     overrides: dict[str, Any] = {}
-    for item in args.overrides:
+    for item in [*args.overrides, *options]:
         key, equals, text = item.partition("=")
         if not equals or not key:
             faults.append(f"{item!r} is not of the form key=value")

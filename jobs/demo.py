@@ -88,7 +88,8 @@ def steps(folder: str, seeds: list[int], clevr_change: str | None) -> Iterator[t
         first = f"{runs}/finetune-{seeds[0]}"
         real_pairs, real_procedures = f"data/{folder}/clevr_change", f"data/{folder}/clevr_change_procedures"
         yield "import CLEVR-Change", [
-            "jobs/prepare.py", "format=clevr_change", f"source={Path(clevr_change).resolve()}", f"out={real_pairs}",
+            "jobs/import_dataset.py", "format=clevr_change", f"source={Path(clevr_change).resolve()}",
+            f"out={real_pairs}",
         ]  # fmt: skip
         yield "build procedures of CLEVR-Change", [
             "jobs/build_procedures.py", "--config", f"{CONFIGS}/procap/procedures_demo.yaml",

@@ -10,8 +10,28 @@ from pydantic import Field
 from idc.config import ConfigModel, missing
 from idc.data.rendered.config import MotionConfig
 
-Format = Literal["clevr_change", "folder", "csv", "jsonl", "parquet"]
-AnyFormat = Literal["auto", "clevr_change", "folder", "csv", "jsonl", "parquet"]
+Format = Literal[
+    "folder",
+    "csv",
+    "jsonl",
+    "parquet",
+    "clevr_change",
+    "clevr_dc",
+    "spot_the_diff",
+    "image_editing_request",
+    "birds_to_words",
+    "levir",
+    "omnidiff",
+]
+AnyFormat = Literal["auto", Format]
+
+
+class SpotTheDiffConfig(ConfigModel):
+    """What only Spot-the-Diff has."""
+
+    protocol: Literal["single", "multi"] = "single"
+    """single: all sentences about a pair are its references (the official annotations). multi: one caption a pair, its
+    sentences joined (CARD's change_multi_captions.json)."""
 
 
 class ImportConfig(ConfigModel):
@@ -23,25 +43,33 @@ class ImportConfig(ConfigModel):
     """A larger image is refused before it is decoded."""
     require_captions: bool = False
     """Reject pairs without a caption; otherwise they are counted and kept."""
+    images: bool = True
+    """Read the images. false: annotations alone, the pairs have no images; captions made elsewhere can be scored."""
     strict: bool = False
-    """Official layouts: reject every pair whose images are absent; otherwise absent pairs are only counted."""
+    """Official layouts: reject every pair whose images are absent. Otherwise a data set none of whose images is there
+    is read as with images=false, and triples of clevr_change that are absent are only counted."""
     val_share: float = Field(default=0.1, ge=0, le=1)
     """Share of the pairs without a given split that go to val. Pairs with the same before image stay together."""
     test_share: float = Field(default=0.1, ge=0, le=1)
     """Share of the pairs without a given split that go to test."""
+    spot_the_diff: SpotTheDiffConfig = SpotTheDiffConfig()
+    """format=spot_the_diff."""
 
     def faults(self) -> Iterator[str]:
         if self.val_share + self.test_share > 1:
             yield f"val_share + test_share is {self.val_share + self.test_share:g}, more than 1"
+        if self.strict and not self.images:
+            yield "strict: asks for images that images=false leaves out"
 
 
-class PrepareJob(ImportConfig):
+class ImportJob(ImportConfig):
     """Import pairs into a data set folder."""
 
     source: str
-    """What to import: a folder for clevr_change and folder, else a file (or a folder of Parquet files). Path or URI."""
+    """What to import: the folder of an official data set, a folder of images, or a file (csv, jsonl, parquet). Path or
+    URI."""
     format: Format = "folder"
-    """The layout of the source; see the README, "Your own pairs"."""
+    """The layout of the source; see the README, "Data sets" and "Your own pairs"."""
     out: str
     """The data set folder to write. Path or URI."""
     max_reject_share: float = Field(default=0.05, ge=0, le=1)
@@ -57,7 +85,7 @@ class ValidateJob(ImportConfig):
     """Check a data set folder, or pairs that are still to be imported."""
 
     pairs: str
-    """A data set folder, or what PrepareJob takes as its source. Path or URI."""
+    """A data set folder, or what ImportJob takes as its source. Path or URI."""
     format: AnyFormat = "auto"
     """The layout; "auto" tells it by the files that are there."""
     report: str | None = None

@@ -5,21 +5,26 @@ of files. :class:`LoadPairs` reads and checks them. Rejects have these codes:
 
 ``missing partner`` ``missing file`` ``unreadable file`` ``empty file`` ``truncated image`` ``damaged image``
 ``not an image`` ``too many pixels`` ``unsupported mode`` ``duplicate pair id`` ``no pair id`` ``not UTF-8``
-``bad row`` ``bad split`` ``no caption`` ``unplaced image``
+``bad row`` ``bad file`` ``bad split`` ``no caption`` ``unplaced image``
+
+**Annotations alone.** Where the images of a data set are not there (or ``images=false``), its pairs have ``before`` and
+``after`` of zero bytes, and ``extra["images"]`` of the manifest is false. What needs pixels refuses such a folder
+(:meth:`idc.data.store.Manifest.need_images`); captions made elsewhere can be scored against it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import typing
+from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Protocol
 
 from pyarrow import fs
 
 from idc.data import files
-from idc.data.config import Format, ImportConfig, PrepareJob
+from idc.data.config import Format, ImportConfig, ImportJob
 from idc.data.images import CheckedImage, ImageError, check_image
 from idc.data.pipeline import Batch, Source, StageSpec, good_rows
 from idc.data.store import MANIFEST, DatasetFolder, fingerprint
@@ -46,7 +51,8 @@ class PairReader(Source, Protocol):
     Attributes:
         fingerprint: of the input: listings, tables and captions, not of the pixels.
         reader: reads the images that the rows name.
-        extra: what the manifest should say about the input: counts and ``notes`` for the user.
+        extra: what the manifest should say about the input: counts and ``notes`` for the user; ``images`` is false if
+            there are annotations alone.
     """
 
     fingerprint: str
@@ -54,30 +60,50 @@ class PairReader(Source, Protocol):
     extra: dict[str, Any]
 
 
-def open_reader(
-    format: Format,
-    path: str,
-    *,
-    chunk_size: int,
-    strict: bool = False,
-    filesystem: fs.FileSystem | None = None,
-) -> PairReader:
+def open_reader(format: Format, path: str, config: ImportConfig, filesystem: fs.FileSystem | None = None) -> PairReader:
     """The reader for a layout.
 
     Raises:
         ValueError: the source is not there, or is not of that layout.
     """
+    source = _open(format, path, config, filesystem)
+    if not (config.images and source.extra.get("images", True)):
+        why = "no images here" if config.images else "images=false"
+        note = f"{why}: the pairs have annotations alone; captions made elsewhere can be scored, no model can run"
+        source.extra |= {"images": False, "notes": [*source.extra["notes"], note]}
+    return source
+
+
+def _open(format: Format, path: str, config: ImportConfig, filesystem: fs.FileSystem | None) -> PairReader:
+    own: dict[str, Any] = {"chunk_size": config.chunk_size, "filesystem": filesystem}
+    if format in ("folder", "csv", "jsonl", "parquet"):
+        from idc.data.own import FolderReader, ParquetReader, TableReader
+
+        if format == "folder":
+            return FolderReader(path, **own)
+        if format == "parquet":
+            return ParquetReader(path, **own)
+        return TableReader(path, format, **own)
     if format == "clevr_change":
         from idc.data.clevr_change import ClevrChangeReader
 
-        return ClevrChangeReader(path, chunk_size=chunk_size, strict=strict, filesystem=filesystem)
-    from idc.data.own import FolderReader, ParquetReader, TableReader
+        return ClevrChangeReader(path, strict=config.strict, images=config.images, **own)
+    from idc.data.annotations import AnnotationReader, ReadPairs
 
-    if format == "folder":
-        return FolderReader(path, chunk_size=chunk_size, filesystem=filesystem)
-    if format == "parquet":
-        return ParquetReader(path, chunk_size=chunk_size, filesystem=filesystem)
-    return TableReader(path, format, chunk_size=chunk_size, filesystem=filesystem)
+    read: ReadPairs
+    if format == "clevr_dc":
+        from idc.data.clevr_dc import read
+    elif format == "spot_the_diff":
+        from idc.data.spot_the_diff import read
+    elif format == "image_editing_request":
+        from idc.data.image_editing_request import read
+    elif format == "birds_to_words":
+        from idc.data.birds_to_words import read
+    elif format == "levir":
+        from idc.data.levir import read
+    elif format == "omnidiff":
+        from idc.data.omnidiff import read
+    return AnnotationReader(format, path, read, config, filesystem)
 
 
 def guess_format(path: str, filesystem: fs.FileSystem | None = None) -> Format:
@@ -98,13 +124,13 @@ def guess_format(path: str, filesystem: fs.FileSystem | None = None) -> Format:
 
 
 def open_build(
-    job: PrepareJob, overwrite: bool = False, filesystem: fs.FileSystem | None = None
+    job: ImportJob, overwrite: bool = False, filesystem: fs.FileSystem | None = None
 ) -> tuple[DatasetFolder, PairReader, list[StageSpec]]:
     """The folder, source and stages of an import, for ``run_local`` or ``cluster.data.run``.
 
     ``filesystem`` is that of ``job.source``, if the source is a path inside one.
     """
-    source = open_reader(job.format, job.source, chunk_size=job.chunk_size, strict=job.strict, filesystem=filesystem)
+    source = open_reader(job.format, job.source, job, filesystem)
     what_counts = job.model_dump(exclude={"source", "out", "max_reject_share", "workers", *_not_ours(job)})
     folder = DatasetFolder.open_for_build(
         job.out,
@@ -116,19 +142,21 @@ def open_build(
         overwrite=overwrite,
         extra=source.extra,
     )
-    return folder, source, [load_stage(job, source.reader, job.workers)]
+    return folder, source, [load_stage(job, source.reader, source.extra.get("images", True), job.workers)]
 
 
-def _not_ours(job: PrepareJob) -> set[str]:
-    """Sections that an entry point adds (where it runs); they do not change the rows."""
-    return set(type(job).model_fields) - set(PrepareJob.model_fields)
+def _not_ours(job: ImportJob) -> set[str]:
+    """Settings that do not change the rows: where an entry point runs, and the sections of other formats."""
+    sections = {name for name in typing.get_args(Format) if name in ImportJob.model_fields}
+    return (set(type(job).model_fields) - set(ImportJob.model_fields)) | (sections - {job.format})
 
 
-def load_stage(config: ImportConfig, reader: files.Reader, workers: int = 1) -> StageSpec:
-    """The stage that reads and checks the images; ``reader`` reads those that rows name."""
+def load_stage(config: ImportConfig, reader: files.Reader, images: bool, workers: int = 1) -> StageSpec:
+    """The stage that reads and checks the images; ``reader`` reads those that rows name, if there are ``images``."""
     kwargs = {
         "reader": reader,
         "max_pixels": config.max_pixels,
+        "images": images,
         "require_captions": config.require_captions,
         "val_share": config.val_share,
         "test_share": config.test_share,
@@ -139,21 +167,24 @@ def load_stage(config: ImportConfig, reader: files.Reader, workers: int = 1) -> 
 class LoadPairs:
     """Stage: names of files become checked bytes, everything else becomes what the pair columns want.
 
-    It adds ``before_size`` and ``after_size``, (height, width).
+    It adds ``before_size`` and ``after_size``, (height, width); ``None`` where ``images`` is off and no image is read.
 
-    A pair without a split is put into one by a hash of its before image, so that pairs which share it stay together.
+    A pair without a split is put into one by a hash of its before image (of its id without images), so that pairs which
+    share it stay together.
     """
 
     def __init__(
         self,
         reader: files.Reader,
         max_pixels: int,
+        images: bool = True,
         require_captions: bool = False,
         val_share: float = 0.1,
         test_share: float = 0.1,
     ) -> None:
         self.reader = reader
         self.max_pixels = max_pixels
+        self.images = images
         self.require_captions = require_captions
         self.val_share = val_share
         self.test_share = test_share
@@ -190,16 +221,24 @@ class LoadPairs:
             raise _Bad(f"bad row: meta is not JSON ({exc})") from exc
         if not isinstance(meta, dict):
             raise _Bad("bad row: meta is JSON, but not an object")
-        before = self._image(row["before"], "before")
-        after = self._image(row["after"], "after")
-        mask = None if row["mask"] is None or row["mask"] == "" else self._image(row["mask"], "mask")
-        return {
+        loaded = {
             "pair_id": pair_id,
             "captions": captions,
             "change_type": change_type,
-            "split": self._split(row["split"], before.data),
+            "split": self._split(row["split"], pair_id.encode()),
             "source": _text(row["source"] or "", "source"),
             "meta": meta_text,
+            "before": b"",
+            "after": b"",
+            "mask": None,
+        }
+        if not self.images:
+            return loaded
+        before = self._image(row["before"], "before")
+        after = self._image(row["after"], "after")
+        mask = None if row["mask"] is None or row["mask"] == "" else self._image(row["mask"], "mask")
+        return loaded | {
+            "split": self._split(row["split"], before.data),
             "before": before.data,
             "after": after.data,
             "mask": mask.data if mask is not None else None,
@@ -222,9 +261,9 @@ class LoadPairs:
         except ImageError as exc:
             raise _Bad(f"{exc.code}: {role}, {name}" + (f", {exc.detail}" if exc.detail else "")) from exc
 
-    def _split(self, value: Any, before: bytes) -> str:
+    def _split(self, value: Any, key: bytes) -> str:
         if value is None or value == "":
-            share = int.from_bytes(hashlib.sha256(before).digest()[:8], "big") / 2**64
+            share = int.from_bytes(hashlib.sha256(key).digest()[:8], "big") / 2**64
             if share < self.test_share:
                 return "test"
             return "val" if share < self.test_share + self.val_share else "train"
@@ -251,7 +290,11 @@ def _text(value: Any, what: str) -> str:
 def _captions(value: Any) -> list[Any]:
     if value is None:
         return []
-    return [value] if isinstance(value, str) else list(value)
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping) or not isinstance(value, Iterable):
+        raise _Bad(f"bad row: captions is {value!r}, not a list of texts")
+    return list(value)
 
 
 def printable(text: str) -> str:

@@ -274,6 +274,7 @@ class FolderSource:
         manifest = _complete_manifest(path, filesystem)
         if kind is not None and manifest.kind != kind:
             raise ValueError(f"{path} holds {manifest.kind}, not {kind}")
+        manifest.need_images(path, columns or ())
         self.filesystem, self.path = files.resolve(path, filesystem)
         self.path = self.path.rstrip("/")
         self.columns = list(columns) if columns is not None else None

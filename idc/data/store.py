@@ -43,6 +43,7 @@ SCHEMA_VERSIONS = {"pairs": PAIR_SCHEMA_VERSION, "procedures": 1, "triplets": 1}
 ROW_GROUP = 32
 """Rows in a Parquet row group: what a reader holds in memory at least."""
 
+_IMAGES = {"before", "after"}
 _ROWS_FOLDER = "_rows"
 _OWN_FILE = re.compile(r"^(part-\d+\.parquet|rejects-\d+\.parquet|\.tmp-.*)$")
 _COUNTS_KEY = b"idc.counts"
@@ -88,6 +89,26 @@ class Manifest(BaseModel):
     parts: list[Part] = []
     config: dict[str, Any] = {}
     extra: dict[str, Any] = {}
+
+    @property
+    def has_images(self) -> bool:
+        """False for pairs that were imported as annotations alone; see :mod:`idc.data.importer`."""
+        return bool(self.extra.get("images", True))
+
+    def need_images(self, path: object, columns: Iterable[str] | None = None) -> None:
+        """Refuse pairs without images to whoever asks for their pixels.
+
+        Args:
+            columns: only if the images are among these columns.
+
+        Raises:
+            ValueError: the folder at ``path`` has annotations alone.
+        """
+        if not self.has_images and (columns is None or _IMAGES & set(columns)):
+            raise ValueError(
+                f"{path} has annotations alone, no images: it can be validated, and captions made elsewhere can be "
+                "scored against it (predictions=FILE); for anything else import it again where its images are"
+            )
 
 
 def fingerprint(*things: Any) -> str:
@@ -365,9 +386,11 @@ def iter_tables(
     """The rows of a complete folder as small tables, in order; memory is that of one batch.
 
     Raises:
-        ValueError: the folder is missing or incomplete, or a column is not in it.
+        ValueError: the folder is missing or incomplete, a column is not in it, or ``columns`` names the images of a
+            folder that has none.
     """
     manifest = _complete_manifest(path, filesystem)
+    manifest.need_images(path, columns or ())
     wanted = read_schema(path, columns, filesystem).names
     filesystem, inner = files.resolve(path, filesystem)
     for part in manifest.parts:
@@ -459,6 +482,7 @@ class MappedRows(Sequence[dict[str, Any]]):
         filesystem: fs.FileSystem | None = None,
     ) -> None:
         manifest = _complete_manifest(path, filesystem)
+        manifest.need_images(path, columns or ())
         key = fingerprint(manifest.fingerprint, manifest.num_rows, sorted(columns) if columns else None, split)
         folder = Path(cache_dir) if cache_dir is not None else _rows_folder(path, filesystem)
         self._file = str(folder / f"rows-{key}.arrow")

@@ -99,20 +99,23 @@ def validate(job: ValidateJob, *, progress: bool = True, filesystem: fs.FileSyst
         format = "data set folder"
         folder = FolderSource(job.pairs, chunk_size=job.chunk_size, kind="pairs", filesystem=filesystem)
         source, notes, rejected = folder, folder.manifest.extra.get("notes", []), folder.manifest.reject_reasons
-        reader = files.Reader(where, inner)
+        reader, images = files.Reader(where, inner), folder.manifest.has_images
     else:
         format = guess_format(job.pairs, filesystem) if job.format == "auto" else job.format
-        opened = open_reader(format, job.pairs, chunk_size=job.chunk_size, strict=job.strict, filesystem=filesystem)
+        opened = open_reader(format, job.pairs, job, filesystem)
         source, notes, reader = opened, opened.extra.get("notes", []), opened.reader
+        images = opened.extra.get("images", True)
 
     collected = _Collector()
-    for batch in tqdm(_loaded(job, source, reader), total=source.num_chunks, unit="chunk", disable=not progress):
+    for batch in tqdm(
+        _loaded(job, source, reader, images), total=source.num_chunks, unit="chunk", disable=not progress
+    ):
         collected.add(batch)
     return collected.result(job.pairs, format, rejected, notes)
 
 
-def _loaded(config: ImportConfig, source: Source, reader: files.Reader) -> Iterator[Batch]:
-    stage = load_stage(config, reader).build()
+def _loaded(config: ImportConfig, source: Source, reader: files.Reader, images: bool) -> Iterator[Batch]:
+    stage = load_stage(config, reader, images).build()
     for chunk in range(source.num_chunks):
         yield run_stages([stage], source.read(chunk))
 
@@ -159,6 +162,8 @@ class _Collector:
             found = words(caption)
             self.per_caption.add(len(found))
             self.vocabulary.update(found)
+        if row["before_size"] is None:  # annotations alone
+            return
         self.different += row["before_size"] != row["after_size"]
         for role in ("before", "after"):
             height, width = row[f"{role}_size"]
@@ -231,7 +236,7 @@ def table(result: Validation) -> str:
         f"words         a caption {per_caption.least} to {per_caption.most}, mean {per_caption.mean}; "
         f"{result.vocabulary_size} different, {result.words_seen_once} seen once",
         f"no caption    {result.without_captions} pairs",
-        "image sizes   " + ", ".join(f"{size} ({count})" for size, count in result.image_sizes.items()),
+        "image sizes   " + (", ".join(f"{s} ({n})" for s, n in result.image_sizes.items()) or "no images"),
     ]
     if result.different_sizes:
         lines.append(f"unequal sizes {result.different_sizes} pairs")

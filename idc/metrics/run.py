@@ -83,7 +83,9 @@ def run(job: EvaluateJob, captioner: Captioner | None = None) -> ev.Evaluation:
         if job.constant_candidates:
             train = ((row["change_type"], row["captions"]) for row in _rows(job, "train", None, images=False))
             candidates = floors.constant_candidates(train, job.constant_candidates)
-        if job.nearest_train_pairs:
+        if job.nearest_train_pairs and not read_manifest(job.pairs).has_images:
+            _say(f"{job.pairs} has annotations alone: no nearest training pair without images")
+        elif job.nearest_train_pairs:
             _say("looking for the nearest training pairs")
             found = floors.nearest_captions(
                 _rows(job, "train", job.nearest_train_pairs), _rows(job, job.split, job.max_pairs)

@@ -224,6 +224,8 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
     if tokenizer.codebook_size > np.iinfo(np.int16).max + 1:
         raise ValueError(f"{config.tokenizer}: {tokenizer.codebook_size} codes do not fit the int16 of stored tokens")
     pairs = read_manifest(config.pairs, kind="pairs")
+    if not config.videos:
+        pairs.need_images(config.pairs)
     source = FolderSource(config.pairs, chunk_size=config.pairs_per_chunk, kind="pairs", limit=config.max_pairs)
     tokenizer_print = tokenizer_fingerprint(config.tokenizer)
     vocabulary = training_vocabulary(config)

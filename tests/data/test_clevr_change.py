@@ -14,6 +14,7 @@ from idc.data.images import decode_image
 from idc.data.store import iter_rows, read_rejects
 from tests.data.test_own import prepare, put
 
+CAPTION_FILES = ("change_captions.json", "no_change_captions.json", "change_captions_by_IOU.json")
 ROLES = {"images/CLEVR_default": 0, "sc_images/CLEVR_semantic": 100, "nsc_images/CLEVR_nonsemantic": 200}
 
 
@@ -87,25 +88,79 @@ def test_the_fingerprint_is_of_the_input(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("content", "message"),
     [
-        ("splits.json", '{"train": [1], "val": [1]}', "triple 1 is in 'train' and in 'val'"),
-        ("splits.json", '{"holdout": [1]}', "'holdout' is not one of train, val, test"),
-        ("splits.json", "{", "is not JSON"),
-        ("type_mapping.json", "[]", "holds a list"),
-        ("type_mapping.json", '{"color": ["x"]}', "'x' names no triple"),
+        ('{"holdout": [1]}', "'holdout' is not one of train, val, test"),
+        ("{", r"splits\.json is not JSON"),
+        ("[]", r"splits\.json holds a list"),
+        ("{}", "it is empty"),
     ],
 )
-def test_damaged_files_are_named(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_without_any_split_nothing_can_be_read(tmp_path: Path, content: str, message: str) -> None:
+    source = make(tmp_path / "in")
+    (source / "splits.json").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        ClevrChangeReader(str(source))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "rejected"),
+    [
+        (
+            "splits.json",
+            '{"train": [0, 1, 2, 5, 6, 7, 8], "val": [1, "x", 3], "test": [4], "extra": [9]}',
+            {
+                "splits.json:val:0": "duplicate pair id: 1 is in train and in val",
+                "splits.json:val:1": "no pair id: 'x'",
+                "9": "bad split: 'extra' is not one of train, val, test",
+                **{f"{name}:9": "bad split: triple 9 is in none of the splits" for name in CAPTION_FILES},
+            },
+        ),
+        ("type_mapping.json", "[]", {"type_mapping.json": "bad file: type_mapping.json holds a list, not an object"}),
+        (
+            "type_mapping.json",
+            '{"color": ["x", "000001.png"], "drop": ["000001.png"], "add": 3}',
+            {
+                "type_mapping.json:color:0": "bad row: 'x' names no triple",
+                "type_mapping.json:drop:0": "bad row: triple 1 is in 'color' and in 'drop'",
+                "type_mapping.json:add": "bad row: 'add' is no list of triples",
+            },
+        ),
+        (
+            "change_captions.json",
+            '{"CLEVR_default_000000.png": ["a"], "x.png": ["b"], "CLEVR_default_000001.png": 3}',
+            {
+                "change_captions.json:x.png": "bad row: 'x.png' names no triple",
+                "000001c": "bad row: captions is 3, not a list of texts",
+            },
+        ),
+    ],
+)
+def test_damaged_entries_are_rejected_and_the_rest_is_read(
+    tmp_path: Path, name: str, content: str, rejected: dict[str, str]
+) -> None:
     source = make(tmp_path / "in")
     (source / name).write_text(content)
-    with pytest.raises(ValueError, match=message) as caught:
-        ClevrChangeReader(str(source))
-    assert name in str(caught.value)
+    manifest = prepare(source, tmp_path / "out", "clevr_change", chunk_size=4)
+    assert dict(read_rejects(tmp_path / "out")) == rejected
+    assert manifest.num_rows == 12 - ("000001c" in rejected)
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no splits\.json"):
         ClevrChangeReader(str(tmp_path))
     with pytest.raises(ValueError, match="has no images named"):
-        ClevrChangeReader(str(make(tmp_path / "in", triples=range(0))))
+        ClevrChangeReader(str(make(tmp_path / "in", triples=range(0))), strict=True)
+
+
+def test_annotations_alone(tmp_path: Path) -> None:
+    """Without images, and with images that are not to be read, all triples of the annotations are there."""
+    for number, (triples, images) in enumerate([(range(0), True), (range(6), False)]):
+        out = tmp_path / f"out{number}"
+        manifest = prepare(make(tmp_path / f"in{number}", triples=triples), out, "clevr_change", images=images)
+        assert (manifest.num_rows, manifest.extra["images"], manifest.extra["absent_triples"]) == (20, False, 0)
+        assert "annotations alone" in manifest.extra["notes"][-1]
+        row = next(r for r in iter_rows(out) if r["pair_id"] == "000009c")
+        assert (row["before"], row["after"], row["mask"], row["captions"]) == (b"", b"", None, ["changed 9", "x"])
+        with pytest.raises(ValueError, match="annotations alone"):
+            list(iter_rows(out, ["pair_id", "before"]))

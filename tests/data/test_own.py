@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
-from idc.data.config import PrepareJob
+from idc.data.config import ImportJob
 from idc.data.images import decode_image, encode_png
 from idc.data.importer import guess_format, open_build
 from idc.data.pipeline import run_local
@@ -37,8 +37,12 @@ def put(folder: Path, names: dict[str, int | str | bytes]) -> Path:
     return folder
 
 
+def import_job(source: object, out: Path, format: str, **more: Any) -> ImportJob:
+    return ImportJob(source=str(source), out=str(out), format=format, **{"max_reject_share": 1.0, **more})  # type: ignore[arg-type]
+
+
 def prepare(source: object, out: Path, format: str, filesystem: fs.FileSystem | None = None, **more: Any) -> Manifest:
-    job = PrepareJob(source=str(source), out=str(out), format=format, **{"max_reject_share": 1.0, **more})  # type: ignore[arg-type]
+    job = import_job(source, out, format, **more)
     folder, reader, stages = open_build(job, filesystem=filesystem)
     reader = pickle.loads(pickle.dumps(reader))
     return run_local(folder, reader, stages, progress=False, max_reject_share=job.max_reject_share, extra=reader.extra)

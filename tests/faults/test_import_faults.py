@@ -104,7 +104,8 @@ def test_the_job(source: Path, tmp_path: Path) -> None:
     """As a user runs it; the bomb (1.2 GB of pixels) is refused before it is decoded, so the peak stays small."""
     out = tmp_path / "out"
     command = [
-        sys.executable, str(ROOT / "jobs/prepare.py"), "format=folder", f"source={source}", f"out={out}", "--local",
+        sys.executable, str(ROOT / "jobs/import_dataset.py"), "--format", "folder", f"source={source}", f"--out={out}",
+        "--local",
     ]  # fmt: skip
     too_many = subprocess.run(command, capture_output=True, text=True)
     assert too_many.returncode == 1

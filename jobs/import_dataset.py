@@ -1,20 +1,21 @@
-"""Import image pairs into a data set folder.
+"""Import a data set, or your own pairs, into a data set folder.
 
-    python jobs/prepare.py format=clevr_change source=CLEVR_CHANGE_FOLDER out=data/clevr_change
-    python jobs/prepare.py format=csv source=pairs.csv out=s3://bucket/pairs --local
+    python jobs/import_dataset.py --format spot_the_diff --source SPOT_FOLDER --out data/spot
+    python jobs/import_dataset.py format=csv source=pairs.csv out=s3://bucket/pairs --local
 
-Rows that cannot be used are left out and listed with their reasons in rejects-*.parquet. A killed import goes on
-where it was when the same command is given again.
+Rows that cannot be used are left out and listed with their reasons in rejects-*.parquet. Where the images of a data set
+are not there, its annotations are imported alone. A killed import goes on where it was when the same command is given
+again.
 """
 
 from __future__ import annotations
 
 from cluster.config import ClusterConfig
 from idc.config import cli
-from idc.data.config import PrepareJob
+from idc.data.config import ImportJob
 
 
-class Job(PrepareJob):
+class Job(ImportJob):
     """Import pairs, and where to do it."""
 
     cluster: ClusterConfig = ClusterConfig()
@@ -33,7 +34,7 @@ def main() -> None:
             args.local, job.cluster, folder, source, stages, max_reject_share=job.max_reject_share, name="pairs"
         )
     except ValueError as error:
-        raise SystemExit(f"prepare: {error}") from None
+        raise SystemExit(f"import_dataset: {error}") from None
     for note in manifest.extra["notes"]:
         print(f"note: {note}")
     print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, without captions: "

@@ -1,0 +1,345 @@
+"""Official layouts whose annotations fit into memory: what their readers have in common.
+
+Such a reader is a function ``read(found, config)`` that yields the pairs of an :class:`Annotations` as rows with some
+of :data:`idc.data.importer.COLUMNS`; ``before``, ``after`` and ``mask`` are names (or the several names an image may
+have) that :class:`AnnotationReader` looks up anywhere below the source, so that it does not matter into which folder
+the images were unpacked. ``"76.png"`` finds ``images/76.png``, and ``"train/A/x.png"`` does not find ``train/B/x.png``.
+
+What is damaged becomes a reject with its place (``train.json:12``), and the rest is read: an entry of the wrong type,
+an entry that is no JSON in a file that otherwise is, one file of several that is nothing at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from pyarrow import fs
+
+from idc.data import files
+from idc.data.config import Format, ImportConfig
+from idc.data.importer import IMAGE_SUFFIXES, SPLIT_NAMES, rows_to_batch
+from idc.data.pipeline import Batch
+from idc.data.store import fingerprint
+from idc.schema import SPLITS
+
+Row = dict[str, Any]
+ReadPairs = Callable[["Annotations", ImportConfig], Iterable[Row]]
+"""Yields the pairs; ``rows`` of a pair is how many rows of the annotations it was made of (1 if not given)."""
+
+_KEY = re.compile(r'"(?:[^"\\]|\\.)*"\s*:\s*')
+
+
+class Annotations:
+    """The annotation files of one data set.
+
+    Attributes:
+        rejects: a row with ``error`` for each thing that could not be read; readers add theirs by :meth:`reject`.
+        extra: what the manifest should say besides; readers add to it.
+        hash: of all that was read.
+    """
+
+    def __init__(self, path: str, filesystem: fs.FileSystem | None = None) -> None:
+        self.path = path
+        self.filesystem, root = files.resolve(path, filesystem)
+        self.root = root.rstrip("/")
+        if self.filesystem.get_file_info(self.root).type != fs.FileType.Directory:
+            raise ValueError(f"{path} is not a folder; this format takes the folder of the data set")
+        self.rejects: list[Row] = []
+        self.extra: dict[str, Any] = {"notes": []}
+        self.hash = hashlib.sha256()
+
+    def note(self, text: str) -> None:
+        """Tell the user."""
+        self.extra["notes"].append(text)
+
+    def reject(self, place: str, error: str) -> None:
+        """An entry that cannot be used; ``error`` begins with a code of :mod:`idc.data.importer`.
+
+        Of several things that are wrong with an entry only the first is kept.
+        """
+        if not self.rejects or self.rejects[-1]["pair_id"] != place:
+            self.rejects.append({"pair_id": place, "error": error})
+
+    def find(self, *names: str) -> str | None:
+        """The first of these files that is there."""
+        return next((name for name in names if files.exists(self.filesystem, f"{self.root}/{name}")), None)
+
+    def need(self, *names: str) -> str:
+        """As :meth:`find`.
+
+        Raises:
+            ValueError: none of them is there.
+        """
+        found = self.find(*names)
+        if found is None:
+            raise ValueError(f"{self.path} has no {' and no '.join(names)}; it is not the layout of this format")
+        return found
+
+    def split_files(self, *folders: str, suffix: str = ".json") -> dict[str, str]:
+        """The file of every split, ``{"train": "train.json", ...}``, in the first folder that has any.
+
+        Raises:
+            ValueError: there is none.
+        """
+        for folder in folders:
+            names = [info.base_name for info in files.list_files(self.filesystem, f"{self.root}/{folder}".rstrip("/"))]
+            there = {name: SPLIT_NAMES.get(name.removesuffix(suffix)) for name in names if name.endswith(suffix)}
+            found = {split: folder + name for split in SPLITS for name, of in there.items() if of == split}
+            if found:
+                for split in SPLITS:
+                    if split not in found:
+                        self.note(f"there are no annotations of {split}")
+                if strangers := sorted(folder + name for name, split in there.items() if split is None):
+                    self.note(f"not read, no split is called so: {', '.join(strangers)}")
+                return found
+        raise ValueError(
+            f"{self.path} has no train{suffix}, val{suffix} or test{suffix}; it is not the layout of this format"
+        )
+
+    def text(self, name: str) -> str:
+        """A whole file; bytes that are not UTF-8 are kept as surrogates, and found where the text is used."""
+        data = files.read_bytes(f"{self.root}/{name}", self.filesystem)
+        self.hash.update(name.encode("utf-8", "surrogateescape") + hashlib.sha256(data).digest())
+        return data.decode("utf-8-sig", "surrogateescape")
+
+    def records(self, name: str, key: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The objects in a JSON list (the one under ``key`` of an object), each with its place."""
+        text = self.text(name)
+        content, broken = self._json(name, text)
+        if broken is not None:
+            entries = _entries_of_list(text, key)
+        else:
+            content = content.get(key) if key is not None and isinstance(content, dict) else content
+            entries = enumerate(content if isinstance(content, list) else ())
+            if not isinstance(content, list):
+                self._bad_file(name, "holds no list" + ("" if key is None else f" {key!r}"))
+        for number, record in self._good(name, entries, broken):
+            if isinstance(record, dict):
+                yield f"{name}:{number}", record
+            else:
+                self.reject(f"{name}:{number}", f"bad row: {type(record).__name__}, not an object")
+
+    def items(self, name: str) -> dict[str, Any]:
+        """The entries of a JSON object."""
+        text = self.text(name)
+        content, broken = self._json(name, text)
+        if broken is None and not isinstance(content, dict):
+            self._bad_file(name, f"holds a {type(content).__name__}, not an object")
+            return {}
+        return dict(self._good(name, content.items() if broken is None else _entries_of_object(text), broken))
+
+    def splits(self, name: str, identity: Callable[[Any], str | None]) -> dict[str, str]:
+        """``{"train": [76, ...], ...}`` as ``{"76": "train", ...}``.
+
+        Args:
+            identity: the pair's id of an entry, ``None`` if it is none.
+        """
+        out: dict[str, str] = {}
+        for group, members in self.items(name).items():
+            if not isinstance(members, list):
+                self.reject(f"{name}:{group}", f"bad row: {group!r} is no list of ids")
+                continue
+            split = SPLIT_NAMES.get(group.lower())
+            for number, member in enumerate(members):
+                place, pair_id = f"{name}:{group}:{number}", identity(member)
+                if pair_id is None:
+                    self.reject(place, f"no pair id: {member!r}")
+                elif split is None:
+                    self.reject(pair_id, f"bad split: {group!r} is not one of {', '.join(SPLITS)}")
+                elif pair_id in out:
+                    self.reject(place, f"duplicate pair id: {pair_id} is in {out[pair_id]} and in {split}")
+                else:
+                    out[pair_id] = split
+        return out
+
+    def name_in(self, place: str, record: dict[str, Any], key: str) -> str | None:
+        """The id or file name under ``key``; if there is none, the record is rejected."""
+        value = record.get(key)
+        if isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip():
+            return str(value).strip()
+        self.reject(place, f"bad row: {key} is {value!r}" if key in record else f"bad row: it has no {key}")
+        return None
+
+    def texts_in(self, place: str, value: Any, what: str) -> list[str] | None:
+        """``value`` if it is a list of texts; if not, the record is rejected."""
+        if isinstance(value, list) and all(isinstance(text, str) for text in value):
+            return value
+        self.reject(place, f"bad row: {what} is {str(value)[:80]!r}, not a list of texts")
+        return None
+
+    def _json(self, name: str, text: str) -> tuple[Any, Exception | None]:
+        """The content of a file, or what is wrong with it."""
+        twice: list[str] = []
+
+        def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+            found = dict(pairs)
+            if len(found) < len(pairs):
+                keys = [key for key, _ in pairs]
+                twice.extend(key for key in found if keys.count(key) > 1)
+            return found
+
+        try:
+            content = json.loads(text, object_pairs_hook=object_of)
+        except (json.JSONDecodeError, RecursionError) as exc:
+            return None, exc
+        for key in twice:
+            self.reject(f"{name}:{key}", f"duplicate pair id: {key!r} stands twice; the last is read")
+        return content, None
+
+    def _good(
+        self, name: str, entries: Iterable[tuple[Any, Any]], broken: Exception | None
+    ) -> Iterator[tuple[Any, Any]]:
+        """The entries that could be read; of a broken file the others are rejected one by one."""
+        good = bad = 0
+        for key, value in entries:
+            if isinstance(value, json.JSONDecodeError):
+                bad += 1
+                self.reject(f"{name}:{key}", f"bad row: not JSON, {value}")
+            else:
+                good += 1
+                yield key, value
+        if broken is not None and not bad:
+            self._bad_file(name, f"is not JSON, {broken}")
+        if broken is not None and good:
+            self.note(f"{name} is not JSON as a whole ({broken}); {good} of its entries could be read")
+
+    def _bad_file(self, name: str, why: str) -> None:
+        self.reject(name, f"bad file: {name} {why}")
+
+
+def _entries_of_list(text: str, key: str | None) -> Iterator[tuple[int, Any]]:
+    """The objects in the list of a file that is no JSON as a whole, the error in place of those that are damaged.
+
+    They are found by the key with which the first of them begins, as they are written by one program.
+    """
+    begin = re.search(r"\[" if key is None else re.escape(json.dumps(key)) + r"\s*:\s*\[", text)
+    first = re.compile(r"\s*\{\s*" + _KEY.pattern).match(text, begin.end()) if begin else None
+    if begin is None or first is None:
+        return
+    start = re.compile(r"\{\s*" + re.escape(first.group().strip().lstrip("{").strip().rstrip(": \t\r\n")) + r"\s*:")
+    decoder, end = json.JSONDecoder(), begin.end()
+    number = 0
+    for match in start.finditer(text, end):
+        if match.start() < end:
+            continue
+        try:
+            value, end = decoder.raw_decode(text, match.start())
+        except json.JSONDecodeError as exc:
+            value, end = exc, match.end()
+        yield number, value
+        number += 1
+
+
+def _entries_of_object(text: str) -> Iterator[tuple[str, Any]]:
+    """The entries of an object in a file that is no JSON as a whole, the error in place of those that are damaged."""
+    if not text.lstrip().startswith("{"):
+        return
+    decoder, end = json.JSONDecoder(), 0
+    for match in _KEY.finditer(text):
+        if match.start() < end:
+            continue
+        key = match.group().rstrip().removesuffix(":").rstrip()
+        try:
+            value, end = decoder.raw_decode(text, match.end())
+        except json.JSONDecodeError as exc:
+            value, end = exc, match.end()
+        yield json.loads(key), value
+
+
+class AnnotationReader:
+    """A :class:`~idc.data.importer.PairReader` of the pairs that ``read`` finds.
+
+    ``extra["counts"]`` has for each split the ``rows`` of the annotation files, the ``sentences`` in them and how many
+    of those are empty (``empty_sentences``); empty sentences are left out of the pairs. ``meta`` has the names of the
+    images as ``before`` and ``after``.
+
+    Raises:
+        ValueError: it is not the layout of the format, or nothing at all could be read.
+    """
+
+    def __init__(
+        self,
+        format: Format,
+        path: str,
+        read: ReadPairs,
+        config: ImportConfig,
+        filesystem: fs.FileSystem | None = None,
+    ) -> None:
+        found = Annotations(path, filesystem)
+        self._rows: list[Row] = []
+        counts: dict[str, dict[str, int]] = {}
+        seen: set[str] = set()
+        for row in read(found, config):
+            _count(counts, row)
+            if row["pair_id"] in seen:
+                row["error"] = f"duplicate pair id: {row['source']} repeats an id"
+            seen.add(row["pair_id"])
+            names = {
+                role: name if isinstance(name, str) else name[0] for role in ("before", "after") if (name := row[role])
+            }
+            row["meta"] = {**names, **row.get("meta", {})}
+            self._rows.append(row)
+        if not self._rows:
+            why = "; ".join(row["error"] for row in found.rejects[:3])
+            raise ValueError(f"{path} has no pair that can be read{': ' if why else ''}{why}")
+        self.extra = {**found.extra, "counts": counts}
+        if config.images:
+            self.extra["images"] = _find_images(found, self._rows) or config.strict
+        self._rows += found.rejects
+        self._chunk_size = config.chunk_size
+        self.reader = files.Reader(found.filesystem, found.root)
+        self.fingerprint = fingerprint(format, config.chunk_size, found.hash.hexdigest())
+
+    @property
+    def num_chunks(self) -> int:
+        return -(-len(self._rows) // self._chunk_size)
+
+    def read(self, chunk_id: int) -> Batch:
+        return rows_to_batch(self._rows[chunk_id * self._chunk_size : (chunk_id + 1) * self._chunk_size])
+
+
+def _count(counts: dict[str, dict[str, int]], row: Row) -> None:
+    split = str(row["split"])
+    of = counts.setdefault(SPLIT_NAMES.get(split.lower(), split), {"rows": 0, "sentences": 0, "empty_sentences": 0})
+    of["rows"] += row.pop("rows", 1)
+    of["sentences"] += len(row["captions"])
+    of["empty_sentences"] += sum(not text.strip() for text in row["captions"])
+
+
+def _find_images(found: Annotations, rows: Sequence[Row]) -> bool:
+    """Put the paths of the images in place of their names; whether there was any.
+
+    A name that is not there is left, and the loading stage rejects its row; masks are dropped where there is none.
+    """
+    by_name: dict[str, list[str]] = {}
+    for info in files.list_files(found.filesystem, found.root, recursive=True):
+        if PurePosixPath(info.base_name).suffix.lower() in IMAGE_SUFFIXES:
+            path = info.path[len(found.root) + 1 :]
+            by_name.setdefault(info.base_name, []).append(path)
+            found.hash.update(f"{path} {info.size}\n".encode("utf-8", "surrogateescape"))
+    for paths in by_name.values():
+        paths.sort(key=lambda path: (path.count("/"), path))
+
+    def path_of(names: str | Sequence[str]) -> str | None:
+        for name in [names] if isinstance(names, str) else names:
+            for path in by_name.get(name.rpartition("/")[2], ()):
+                if f"/{path}".endswith(f"/{name}"):
+                    return path
+        return None
+
+    there = {"before": 0, "after": 0, "mask": 0}
+    for row in rows:
+        for role in there:
+            names = row.get(role)
+            path = path_of(names) if names else None
+            there[role] += path is not None
+            row[role] = path or (names if names is None or isinstance(names, str) else names[0])
+    if not there["mask"]:
+        for row in rows:
+            row["mask"] = None
+    return bool(there["before"] or there["after"])
