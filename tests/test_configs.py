@@ -30,6 +30,7 @@ JOB_OF = {
     "procap/finetune_": "finetune_procap",
     "procap/sweeps/": "sweep",
     "benchmark/": "benchmark",
+    "robustness/": "robustness",
 }
 """How a config's path begins, and which job takes it."""
 INPUTS: dict[str, dict[str, Any]] = {
@@ -46,6 +47,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "finetune_procap": {},
     "sweep": {},
     "benchmark": {},
+    "robustness": {},
 }
 """What the command line adds to a job's YAML files."""
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "diffusers", "cv2", "mitsuba")
@@ -277,6 +279,34 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "interpolators.1: 'film' is not one of blend, dis",
             "triplets.real: no such file or folder: 'nowhere'",
             "vfiformer.full: no such file or folder: 'net_220.pth'",
+        ],
+    ),
+    "corrupt": (
+        ["pairs=nowhere", "out=made", "kind=fog", "share=0.2", "seed=-1"],
+        [
+            "seed: input should be greater than or equal to 0, got -1",
+            "severity: required with kind=fog",
+            "share: kind=fog does not use it",
+            "pairs: no such file or folder: 'nowhere'",
+        ],
+    ),
+    "robustness": (
+        [
+            "artifact=nowhere",
+            "pairs=nor/here",
+            "sets=made",
+            "out=made",
+            "sweep=no.yaml",
+            "corruptions=[fogg]",
+            "shares=[2]",
+        ],
+        [
+            "corruptions.0: 'fogg' is not one of gaussian_noise",
+            "sweep, procedures: the word rows need both",
+            "shares: 2.0 is not a share above 0 and at most 1",
+            "artifact: no such file or folder: 'nowhere'",
+            "pairs: no such file or folder: 'nor/here'",
+            "sweep: no such file or folder: 'no.yaml'",
         ],
     ),
     "sweep": (

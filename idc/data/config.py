@@ -34,6 +34,28 @@ class SpotTheDiffConfig(ConfigModel):
     sentences joined (CARD's change_multi_captions.json)."""
 
 
+Corruption = Literal[
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "frost",
+    "fog",
+    "brightness",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+]
+"""The 15 common corruptions of Hendrycks and Dietterich (2019); see `idc/data/corruptions.py`."""
+
+Split = Literal["train", "val", "test"]
+
+
 class ImportConfig(ConfigModel):
     """How pairs are read, whether they are stored or only checked."""
 
@@ -136,3 +158,62 @@ class BuildTripletsJob(ConfigModel):
     """Folder to write."""
     build: TripletsConfig
     """Of what."""
+
+
+class RobustnessConfig(ConfigModel):
+    """What is done to pairs, to see how a system bears it. All draws depend on the seed and the pair's id alone."""
+
+    kind: Corruption | Literal["replace_words", "swap_order"]
+    """An image corruption, words of the captions replaced, or before and after swapped."""
+    severity: int | None = Field(default=None, ge=1, le=5)
+    """Of an image corruption: 1 to 5, the benchmark's levels."""
+    which: Literal["both", "before", "after"] = "both"
+    """Of an image corruption: the images it falls on, each with a draw of its own."""
+    share: float | None = Field(default=None, gt=0, le=1)
+    """Of replace_words: the share of words that is replaced (NAMC, table 10: 0.2, 0.4, 0.6, 0.8)."""
+    splits: tuple[Split, ...] | None = None
+    """The splits it is done to. Empty: train for replace_words, because the captions of the other splits are what
+    scores are counted against (NAMC fine-tunes on the noised set); all of them for everything else."""
+    keep_others: bool = True
+    """Copy the pairs of the other splits as they are; the evaluation's floors need the training split."""
+    directed: Literal["remake", "clear"] = "remake"
+    """Of swap_order: references say what became of the first image, and are not true of the other order. remake: those
+    of rendered pairs are made anew from the scene, those of unchanged pairs stay, and other pairs are left out. clear:
+    all pairs stay and no pair has a caption: an evaluation then counts the change types that are named."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of all draws."""
+
+    def faults(self) -> Iterator[str]:
+        image = self.kind not in ("replace_words", "swap_order")
+        if image and self.severity is None:
+            yield f"severity: required with kind={self.kind}"
+        if self.kind == "replace_words" and self.share is None:
+            yield "share: required with kind=replace_words"
+        for name, used in (("severity", image), ("which", image), ("share", self.kind == "replace_words"),
+                           ("directed", self.kind == "swap_order")):  # fmt: skip
+            if name in self.model_fields_set and getattr(self, name) is not None and not used:
+                yield f"{name}: kind={self.kind} does not use it"
+
+    def touched(self) -> tuple[Split, ...]:
+        """The splits it is done to."""
+        if self.splits is not None:
+            return self.splits
+        return ("train",) if self.kind == "replace_words" else ("train", "val", "test")
+
+
+class CorruptJob(RobustnessConfig):
+    """Make a robustness set of a folder: a folder like it, usable wherever the other is."""
+
+    pairs: str = Field(min_length=1)
+    """Folder of pairs; for replace_words also of procedures, whose captions are then noised. Path or URI."""
+    out: str = Field(min_length=1)
+    """The folder to write. Path or URI."""
+    chunk_size: int = Field(default=64, ge=1, le=10_000)
+    """Rows in one chunk of work, which is one Parquet part."""
+    workers: int = Field(default=2, ge=1)
+    """Processes on Ray, one CPU each."""
+    max_reject_share: float = Field(default=0.0, ge=0, le=1)
+    """The job fails if more than this share of the rows cannot be changed."""
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.pairs, "pairs")

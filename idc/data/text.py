@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -28,6 +28,7 @@ OWN_IDS = SpecialIds()
 
 
 _WORD = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*|[;,]")
+_MARKS = (";", ",")
 
 
 def words(caption: str) -> list[str]:
@@ -36,6 +37,13 @@ def words(caption: str) -> list[str]:
     Other punctuation is dropped, as in CLEVR-Change's preprocessing (DUDA ``preprocess_captions.py``).
     """
     return _WORD.findall(caption.lower().replace("\u2019", "'"))
+
+
+def map_words(caption: str, change: Callable[[str], str]) -> str:
+    """The caption with every lower-case word replaced by ``change`` of it; what is between the words stays, and ``;``
+    and ``,`` are not words here."""
+    text = caption.lower().replace("\u2019", "'")
+    return _WORD.sub(lambda match: match[0] if match[0] in _MARKS else change(match[0]), text)
 
 
 class Vocabulary:

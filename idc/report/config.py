@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
+from idc.data.config import Corruption
+from idc.metrics.config import EvaluateJob
 
 
 class RealSource(ConfigModel):
@@ -69,3 +72,63 @@ class ReportJob(ConfigModel):
             named += [(f"real.{i}.{name}", getattr(source, name)) for name in ("evaluation", "pairs", "procedures")]
         for field, path in named:
             yield from missing(path, field)
+
+
+class _Evaluate(EvaluateJob):
+    """Settings of an evaluation whose inputs and output the job sets."""
+
+    out: str = ""
+    pairs: str = ""
+    predictions: str | None = ""  # for the check that there is an artifact or predictions
+
+    def preflight(self) -> Iterator[str]:
+        return iter(())
+
+
+class RobustnessJob(ConfigModel):
+    """Evaluate one artefact on robustness sets, train beside it on noised captions, and write the table's page."""
+
+    artifact: str = Field(min_length=1)
+    """Artefact of the captioner."""
+    pairs: str = Field(min_length=1)
+    """Folder of the clean pairs."""
+    sets: str = Field(min_length=1)
+    """Folder for the robustness sets, each named by what was done: `fog-5`, `swap_order`, `words-20`. Those that are
+    there are taken as they are."""
+    out: str = Field(min_length=1)
+    """Folder for the evaluations, `report.html`, `table.md` and `robustness.json`."""
+    split: Literal["val", "test"] = "test"
+    """The split whose images are corrupted and whose captions are scored."""
+    corruptions: tuple[Corruption, ...] = ("gaussian_noise", "fog")
+    """Image corruptions, on both images. NAMC's table 10: Gaussian noise and fog."""
+    severity: int = Field(5, ge=1, le=5)
+    """Their severity. NAMC: 5."""
+    swap: bool = True
+    """Swap before and after, too."""
+    sweep: str | None = None
+    """YAML of a sweep whose rows train on noised captions, for the table's word rows; they name the folders
+    `words-20` and so on in `sets` as their `procedures`. Nothing: no word rows."""
+    procedures: str | None = None
+    """Folder of clean procedures whose captions are noised for the sweep."""
+    shares: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8)
+    """Shares of words replaced. NAMC: 20, 40, 60 and 80 %."""
+    examples: int = Field(3, ge=0)
+    """Pairs shown under every condition."""
+    seed: int = Field(0, ge=0)
+    """Seed of all noise."""
+    evaluate: _Evaluate = _Evaluate()
+    """How is scored: metrics, floors, batch size. The rest of it this job sets."""
+
+    def faults(self) -> Iterator[str]:
+        if (self.sweep is None) != (self.procedures is None):
+            yield "sweep, procedures: the word rows need both"
+        for name in ("out", "pairs", "artifact", "predictions", "split"):
+            if name in self.evaluate.model_fields_set:
+                yield f"evaluate.{name}: this job sets it"
+        for share in self.shares:
+            if not 0 < share <= 1:
+                yield f"shares: {share} is not a share above 0 and at most 1"
+
+    def preflight(self) -> Iterator[str]:
+        for name in ("artifact", "pairs", "sweep", "procedures"):
+            yield from missing(getattr(self, name), name)

@@ -433,10 +433,11 @@ def _galleries(galleries: Mapping[str, Sequence[GalleryItem]]) -> str:
         'change and <span class="said wrong small">red</span> if not; words that stand in no reference are dotted. '
         "Under each frame of the procedure is its confidence; key frames are framed.</p>"
     )
-    return legend + "".join(f"<h3>{escape(title)}</h3>{_cards(items)}" for title, items in shown.items())
+    return legend + "".join(f"<h3>{escape(title)}</h3>{cards(items)}" for title, items in shown.items())
 
 
-def _cards(items: Iterable[GalleryItem]) -> str:
+def cards(items: Iterable[GalleryItem]) -> str:
+    """Pairs with what was said of them, side by side."""
     return f'<div class="cards">{"".join(map(_card, items))}</div>'
 
 
@@ -599,7 +600,7 @@ def _real(real: RealPairs) -> str:
             f"{len(CHANGE_TYPES)} types at random: {1 / len(CHANGE_TYPES):.1%}.</p>" + _confusion(types)
         )
     if real.items:
-        out.append(_cards(real.items))
+        out.append(cards(real.items))
     return "".join(out)
 
 

@@ -49,7 +49,7 @@ def render_sweep(result: SweepResult, machine: Mapping[str, str]) -> str:
     note = f"<p>{escape(result.note)}</p>" if result.note else ""
     failed = "".join(f"<li>{escape(label)}: {escape(why)}</li>" for label, why in result.failed.items())
     sections = [
-        ("table", "Table", note + _table(result)),
+        ("table", "Table", note + table(result)),
         ("order", "Order", _list([found.sentence() for found in result.orderings])),
         ("plot", "Figure", _plot(result)),
         ("search", "Search", _searched(result)),
@@ -134,7 +134,7 @@ def _published(row: ResultRow, title: str) -> str:
     return f"{row.published[title]:g}" if title in row.published else ""
 
 
-def _table(result: SweepResult) -> str:
+def table(result: SweepResult) -> str:
     titles = [column.title for column in result.columns]
     paper = [title for title in titles if any(title in row.published for row in result.rows)]
     groups = (

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from idc.data.rendered.config import ChangeType
     from idc.data.rendered.scene import Change, Scene, Thing, View
 
 ATTRIBUTES = ("size", "color", "material", "shape")
@@ -196,8 +197,36 @@ def describable(change: Change, before: tuple[Thing, ...], after: tuple[Thing, .
 
 def change_captions(scene: Scene, count: int, relation_share: float, rng: np.random.Generator) -> list[str]:
     """``count`` captions of the change, each from another template."""
-    change = scene.change
-    plain, relational = descriptions(*sights(change, scene.before, scene.after, scene.views[:2]))
+    return _captions(scene.change, scene.before, scene.after, scene.views[:2], count, relation_share, rng)
+
+
+def captions_of_record(
+    kind: ChangeType, record: Mapping[str, Any], count: int, relation_share: float, rng: np.random.Generator
+) -> list[str]:
+    """``count`` captions of a change that is known by the ``meta`` of a rendered pair: ``before``, ``after``,
+    ``views``. None, if no description of the changed object fits it alone (a pair in the other order may be so)."""
+    from idc.data.rendered.scene import Change, Thing, View
+
+    before, after = (tuple(Thing(**thing) for thing in record[name]) for name in ("before", "after"))
+    gone = [thing for thing in before if thing not in after]
+    new = [thing for thing in after if thing not in before]
+    change = Change(kind, gone[0] if gone else None, new[0] if new else None)
+    views = [View(tuple(view["origin"]), tuple(view["target"]), ()) for view in record["views"]]
+    if not describable(change, before, after, views):
+        return []
+    return _captions(change, before, after, views, count, relation_share, rng)
+
+
+def _captions(
+    change: Change,
+    before: tuple[Thing, ...],
+    after: tuple[Thing, ...],
+    views: Sequence[View],
+    count: int,
+    relation_share: float,
+    rng: np.random.Generator,
+) -> list[str]:
+    plain, relational = descriptions(*sights(change, before, after, views))
     thing = change.before if change.before is not None else change.after
     assert thing is not None
     value = getattr(change.after, change.kind) if change.kind in ("color", "material") else ""

@@ -92,6 +92,8 @@ class Trial(ConfigModel):
     """How to build them."""
     explicit_modeling: bool = True
     """Stage 1 comes first (EPM in the paper's tables). Without it stage 2 trains the same encoder from scratch."""
+    pretrained: str | None = None
+    """Artefact of a stage 1 that is there, for sweeps that do not vary it; instead of `pretrain`."""
     pretrain: _Pretrain = _Pretrain()
     """Stage 1; also the shape of the encoder where there is no stage 1."""
     finetune: _Finetune = _Finetune()
@@ -102,6 +104,8 @@ class Trial(ConfigModel):
     def faults(self) -> Iterator[str]:
         if (self.procedures is None) == (self.build is None):
             yield "procedures, build: give one of the two"
+        if self.pretrained is not None and not self.explicit_modeling:
+            yield "pretrained: explicit_modeling=false trains without a stage 1; give one of the two"
         for section, names in DERIVED.items():
             given = getattr(self, section)
             for name in names:
@@ -111,6 +115,7 @@ class Trial(ConfigModel):
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")
         yield from missing(self.procedures, "procedures")
+        yield from missing(self.pretrained, "pretrained")
 
 
 def steps(trial: Trial, store: str) -> TrialSteps:
@@ -130,7 +135,9 @@ def steps(trial: Trial, store: str) -> TrialSteps:
 
     encoder: EncoderConfig | None = trial.pretrain.encoder
     pretrained, before = None, fingerprint(trial.pretrain.encoder.model_dump(mode="json"))
-    if trial.explicit_modeling:
+    if trial.pretrained is not None:
+        pretrained, before, encoder = trial.pretrained, _fingerprint_of_artifact(trial.pretrained), None
+    elif trial.explicit_modeling:
         stage_1 = _train_step("pretrain", trial.pretrain, {"procedures": procedures}, store, source)
         pretrained, before, encoder = f"{store}/{stage_1.name}/artifact", stage_1.name, None
         work.append(stage_1)
@@ -171,6 +178,12 @@ def steps(trial: Trial, store: str) -> TrialSteps:
         gpus=gpus,
     )
     return TrialSteps(tuple(work), evaluation, floor, speed)
+
+
+def _fingerprint_of_artifact(path: str) -> str:
+    from idc.vision.tokenizer import tokenizer_fingerprint
+
+    return fingerprint("artifact", tokenizer_fingerprint(path))
 
 
 def _build_step(trial: Trial, pairs: str) -> Step:

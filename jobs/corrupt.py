@@ -1,0 +1,43 @@
+"""Make a robustness set: a folder of pairs with words replaced, images corrupted, or before and after swapped.
+
+    python jobs/corrupt.py pairs=data/pairs out=data/fog kind=fog severity=5 "splits=[test]"
+    python jobs/corrupt.py pairs=data/pairs out=data/words-40 kind=replace_words share=0.4
+    python jobs/corrupt.py pairs=data/pairs out=data/swapped kind=swap_order --local
+
+What is drawn depends on the seed and the pair's id alone. A killed job goes on where it was when the same command is
+given again; the folder is read by every other job.
+"""
+
+from __future__ import annotations
+
+from cluster.config import ClusterConfig
+from idc.config import cli
+from idc.data.config import CorruptJob
+
+
+class Job(CorruptJob):
+    """Make a robustness set, and where to do it."""
+
+    cluster: ClusterConfig = ClusterConfig()
+    """The Ray cluster (not with --local)."""
+
+
+def main() -> None:
+    args = cli(Job, __doc__)
+    from cluster.session import run_chunks
+    from idc.data.robustness import open_build, sentence
+
+    job = args.config
+    try:
+        folder, source, stages = open_build(job, args.overwrite)
+        manifest = run_chunks(
+            args.local, job.cluster, folder, source, stages, max_reject_share=job.max_reject_share, name="rows"
+        )
+    except ValueError as error:
+        raise SystemExit(f"corrupt: {error}") from None
+    print(f"{sentence(job)}\n{job.out}: {manifest.num_rows} rows {manifest.rows_by_split}, "
+          f"rejected: {manifest.num_rejected} {manifest.reject_reasons}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
