@@ -17,6 +17,8 @@ from idc.metrics.classification import RESULT as ANSWERS
 from idc.metrics.classification import AnswerScores, Measures
 from idc.metrics.evaluate import EVALUATION, Evaluation, Floor, Spread, spread
 from idc.metrics.floors import TRUTH
+from idc.metrics.judge import MODEL, JudgeResult
+from idc.metrics.judge import RESULT as JUDGED
 from idc.report.leaderboard_runs import Scored, find, read
 from idc.report.published import ALL, DataSet, load_published, published_rows
 
@@ -118,6 +120,11 @@ def gather(runs: Sequence[str], data_sets: Mapping[str, str] | None = None) -> l
         for folder in folders
         if (folder / ANSWERS).exists()
     ]
+    judged = [
+        JudgeResult.model_validate_json((folder / JUDGED).read_text(encoding="utf-8"))
+        for folder in folders
+        if (folder / JUDGED).exists()
+    ]
     official = load_published().data_sets
     pages: dict[str, Page] = {}
     for one in scored:
@@ -130,7 +137,13 @@ def gather(runs: Sequence[str], data_sets: Mapping[str, str] | None = None) -> l
     for key in names:
         pages.setdefault(key, Page(key, official[key].title if key in official else key, official.get(key)))
     for page in pages.values():
-        rows = [*_runs(page), *_floors(page), *_answers(answered, page.key), *_published(page.key)]
+        rows = [
+            *_runs(page),
+            *_floors(page),
+            *_judged(page, judged),
+            *_answers(answered, page.key),
+            *_published(page.key),
+        ]
         page.boards = _boards(rows)
     return sorted(pages.values(), key=lambda page: (not page.scored, page.title))
 
@@ -141,37 +154,75 @@ Place = tuple[str, str, str, str]
 """Split, variant, subset, protocol: a table."""
 
 
-def _runs(page: Page) -> Iterator[tuple[Place, Row]]:
-    """A row for each setting in each of its tables."""
+def _settings(page: Page) -> list[list[Scored]]:
+    """The runs of each setting, in the order of their seeds."""
     settings: dict[str, list[Scored]] = {}
     for one in page.scored:
         settings.setdefault(one.setting, []).append(one)
-    all_flat = [own[0].settings for own in settings.values() if own[0].settings]
-    for own in settings.values():
-        own.sort(key=lambda one: (one.seed is None, one.seed or 0, str(one.folder)))
-        first = own[0]
-        protocol, seeds = first.evaluation.protocol, tuple(one.seed for one in own)
-        source = _differences(first.settings, all_flat) or str(protocol.get("captioner", ""))
-        twice = "a seed is there twice; " if len(set(seeds)) < len(seeds) and None not in seeds else ""
-        for subset, pairs in _subset_sizes(first.evaluation).items():
+    return [
+        sorted(own, key=lambda one: (one.seed is None, one.seed or 0, str(one.folder))) for own in settings.values()
+    ]
+
+
+def _run(page: Page, own: Sequence[Scored], subset: str, pairs: int, values: dict[str, Spread]) -> Row:
+    """The row of a setting."""
+    first, seeds = own[0], tuple(one.seed for one in own)
+    protocols = [one.evaluation.protocol for one in own]
+    others = [other.settings for other in page.scored if other.settings]
+    twice = "a seed is there twice" if len(set(seeds)) < len(seeds) and None not in seeds else ""
+    unofficial = _unofficial(page.official, first.evaluation.split, subset, pairs)
+
+    def said(key: str, separator: str) -> str:
+        return separator.join(dict.fromkeys(text for one in protocols if (text := str(one.get(key) or ""))))
+
+    return Row(
+        kind=RUN,
+        name=first.name,
+        source=_differences(first.settings, others) or str(protocols[0].get("captioner", "")),
+        values=values,
+        seeds=seeds,
+        pairs=pairs,
+        mark="; ".join(filter(None, [twice, unofficial])),
+        selection=said("selection", "; "),
+        command=said("command", "; "),
+        commit=said("commit", ", "),
+        evaluations=tuple(own),
+    )
+
+
+def _runs(page: Page) -> Iterator[tuple[Place, Row]]:
+    """A row for each setting in each of its tables."""
+    for own in _settings(page):
+        for subset, pairs in _subset_sizes(own[0].evaluation).items():
             per_seed = [_scores(one.evaluation, subset) for one in own]
             shared = [metric for metric in per_seed[0] if all(metric in scores for scores in per_seed)]
             values = {metric: spread([100 * scores[metric] for scores in per_seed]) for metric in shared}
-            row = Row(
-                kind=RUN,
-                name=first.name,
-                source=source,
-                values=values,
-                seeds=seeds,
-                pairs=pairs,
-                mark=(twice + _unofficial(page.official, first.evaluation.split, subset, pairs)).removesuffix("; "),
-                selection=str(protocol.get("selection", "")),
-                command="; ".join(dict.fromkeys(str(one.evaluation.protocol.get("command", "")) for one in own)),
-                commit=", ".join(dict.fromkeys(str(one.evaluation.protocol.get("commit", "")) for one in own)),
-                evaluations=tuple(own),
-            )
             if values:
-                yield _place(first, subset), row
+                yield _place(own[0], subset), _run(page, own, subset, pairs, values)
+
+
+def _judged(page: Page, judged: Sequence[JudgeResult]) -> Iterator[tuple[Place, Row]]:
+    """A table for each judge and prompt: settings of which all seeds were judged, and the floors."""
+    for way in dict.fromkeys((one.judge, one.prompt, one.prompt_sha256, one.references) for one in judged):
+        of = {
+            one.evaluation_fingerprint: one
+            for one in judged
+            if (one.judge, one.prompt, one.prompt_sha256, one.references) == way and MODEL in one.scores
+        }
+        protocol = f"judge {way[0]}, prompt {way[1]}, {way[3]} reference"
+        for own in _settings(page):
+            found = [of[key] for one in own if (key := one.evaluation.fingerprint) in of]
+            if len(found) < len(own):
+                continue
+            place = (own[0].evaluation.split, own[0].data.variant, ALL, protocol)
+            values = {_JUDGE: spread([one.scores[MODEL].mean for one in found])}
+            yield place, _run(page, own, ALL, found[0].scores[MODEL].pairs, values)
+            for name, floor in found[0].scores.items():
+                if name != MODEL:
+                    yield place, Row(FLOOR, f"floor: {name}", "", {_JUDGE: spread([floor.mean])}, pairs=floor.pairs)
+
+
+_JUDGE = "LLM judge"
 
 
 def _floors(page: Page) -> Iterator[tuple[Place, Row]]:

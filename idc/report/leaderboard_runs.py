@@ -18,9 +18,12 @@ from typing import Any
 from idc.data.store import MANIFEST, fingerprint, read_manifest
 from idc.metrics.classification import RESULT as ANSWERS
 from idc.metrics.evaluate import EVALUATION, PREDICTIONS, Evaluation, load
+from idc.metrics.judge import RESULT as JUDGED
 from idc.metrics.origin import ORIGIN, describe_data
 from idc.report.published import load_published
 from idc.training.config import OPERATIONAL
+
+_WANTED = (EVALUATION, ANSWERS, JUDGED)
 
 MARKER = "leaderboard.json"
 """A folder with this file is a leaderboard's."""
@@ -74,7 +77,8 @@ class Scored:
 
 
 def find(runs: Sequence[str]) -> list[Path]:
-    """Folders with evaluations or scored answers below the given ones; copies in a leaderboard's folder do not count.
+    """Folders with evaluations, scored answers or judgements below the given ones; copies in a leaderboard's folder do
+    not count.
 
     Raises:
         ValueError: one of them is not there, or has nothing.
@@ -84,7 +88,7 @@ def find(runs: Sequence[str]) -> list[Path]:
         starts = sorted(glob.glob(pattern))
         if not starts:
             raise ValueError(f"--runs: no such folder: {pattern!r}")
-        files = {path for start in starts for name in (EVALUATION, ANSWERS) for path in Path(start).rglob(name)}
+        files = {path for start in starts for name in _WANTED for path in Path(start).rglob(name)}
         below = sorted({path.parent for path in files if not any((up / MARKER).exists() for up in path.parents)})
         if not below:
             raise ValueError(f"--runs: {pattern!r} holds no evaluation ({EVALUATION}) and no answers ({ANSWERS})")
