@@ -19,7 +19,8 @@ from idc.metrics.judge import JudgeJob
 
 def main() -> None:
     args = cli(JudgeJob, __doc__)
-    from idc.metrics.judge import JudgeError, run, table
+    from idc.metrics.judge import run, table
+    from idc.metrics.judge_endpoint import JudgeError
 
     try:
         result = run(args.config)

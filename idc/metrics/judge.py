@@ -13,17 +13,11 @@ none.
 
 from __future__ import annotations
 
-import email.utils
 import hashlib
 import json
-import os
-import random
 import re
 import statistics
 import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -34,6 +28,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field
 
 from idc.config import ConfigModel, missing
+from idc.metrics.judge_endpoint import Endpoint, Wait
 
 if TYPE_CHECKING:
     from idc.metrics.evaluate import Evaluation, ScoredCaption
@@ -62,12 +57,6 @@ PLACEHOLDERS = ("{standard_answer}", "{assistant_response}")
 ANSWERS, RESULT = "answers.jsonl", "judge.json"
 MODEL = "model"
 """The captions that are evaluated, beside the floors."""
-
-_RETRIED = (408, 409, 425, 429, 500, 502, 503, 504, 529)
-_LONGEST_WAIT_S = 60.0
-
-
-Wait = Callable[[float], object]
 
 
 class JudgeJob(ConfigModel):
@@ -118,10 +107,6 @@ class JudgeJob(ConfigModel):
             for name in PLACEHOLDERS:
                 if name not in text:
                     yield f"prompt: {self.prompt!r} has no {name}"
-
-
-class JudgeError(RuntimeError):
-    """The endpoint does not answer, or refuses; what was answered so far is kept."""
 
 
 @dataclass(frozen=True)
@@ -259,86 +244,6 @@ class Answers:
                 file.write(json.dumps(record) + "\n")
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirection is an error: following it would hand the key to another host."""
-
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        return None
-
-
-class Endpoint:
-    """Asks one question at a time; safe to call from several threads.
-
-    Args:
-        wait: waits some seconds before the next attempt; true if there is to be none.
-    """
-
-    def __init__(self, job: JudgeJob, wait: Wait) -> None:
-        self._job = job
-        self._wait = wait
-        self._url = f"{job.url.rstrip('/')}/chat/completions"
-        self._open = urllib.request.build_opener(_NoRedirect).open
-        self._key = os.environ.get(job.api_key_variable, "")
-
-    def ask(self, prompt: str) -> tuple[str, str]:
-        """The judge's reply, and the name it answered under.
-
-        Raises:
-            JudgeError: it refuses, or does not answer within the attempts.
-        """
-        body = {
-            "model": self._job.judge,
-            "messages": [{"role": "user", "content": prompt}],
-            "temperature": self._job.temperature,
-            "max_tokens": self._job.max_tokens,
-        }
-        for attempt in range(1, self._job.attempts + 1):
-            try:
-                return self._send(json.dumps(body).encode())
-            except urllib.error.HTTPError as error:
-                text = error.read(2000).decode(errors="replace").strip()
-                reason = f"{self._url} answers {error.code} {error.reason}: {text[:300]}"
-                if error.code in (401, 403):
-                    raise JudgeError(f"{reason}; the key is read from ${self._job.api_key_variable}") from None
-                if error.code not in _RETRIED:
-                    raise JudgeError(reason) from None
-                told = _seconds(error.headers.get("Retry-After"))
-            except (OSError, ValueError) as error:  # refused, timed out, cut, or no answer of this protocol
-                reason, told = f"{self._url}: {getattr(error, 'reason', error)}", None
-            if attempt < self._job.attempts:
-                backoff = 2.0 ** (attempt - 1) * random.uniform(0.75, 1.25)
-                if self._wait(min(told if told is not None else backoff, _LONGEST_WAIT_S)):
-                    raise JudgeError(reason)
-        raise JudgeError(f"{reason}; gave up after {self._job.attempts} attempts")
-
-    def _send(self, body: bytes) -> tuple[str, str]:
-        headers = {
-            "Content-Type": "application/json",
-            **({"Authorization": f"Bearer {self._key}"} if self._key else {}),
-        }
-        request = urllib.request.Request(self._url, body, headers)
-        with self._open(request, timeout=self._job.timeout_s) as response:
-            record = json.loads(response.read())
-        try:
-            return str(record["choices"][0]["message"]["content"] or ""), str(record.get("model", self._job.judge))
-        except (KeyError, IndexError, TypeError, AttributeError):
-            raise ValueError(f"no chat completion: {json.dumps(record)[:300]}") from None
-
-
-def _seconds(header: str | None) -> float | None:
-    """``Retry-After``: seconds, or a date."""
-    if header is None:
-        return None
-    try:
-        return max(0.0, float(header))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(header).timestamp() - time.time())
-    except ValueError:
-        return None
-
-
 # ---------------------------------------------------------------------------------------------------------------- job
 
 
@@ -374,7 +279,16 @@ def _ask_all(job: JudgeJob, prompts: Mapping[str, str], answers: Answers, wait: 
     The first failure ends all: nothing more is sent, and nobody goes on waiting.
     """
     failed = threading.Event()
-    endpoint = Endpoint(job, wait or failed.wait)
+    endpoint = Endpoint(
+        job.url,
+        job.judge,
+        key_variable=job.api_key_variable,
+        temperature=job.temperature,
+        max_tokens=job.max_tokens,
+        attempts=job.attempts,
+        timeout_s=job.timeout_s,
+        wait=wait or failed.wait,
+    )
     unreadable: dict[str, str] = {}
 
     def ask(key: str, prompt: str) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from idc.metrics import evaluate as ev
 from idc.metrics import judge as jd
+from idc.metrics.judge_endpoint import JudgeError
 
 KEY = "sk-test-0123456789"
 
@@ -120,6 +121,11 @@ def test_read_score(reply: str, score: float | None) -> None:
     assert jd.read_score(reply) == score
 
 
+def test_a_wrong_address_is_a_fault() -> None:
+    with pytest.raises(ValueError, match="url: 'localhost:8000' is not of the form http"):
+        jd.JudgeJob(evaluation="e", out="o", url="localhost:8000", judge="judge")
+
+
 def test_scores_beside_floors_and_nothing_is_asked_twice(
     server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +164,7 @@ def test_the_best_of_all_references(server: Server, evaluation: Path, monkeypatc
 
 def test_a_run_that_was_cut_goes_on(server: Server, evaluation: Path) -> None:
     server.answer = lambda number, prompt: (200, "Score: 10") if number <= 2 else (400, "context too long")
-    with pytest.raises(jd.JudgeError, match="400 Bad Request: context too long"):
+    with pytest.raises(JudgeError, match="400 Bad Request: context too long"):
         jd.run(job(evaluation, server, concurrency=1, floors=False))
     answers = evaluation.parent / "judge" / jd.ANSWERS
     assert len(answers.read_text().splitlines()) == 2
@@ -182,7 +188,7 @@ def test_later_means_later(server: Server, evaluation: Path) -> None:
 def test_gives_up_in_the_end(server: Server, evaluation: Path) -> None:
     server.answer = lambda number, prompt: (500, "broken")
     waited: list[float] = []
-    with pytest.raises(jd.JudgeError, match="500 Internal Server Error: broken; gave up after 3 attempts"):
+    with pytest.raises(JudgeError, match="500 Internal Server Error: broken; gave up after 3 attempts"):
         jd.run(job(evaluation, server, attempts=3, concurrency=1), waited.append)
     assert (len(server.requests), len(waited)) == (3, 2)
 
@@ -190,7 +196,7 @@ def test_gives_up_in_the_end(server: Server, evaluation: Path) -> None:
 def test_a_redirection_is_not_followed(server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     server.answer = lambda number, prompt: (302, "", {"Location": f"{server.url}/elsewhere"})
-    with pytest.raises(jd.JudgeError, match="302"):
+    with pytest.raises(JudgeError, match="302"):
         jd.run(job(evaluation, server, concurrency=1))
     assert set(server.paths) == {"/v1/chat/completions"}
 
@@ -201,7 +207,7 @@ def test_a_server_that_is_not_there(evaluation: Path) -> None:
     asked = jd.JudgeJob(
         evaluation=str(evaluation), out=str(evaluation.parent / "judge"), url=url, judge="x", attempts=2, concurrency=1
     )
-    with pytest.raises(jd.JudgeError, match="refused; gave up after 2 attempts"):
+    with pytest.raises(JudgeError, match="refused; gave up after 2 attempts"):
         jd.run(asked, lambda seconds: None)
 
 
