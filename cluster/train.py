@@ -2,7 +2,7 @@
 
 The entry is a plain function ``f(payload: dict, context) -> dict`` that builds the task and its loaders and returns
 what :func:`idc.training.loop.fit` returns; ``payload["train"]`` are the loop's settings. A run's folder tells what it
-is (config.json) and whether it is done (result.json).
+is (config.json), which command of which commit started it last (origin.json) and whether it is done (result.json).
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from cluster.tracking import MlflowTracker, flat
+from idc.benchmark import commit
+from idc.metrics.origin import ORIGIN, command_line
 from idc.training.config import OPERATIONAL, TrainConfig
 
 Watch = Callable[[dict[str, float], int], None]
@@ -129,6 +131,7 @@ def _claim(run_dir: Path, record: dict[str, Any], overwrite: bool) -> dict[str, 
     run_dir.mkdir(parents=True, exist_ok=True)
     (run_dir / FATAL).unlink(missing_ok=True)
     _write_json(config_path, record)
+    _write_json(run_dir / ORIGIN, {"command": command_line(), "commit": commit()})
     return None
 
 

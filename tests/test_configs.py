@@ -383,7 +383,7 @@ def test_a_config_file_that_is_not_there(tmp_path: Path) -> None:
     assert seconds < SECONDS
 
 
-@pytest.mark.parametrize("job", [job for job in JOBS if job not in ("caption", "demo", "imagine")])
+@pytest.mark.parametrize("job", [job for job in JOBS if job not in ("caption", "demo", "imagine", "leaderboard")])
 def test_an_unknown_setting_is_refused_by_every_job(
     job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

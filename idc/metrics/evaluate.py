@@ -21,6 +21,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from idc.metrics import changes, floors
 from idc.metrics.coco import METRICS, CocoScorer, java_version, spice_missing
+from idc.metrics.hallucination import Hallucination
+from idc.metrics.hallucination import table as claims_table
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 
 EVALUATION = "evaluation.json"
@@ -95,6 +97,8 @@ class Evaluation(_Record):
     """What the truth itself scores; ``None`` where it is not known."""
     types: changes.TypeAgreement | None = None
     """``None`` if no pair has a known change type."""
+    hallucination: Hallucination | None = None
+    """What the captions claim, held against the truth; ``None`` where it is not known."""
     protocol: dict[str, Any]
     seconds: dict[str, float] = {}
     """How long captioning, floors and scoring took."""
@@ -398,6 +402,8 @@ def table(evaluation: Evaluation) -> str:
             f"names the right change type: {types.accuracy:.1%} (always {types.most_frequent!r}: "
             f"{types.chance_most_frequent:.1%}, guessing by frequency: {types.chance_matched:.1%})"
         )
+    if evaluation.hallucination is not None:
+        lines.append(claims_table(evaluation.hallucination))
     return "\n".join(lines)
 
 

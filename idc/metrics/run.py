@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from idc.metrics import evaluate as ev
 from idc.metrics import floors
 from idc.metrics.coco import spice_missing
 from idc.metrics.config import EvaluateJob
+from idc.metrics.hallucination import Hallucination, hallucination, truth_of
+from idc.metrics.origin import origin
 
 Captioner = Callable[[list[np.ndarray], list[np.ndarray]], list[str]]
 """Before and after images, uint8 RGB ``(H, W, 3)`` of any sizes, to one caption a pair."""
@@ -121,9 +123,15 @@ def run(job: EvaluateJob, captioner: Captioner | None = None) -> ev.Evaluation:
         allow_empty=job.allow_empty,
     )
     seconds["scoring"] = time.perf_counter() - started
-    protocol = {**evaluation.protocol, "pairs": job.pairs, "captioner": job.artifact or job.predictions}
+    protocol = {**evaluation.protocol, **origin(job.pairs)}
+    protocol |= {"pairs": job.pairs, "captioner": job.artifact or job.predictions}
     evaluation = evaluation.model_copy(
-        update={"fingerprint": evaluation_fingerprint(job), "seconds": seconds, "protocol": protocol}
+        update={
+            "fingerprint": evaluation_fingerprint(job),
+            "seconds": seconds,
+            "protocol": protocol,
+            "hallucination": _hallucination(job, captions),
+        }
     )
     ev.save(job.out, evaluation, rows)
     return evaluation
@@ -138,6 +146,18 @@ def _truth(job: EvaluateJob) -> dict[str, list[str]] | None:
         things = json.loads(row["meta"])
         truth[row["pair_id"]] = true_captions(row["change_type"], things["before"], things["after"])
     return truth
+
+
+def _hallucination(job: EvaluateJob, captions: Mapping[str, str]) -> Hallucination | None:
+    """What the captions claim, held against the truth, if all pairs were rendered here."""
+    claimed = []
+    for row in _rows(job, job.split, job.max_pairs, images=False, also=("source", "meta")):
+        if not row["source"].startswith("rendered:"):
+            return None
+        things = json.loads(row["meta"])
+        truth = truth_of(row["change_type"], things["before"], things["after"])
+        claimed.append((captions[row["pair_id"]], truth))
+    return hallucination(claimed)
 
 
 def _captions(job: EvaluateJob, captioner: Captioner, total: int) -> dict[str, str]:

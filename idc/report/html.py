@@ -7,6 +7,7 @@ script, follows the reader's light or dark setting, and fits a telephone.
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import json
 import math
@@ -147,8 +148,11 @@ def render(report: RunReport) -> str:
     return page(report.title, report.subtitle, sections)
 
 
-def page(title: str, subtitle: str, sections: Sequence[tuple[str, str, str]]) -> str:
-    """A self-contained page of sections (id, heading, body as HTML); empty ones are left out."""
+def page(title: str, subtitle: str, sections: Sequence[tuple[str, str, str]], script: str = "") -> str:
+    """A self-contained page of sections (id, heading, body as HTML); empty ones are left out.
+
+    ``script``, if there is one, runs at the end of the page; its policy allows this one alone, by its hash.
+    """
     present = [(name, heading, body) for name, heading, body in sections if body]
     links = "".join(f'<a href="#{name}">{escape(heading)}</a>' for name, heading, _ in present)
     bodies = "".join(
@@ -156,6 +160,9 @@ def page(title: str, subtitle: str, sections: Sequence[tuple[str, str, str]]) ->
     )
     style = files("idc.report").joinpath("page.css").read_text(encoding="utf-8")
     policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    if script:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        policy, script = f"{policy}; script-src 'sha256-{digest}'", f"<script>{script}</script>\n"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
@@ -163,7 +170,8 @@ def page(title: str, subtitle: str, sections: Sequence[tuple[str, str, str]]) ->
         f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
         f'<header class="top"><h1>{escape(title)}</h1><p class="soft">{escape(subtitle)}</p></header>\n'
         f'<nav aria-label="Sections"><div>{links}</div></nav>\n<main>\n{bodies}</main>\n'
-        "<footer>Scores are the field's usual ones times 100. The page holds all it shows.</footer>\n</body>\n</html>\n"
+        "<footer>Scores are the field's usual ones times 100. The page holds all it shows.</footer>\n"
+        f"{script}</body>\n</html>\n"
     )
 
 

@@ -1,0 +1,270 @@
+"""What captions of rendered pairs claim, held against what is true: the object, its attributes, the kind of change.
+
+The truth is the scene graph that a rendered pair carries (``meta``: the objects ``before`` and ``after``). A caption is
+read by the words of :mod:`idc.data.rendered.captions`. A noun phrase is a noun (a shape, "object", "thing") with the
+attribute words right before it. The first one that does not follow a relation ("left of the", "behind the") describes
+the changed object, one that follows a relation describes a second object, and what stands after "to", "turned",
+"became", "now" is the new look.
+
+=============== ======================================================================== ============================
+rate            right if                                                                 of
+=============== ======================================================================== ============================
+change type     the caption names the pair's type (:mod:`idc.metrics.changes`)           all pairs
+object          at least one attribute is named, and all of them are the changed         changed pairs
+                object's, as it looks before (what was added: after) the change
+attribute       the attribute is the changed object's; a new look is compared with it    all attributes named in
+                after the change                                                         captions of changed pairs
+existing object some object of either image has all attributes that are named            described objects, second
+                                                                                         ones included
+invented change the caption of an unchanged pair names a change (to be low)              unchanged pairs
+missed change   the caption of a changed pair names none (to be low)                     changed pairs
+=============== ======================================================================== ============================
+
+``chance`` is the rate that the same captions have on average when they are dealt out to the same pairs at random: what
+is known of a data set without looking at a pair. Whether a relation between two objects holds is not checked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from idc.data.rendered.captions import ANY_SHAPE, ATTRIBUTES, SYNONYMS
+from idc.metrics.changes import COLORS, named_type
+from idc.schema import NO_CHANGE
+
+Attributes = frozenset[tuple[str, str]]
+"""Some (attribute, value) pairs: ``{("color", "red"), ("shape", "cube")}``."""
+
+_KIND_OF = {
+    **dict.fromkeys(("large", "small"), "size"),
+    **dict.fromkeys(("rubber", "metal"), "material"),
+    **dict.fromkeys(("sphere", "cube", "cylinder"), "shape"),
+}
+WORDS: dict[str, tuple[str, str]] = {
+    **{word: (_KIND_OF[value], value) for value, words in SYNONYMS.items() for word in words},
+    **{color: ("color", color) for color in COLORS},
+    "grey": ("color", "gray"),
+}
+"""Word -> (attribute, value), the inverse of the captions' synonyms."""
+
+_NOUNS = frozenset((*(word for word, (kind, _) in WORDS.items() if kind == "shape"), *ANY_SHAPE))
+_RELATION = re.compile(
+    r"\b(?:left of|right of|(?:left|right) side of|in front of|behind|next to|beside|near)(?: the| an?)?$"
+)
+_NEW_LOOK = re.compile(r"\b(?:to|into|turned|turns|became|becomes|become|now|painted)(?: an?| the| be| made| of)*$")
+
+
+class Rate(BaseModel):
+    """A share with its counts."""
+
+    model_config = ConfigDict(extra="forbid")
+    right: int
+    of: int
+    rate: float
+    """``right / of``; 0 where there is nothing to count."""
+    chance: float
+    """The same captions, dealt out to the pairs at random."""
+
+
+class Hallucination(BaseModel):
+    """The rates of the module's table."""
+
+    model_config = ConfigDict(extra="forbid")
+    pairs: int
+    changed: int
+    change_type: Rate
+    object: Rate
+    attribute: Rate
+    existing_object: Rate
+    invented_change: Rate
+    missed_change: Rate
+
+
+@dataclass(frozen=True)
+class Claims:
+    """What a caption says of objects."""
+
+    described: Attributes | None
+    """Of the changed object; ``None`` if no noun phrase describes it."""
+    new_look: Attributes
+    """What it is said to have become."""
+    others: tuple[Attributes, ...]
+    """Of the objects it is related to."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is true of a pair."""
+
+    kind: str
+    """Its change type."""
+    described: Attributes
+    """The changed object as it looks before the change (what was added: after it); empty for an unchanged pair."""
+    after: Attributes
+    """The changed object after the change; empty if there is none."""
+    objects: tuple[Attributes, ...]
+    """All objects of both images."""
+
+
+@lru_cache(maxsize=65536)
+def claims(caption: str) -> Claims:
+    """Read a caption's noun phrases."""
+    words = re.findall(r"[a-z]+", caption.lower())
+    described: Attributes | None = None
+    new_look: set[tuple[str, str]] = set()
+    others: list[Attributes] = []
+    start = 0
+    for end, word in enumerate([*words, ""]):
+        if word in WORDS and word not in _NOUNS:
+            continue
+        phrase = words[start : end + 1] if word in _NOUNS else words[start:end]
+        named = frozenset(WORDS[one] for one in phrase if one in WORDS)
+        before = " ".join(words[:start])
+        start = end + 1
+        if not phrase:
+            continue
+        if _NEW_LOOK.search(before):
+            new_look |= named
+        elif phrase[-1] not in _NOUNS:
+            continue  # "the red one": no noun of ours, nothing that could be told apart
+        elif _RELATION.search(before):
+            others.append(named)
+        elif described is None:
+            described = named
+    return Claims(described, frozenset(new_look), tuple(others))
+
+
+def truth_of(change_type: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Truth:
+    """The truth of a rendered pair.
+
+    Args:
+        change_type: of the pair.
+        before: the objects in the before image, as the ``meta`` of a rendered pair has them; ``after``: in the after
+            image.
+    """
+
+    def look(thing: Mapping[str, Any]) -> Attributes:
+        return frozenset((name, str(thing[name])) for name in ATTRIBUTES)
+
+    objects = tuple(dict.fromkeys(look(thing) for thing in (*before, *after)))
+    if change_type == NO_CHANGE:
+        return Truth(NO_CHANGE, frozenset(), frozenset(), objects)
+    gone = [look(thing) for thing in before if thing not in after]
+    new = [look(thing) for thing in after if thing not in before]
+    return Truth(change_type, (gone or new)[0], new[0] if new else frozenset(), objects)
+
+
+def hallucination(rows: Iterable[tuple[str, Truth]]) -> Hallucination:
+    """The rates of captions.
+
+    Args:
+        rows: (caption, truth of its pair).
+
+    Raises:
+        ValueError: there are none.
+    """
+    both = list(rows)
+    if not both:
+        raise ValueError("there are no captions of pairs whose truth is known")
+    changed = [(caption, true) for caption, true in both if true.kind != NO_CHANGE]
+    unchanged = [(caption, true) for caption, true in both if true.kind == NO_CHANGE]
+    named, kinds = Counter(named_type(caption) for caption, _ in both), Counter(true.kind for _, true in both)
+    says_change = sum(count for kind, count in named.items() if kind not in (None, NO_CHANGE)) / len(both)
+    return Hallucination(
+        pairs=len(both),
+        changed=len(changed),
+        change_type=_rate(
+            sum(named_type(caption) == true.kind for caption, true in both),
+            len(both),
+            sum(named[kind] * count for kind, count in kinds.items()) / len(both) ** 2,
+        ),
+        object=_rate(
+            sum(_fits(claims(caption), _looks(true)) for caption, true in changed),
+            len(changed),
+            _object_chance(changed),
+        ),
+        attribute=_attribute_rate(changed),
+        existing_object=_existing_rate(both),
+        invented_change=_rate(
+            sum(named_type(caption) not in (None, NO_CHANGE) for caption, _ in unchanged), len(unchanged), says_change
+        ),
+        missed_change=_rate(
+            sum(named_type(caption) == NO_CHANGE for caption, _ in changed), len(changed), named[NO_CHANGE] / len(both)
+        ),
+    )
+
+
+def table(found: Hallucination) -> str:
+    """The rates as plain text."""
+    lines = [f"claims of the captions, {found.pairs} pairs, {found.changed} of them changed"]
+    for name in ("change_type", "object", "attribute", "existing_object", "invented_change", "missed_change"):
+        rate: Rate = getattr(found, name)
+        counts = f"({rate.right} of {rate.of})"
+        low = ", to be low" if name in ("invented_change", "missed_change") else ""
+        lines.append(f"  {name.replace('_', ' '):16}{rate.rate:7.1%} {counts:16} chance {rate.chance:.1%}{low}")
+    return "\n".join(lines)
+
+
+# ------------------------------------------------------------------------------------------------------------ counting
+
+
+def _rate(right: int, of: int, chance: float) -> Rate:
+    return Rate(right=right, of=of, rate=right / of if of else 0.0, chance=chance if of else 0.0)
+
+
+def _looks(true: Truth) -> tuple[Attributes, Attributes]:
+    return true.described, true.after
+
+
+def _fits(said: Claims, looks: tuple[Attributes, Attributes]) -> bool:
+    return bool(said.described) and (said.described or frozenset()) <= looks[0]
+
+
+def _attributes(said: Claims, looks: tuple[Attributes, Attributes]) -> tuple[int, int]:
+    """Right and all attributes that a caption names."""
+    described = said.described or frozenset()
+    return len(described & looks[0]) + len(said.new_look & looks[1]), len(described) + len(said.new_look)
+
+
+def _object_chance(changed: Sequence[tuple[str, Truth]]) -> float:
+    """The mean over all (caption, pair): equal captions and equal looks are counted once."""
+    if not changed:
+        return 0.0
+    said, looks = Counter(claims(caption) for caption, _ in changed), Counter(_looks(true) for _, true in changed)
+    fitting = sum(many * times for one, many in said.items() for look, times in looks.items() if _fits(one, look))
+    return fitting / len(changed) ** 2
+
+
+def _attribute_rate(changed: Sequence[tuple[str, Truth]]) -> Rate:
+    counts = [_attributes(claims(caption), _looks(true)) for caption, true in changed]
+    right, of = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
+    said, looks = Counter(claims(caption) for caption, _ in changed), Counter(_looks(true) for _, true in changed)
+    by_chance = sum(
+        many * times * _attributes(one, look)[0] for one, many in said.items() for look, times in looks.items()
+    )
+    return _rate(right, of, by_chance / (len(changed) * of) if of else 0.0)
+
+
+def _existing_rate(both: Sequence[tuple[str, Truth]]) -> Rate:
+    """Of described objects; those of which no attribute is named ("the object moved") claim nothing."""
+
+    def named(said: Claims) -> list[Attributes]:
+        return [one for one in (said.described, *said.others) if one]
+
+    right = sum(_exists(one, true) for caption, true in both for one in named(claims(caption)))
+    described = Counter(one for caption, _ in both for one in named(claims(caption)))
+    of = sum(described.values())
+    scenes = [true for _, true in both]
+    by_chance = sum(many * sum(_exists(one, true) for true in scenes) for one, many in described.items())
+    return _rate(right, of, by_chance / (len(scenes) * of) if of else 0.0)
+
+
+def _exists(described: Attributes, true: Truth) -> bool:
+    return any(described <= thing for thing in true.objects)

@@ -1,0 +1,372 @@
+"""A language model as the judge of captions, over any endpoint that speaks OpenAI's chat completions.
+
+The criteria are those of OmniDiff's prompt (Liu et al., supplementary material, figure 6): an impartial judge finds the
+aspects of the reference caption, counts which of them the predicted caption covers, exactly or in part, each with equal
+weight, and gives the share as a score from 0 to 100 with a short justification. The wording here is our own, because
+the figure's is under a licence that forbids changes; whoever needs the paper's wording to the letter gives it as
+``prompt``, with the figure's two placeholders.
+
+Every answer is appended to ``answers.jsonl`` under a hash of everything it depends on, so that a run that was cut goes
+on where it was and nothing is paid for twice. The floors are judged too: a judge that likes a constant caption is
+none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import statistics
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from idc.config import ConfigModel, missing
+from idc.metrics.judge_endpoint import Endpoint, Wait
+
+if TYPE_CHECKING:
+    from idc.metrics.evaluate import Evaluation, ScoredCaption
+
+PROMPT_NAME = "omnidiff-criteria-1"
+"""Name of :data:`PROMPT`; it changes with the wording."""
+
+PROMPT = """\
+You compare two texts without favouring either. Both say what differs between two images: the first was written by a \
+person who saw them and is taken as true, the second was made by a program.
+
+Proceed as follows.
+1. Read both texts with care.
+2. List the aspects of the true text: every statement of what changed, where, and how it looks.
+3. Find which of these aspects the program's text covers, word for word or in its own words; an aspect may be covered \
+in part.
+4. Every aspect weighs the same. The score is the covered percentage of the aspects, from 0 to 100.
+
+Answer with a first line of the form "Score: <number>", and a second line with a short reason.
+
+True text: {standard_answer}
+Program's text: {assistant_response}
+"""
+
+PLACEHOLDERS = ("{standard_answer}", "{assistant_response}")
+ANSWERS, RESULT = "answers.jsonl", "judge.json"
+MODEL = "model"
+"""The captions that are evaluated, beside the floors."""
+
+
+class JudgeJob(ConfigModel):
+    """Let a language model judge the captions of an evaluation."""
+
+    evaluation: str
+    """Folder that `jobs/evaluate.py` wrote: captions with their references."""
+    out: str = Field(min_length=1)
+    """Folder for `answers.jsonl` (kept between runs) and `judge.json`."""
+    url: str = Field(min_length=1)
+    """Base of the endpoint, to which `/chat/completions` is appended: `https://api.openai.com/v1`,
+    `http://localhost:8000/v1`."""
+    judge: str = Field(min_length=1)
+    """The judge: the model's name at the endpoint."""
+    api_key_variable: str = "OPENAI_API_KEY"
+    """Environment variable that holds the key, if the endpoint wants one. The key itself is never a setting, and is
+    written nowhere."""
+    prompt: str | None = None
+    """Text file with another prompt; {standard_answer} and {assistant_response} in it are replaced."""
+    references: Literal["first", "best"] = "first"
+    """Against which references: the first one alone (OmniDiff has one), or each, and the best score counts."""
+    floors: bool = True
+    """Judge the constant caption and the nearest training pair's caption too, where the evaluation has them. With it,
+    there are up to three requests for one."""
+    max_pairs: int | None = Field(None, ge=1)
+    """Only the first this many pairs; all of them if not given."""
+    temperature: float = Field(0.0, ge=0)
+    """Of the judge's sampling."""
+    max_tokens: int = Field(300, ge=1)
+    """Length of an answer at most."""
+    concurrency: int = Field(4, ge=1, le=256)
+    """Requests under way at the same time."""
+    attempts: int = Field(6, ge=1)
+    """How often a request is sent before the run gives up: after a refused connection, a timeout, and the statuses
+    that mean "later" (429, 5xx). Between them it waits 1, 2, 4, ... seconds, or as the server says, at most 60."""
+    timeout_s: float = Field(120.0, gt=0)
+    """How long an answer may take."""
+
+    def faults(self) -> Iterator[str]:
+        if urlsplit(self.url).scheme not in ("http", "https"):
+            yield f"url: {self.url!r} is not of the form http://... or https://..."
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.evaluation, "evaluation")
+        yield from missing(self.prompt, "prompt")
+        if self.prompt is not None and Path(self.prompt).is_file():
+            text = Path(self.prompt).read_text(encoding="utf-8")
+            for name in PLACEHOLDERS:
+                if name not in text:
+                    yield f"prompt: {self.prompt!r} has no {name}"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A caption to be held against a reference."""
+
+    system: str
+    """``model`` or the name of a floor."""
+    pair_id: str
+    prompt: str
+    key: str
+    """Hash of all that the answer depends on."""
+
+
+class Judged(BaseModel):
+    """Scores of one system's captions, 0 to 100."""
+
+    model_config = ConfigDict(extra="forbid")
+    pairs: int
+    mean: float
+    std: float
+    """Over the pairs (n - 1)."""
+
+
+class JudgeResult(BaseModel):
+    """What the judge said."""
+
+    model_config = ConfigDict(extra="forbid")
+    judge: str
+    """The name that was asked for."""
+    answered_by: list[str]
+    """The names that the endpoint answered under."""
+    prompt: str
+    """Its name, or its file's."""
+    prompt_sha256: str
+    endpoint: str
+    temperature: float
+    references: str
+    evaluation: str
+    evaluation_fingerprint: str
+    split: str
+    scores: dict[str, Judged]
+    """``model`` and the floors."""
+    per_pair: dict[str, float]
+    """Pair -> score of the model's caption."""
+    unreadable: dict[str, str]
+    """Pair -> an answer without a score. Not empty: the result lacks these pairs, and the job fails."""
+    asked: int
+    """Requests of this run; the others were answered before."""
+
+
+# ------------------------------------------------------------------------------------------------------- the questions
+
+
+def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluation) -> list[Question]:
+    """All questions, the model's first.
+
+    Raises:
+        ValueError: pairs without references.
+    """
+    from idc.metrics.floors import CONSTANT, NEAREST
+
+    template = Path(job.prompt).read_text(encoding="utf-8") if job.prompt is not None else PROMPT
+    if bare := [row.pair_id for row in rows if not row.references]:
+        raise ValueError(f"{len(bare)} pairs have no reference to judge against: {', '.join(bare[:5])}")
+    constant = evaluation.floors[CONSTANT].caption if CONSTANT in evaluation.floors else None
+    said: dict[str, Callable[[ScoredCaption], str | None]] = {MODEL: lambda row: row.caption}
+    if job.floors and constant is not None:
+        said[CONSTANT] = lambda row: constant
+    if job.floors and NEAREST in evaluation.floors:
+        said[NEAREST] = lambda row: row.nearest
+    found = []
+    for system, caption_of in said.items():
+        for row in rows:
+            caption = caption_of(row)
+            for reference in row.references if job.references == "best" else row.references[:1]:
+                if caption is not None:
+                    prompt = _filled(template, reference, caption)
+                    found.append(Question(system, row.pair_id, prompt, _key(job, prompt)))
+    return found
+
+
+def _filled(template: str, reference: str, caption: str) -> str:
+    """Both places at once: a caption may hold what looks like a placeholder."""
+    texts = dict(zip(PLACEHOLDERS, (reference, caption), strict=True))
+    return re.sub("|".join(map(re.escape, PLACEHOLDERS)), lambda match: texts[match.group()], template)
+
+
+def _key(job: JudgeJob, prompt: str) -> str:
+    things = json.dumps([job.judge, job.temperature, job.max_tokens, prompt])
+    return hashlib.sha256(things.encode()).hexdigest()
+
+
+def read_score(reply: str) -> float | None:
+    """The number after "score", else the one number of the first line; ``None`` if there is none from 0 to 100."""
+    number = r"(\d+(?:\.\d+)?)"
+    found = re.findall(rf"\bscore\b\W*(?:is|of|=)?\W*{number}", reply, re.IGNORECASE)[:1]
+    first = reply.strip().split("\n", 1)[0]
+    numbers = re.findall(rf"(?<![\d.-]){number}", first)
+    if not found and len(numbers) == 1:
+        found = numbers
+    value = float(found[0]) if found else -1.0
+    return value if 0 <= value <= 100 else None
+
+
+# ---------------------------------------------------------------------------------------------------------- the answers
+
+
+class Answers:
+    """The answers on disk, one JSON object a line; a line that a kill has cut is dropped."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self.known: dict[str, dict[str, Any]] = {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        whole = []
+        for line in path.read_text(encoding="utf-8").split("\n") if path.exists() else []:
+            try:
+                record = json.loads(line)
+                self.known[record["key"]] = record
+                whole.append(line)
+            except (ValueError, KeyError, TypeError):
+                continue
+        if path.exists():
+            partial = path.with_name(f".{path.name}.partial")
+            partial.write_text("".join(line + "\n" for line in whole), encoding="utf-8")
+            partial.replace(path)
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Keep an answer at once."""
+        with self._lock:
+            self.known[record["key"]] = record
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(record) + "\n")
+
+
+# ---------------------------------------------------------------------------------------------------------------- job
+
+
+def run(job: JudgeJob, wait: Wait | None = None) -> JudgeResult:
+    """Ask what was not answered before, and write ``judge.json``.
+
+    Args:
+        wait: instead of the real one, between attempts (:class:`Endpoint`).
+
+    Raises:
+        ValueError: the evaluation holds no references.
+        JudgeError: the endpoint fails; ``answers.jsonl`` holds what was answered, and the same command goes on.
+    """
+    from idc.metrics.evaluate import load, load_predictions
+
+    evaluation, rows = load(job.evaluation), load_predictions(job.evaluation)[: job.max_pairs]
+    asked = questions(job, rows, evaluation)
+    answers = Answers(Path(job.out) / ANSWERS)
+    open_ones = {one.key: one.prompt for one in asked if one.key not in answers.known}
+    print(f"{len(asked)} judgements, {len(open_ones)} requests to {job.judge}", flush=True)
+    unreadable = _ask_all(job, open_ones, answers, wait)
+    result = _result(job, evaluation, asked, answers.known, unreadable, len(open_ones))
+    target = Path(job.out) / RESULT
+    partial = target.with_name(f".{RESULT}.partial")
+    partial.write_text(result.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    partial.replace(target)
+    return result
+
+
+def _ask_all(job: JudgeJob, prompts: Mapping[str, str], answers: Answers, wait: Wait | None) -> dict[str, str]:
+    """Ask; returns the replies without a score by their keys. These are not kept: they are asked again next time.
+
+    The first failure ends all: nothing more is sent, and nobody goes on waiting.
+    """
+    failed = threading.Event()
+    endpoint = Endpoint(
+        job.url,
+        job.judge,
+        key_variable=job.api_key_variable,
+        temperature=job.temperature,
+        max_tokens=job.max_tokens,
+        attempts=job.attempts,
+        timeout_s=job.timeout_s,
+        wait=wait or failed.wait,
+    )
+    unreadable: dict[str, str] = {}
+
+    def ask(key: str, prompt: str) -> None:
+        if failed.is_set():
+            return
+        try:
+            reply, model = endpoint.ask(prompt)
+        except BaseException:
+            failed.set()
+            raise
+        if (value := read_score(reply)) is None:
+            unreadable[key] = reply
+        else:
+            answers.add({"key": key, "score": value, "reply": reply, "model": model})
+
+    with ThreadPoolExecutor(job.concurrency) as pool:
+        waiting = [pool.submit(ask, key, prompt) for key, prompt in prompts.items()]
+        try:
+            for future in as_completed(waiting):
+                future.result()
+        except BaseException:
+            failed.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return unreadable
+
+
+def _result(
+    job: JudgeJob,
+    evaluation: Evaluation,
+    asked: Sequence[Question],
+    known: Mapping[str, Mapping[str, Any]],
+    unreadable: Mapping[str, str],
+    requests: int,
+) -> JudgeResult:
+    best: dict[str, dict[str, float]] = {}
+    lost: dict[str, str] = {}
+    for one in asked:
+        if one.key in unreadable:
+            lost[f"{one.pair_id} ({one.system})"] = unreadable[one.key]
+            continue
+        scores = best.setdefault(one.system, {})
+        scores[one.pair_id] = max(scores.get(one.pair_id, 0.0), float(known[one.key]["score"]))
+    template = Path(job.prompt).read_text(encoding="utf-8") if job.prompt is not None else PROMPT
+    return JudgeResult(
+        judge=job.judge,
+        answered_by=sorted({str(known[one.key]["model"]) for one in asked if one.key in known}),
+        prompt=Path(job.prompt).name if job.prompt is not None else PROMPT_NAME,
+        prompt_sha256=hashlib.sha256(template.encode()).hexdigest(),
+        endpoint=_shown(job.url),
+        temperature=job.temperature,
+        references=job.references,
+        evaluation=job.evaluation,
+        evaluation_fingerprint=evaluation.fingerprint,
+        split=evaluation.split,
+        scores={system: _judged(list(scores.values())) for system, scores in best.items()},
+        per_pair=best.get(MODEL, {}),
+        unreadable=lost,
+        asked=requests,
+    )
+
+
+def _judged(values: Sequence[float]) -> Judged:
+    std = statistics.stdev(values) if len(values) > 1 else 0.0
+    return Judged(pairs=len(values), mean=statistics.fmean(values), std=std)
+
+
+def _shown(url: str) -> str:
+    """An address without a name and password, which may stand in it."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+
+
+def table(result: JudgeResult) -> str:
+    """The scores as plain text."""
+    by = ", ".join(result.answered_by) or result.judge
+    lines = [f"judged by {by}, prompt {result.prompt} ({result.prompt_sha256[:12]}), 0 to 100"]
+    for system, found in result.scores.items():
+        label = system if system == MODEL else f"floor: {system}"
+        lines.append(f"  {label:18}{found.mean:7.2f}  (standard deviation over {found.pairs} pairs {found.std:.2f})")
+    return "\n".join(lines)

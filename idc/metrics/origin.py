@@ -1,0 +1,65 @@
+"""Where the numbers of an evaluation come from: which data set, which command, which commit."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from idc.benchmark import commit
+from idc.data.store import MANIFEST, read_manifest
+
+OWN, RENDERED = "own", "rendered"
+
+ORIGIN = "origin.json"
+"""Beside a training's artefact: its command and commit."""
+
+_OWN_FORMATS = ("folder", "csv", "jsonl", "parquet")
+
+
+def origin(pairs: str) -> dict[str, Any]:
+    """The data set of a folder of pairs, this command line, and this checkout's commit."""
+    return {"data": describe_data(pairs), "command": command_line(), "commit": commit()}
+
+
+def command_line() -> str:
+    """The job's command line; empty in a process that is none of the project's jobs: a Ray worker's arguments say
+    nothing of the run, and may hold what must not be shown."""
+    script = Path(sys.argv[0])
+    if script.suffix != ".py" or script.absolute().parent.name != "jobs":
+        return ""
+    return shlex.join(["python", f"jobs/{script.name}", *sys.argv[1:]])
+
+
+def describe_data(pairs: str) -> dict[str, str]:
+    """What a folder of pairs is.
+
+    Returns:
+        ``data_set``: the official layout that it was imported from, ``rendered``, or ``own``; ``fingerprint``; and
+        ``variant``, in words, if it is a robustness set or a cleaned variant of another folder.
+    """
+    manifest = read_manifest(pairs)
+    found = {"fingerprint": manifest.fingerprint}
+    if "clean" in manifest.extra:
+        found["variant"] = "cleaned"
+    if isinstance(altered := manifest.extra.get("robustness"), dict):
+        found["variant"] = ", ".join(filter(None, [found.get("variant"), _altered(altered)]))
+        of = str(manifest.config.get("pairs", ""))
+        kind = describe_data(of)["data_set"] if (Path(of) / MANIFEST).exists() else OWN
+    else:
+        kind = str(manifest.config.get("format", RENDERED if "render" in manifest.config else OWN))
+    return {"data_set": OWN if kind in _OWN_FORMATS else kind, **found}
+
+
+def _altered(altered: Mapping[str, Any]) -> str:
+    """A robustness set in words: "fog, severity 5"."""
+    kind, severity = str(altered.get("kind", "")), altered.get("severity")
+    if kind == "replace_words":
+        return f"words replaced {100 * float(severity or 0):.0f} %"
+    if kind == "swap_order":
+        return "order swapped"
+    one = altered.get("which")
+    only = f"{one} image only" if one in ("before", "after") else ""
+    return ", ".join(filter(None, [kind.replace("_", " "), f"severity {severity}", only]))

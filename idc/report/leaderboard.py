@@ -1,0 +1,354 @@
+"""The leaderboard's tables: settings of runs with mean and spread over their seeds, floors, and published rows.
+
+Numbers of different data, splits, subsets or protocols stand in different tables.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from idc.data.store import fingerprint
+from idc.metrics.classification import RESULT as ANSWERS
+from idc.metrics.classification import AnswerScores, Measures
+from idc.metrics.evaluate import EVALUATION, Evaluation, Floor, Spread, spread
+from idc.metrics.floors import TRUTH
+from idc.metrics.judge import MODEL, JudgeResult
+from idc.metrics.judge import RESULT as JUDGED
+from idc.report.leaderboard_runs import Scored, find, read
+from idc.report.published import ALL, DataSet, load_published, published_rows
+
+RUN, FLOOR, CEILING, PAPER = "run", "floor", "ceiling", "published"
+"""Kinds of rows."""
+
+ORDER = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "S_m*")
+TYPE_ACCURACY = "right type"
+"""Share of captions that name the right change type."""
+CLAIMS = {"right object": "object", "right attribute": "attribute"}
+"""Columns of :mod:`idc.metrics.hallucination` where the truth is known."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+        kind: run, floor, ceiling or published.
+        name: method or setting.
+        source: paper and table, or what distinguishes the setting.
+        values: metric -> over the seeds, in printed units.
+        seeds: of its evaluations.
+        pairs: scored pairs, if known.
+        mark: what a reader must know before comparing.
+        footnote: said once below the table.
+        selection, command, commit: how it came about; only of runs.
+        evaluations: of a run, in the order of the seeds.
+    """
+
+    kind: str
+    name: str
+    source: str
+    values: dict[str, Spread]
+    seeds: tuple[int | None, ...] = ()
+    pairs: int | None = None
+    mark: str = ""
+    footnote: str = ""
+    selection: str = ""
+    command: str = ""
+    commit: str = ""
+    evaluations: tuple[Scored, ...] = ()
+
+
+@dataclass(frozen=True)
+class Board:
+    """A table: all that may be compared, number by number.
+
+    Attributes:
+        split, variant, subset, protocol: what is equal for all rows.
+        metrics: the columns, in order.
+        rows: best first by the last of CIDEr and what stands in for it.
+    """
+
+    split: str
+    variant: str
+    subset: str
+    protocol: str
+    metrics: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def footnotes(self) -> list[str]:
+        return [note for note in dict.fromkeys(row.footnote for row in self.rows) if note]
+
+    @property
+    def title(self) -> str:
+        subset = "all pairs" if self.subset == ALL else self.subset
+        return ", ".join(filter(None, [self.split, self.variant, subset])) + f"; protocol {self.protocol}"
+
+
+@dataclass
+class Page:
+    """A data set's page."""
+
+    key: str
+    title: str
+    official: DataSet | None
+    boards: list[Board] = field(default_factory=list)
+    scored: list[Scored] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def gather(runs: Sequence[str], data_sets: Mapping[str, str] | None = None) -> list[Page]:
+    """The pages of all data sets that runs were scored on, and of all that have published rows.
+
+    Args:
+        runs: folders (or patterns of them) in which evaluations and scored answers are looked for, at any depth.
+        data_sets: folder of pairs, as an evaluation names it -> name of its data set, where the folder does not tell.
+
+    Raises:
+        ValueError: a folder is not there or holds no evaluation; an evaluation's data set cannot be told; predictions
+            are missing.
+    """
+    folders = find(runs)
+    scored = [read(folder, data_sets or {}) for folder in folders if (folder / EVALUATION).exists()]
+    answered = [
+        (folder, AnswerScores.model_validate_json((folder / ANSWERS).read_text(encoding="utf-8")))
+        for folder in folders
+        if (folder / ANSWERS).exists()
+    ]
+    judged = [
+        JudgeResult.model_validate_json((folder / JUDGED).read_text(encoding="utf-8"))
+        for folder in folders
+        if (folder / JUDGED).exists()
+    ]
+    official = load_published().data_sets
+    pages: dict[str, Page] = {}
+    for one in scored:
+        page = pages.setdefault(one.data.key, Page(one.data.key, one.data.title, official.get(one.data.key)))
+        if twin := next((o for o in page.scored if o.evaluation.fingerprint == one.evaluation.fingerprint), None):
+            page.notes.append(f"{one.folder} is the same evaluation as {twin.folder} and is counted once")
+        else:
+            page.scored.append(one)
+    names = [*official, *(result.data_set for _, result in answered)]
+    for key in names:
+        pages.setdefault(key, Page(key, official[key].title if key in official else key, official.get(key)))
+    for page in pages.values():
+        rows = [
+            *_runs(page),
+            *_floors(page),
+            *_judged(page, judged),
+            *_answers(answered, page.key),
+            *_published(page.key),
+        ]
+        page.boards = _boards(rows)
+    return sorted(pages.values(), key=lambda page: (not page.scored, page.title))
+
+
+# --------------------------------------------------------------------------------------------------------------- rows
+
+Place = tuple[str, str, str, str]
+"""Split, variant, subset, protocol: a table."""
+
+
+def _settings(page: Page) -> list[list[Scored]]:
+    """The runs of each setting, in the order of their seeds."""
+    settings: dict[str, list[Scored]] = {}
+    for one in page.scored:
+        settings.setdefault(one.setting, []).append(one)
+    return [
+        sorted(own, key=lambda one: (one.seed is None, one.seed or 0, str(one.folder))) for own in settings.values()
+    ]
+
+
+def _run(page: Page, own: Sequence[Scored], subset: str, pairs: int, values: dict[str, Spread]) -> Row:
+    """The row of a setting."""
+    first, seeds = own[0], tuple(one.seed for one in own)
+    protocols = [one.evaluation.protocol for one in own]
+    others = [other.settings for other in page.scored if other.settings]
+    twice = "a seed is there twice" if len(set(seeds)) < len(seeds) and None not in seeds else ""
+    unofficial = _unofficial(page.official, first.evaluation.split, subset, pairs)
+
+    def said(key: str, separator: str) -> str:
+        return separator.join(dict.fromkeys(text for one in protocols if (text := str(one.get(key) or ""))))
+
+    return Row(
+        kind=RUN,
+        name=first.name,
+        source=_differences(first.settings, others) or str(protocols[0].get("captioner", "")),
+        values=values,
+        seeds=seeds,
+        pairs=pairs,
+        mark="; ".join(filter(None, [twice, unofficial])),
+        selection=said("selection", "; "),
+        command=said("command", "; "),
+        commit=said("commit", ", "),
+        evaluations=tuple(own),
+    )
+
+
+def _runs(page: Page) -> Iterator[tuple[Place, Row]]:
+    """A row for each setting in each of its tables."""
+    for own in _settings(page):
+        for subset, pairs in _subset_sizes(own[0].evaluation).items():
+            per_seed = [_scores(one.evaluation, subset) for one in own]
+            shared = [metric for metric in per_seed[0] if all(metric in scores for scores in per_seed)]
+            values = {metric: spread([100 * scores[metric] for scores in per_seed]) for metric in shared}
+            if values:
+                yield _place(own[0], subset), _run(page, own, subset, pairs, values)
+
+
+def _judged(page: Page, judged: Sequence[JudgeResult]) -> Iterator[tuple[Place, Row]]:
+    """A table for each judge and prompt: settings of which all seeds were judged, and the floors."""
+    for way in dict.fromkeys((one.judge, one.prompt, one.prompt_sha256, one.references) for one in judged):
+        of = {
+            one.evaluation_fingerprint: one
+            for one in judged
+            if (one.judge, one.prompt, one.prompt_sha256, one.references) == way and MODEL in one.scores
+        }
+        protocol = f"judge {way[0]}, prompt {way[1]}, {way[3]} reference"
+        for own in _settings(page):
+            found = [of[key] for one in own if (key := one.evaluation.fingerprint) in of]
+            if len(found) < len(own):
+                continue
+            place = (own[0].evaluation.split, own[0].data.variant, ALL, protocol)
+            values = {_JUDGE: spread([one.scores[MODEL].mean for one in found])}
+            yield place, _run(page, own, ALL, found[0].scores[MODEL].pairs, values)
+            for name, floor in found[0].scores.items():
+                if name != MODEL:
+                    yield place, Row(FLOOR, f"floor: {name}", "", {_JUDGE: spread([floor.mean])}, pairs=floor.pairs)
+
+
+_JUDGE = "LLM judge"
+
+
+def _floors(page: Page) -> Iterator[tuple[Place, Row]]:
+    """The floors, and the ceiling, of every data and number of pairs that runs were scored on, once each."""
+    seen: set[str] = set()
+    for one in page.scored:
+        ceiling = {TRUTH: one.evaluation.ceiling} if one.evaluation.ceiling is not None else {}
+        for kind, floors in ((FLOOR, one.evaluation.floors), (CEILING, ceiling)):
+            for name, floor in floors.items():
+                for subset, pairs in _subset_sizes(one.evaluation).items():
+                    scores = _floor_scores(floor, subset)
+                    rounded = {metric: round(value, 9) for metric, value in scores.items()}
+                    place = _place(one, subset)
+                    mark = fingerprint(place, name, pairs, rounded, one.data.fingerprint)
+                    if not scores or mark in seen:
+                        continue
+                    seen.add(mark)
+                    yield (
+                        place,
+                        Row(
+                            kind=kind,
+                            name=f"{kind}: {name}",
+                            source=repr(floor.caption) if floor.caption else "",
+                            footnote=f"{kind}, {name}: {floor.what}.",
+                            values={metric: spread([100 * value]) for metric, value in scores.items()},
+                            pairs=pairs,
+                            mark=_unofficial(page.official, one.evaluation.split, subset, pairs),
+                        ),
+                    )
+
+
+def _answers(answered: Sequence[tuple[Path, AnswerScores]], data_set: str) -> Iterator[tuple[Place, Row]]:
+    for folder, result in answered:
+        if result.data_set != data_set:
+            continue
+        for one in result.measures:
+            place = ("test", "", _question(one), "answers")
+            values = {metric: spread([value]) for metric, value in one.scores.items()}
+            mark = f"{one.unreadable} unreadable predictions count as wrong" if one.unreadable else ""
+            yield place, Row(RUN, str(folder), result.answers, values, pairs=one.questions, mark=mark)
+            floor = {metric: spread([value]) for metric, value in one.floor.items()}
+            what = f"always the most frequent answer ({one.floor_answer!r})"
+            yield place, Row(FLOOR, "floor: constant", what, floor, pairs=one.questions)
+
+
+def _question(measures: Measures) -> str:
+    name = {"binary": "change or not"}.get(measures.type, measures.type)
+    return f"{name}, {measures.of}" if measures.of else name
+
+
+def _published(data_set: str) -> Iterator[tuple[Place, Row]]:
+    for row in published_rows(data_set):
+        table, paper = row.table, load_published().papers[row.table.paper]
+        cited = f"{paper.method} paper, {table.table}"
+        yield (
+            ("test", table.variant, table.subset, table.protocol),
+            Row(
+                kind=PAPER,
+                name=row.method,
+                source=f"{cited}, its own method" if row.own else cited,
+                values={metric: spread([value]) for metric, value in row.values.items()},
+                footnote=f"{cited}: {table.note}" if table.note else "",
+            ),
+        )
+
+
+def _place(one: Scored, subset: str) -> Place:
+    return (one.evaluation.split, one.data.variant, subset, str(one.evaluation.protocol.get("name", "not stated")))
+
+
+def _subset_sizes(evaluation: Evaluation) -> dict[str, int]:
+    return {ALL: evaluation.pairs, **{name: subset.pairs for name, subset in evaluation.subsets.items()}}
+
+
+def _scores(evaluation: Evaluation, subset: str) -> dict[str, float]:
+    if subset != ALL:
+        return dict(evaluation.subsets[subset].scores) if subset in evaluation.subsets else {}
+    types = {TYPE_ACCURACY: evaluation.types.accuracy} if evaluation.types is not None else {}
+    found = evaluation.hallucination
+    claims = {} if found is None else {name: getattr(found, rate).rate for name, rate in CLAIMS.items()}
+    return {**evaluation.scores, **types, **claims}
+
+
+def _floor_scores(floor: Floor, subset: str) -> dict[str, float]:
+    if subset != ALL:
+        return dict(floor.subsets[subset].scores) if subset in floor.subsets else {}
+    return {**floor.scores, **({TYPE_ACCURACY: floor.types.accuracy} if floor.types is not None else {})}
+
+
+def _unofficial(official: DataSet | None, split: str, subset: str, pairs: int) -> str:
+    """A mark for a number of pairs that is not the official split's."""
+    if official is None or split != "test":
+        return ""
+    expected = official.test.get(subset)
+    return f"{pairs:,} pairs, the official split has {expected:,}" if expected not in (None, pairs) else ""
+
+
+def _differences(own: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
+    """The settings by which this one differs from the others on the page; at most six."""
+    keys = [key for key in own if any(other.get(key, None) != own[key] for other in others)]
+    shown = [f"{key} = {own[key]}" for key in keys[:6]]
+    return ", ".join([*shown, *([f"and {len(keys) - 6} more"] if len(keys) > 6 else [])])
+
+
+def _boards(rows: Sequence[tuple[Place, Row]]) -> list[Board]:
+    tables: dict[Place, list[Row]] = {}
+    for place, row in rows:
+        tables.setdefault(place, []).append(row)
+    boards = []
+    for place, own in tables.items():
+        metrics = list(dict.fromkeys(metric for row in own for metric in row.values))
+        known = [metric for metric in ORDER if metric in metrics]
+        columns = (*known, *(metric for metric in metrics if metric not in ORDER))
+        lead = "CIDEr" if "CIDEr" in columns else columns[-1]
+        boards.append(Board(*place, columns, tuple(sorted(own, key=_by(lead)))))
+    return sorted(boards, key=lambda b: (b.split != "test", b.split, b.variant, b.subset != ALL))
+
+
+def _by(metric: str) -> Callable[[Row], float]:
+    """Best first; an error is best when it is low. Rows without the number stand last."""
+    sign = 1.0 if metric == "MAE" else -1.0
+    return lambda row: sign * row.values[metric].mean if metric in row.values else math.inf
+
+
+def published_files(page: Page) -> Iterator[tuple[str, Path]]:
+    """Name below the leaderboard's folder -> file, of everything that is published with the page's runs."""
+    for one in page.scored:
+        for path in one.files:
+            yield os.path.join("runs", page.key, one.evaluation.fingerprint, path.name), path

@@ -1,0 +1,211 @@
+"""The evaluations that a leaderboard is made of: where they are, what they are of, which of them are one setting.
+
+An evaluation (``evaluation.json``) names the artefact that it is of. Two evaluations are seeds of one setting if they
+are of the same pairs, split and protocol, and their artefacts' configs are equal but for seeds, names and folders; a
+folder that a config names counts by what lies in it: an artefact by its own config, a data set by its fingerprint.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from idc.data.store import MANIFEST, fingerprint, read_manifest
+from idc.metrics.classification import RESULT as ANSWERS
+from idc.metrics.evaluate import EVALUATION, PREDICTIONS, Evaluation, load
+from idc.metrics.judge import RESULT as JUDGED
+from idc.metrics.origin import ORIGIN, describe_data
+from idc.report.published import load_published
+from idc.training.config import OPERATIONAL
+
+_WANTED = (EVALUATION, ANSWERS, JUDGED)
+
+MARKER = "leaderboard.json"
+"""A folder with this file is a leaderboard's."""
+
+_NOT_A_SETTING = frozenset({"seed", "name", "runs", *OPERATIONAL})
+"""Keys of a config, at any depth, that do not make it another setting."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """What was evaluated.
+
+    Attributes:
+        key: of the page: an official data set, or a folder of one's own with its fingerprint.
+        title: for people.
+        variant: how the official data were altered, if they were.
+        fingerprint: of the pairs.
+    """
+
+    key: str
+    title: str
+    variant: str = ""
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One evaluation that was found.
+
+    Attributes:
+        folder: where it is.
+        evaluation: what is in it.
+        data: its data set.
+        setting: fingerprint of everything but the seed.
+        settings: the artefact's config, flat, without what does not make it another setting.
+        name: of the system and run.
+        seed: of the training, if there is one.
+        training: the command and commit of the training, if they were recorded.
+        files: what is published with it.
+    """
+
+    folder: Path
+    evaluation: Evaluation
+    data: Data
+    setting: str
+    settings: dict[str, Any]
+    name: str
+    seed: int | None
+    training: str
+    files: tuple[Path, ...]
+
+
+def find(runs: Sequence[str]) -> list[Path]:
+    """Folders with evaluations, scored answers or judgements below the given ones; copies in a leaderboard's folder do
+    not count.
+
+    Raises:
+        ValueError: one of them is not there, or has nothing.
+    """
+    found: dict[Path, None] = {}
+    for pattern in runs:
+        starts = sorted(glob.glob(pattern))
+        if not starts:
+            raise ValueError(f"--runs: no such folder: {pattern!r}")
+        files = {path for start in starts for name in _WANTED for path in Path(start).rglob(name)}
+        below = sorted({path.parent for path in files if not any((up / MARKER).exists() for up in path.parents)})
+        if not below:
+            raise ValueError(f"--runs: {pattern!r} holds no evaluation ({EVALUATION}) and no answers ({ANSWERS})")
+        found.update(dict.fromkeys(below))
+    return list(found)
+
+
+def read(folder: Path, data_sets: Mapping[str, str]) -> Scored:
+    """An evaluation and what is known about where it comes from."""
+    evaluation = load(folder)
+    if not (folder / PREDICTIONS).exists():
+        raise ValueError(f"{folder} has no {PREDICTIONS}: the predictions of every run are published with it")
+    if not evaluation.fingerprint:
+        digest = hashlib.sha256((folder / EVALUATION).read_bytes()).hexdigest()
+        evaluation = evaluation.model_copy(update={"fingerprint": digest[:20]})
+    captioner = str(evaluation.protocol.get("captioner", ""))
+    home = _home(folder, captioner)
+    config, seed, name = _artifact(home, captioner, folder)
+    data = _data(evaluation, home, data_sets)
+    same = (data.key, data.variant, data.fingerprint, evaluation.split, evaluation.pairs, evaluation.references)
+    protocol = [evaluation.protocol.get(key) for key in ("name", "selection")]
+    return Scored(
+        folder=folder,
+        evaluation=evaluation,
+        data=data,
+        setting=fingerprint(same, protocol, sorted(evaluation.scores), config if config is not None else captioner),
+        settings=_flat(config) if config is not None else {},
+        name=name,
+        seed=seed,
+        training=_training(home, captioner, folder),
+        files=(folder / EVALUATION, folder / PREDICTIONS),
+    )
+
+
+def _home(folder: Path, captioner: str) -> Path:
+    """The folder that an evaluation's relative paths are meant from: the nearest one above it that has the captioner;
+    the current one if none has."""
+    return next((above for above in folder.absolute().parents if captioner and (above / captioner).exists()), Path())
+
+
+def _artifact(home: Path, captioner: str, folder: Path) -> tuple[dict[str, Any] | None, int | None, str]:
+    """Config without what does not make it another setting, seed, name."""
+    for path in (home / captioner, folder.parent / "artifact"):
+        record = _json(path / "config.json") if captioner else {}
+        if "system" in record:
+            config = record["config"]
+            job = config.get("job", config)
+            system = str(record["system"])
+            name = str(job.get("name", "")) if isinstance(job, dict) else ""
+            plain = {"system": system, **_setting(config, home)}
+            seed = _seed(config)
+            return plain, seed, f"{system} {name.removesuffix(str(seed)).rstrip('-_ ') if seed is not None else name}"
+    return None, None, Path(captioner).stem if captioner else folder.name
+
+
+def _training(home: Path, captioner: str, folder: Path) -> str:
+    """What ``origin.json`` says, which a training writes beside its artefact."""
+    for path in (home / captioner, folder.parent / "artifact"):
+        if captioner and (found := _json(path.parent / ORIGIN)):
+            return f"{found.get('command', '')} ({found.get('commit', '')})"
+    return ""
+
+
+def _setting(value: Any, home: Path) -> Any:
+    """A config without what does not make it another setting; folders by what lies in them."""
+    if isinstance(value, dict):
+        return {key: _setting(one, home) for key, one in value.items() if key not in _NOT_A_SETTING}
+    if isinstance(value, list):
+        return [_setting(one, home) for one in value]
+    if isinstance(value, str) and "/" in value:
+        inner = _json(home / value / "config.json")
+        if "system" in inner:
+            return {"system": inner["system"], **_setting(inner["config"], home)}
+        if (home / value / MANIFEST).exists():
+            return read_manifest(str(home / value)).fingerprint
+    return value
+
+
+def _seed(config: Any) -> int | None:
+    """The seed of the training, the first one in the config."""
+    if isinstance(config, dict):
+        if isinstance(config.get("seed"), int):
+            return int(config["seed"])
+        return next((seed for one in config.values() if (seed := _seed(one)) is not None), None)
+    return None
+
+
+def _data(evaluation: Evaluation, home: Path, data_sets: Mapping[str, str]) -> Data:
+    """The data set: as the evaluation says it, or else as the folder of pairs does."""
+    pairs = str(evaluation.protocol.get("pairs", ""))
+    about = evaluation.protocol.get("data")
+    if not isinstance(about, dict) and pairs and (home / pairs / MANIFEST).exists():
+        about = describe_data(str(home / pairs))
+    if not isinstance(about, dict) and pairs not in data_sets:
+        raise ValueError(
+            f"{pairs!r}, on which an evaluation was made, is not there and the evaluation does not say which data set "
+            f"it is; name it: --data-set {pairs or 'PAIRS'}=NAME (official: {', '.join(load_published().data_sets)})"
+        )
+    about = about if isinstance(about, dict) else {}
+    name = data_sets.get(pairs, str(about.get("data_set", "")))
+    own = str(about.get("fingerprint", ""))
+    variant = str(about.get("variant", ""))
+    official = load_published().data_sets
+    if name in official:
+        return Data(name, official[name].title, variant, own)
+    title = f"{name.replace('_', ' ').capitalize()} pairs ({pairs})"
+    return Data("-".join(filter(None, [name.replace("/", "-"), own[:8]])), title, variant, own)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _flat(config: Any, path: str = "") -> dict[str, Any]:
+    if not isinstance(config, dict):
+        return {path: config}
+    return {
+        key: value for name, one in config.items() for key, value in _flat(one, f"{path}.{name}".strip(".")).items()
+    }

@@ -1,0 +1,115 @@
+"""The published rows of five papers: what ``published.yaml`` holds, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+ALL = "all"
+"""The subset that is everything."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Paper(_Record):
+    """A paper whose tables were transcribed."""
+
+    method: str
+    """Its own method."""
+    title: str
+    authors: str
+
+
+class DataSet(_Record):
+    """A data set of the field and its test split."""
+
+    title: str
+    test: dict[str, int]
+    """Subset -> pairs."""
+    source: str
+    """Where the numbers of pairs are from."""
+
+
+class Table(_Record):
+    """Rows of a table that are of one data set, subset and protocol."""
+
+    paper: str
+    table: str
+    data_set: str
+    subset: str = ALL
+    variant: str = ""
+    """How the data were altered (robustness), if they were."""
+    protocol: str
+    note: str = ""
+    columns: tuple[str, ...]
+    rows: Annotated[tuple[tuple[str | float | None, ...], ...], Field(min_length=1)]
+    """Method and a number (or nothing) for each column."""
+
+    @model_validator(mode="after")
+    def _shape(self) -> Table:
+        for row in self.rows:
+            name, values = row[0], row[1:]
+            if not isinstance(name, str) or len(values) != len(self.columns):
+                raise ValueError(f"{self.paper}, {self.table}: {row} is not a name and {len(self.columns)} numbers")
+            if any(isinstance(value, str) for value in values) or all(value is None for value in values):
+                raise ValueError(f"{self.paper}, {self.table}: {row} holds text, or nothing, where numbers belong")
+        return self
+
+
+class Published(_Record):
+    """All of it."""
+
+    papers: dict[str, Paper]
+    data_sets: dict[str, DataSet]
+    tables: tuple[Table, ...]
+
+    @model_validator(mode="after")
+    def _names(self) -> Published:
+        for table in self.tables:
+            if table.paper not in self.papers or table.data_set not in self.data_sets:
+                raise ValueError(f"{table.table}: there is no paper {table.paper!r} or data set {table.data_set!r}")
+        return self
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """A method in a table of a paper.
+
+    Attributes:
+        method: as printed.
+        own: it is the paper's own.
+        values: metric -> number as printed; what is not printed is not there.
+        table: where it stands.
+    """
+
+    method: str
+    own: bool
+    values: dict[str, float]
+    table: Table
+
+
+@cache
+def load_published() -> Published:
+    """The transcribed rows."""
+    text = files("idc.report").joinpath("published.yaml").read_text(encoding="utf-8")
+    return Published.model_validate(yaml.safe_load(text))
+
+
+def published_rows(data_set: str) -> Iterator[PublishedRow]:
+    """All rows of a data set, in the order of the file."""
+    published = load_published()
+    for table in published.tables:
+        if table.data_set != data_set:
+            continue
+        own = published.papers[table.paper].method
+        for name, *values in table.rows:
+            numbers: dict[str, Any] = {c: v for c, v in zip(table.columns, values, strict=True) if v is not None}
+            yield PublishedRow(str(name), str(name).startswith(own), numbers, table)

@@ -1,0 +1,27 @@
+"""Score short answers about changes by ChangeIMTI's measures: yes or no, counts, places.
+
+    python jobs/score_answers.py answers=answers.jsonl out=runs/answers
+
+A line of the file is a question: {"type": "binary", "answer": "Yes", "prediction": "yes."}; type count and location
+also have "class": "road". Other types (CDVQA, QAG-360K) are scored by equal texts. Every faulty line is named.
+"""
+
+from __future__ import annotations
+
+from idc.config import cli, refuse
+from idc.metrics.classification import AnswersJob
+
+
+def main() -> None:
+    args = cli(AnswersJob, __doc__)
+    from idc.metrics.classification import run, table
+
+    try:
+        result = run(args.config)
+    except ValueError as error:
+        refuse(str(error).split("\n"))
+    print(table(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Claims of captions: read right from every template, rates by hand, chance by brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from idc.data.rendered import captions as rendered
+from idc.metrics.hallucination import Truth, claims, hallucination, table, truth_of
+from idc.schema import CHANGE_TYPES
+
+
+def thing(color: str, shape: str, material: str = "metal", size: str = "small", x: float = 0.0) -> dict[str, object]:
+    return {"color": color, "shape": shape, "material": material, "size": size, "x": x}
+
+
+RED = thing("red", "cube")
+BLUE = thing("blue", "sphere", "rubber", "large")
+
+
+def look(one: dict[str, object]) -> frozenset[tuple[str, str]]:
+    return frozenset((name, str(one[name])) for name in rendered.ATTRIBUTES)
+
+
+def scenes(kind: str) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    return {
+        "none": ([RED, BLUE], [RED, BLUE]),
+        "drop": ([RED, BLUE], [BLUE]),
+        "add": ([BLUE], [BLUE, RED]),
+        "move": ([RED, BLUE], [{**RED, "x": 2.0}, BLUE]),
+        "color": ([RED, BLUE], [{**RED, "color": "green"}, BLUE]),
+        "material": ([RED, BLUE], [{**RED, "material": "rubber"}, BLUE]),
+    }[kind]
+
+
+def pair(kind: str) -> Truth:
+    return truth_of(kind, *scenes(kind))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CHANGE_TYPES if kind != "none"])
+@pytest.mark.parametrize("anchor", ["", " that is to the left of the big matte ball", " that is behind the blue thing"])
+def test_every_template_is_read(kind: str, anchor: str) -> None:
+    value = {"color": "green", "material": "matte"}.get(kind, "")
+    for template in rendered.TEMPLATES[kind]:
+        said = claims(template.format(d=f"tiny red shiny block{anchor}", v=value))
+        assert said.described == look(RED), template
+        assert said.new_look == ({(kind, "green" if kind == "color" else "rubber")} if value else frozenset()), template
+        assert len(said.others) == bool(anchor), template
+        assert all(one <= look(BLUE) for one in said.others)
+
+
+@pytest.mark.parametrize("caption", [*rendered.TEMPLATES["none"], "", "asdf qwer", "something is different"])
+def test_no_object_in_captions_of_none(caption: str) -> None:
+    said = claims(caption)
+    assert (said.described, said.new_look, said.others) == (None, frozenset(), ())
+
+
+def test_the_relation_may_come_first_and_the_new_look_may_be_an_object() -> None:
+    said = claims("in front of the blue sphere a red cube has been added")
+    assert said.described == {("color", "red"), ("shape", "cube")}
+    assert said.others == (frozenset({("color", "blue"), ("shape", "sphere")}),)
+    assert claims("the cube became a blue ball").new_look == {("color", "blue"), ("shape", "sphere")}
+    assert claims("the grey object is now made of metal").described == {("color", "gray")}
+
+
+def test_the_true_captions_are_right_in_everything() -> None:
+    rows = [(caption, pair(kind)) for kind in CHANGE_TYPES for caption in rendered.true_captions(kind, *scenes(kind))]
+    found = hallucination(rows)
+    rates = [found.change_type, found.object, found.attribute, found.existing_object]
+    assert [one.rate for one in rates] == [1.0] * 4
+    assert 0 < found.change_type.chance < 1
+    assert (found.invented_change.right, found.missed_change.right) == (0, 0)
+
+
+def test_rates_by_hand() -> None:
+    found = hallucination(
+        [
+            ("the small red cube moved", pair("move")),  # all right: 3 of 3 attributes
+            ("the large red cube has been removed", pair("drop")),  # wrong object: size; 2 of 3; does not exist
+            ("the blue sphere turned red", pair("color")),  # the other object, wrong new colour: 0 of 3; exists
+            ("the object is gone", pair("drop")),  # right type, no attribute named: nothing claimed
+            ("no change was made", pair("add")),  # missed
+            ("the cube to the left of the yellow ball moved", pair("none")),  # invented; the ball does not exist
+            ("nothing has changed", pair("none")),
+        ]
+    )
+    assert (found.pairs, found.changed) == (7, 5)
+    assert (found.change_type.right, found.change_type.of) == (5, 7)
+    assert (found.object.right, found.object.of) == (1, 5)
+    assert (found.attribute.right, found.attribute.of) == (5, 9)
+    assert (found.existing_object.right, found.existing_object.of) == (3, 5)
+    assert (found.invented_change.right, found.invented_change.of) == (1, 2)
+    assert (found.missed_change.right, found.missed_change.of) == (1, 5)
+    assert "object 20.0% (1 of 5) chance" in " ".join(table(found).split())
+
+
+def test_chance_is_the_mean_over_all_ways_to_deal_the_captions_out() -> None:
+    rng = np.random.default_rng(0)
+    colors, shapes = ("red", "blue", "green"), ("cube", "sphere")
+    rows = []
+    for _ in range(30):
+        one, two = (thing(rng.choice(colors), rng.choice(shapes), x=x) for x in (0.0, 1.0))
+        kind = str(rng.choice(["move", "drop", "none"]))
+        after = {"move": [{**one, "x": 5.0}, two], "drop": [two], "none": [one, two]}[kind]
+        verb = rng.choice(["moved", "has been removed"])
+        caption = f"the {rng.choice(colors)} {rng.choice(shapes)} {verb}" if rng.random() < 0.8 else "no change"
+        rows.append((caption, truth_of(kind, [one, two], after)))
+    found = hallucination(rows)
+    kinds = {"all": rows, "changed": [row for row in rows if row[1].kind != "none"]}
+    shifted = {
+        name: [
+            hallucination([(own[(i + by) % len(own)][0], true) for i, (_, true) in enumerate(own)])
+            for by in range(len(own))
+        ]
+        for name, own in kinds.items()
+    }  # every caption meets every pair once
+
+    def mean(name: str, rate: str) -> float:
+        return float(np.mean([getattr(one, rate).rate for one in shifted[name]]))
+
+    assert found.change_type.chance == pytest.approx(mean("all", "change_type"))
+    assert found.existing_object.chance == pytest.approx(mean("all", "existing_object"))
+    assert found.object.chance == pytest.approx(mean("changed", "object"))
+    assert found.attribute.chance == pytest.approx(mean("changed", "attribute"))
+    assert found.missed_change.chance == pytest.approx(mean("all", "missed_change"))
+    assert found.invented_change.chance == pytest.approx(mean("all", "invented_change"))
+
+
+def test_no_captions_are_refused() -> None:
+    with pytest.raises(ValueError, match="no captions"):
+        hallucination([])

@@ -1,0 +1,268 @@
+"""The judge against a real local server that speaks the protocol: cache, resume, retries, refusals, no key on disk."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from idc.metrics import evaluate as ev
+from idc.metrics import judge as jd
+from idc.metrics.judge_endpoint import JudgeError
+
+KEY = "sk-test-0123456789"
+
+
+class Server(ThreadingHTTPServer):
+    """Answers by ``answer(number of the request, prompt)``: a status and a text, or a status, a text and headers."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.requests: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        self.paths: list[str] = []
+        self.lock = threading.Lock()
+        self.under_way = self.most_under_way = 0
+        self.answer: Callable[[int, str], tuple[Any, ...]] = lambda number, prompt: (200, "Score: 50\nHalf of it.")
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with self.server.lock:
+            self.server.requests.append(body)
+            self.server.keys.append(self.headers.get("Authorization"))
+            self.server.paths.append(self.path)
+            number = len(self.server.requests)
+            self.server.under_way += 1
+            self.server.most_under_way = max(self.server.most_under_way, self.server.under_way)
+        status, text, *headers = self.server.answer(number, body["messages"][0]["content"])
+        record = {"model": "judge-2026", "choices": [{"message": {"role": "assistant", "content": text}}]}
+        data = (json.dumps(record) if status == 200 else text).encode()
+        with self.server.lock:
+            self.server.under_way -= 1
+        self.send_response(status)
+        for name, value in (headers[0] if headers else {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as one:
+        thread = threading.Thread(target=one.serve_forever, args=(0.02,))
+        thread.start()
+        yield one
+        one.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def evaluation(tmp_path: Path) -> Path:
+    rows = [
+        ev.ScoredCaption(
+            pair_id=f"p{i}", caption=f"car {i} left", references=[f"the car {i} is gone", f"no car {i}"],
+            nearest=f"bus {i} left",
+        )
+        for i in range(4)
+    ]  # fmt: skip
+    floors = {
+        name: ev.Floor(what="made", caption=caption, scores={"CIDEr": 0.1}, subsets={})
+        for name, caption in (("constant", "no change"), ("nearest", None))
+    }
+    record = ev.Evaluation(
+        fingerprint="f00d", split="test", pairs=4, references=8, distinct_captions=4, empty_captions=0,
+        scores={"CIDEr": 0.5}, subsets={}, floors=floors, protocol={"name": "coco"},
+    )  # fmt: skip
+    ev.save(tmp_path / "evaluation", record, rows)
+    return tmp_path / "evaluation"
+
+
+def job(evaluation: Path, server: Server, **more: Any) -> jd.JudgeJob:
+    out = evaluation.parent / "judge"
+    return jd.JudgeJob(evaluation=str(evaluation), out=str(out), url=server.url, judge="judge", **more)
+
+
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        ("Score: 75\nIt misses the place.", 75),
+        ("**Score:** 66.7", 66.7),
+        ("The score is 40. Two of 5 aspects.", 40),
+        ("80\nGood.", 80),
+        ("85/100", None),
+        ("Score: 85/100", 85),
+        ("Score: 120", None),
+        ("I cannot judge this.", None),
+        ("", None),
+    ],
+)
+def test_read_score(reply: str, score: float | None) -> None:
+    assert jd.read_score(reply) == score
+
+
+def test_a_wrong_address_is_a_fault() -> None:
+    with pytest.raises(ValueError, match="url: 'localhost:8000' is not of the form http"):
+        jd.JudgeJob(evaluation="e", out="o", url="localhost:8000", judge="judge")
+
+
+def test_scores_beside_floors_and_nothing_is_asked_twice(
+    server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+    def answer(number: int, prompt: str) -> tuple[int, str]:
+        said = prompt.rsplit("Program's text: ", 1)[1]
+        return 200, f"Score: {70 if 'car 0' in said else 60 if 'car' in said else 20 if 'bus' in said else 0}"
+
+    server.answer = answer
+    result = jd.run(job(evaluation, server))
+    assert {name: (one.pairs, one.mean) for name, one in result.scores.items()} == {
+        "model": (4, 62.5), "constant": (4, 0), "nearest": (4, 20),
+    }  # fmt: skip
+    assert result.scores["model"].std == pytest.approx(5)
+    assert result.per_pair == {"p0": 70, "p1": 60, "p2": 60, "p3": 60}
+    assert (result.judge, result.answered_by, result.prompt) == ("judge", ["judge-2026"], jd.PROMPT_NAME)
+    assert (result.evaluation_fingerprint, result.split, result.asked) == ("f00d", "test", 12)
+    assert set(server.keys) == {f"Bearer {KEY}"}
+    assert set(server.paths) == {"/v1/chat/completions"}
+    first = server.requests[0]
+    assert (first["model"], first["temperature"], first["max_tokens"]) == ("judge", 0, 300)
+    assert jd.run(job(evaluation, server)).model_copy(update={"asked": 12}) == result
+    assert len(server.requests) == 12
+    assert not any(KEY in path.read_text() for path in evaluation.parent.rglob("*") if path.is_file())
+
+
+def test_the_best_of_all_references(server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    server.answer = lambda number, prompt: (200, "Score: 90" if "True text: no car" in prompt else "Score: 30")
+    assert jd.run(job(evaluation, server, floors=False)).scores["model"].mean == 30
+    result = jd.run(job(evaluation, server, floors=False, references="best"))
+    assert (result.scores["model"].mean, result.asked) == (90, 4)
+    assert set(server.keys) == {None}
+
+
+def test_a_run_that_was_cut_goes_on(server: Server, evaluation: Path) -> None:
+    server.answer = lambda number, prompt: (200, "Score: 10") if number <= 2 else (400, "context too long")
+    with pytest.raises(JudgeError, match="400 Bad Request: context too long"):
+        jd.run(job(evaluation, server, concurrency=1, floors=False))
+    answers = evaluation.parent / "judge" / jd.ANSWERS
+    assert len(answers.read_text().splitlines()) == 2
+    answers.write_text(answers.read_text() + '{"key": "cut', encoding="utf-8")
+    server.answer = lambda number, prompt: (200, "Score: 30")
+    result = jd.run(job(evaluation, server, floors=False))
+    assert (result.asked, result.scores["model"].mean) == (2, 20)
+    assert len(answers.read_text().splitlines()) == 4
+
+
+def test_later_means_later(server: Server, evaluation: Path) -> None:
+    replies = {1: (429, "slow down", {"Retry-After": "7"}), 2: (503, "busy"), 3: (200, "Score: 55")}
+    server.answer = lambda number, prompt: replies.get(number, (200, "Score: 55"))
+    waited: list[float] = []
+    result = jd.run(job(evaluation, server, max_pairs=1, floors=False), waited.append)
+    assert result.scores["model"].mean == 55
+    assert waited[0] == 7
+    assert 1.5 <= waited[1] <= 2.5
+
+
+def test_gives_up_in_the_end(server: Server, evaluation: Path) -> None:
+    server.answer = lambda number, prompt: (500, "broken")
+    waited: list[float] = []
+    with pytest.raises(JudgeError, match="500 Internal Server Error: broken; gave up after 3 attempts"):
+        jd.run(job(evaluation, server, attempts=3, concurrency=1), waited.append)
+    assert (len(server.requests), len(waited)) == (3, 2)
+
+
+def test_a_redirection_is_not_followed(server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    server.answer = lambda number, prompt: (302, "", {"Location": f"{server.url}/elsewhere"})
+    with pytest.raises(JudgeError, match="302"):
+        jd.run(job(evaluation, server, concurrency=1))
+    assert set(server.paths) == {"/v1/chat/completions"}
+
+
+def test_a_server_that_is_not_there(evaluation: Path) -> None:
+    with Server() as closed:
+        url = closed.url
+    asked = jd.JudgeJob(
+        evaluation=str(evaluation), out=str(evaluation.parent / "judge"), url=url, judge="x", attempts=2, concurrency=1
+    )
+    with pytest.raises(JudgeError, match="refused; gave up after 2 attempts"):
+        jd.run(asked, lambda seconds: None)
+
+
+def test_not_more_at_a_time_than_asked_for(server: Server, evaluation: Path) -> None:
+    together = threading.Barrier(3, timeout=20)
+
+    def answer(number: int, prompt: str) -> tuple[int, str]:
+        together.wait()  # goes on when three requests are here; 12 requests are four times three
+        return 200, "Score: 1"
+
+    server.answer = answer
+    jd.run(job(evaluation, server, concurrency=3))
+    assert server.most_under_way == 3
+
+
+def test_another_prompt_word_for_word(server: Server, evaluation: Path, tmp_path: Path) -> None:
+    prompt = tmp_path / "figure6.txt"
+    prompt.write_text("GT: {standard_answer} Model: {assistant_response}")
+    result = jd.run(job(evaluation, server, prompt=str(prompt), floors=False))
+    assert server.requests[0]["messages"][0]["content"].startswith("GT: the car ")
+    assert result.prompt == "figure6.txt"
+    assert (
+        result.prompt_sha256
+        != jd.JudgeResult.model_validate(jd.run(job(evaluation, server, floors=False)).model_dump()).prompt_sha256
+    )
+    prompt.write_text("{standard_answer}")
+    assert [*job(evaluation, server, prompt=str(prompt)).preflight()] == [
+        f"prompt: '{prompt}' has no {{assistant_response}}"
+    ]
+
+
+def test_the_job_names_what_went_wrong(
+    server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MY_KEY", KEY)
+    monkeypatch.delenv("IDC_ROOT", raising=False)
+    main = importlib.import_module("jobs.judge").main
+    asked = [f"evaluation={evaluation}", f"out={evaluation.parent / 'judge'}", f"url={server.url}", "judge=judge"]
+    monkeypatch.setattr(sys, "argv", ["judge.py", *asked, "floors=false", "api_key_variable=MY_KEY"])
+
+    server.answer = lambda number, prompt: (401, "bad key")
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 1
+    said = capsys.readouterr()
+    assert "401 Unauthorized: bad key; the key is read from $MY_KEY" in said.err
+    assert KEY not in said.err + said.out
+
+    server.answer = lambda number, prompt: (200, "Nice." if "car 2" in prompt else "Score: 80")
+    with pytest.raises(SystemExit, match="1 answers without a score"):
+        main()
+    assert "no score in the answer for p2 (model): 'Nice.'" in capsys.readouterr().err
+
+    server.answer = lambda number, prompt: (200, "Score: 40")
+    main()
+    said = capsys.readouterr()
+    assert "4 judgements, 1 requests" in said.out
+    assert "model               70.00  (standard deviation over 4 pairs 20.00)" in said.out

@@ -1,0 +1,333 @@
+"""The leaderboard: which runs are seeds of one setting, which tables there are, marks, exports, published files."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import importlib
+import io
+import json
+import re
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from idc.data.store import DatasetFolder
+from idc.metrics import evaluate as ev
+from idc.metrics.classification import AnswersJob
+from idc.metrics.classification import run as score_answers
+from idc.report.leaderboard import CEILING, FLOOR, PAPER, RUN, Board, Page, Row, gather
+from idc.report.leaderboard_page import SORT, as_csv, latex, markdown, write_leaderboard
+from idc.schema import ChangePair, pair_arrow_schema
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from test_html import Page as Html
+
+KINDS = ("none", "move", "color", "none")
+CAPTIONS = {"none": "no change", "move": "the ball moved", "color": "the ball turned red"}
+
+
+def pairs_folder(path: Path, config: dict[str, Any], fingerprint: str = "data1234", **extra: Any) -> None:
+    rows = [ChangePair(f"p{i}", b"", b"", ("x",), kind, "test").to_row() for i, kind in enumerate(KINDS)]
+    folder = DatasetFolder.open_for_build(
+        path, kind="pairs", schema=pair_arrow_schema(), fingerprint=fingerprint, config=config, num_chunks=1,
+        extra=extra,
+    )  # fmt: skip
+    folder.write_chunk(0, rows, [])
+    folder.finish()
+
+
+@cache
+def scored(count: int) -> tuple[ev.Evaluation, list[ev.ScoredCaption]]:
+    """The first pairs, all captioned right."""
+    predictions = [
+        ev.Prediction(pair_id=f"p{i}", caption=CAPTIONS[kind], references=[CAPTIONS[kind], "x y"], change_type=kind)
+        for i, kind in enumerate(KINDS[:count])
+    ]
+    return ev.evaluate(predictions, metrics=("CIDEr",))
+
+
+def a_run(
+    root: Path, name: str, seed: int, cider: float, pairs: str = "data/clevr", lr: float = 0.1, protocol: str = "coco",
+    pretrained: str | None = None, command: str = "", count: int = 4,
+) -> Path:  # fmt: skip
+    """A run's folder with an artefact's config and an evaluation, as the jobs leave them."""
+    job: dict[str, Any] = {
+        "name": name,
+        "runs": "runs",
+        "optim": {"lr": lr},
+        "train": {"seed": seed, "log_every": seed},
+    }
+    if pretrained:
+        job["pretrained"] = f"runs/{pretrained}/artifact"
+    artifact = root / "runs" / name / "artifact"
+    artifact.mkdir(parents=True)
+    (artifact / "config.json").write_text(json.dumps({"system": "procap", "config": {"stage": "f", "job": job}}))
+    record, rows = scored(count)
+    floor = ev.Floor(what="the best <constant>", caption="no change", scores={"CIDEr": 0.5}, subsets={})
+    known = {"pairs": pairs, "captioner": f"runs/{name}/artifact", "name": protocol, "selection": "best CIDEr on val"}
+    record = record.model_copy(
+        update={
+            "fingerprint": f"{name}-{seed}-{protocol}-{Path(pairs).name}",
+            "scores": {"CIDEr": cider, "BLEU-4": 0.25},
+            "floors": {"constant": floor},
+            "ceiling": floor.model_copy(update={"what": "the truth", "caption": None, "scores": {"CIDEr": 1.9}}),
+            "protocol": {**record.protocol, **known, **({"command": command, "commit": "abc1234"} if command else {})},
+        }
+    )
+    ev.save(root / "runs" / name / "evaluation", record, rows)
+    return root / "runs" / name / "evaluation"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    pairs_folder(tmp_path / "data/clevr", {"format": "clevr_change"})
+    for seed, cider in enumerate((1.0, 1.1, 1.3)):
+        a_run(tmp_path, f"pre-{seed}", seed, 0.1, pairs="data/clevr")
+        a_run(
+            tmp_path, f"fine-{seed}", seed, cider, pretrained=f"pre-{seed}", command=f"python jobs/evaluate.py {seed}"
+        )
+    a_run(tmp_path, "other", 0, 0.9, lr=0.2, pretrained="pre-0")
+    return tmp_path
+
+
+def page_of(pages: list[Page], key: str) -> Page:
+    return next(page for page in pages if page.key == key)
+
+
+def board_of(page: Page, subset: str = "all", protocol: str = "coco", variant: str = "", split: str = "test") -> Board:
+    (found,) = [
+        b for b in page.boards if (b.split, b.variant, b.subset, b.protocol) == (split, variant, subset, protocol)
+    ]
+    return found
+
+
+def of_kind(board: Board, kind: str) -> list[Row]:
+    return [row for row in board.rows if row.kind == kind]
+
+
+def test_seeds_of_one_setting_make_one_row(root: Path) -> None:
+    board = board_of(page_of(gather([str(root / "runs")]), "clevr_change"))
+    runs = {row.name: row for row in of_kind(board, RUN)}
+    assert runs.keys() == {"procap fine", "procap other", "procap pre"}, "pre-n of its seed is one setting, too"
+    fine = runs["procap fine"]
+    assert (fine.seeds, fine.pairs) == ((0, 1, 2), 4)
+    assert fine.values["CIDEr"].mean == pytest.approx(100 * 3.4 / 3)
+    assert fine.values["CIDEr"].std == pytest.approx(15.275252)
+    assert fine.values["right type"].values == [100, 100, 100]
+    assert (fine.selection, fine.commit) == ("best CIDEr on val", "abc1234")
+    assert fine.command == "; ".join(f"python jobs/evaluate.py {seed}" for seed in range(3))
+    assert runs["procap other"].seeds == (0,)
+    assert "job.optim.lr = 0.2" in runs["procap other"].source
+    assert "job.optim.lr = 0.1" in fine.source
+    assert fine.mark == "4 pairs, the official split has 7,970"
+
+
+def test_a_run_of_the_same_seed_twice_is_marked(root: Path) -> None:
+    a_run(root, "fine-9", 2, 1.2, pretrained="pre-2")
+    board = board_of(page_of(gather([str(root / "runs")]), "clevr_change"))
+    (fine,) = [row for row in of_kind(board, RUN) if len(row.seeds) > 3]
+    assert fine.seeds == (0, 1, 2, 2)
+    assert fine.mark.startswith("a seed is there twice; ")
+
+
+def test_floors_ceiling_and_published_rows_stand_in_the_same_table_best_first(root: Path) -> None:
+    board = board_of(page_of(gather([str(root / "runs")]), "clevr_change"))
+    assert [row.name for row in of_kind(board, FLOOR)] == ["floor: constant"], "once, not for every seed"
+    assert of_kind(board, FLOOR)[0].values["CIDEr"].mean == 50
+    assert of_kind(board, CEILING)[0].values["CIDEr"].mean == 190
+    published = of_kind(board, PAPER)
+    assert {"ProCap", "NAMC", "M3Diff", "ADPO"} <= {row.name for row in published}
+    means = [row.values["CIDEr"].mean for row in board.rows if "CIDEr" in row.values]
+    assert means == sorted(means, reverse=True)
+    assert "floor, constant: the best <constant>." in board.footnotes
+
+
+def test_protocols_splits_and_data_do_not_meet(root: Path) -> None:
+    a_run(root, "ids-0", 0, 0.7, protocol="levir_ids")
+    pairs_folder(root / "data/clevr_fog", {"pairs": str(root / "data/clevr")}, "fog12345",
+                 robustness={"of": "data1234", "kind": "fog", "severity": 5, "which": "both", "seed": 0})  # fmt: skip
+    a_run(root, "foggy-0", 0, 0.6, pairs="data/clevr_fog")
+    pairs_folder(root / "data/mine", {"format": "csv"}, "mine5678")
+    a_run(root, "mine-0", 0, 0.5, pairs="data/mine")
+    pages = gather([str(root / "runs")])
+    clevr = page_of(pages, "clevr_change")
+    assert [row.name for row in of_kind(board_of(clevr, protocol="levir_ids"), RUN)] == ["procap ids"]
+    foggy = board_of(clevr, variant="fog, severity 5")
+    assert [row.name for row in of_kind(foggy, RUN)] == ["procap foggy"]
+    assert {row.name for row in of_kind(board_of(clevr), RUN)} == {"procap fine", "procap other", "procap pre"}
+    mine = page_of(pages, "own-mine5678")
+    assert mine.title == "Own pairs (data/mine)"
+    assert not of_kind(board_of(mine), PAPER)
+    titles = [board.title for board in clevr.boards]
+    assert len(set(titles)) == len(titles)
+    assert all("protocol" in title for title in titles)
+
+
+def test_another_number_of_pairs_is_another_setting(root: Path) -> None:
+    a_run(root, "fine-5", 5, 1.0, pretrained="pre-0", count=2)
+    board = board_of(page_of(gather([str(root / "runs")]), "clevr_change"))
+    assert sorted((row.name, row.seeds, row.pairs) for row in of_kind(board, RUN) if "fine" in row.name) == [
+        ("procap fine", (0, 1, 2), 4), ("procap fine", (5,), 2),
+    ]  # fmt: skip
+
+
+def test_the_same_evaluation_twice_is_counted_once(root: Path) -> None:
+    page = page_of(gather([str(root / "runs/fine-*"), str(root / "runs" / "fine-1" / ".." / "fine-1")]), "clevr_change")
+    assert len(page.scored) == 3
+    assert any("is the same evaluation as" in note for note in page.notes)
+
+
+def test_answers_stand_beside_change_vgs(root: Path) -> None:
+    lines = [
+        {"type": "binary", "answer": "Yes", "prediction": "yes"},
+        {"type": "binary", "answer": "No", "prediction": "?"},
+    ]
+    (root / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    score_answers(AnswersJob(answers=str(root / "a.jsonl"), out=str(root / "runs/answers"), allow_unreadable=True))
+    board = board_of(page_of(gather([str(root / "runs")]), "changeimti"), "change or not", "answers")
+    (ours,) = of_kind(board, RUN)
+    assert ours.values["Accuracy"].mean == 0.5
+    assert ours.mark == "1 unreadable predictions count as wrong"
+    assert of_kind(board, FLOOR)[0].values["Recall"].mean == 1
+    assert len(of_kind(board, PAPER)) == 7
+
+
+def test_a_judges_scores_have_a_table_of_their_own(root: Path) -> None:
+    from idc.metrics.judge import Judged, JudgeResult
+
+    for seed in range(3):
+        result = JudgeResult(
+            judge="a-judge", answered_by=["a-judge"], prompt="p1", prompt_sha256="00", endpoint="http://x",
+            temperature=0, references="first", evaluation="e", split="test",
+            evaluation_fingerprint=f"fine-{seed}-{seed}-coco-clevr",
+            scores={"model": Judged(pairs=4, mean=40.0 + seed, std=1), "constant": Judged(pairs=4, mean=3, std=1)},
+            per_pair={}, unreadable={}, asked=4,
+        )  # fmt: skip
+        (root / f"runs/fine-{seed}/judge").mkdir()
+        (root / f"runs/fine-{seed}/judge/judge.json").write_text(result.model_dump_json())
+    board = board_of(
+        page_of(gather([str(root / "runs")]), "clevr_change"), protocol="judge a-judge, prompt p1, first reference"
+    )
+    assert next((row.name, row.values["LLM judge"].mean) for row in board.rows) == ("procap fine", 41)
+    assert {row.name for row in board.rows} == {"procap fine", "floor: constant"}
+
+
+# -- on disk ------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_whole_and_its_policy_allows_its_own_script_alone(root: Path, tmp_path: Path) -> None:
+    written = write_leaderboard(tmp_path / "out", gather([str(root / "runs")]))
+    assert written[0].name == "index.html"
+    assert len(written) == 10
+    for path in written:
+        Html(path.read_text())
+    text = (tmp_path / "out" / "clevr_change.html").read_text()
+    page = Html(text)
+    assert not any(tag in ("link", "img", "iframe") for tag, _ in page.tags)
+    assert not any("src" in attrs for _, attrs in page.tags)
+    (policy,) = [attrs["content"] for tag, attrs in page.tags if tag == "meta" and attrs.get("http-equiv")]
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    assert script == SORT
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" == policy
+    assert "&lt;constant&gt;" in text
+    assert "4 pairs, the official split has 7,970" in page.text
+    assert "113.3 ± 15.3" in page.text
+    assert "python jobs/evaluate.py 0" in page.text
+    heads = [attrs for tag, attrs in page.tags if tag == "th" and attrs.get("scope") == "col"]
+    buttons = [tag for tag, _ in page.tags if tag == "button"]
+    assert len(heads) == len(buttons) > 0
+    targets = {attrs["href"] for tag, attrs in page.tags if tag == "a"}
+    for target in targets:
+        assert target is not None
+        if target.startswith("#"):
+            assert any(attrs.get("id") == target[1:] for _, attrs in page.tags), target
+        else:
+            assert (tmp_path / "out" / target).exists(), target
+
+
+def test_predictions_are_published_with_their_hashes(root: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    write_leaderboard(out, gather([str(root / "runs")]))
+    sums = dict(reversed(line.split("  ")) for line in (out / "SHA256SUMS").read_text().splitlines())
+    assert len(sums) == 2 * 7
+    for name, digest in sums.items():
+        assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest
+    copied = ev.load_predictions(out / "runs/clevr_change/fine-0-0-coco-clevr")
+    assert copied == ev.load_predictions(root / "runs/fine-0/evaluation")
+    assert copied[0].references == ["no change", "x y"]
+
+
+def test_written_again_it_keeps_what_is_wanted_and_nothing_else(root: Path, tmp_path: Path) -> None:
+    out = tmp_path / "runs" / "leaderboard"
+    write_leaderboard(out, gather([str(root / "runs/*")]))
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    write_leaderboard(out, gather([str(root / "runs/*")]))
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before, "copies are not runs"
+    write_leaderboard(out, gather([str(root / "runs/other")]))
+    assert len([*out.rglob("predictions.jsonl")]) == 1
+    with pytest.raises(ValueError, match="is not empty and holds no leaderboard"):
+        write_leaderboard(root / "data", gather([str(root / "runs/other")]))
+
+
+def test_exports_hold_the_same_numbers(root: Path) -> None:
+    page = page_of(gather([str(root / "runs")]), "clevr_change")
+    board = board_of(page)
+    rows = [*csv.DictReader(io.StringIO(as_csv(page)))]
+    assert len(rows) == sum(len(one.rows) for one in page.boards)
+    (fine,) = [row for row in rows if row["method"] == "procap fine" and row["subset"] == "all"]
+    assert (fine["protocol"], fine["seeds"], fine["pairs"], fine["commit"]) == ("coco", "0 1 2", "4", "abc1234")
+    assert float(fine["CIDEr"]) == pytest.approx(113.3333)
+    assert float(fine["CIDEr std"]) == pytest.approx(15.2753, abs=1e-4)
+    (paper,) = [row for row in rows if row["method"] == "ProCap" and row["subset"] == "all"]
+    assert (paper["CIDEr"], paper["CIDEr std"], paper["source"]) == (
+        "135.6",
+        "",
+        "ProCap paper, Table 1, its own method",
+    )
+    text = markdown(page)
+    assert f"## {board.title}" in text
+    assert "| run | procap fine | 25.0 ± 0.0 |" in text
+    assert "| published | ProCap | 56.7 | 41.7 | 74.7 | 135.6 |" in text
+    tex = latex(page)
+    assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == len(page.boards)
+    assert r"113.3 $\pm$ 15.3" in tex
+    assert not re.search(r"(?<!\\)[#_]", "\n".join(line for line in tex.split("\n") if not line.startswith("%")))
+
+
+# -- faults -------------------------------------------------------------------------------------------------------
+
+
+def test_faults_are_named(root: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no such folder: 'nowhere'"):
+        gather(["nowhere"])
+    with pytest.raises(ValueError, match="holds no evaluation"):
+        gather([str(root / "data")])
+    a_run(root, "lost-0", 0, 1.0, pairs="data/gone")
+    with pytest.raises(ValueError, match=r"'data/gone', on which .*--data-set data/gone=NAME"):
+        gather([str(root / "runs/lost-0")])
+    named = page_of(gather([str(root / "runs/lost-0")], {"data/gone": "levir"}), "levir")
+    assert len(named.scored) == 1
+    (root / "runs/other/evaluation/predictions.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"has no predictions.jsonl"):
+        gather([str(root / "runs/other")])
+
+
+def test_the_job(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(root)
+    monkeypatch.delenv("IDC_ROOT", raising=False)
+    main = importlib.import_module("jobs.leaderboard").main
+    monkeypatch.setattr(sys, "argv", ["leaderboard.py", "--runs", "runs/fine-*", "runs/other"])
+    main()
+    assert capsys.readouterr().out == "4 evaluations, 9 data sets: runs/leaderboard/index.html\n"
+    assert (root / "runs/leaderboard/clevr_change.tex").exists()
+    monkeypatch.setattr(sys, "argv", ["leaderboard.py", "--runs", "nothing"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert capsys.readouterr().err == "--runs: no such folder: 'nothing'\n"

@@ -1,0 +1,131 @@
+"""The transcribed rows: shape, plausible ranges, numbers that the papers' sentences repeat, sums that must hold."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from idc.report.published import ALL, Published, PublishedRow, load_published, published_rows
+
+ROWS = [row for name in load_published().data_sets for row in published_rows(name)]
+
+RANGES = {
+    "BLEU-4": (0, 75), "METEOR": (3, 50), "ROUGE-L": (9, 85), "CIDEr": (1, 170), "SPICE": (9, 40), "S_m*": (60, 90),
+    "LLM judge": (0, 100), "MAE": (0, 6), "Accuracy": (0, 1), "Precision": (0, 1), "Recall": (0, 1), "F1": (0, 1),
+    "Micro precision": (0, 1), "Micro recall": (0, 1), "Micro F1": (0, 1), "Example-based accuracy": (0, 1),
+    "Subset accuracy": (0, 1),
+}  # fmt: skip
+BELOW_THE_RANGE = {("namc", "Table 10"): 0.5, ("omnidiff", "Table 3"): 0.0}
+"""Tables with models that fail (words replaced, zero-shot): their lowest plausible number."""
+
+
+def key(row: PublishedRow) -> tuple[str, ...]:
+    table = row.table
+    return (table.paper, table.table, table.data_set, table.subset, table.variant, table.protocol, row.method)
+
+
+def one(paper: str, table: str, data_set: str, method: str, subset: str = ALL) -> dict[str, float]:
+    found = [
+        row.values for row in ROWS if key(row)[:4] == (paper, table, data_set, subset) and row.method == method
+    ]  # fmt: skip
+    assert len(found) == 1
+    return found[0]
+
+
+def test_all_five_papers_are_there_with_their_own_rows() -> None:
+    for name, paper in load_published().papers.items():
+        own = [row for row in ROWS if row.table.paper == name and row.own]
+        assert own, paper.method
+        assert len([row for row in ROWS if row.table.paper == name]) > len(own), "and the methods it compares with"
+    assert len(ROWS) == 368
+
+
+def test_no_row_is_there_twice() -> None:
+    keys = [key(row) for row in ROWS]
+    assert len(set(keys)) == len(keys)
+
+
+def test_numbers_are_in_range() -> None:
+    for row in ROWS:
+        for metric, value in row.values.items():
+            low, high = RANGES[metric]
+            low = BELOW_THE_RANGE.get((row.table.paper, row.table.table), low)
+            assert low <= value <= high, (key(row), metric, value)
+
+
+def test_columns_are_not_exchanged() -> None:
+    """CIDEr is above ROUGE-L and METEOR below it wherever a model works at all, as everywhere in this field."""
+    for row in ROWS:
+        values = row.values
+        if {"METEOR", "ROUGE-L"} <= values.keys():
+            assert values["METEOR"] < values["ROUGE-L"], key(row)
+        if row.table.data_set in ("clevr_change", "clevr_dc", "levir") and {"CIDEr", "ROUGE-L"} <= values.keys():
+            assert values["CIDEr"] > values["ROUGE-L"], key(row)
+        if {"SPICE", "METEOR", "ROUGE-L"} <= values.keys():
+            assert values["SPICE"] < values["ROUGE-L"], key(row)
+
+
+def test_sums_of_the_papers_hold() -> None:
+    off = []
+    for row in ROWS:
+        values = row.values
+        if "S_m*" in values:
+            mean = sum(values[name] for name in ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr")) / 4
+            assert values["S_m*"] == pytest.approx(mean, abs=0.0051), key(row)
+        for p, r, f in (("Precision", "Recall", "F1"), ("Micro precision", "Micro recall", "Micro F1")):
+            if f in values and abs(2 * values[p] * values[r] / (values[p] + values[r]) - values[f]) > 0.0002:
+                off.append((row.table.table, row.method))
+    assert off == [("Table VII", "Qwen2.5-VL-7B")], "which is printed so"
+
+
+def test_numbers_that_the_papers_sentences_repeat() -> None:
+    # ProCap, section 4.2: "a competitive CIDEr score of 42.7"; appendix J: +7 % CIDEr and +8 % BLEU-4 over MCT-CCDiff.
+    assert one("procap", "Table 1", "spot_the_diff", "ProCap")["CIDEr"] == 42.7
+    ours, theirs = (
+        one("procap", table, "spot_the_diff", name)
+        for table, name in (("Table 6", "ProCap†"), ("Table 1", "MCT-CCDiff (2025)"))
+    )
+    assert [round(100 * (ours[m] / theirs[m] - 1)) for m in ("CIDEr", "BLEU-4")] == [7, 8]
+    # ADPO, section 5.1: CIDEr gains in percent over its two ablations.
+    for table, data_set, gains in (
+        ("Table 1", "image_editing_request", (3.09, 1.01)),
+        ("Table 2", "clevr_change", (2.95, 0.72)),
+        ("Table 3", "spot_the_diff", (7.47, 1.82)),
+    ):
+        full = one("adpo", table, data_set, "ADPO")["CIDEr"]
+        for name, gain in zip(("Preference Optimization", "Retrieval Adversarial"), gains, strict=True):
+            less = one("adpo", table, data_set, f"ADPO w/o {name}")["CIDEr"]
+            assert 100 * (full / less - 1) == pytest.approx(gain, abs=0.006)
+    # ChangeVG: 1.39 points of S_m* over Semantic-CC (abstract); accuracy and F1 14.26 and 12.34 points over Gemini.
+    caption = {name: one("changevg", "Table II", "levir", name) for name in ("ChangeVG", "Semantic-CC", "Chg2Cap")}
+    assert caption["ChangeVG"]["S_m*"] - caption["Semantic-CC"]["S_m*"] == pytest.approx(1.39)
+    assert 100 * (caption["ChangeVG"]["CIDEr"] / caption["Semantic-CC"]["CIDEr"] - 1) == pytest.approx(3.12, abs=0.005)
+    binary = {name: one("changevg", "Table IV", "changeimti", name, "change or not") for name in ("ChangeVG", "GPT-4o")}
+    assert (binary["ChangeVG"]["Accuracy"], binary["ChangeVG"]["F1"]) == (0.946, 0.9474)
+    assert one("changevg", "Table V", "changeimti", "GPT-4o", "count, building") == {"MAE": 3.663}
+    assert one("changevg", "Table VI", "changeimti", "Claude-Sonnet-4.0", "location, road")["Micro F1"] == 0.5543
+    # OmniDiff, section 5.4: without MDP only one of 13 metrics is better; NAMC, table 6 repeats its rows.
+    assert one("omnidiff", "Table 3", "omnidiff", "M3Diff", "real")["CIDEr"] == 31.3
+    assert one("namc", "Table 2", "clevr_change", "NAMC") == {
+        "BLEU-4": 57.5, "METEOR": 38.6, "CIDEr": 153.2, "ROUGE-L": 77.3, "SPICE": 27.6,
+    }  # fmt: skip
+
+
+def test_a_method_has_the_same_numbers_in_two_papers() -> None:
+    """Columns stand in another order in NAMC's tables; a mistake there would show here."""
+    assert one("namc", "Table 2", "clevr_change", "NCT (2023b)") == one(
+        "omnidiff", "Table 7", "clevr_change", "NCT (TMM'23)"
+    )
+    assert one("namc", "Table 1", "clevr_dc", "SCORER (2023c)") == one(
+        "omnidiff", "Table 8", "clevr_dc", "SCORER (ICCV'23)"
+    )
+    theirs = one("namc", "Table 4", "spot_the_diff", "FINER (2024)")
+    assert one("procap", "Table 1", "spot_the_diff", "FINER (2024)") == {k: theirs[k] for k in theirs if k != "SPICE"}
+
+
+def test_a_faulty_table_is_refused() -> None:
+    record = load_published().model_dump(mode="json")
+    for change in ({"rows": [["A", 1.0]]}, {"rows": [["A", "x", 1.0, 2.0, 3.0]]}, {"paper": "unknown"}, {"colums": []}):
+        broken = {**record, "tables": [{**record["tables"][0], **change}]}
+        with pytest.raises(ValidationError):
+            Published.model_validate(broken)
