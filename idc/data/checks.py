@@ -86,10 +86,12 @@ class Checks:
             self._check_mask(pair_id, split, row["mask"], says)
         if meta.get("subset") in ("real", "render"):  # OmniDiff
             self._count(f"{meta['subset']}_pairs", split)
-        for question in meta.get("questions") or ():
+        questions = meta.get("questions")
+        for question in questions if isinstance(questions, list) else ():
             self._count("questions", split)
-            self.question_types.add(str(question["type"]))
-            self.answers.add(str(question["answer"]))
+            if isinstance(question, dict):
+                self.question_types.add(str(question.get("type")))
+                self.answers.add(str(question.get("answer")))
         self._sample(pair_id, split)
 
     def _check_mask(self, pair_id: str, split: str, mask: bytes, says: bool | None) -> None:
@@ -155,22 +157,24 @@ class Checks:
         for split in splits:
             found = self.captions[split].result()
             types = self.table[split]
-            counts.setdefault("pairs", Counter())[split] = found.pairs
-            for kind, number in types.items():
-                if kind != "unknown":
-                    counts.setdefault("unchanged_pairs" if kind == NO_CHANGE else f"{kind}_pairs", Counter())[split] = number
+            numbers = {"pairs": found.pairs}
+            numbers |= {_pairs_of_type(kind): number for kind, number in types.items() if kind != "unknown"}
             if found.captions:
-                counts.setdefault("captions", Counter())[split] = found.captions
-                counts.setdefault("captions_with_capitals", Counter())[split] = found.captions_with_capitals
-                counts.setdefault("captions_with_punctuation", Counter())[split] = found.captions_with_punctuation
+                numbers |= {
+                    "captions": found.captions,
+                    "captions_with_capitals": found.captions_with_capitals,
+                    "captions_with_punctuation": found.captions_with_punctuation,
+                }
+            for name, number in numbers.items():
+                counts.setdefault(name, Counter())[split] = number
         if distinct := self.shared.distinct_pairs():
             counts["distinct_pairs"] = Counter(distinct)
         if self.masks:
             for name in ("unchanged_with_mask", "changed_without_mask"):
                 counts.setdefault(name, Counter())
-        out = {name: {split: numbers[split] for split in splits} for name, numbers in counts.items()}
-        for split, numbers in of_the_reader.items():
-            for name, number in numbers.items():
+        out = {name: {split: counted[split] for split in splits} for name, counted in counts.items()}
+        for split, of_split in of_the_reader.items():
+            for name, number in of_split.items():
                 out.setdefault(name, {})[split] = number
         if self.question_types:
             out |= {"question_types": {ALL: len(self.question_types)}, "answers": {ALL: len(self.answers)}}
@@ -182,6 +186,11 @@ def _note(problems: dict[str, Problem], code: str, example: str, count: int = 1)
     problem.count += count
     if len(problem.examples) < EXAMPLES:
         problem.examples.append(example)
+
+
+def _pairs_of_type(kind: str) -> str:
+    """How a count of pairs of a change type is called."""
+    return "unchanged_pairs" if kind == NO_CHANGE else f"{kind}_pairs"
 
 
 def _image_key(row: Mapping[str, Any], meta: Mapping[str, Any], role: str) -> bytes | None:

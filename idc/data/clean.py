@@ -1,7 +1,7 @@
 """A clean variant of a data set, beside the official one and never instead of it.
 
 It leaves out what :mod:`idc.data.checks` calls leaked or contradictory, by one rule: pairs are taken from the splits
-``clean_splits`` alone (train by default, so that val and test stay official and scores comparable); a leaked pair is
+``clean_splits`` alone (train and val by default, so that test stays official and scores comparable); a leaked pair is
 taken if it shares an image with a pair of a later split, in the order train, val, test; a contradictory pair is taken
 wherever it stands in these splits. What was left out stands in the variant's rejects with its reason; check the variant
 itself to see what other splits still hold.
@@ -50,7 +50,7 @@ def write_clean(
     if files.resolve(out, filesystem)[1].rstrip("/") == files.resolve(job.pairs, filesystem)[1].rstrip("/"):
         raise ValueError(f"clean_out is the official folder {job.pairs!r}; give another one")
     if findings.result.format != "data set folder":
-        raise ValueError(f"{job.pairs} is not imported yet; a clean variant is made of a data set folder, import it first")
+        raise ValueError(f"{job.pairs} is no data set folder; import it first, its clean variant is made of that")
     source = FolderSource(job.pairs, chunk_size=job.chunk_size, kind="pairs", filesystem=filesystem)
     official = source.manifest
     left_out = Counter(reason.partition(":")[0] for reason in findings.left_out.values())

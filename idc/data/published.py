@@ -110,13 +110,17 @@ PUBLISHED: dict[SetName, PublishedSet] = {
             Relation("rows", "pairs", "several annotators of a pair have a row each, under the same img_id"),
             Relation("sentences", "captions", "empty sentences are dropped"),
         ],
-        remarks=["in print are 13,192 pairs (OmniDiff, table 1); the released files have 11,329"],
+        remarks=[
+            "in print are 13,192 pairs (OmniDiff, table 1); the released files have 12,562 rows of 11,329 pairs",
+            "the 19 words a caption of that table are a row's sentences together (19.5 in the released files)",
+        ],
         table1=Table1Row(13_192, 19, 19),
     ),
     "spot_the_diff_multi": PublishedSet(
         title="Spot-the-Diff, several changes in one caption",
         source="change_multi_captions.json and splits.json of CARD (Tu et al. 2024, tuyunbin/CARD)",
-        counts={"pairs": _splits(8_566, 1_493, 1_270), "captions": _splits(8_566, 1_493, 1_270)},
+        counts={"pairs": _splits(8_566, 1_493, 1_270), "sentences": _splits(8_566, 1_493, 1_270)},
+        relations=[Relation("sentences", "captions", "of some pairs all sentences are blank, which is no caption")],
         remarks=["one caption a pair: all its sentences in a row"],
         table1=Table1Row(13_192, 19, 19),
     ),
@@ -137,10 +141,12 @@ PUBLISHED: dict[SetName, PublishedSet] = {
     ),
     "birds_to_words": PublishedSet(
         title="Birds-to-Words",
-        source="tokenised files of cwj1412/image-difference-captioning (data/bird2words), pairs from OmniDiff's table 1; "
-        "Forbes et al. 2019",
+        source="the set of Forbes et al. 2019 as tokenised in cwj1412/image-difference-captioning (data/bird2words); "
+        "pairs: OmniDiff, table 1",
         counts={"rows": _splits(12_890, 325, 337), "pairs": {ALL: 3_347}},
-        relations=[Relation("rows", "pairs", "a training pair has a row for each of its descriptions")],
+        relations=[
+            Relation("rows", "pairs", "a training pair has a row for each of its descriptions, others have one")
+        ],
         table1=Table1Row(3_347, 32, 25),
     ),
     "levir": PublishedSet(
@@ -196,7 +202,7 @@ class CountLine(BaseModel):
 class Comparison(BaseModel):
     """A data set beside what is published of it."""
 
-    name: str
+    name: SetName
     title: str
     source: str
     lines: list[CountLine]
@@ -271,13 +277,12 @@ def _in_all(numbers: Counts) -> dict[str, int]:
 
 
 def _numbers(counts: Counts) -> str:
-    """``9,524/1,634/1,404`` by split, or one number where there is only one."""
-    if ALL in counts:
-        return f"{counts[ALL]:,} in all"
+    """``9,524/1,634/1,404`` by split; of one split, or of the whole set, one number."""
     if len(counts) == 1:
-        return "".join(f"{number:,} in {split}" for split, number in counts.items())
+        return "".join(f"{number:,}" for number in counts.values())
     return "/".join(f"{counts[split]:,}" if split in counts else "–" for split in SPLITS) if counts else "0"
 
 
 def _shown(name: str, counts: Counts) -> str:
-    return f"{_numbers(counts)} {name.replace('_', ' ')}"
+    only = f" ({'in all' if ALL in counts else next(iter(counts))})" if len(counts) == 1 else ""
+    return f"{_numbers(counts)} {name.replace('_', ' ')}{only}"

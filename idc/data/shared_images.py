@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from pydantic import BaseModel
@@ -87,7 +87,7 @@ class SharedImages:
             counts.update({SPLITS[self.pairs[number][1]] for number in owners})
         return {split: counts[split] for split in SPLITS if split in counts}
 
-    def to_leave_out(self, splits: Sequence[str]) -> dict[str, str]:
+    def to_leave_out(self, splits: Collection[str]) -> dict[str, str]:
         """The pairs of ``splits`` that share an image with a later split (train, val, test): pair id -> reason."""
         out: dict[str, str] = {}
         for owners in self._images.shared():

@@ -14,7 +14,7 @@ LONG = 20
 """A caption of more words than this is long (OmniDiff, table 1)."""
 
 _SENTENCE_END = re.compile(r"[.!?]+(?:\s+|$)")
-_PUNCTUATION = re.compile(r"[^\w\s]")
+_PUNCTUATION = re.compile(r"[.,;:!?'\"]")
 
 
 class Numbers(BaseModel):
@@ -43,6 +43,7 @@ class CaptionStatistics(BaseModel):
     words_seen_once: int
     captions_with_capitals: int
     captions_with_punctuation: int
+    """With any of . , ; : ! ? and quotes."""
     lengths: dict[int, int]
     """Words in a caption -> how many captions."""
 

@@ -146,7 +146,9 @@ def _result(job: ValidateJob, opened: _Opened, checks: Checks) -> Validation:
         images=opened.images,
         num_pairs=checks.num_pairs,
         usable_pairs=len(checks.shared.pairs),
-        by_split_and_type={split: dict(sorted(checks.table[split].items())) for split in SPLITS if split in checks.table},
+        by_split_and_type={
+            split: dict(sorted(checks.table[split].items())) for split in SPLITS if split in checks.table
+        },
         counts=counts,
         published=compare(opened.known_as, counts, reasons) if opened.known_as is not None else None,
         problems=dict(sorted(checks.problems.items())),

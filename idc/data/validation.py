@@ -13,7 +13,6 @@ from idc.data.config import ValidateJob
 from idc.data.published import Comparison
 from idc.data.shared_images import Leak
 from idc.data.statistics import CaptionStatistics
-from idc.schema import SPLITS
 
 EXAMPLES = 10
 """Examples kept of each kind of problem."""
@@ -27,7 +26,10 @@ class Problem(BaseModel):
 
 
 class Validation(BaseModel):
-    """What :func:`idc.data.validate.validate` found. ``ok`` is false if pairs are unusable, doubled, contradictory, or leak."""
+    """What :func:`idc.data.validate.validate` found.
+
+    ``ok`` is false if pairs are unusable, doubled, contradictory, or leak between splits, and if there is none.
+    """
 
     pairs: str
     format: str
@@ -148,7 +150,9 @@ def _lines(result: Validation, beside: Sequence[Validation]) -> Iterator[str]:
     if result.num_leaks:
         yield f"ERROR leak between splits: {result.num_leaks} images"
         yield from (f"      {line}" for line in leaked(result))
-        yield from (f"      {' and '.join(leak.pairs)} share one ({' and '.join(leak.splits)})" for leak in result.leaks)
+        yield from (
+            f"      {' and '.join(leak.pairs)} share one ({' and '.join(leak.splits)})" for leak in result.leaks
+        )
     if result.published is not None:
         yield f"counts of {result.published.sentence()}"
     yield "ok" if result.ok else "NOT fit for training as it is"

@@ -1,4 +1,4 @@
-"""The page of a check of a data set: counts beside the published ones, the captions, and every problem with pictures."""
+"""The page of a check of a data set: counts beside the published ones, captions, every problem with pictures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ def page_path(report: str) -> str:
     return f"{report.removesuffix('.json')}.html"
 
 
-def write_page(path: str, found: Findings, beside: Sequence[Validation] = (), filesystem: fs.FileSystem | None = None) -> None:
+def write_page(
+    path: str, found: Findings, beside: Sequence[Validation] = (), filesystem: fs.FileSystem | None = None
+) -> None:
     """Write the page; ``beside`` are other sets whose captions stand in one table with these."""
     where, inner = files.resolve(path, filesystem)
     files.write_atomic(where, inner, render(found, beside).encode())
@@ -59,7 +61,9 @@ def _overview(result: Validation) -> str:
     ]
     if result.published is not None:
         same = "as published" if result.published.agrees else "not as published"
-        tiles.append(("counts", same, f"not here: {', '.join(gone)}" if (gone := result.published.absent_splits) else ""))
+        tiles.append(
+            ("counts", same, f"not here: {', '.join(gone)}" if (gone := result.published.absent_splits) else "")
+        )
     boxes = "".join(
         f'<div class="tile"><span class="small soft">{escape(label)}</span><b>{escape(value)}</b>'
         f'<span class="small soft">{escape(more)}</span></div>'
@@ -94,8 +98,8 @@ def _published(comparison: Comparison) -> str:
     explained = "".join(f"<li>{escape(text)}</li>" for text in comparison.explained)
     gone = f"<p>Not here: {escape(', '.join(comparison.absent_splits))}.</p>" if comparison.absent_splits else ""
     return (
-        f'<p class="soft">Published: {escape(comparison.source)}. A cell has the number found and, where it is another, '
-        f"the published one.</p>{_table(['count', *SPLITS, 'all', ''], rows)}{gone}<ul>{explained}</ul>"
+        f'<p class="soft">Published: {escape(comparison.source)}. A cell has the number found and, where it is '
+        f"another, the published one.</p>{_table(['count', *SPLITS, 'all', ''], rows)}{gone}<ul>{explained}</ul>"
     )
 
 
@@ -119,7 +123,9 @@ def _captions(result: Validation, beside: Sequence[Validation]) -> str:
         known = PUBLISHED[published]
         if known.table1 is not None:
             name = f"{known.title} in OmniDiff's table 1"
-            rows.append([name, f"{known.table1.pairs:,}", "", f"{known.table1.words}", f"{known.table1.over_20}%", "", ""])
+            rows.append(
+                [name, f"{known.table1.pairs:,}", "", f"{known.table1.words}", f"{known.table1.over_20}%", "", ""]
+            )
     lengths, per_pair = result.statistics.words_per_caption, result.statistics.captions_per_pair
     return (
         _table(["", *COLUMNS], rows)
@@ -135,43 +141,46 @@ def _captions(result: Validation, beside: Sequence[Validation]) -> str:
 def _histogram(lengths: Mapping[int, int]) -> str:
     """Captions by their number of words; the last bar has all longer ones if there are many lengths."""
     longest = max(lengths)
-    width_of_bar = -(-(min(longest, 4 * _BARS) + 1) // _BARS)
+    per_bar = next(n for n in (1, 2, 4) if longest <= n * _BARS or n == 4)  # so that LONG is the end of a bar
     bars: Counter[int] = Counter()
     for length, count in lengths.items():
-        bars[min(length // width_of_bar, _BARS)] += count
+        bars[min(max(length - 1, 0) // per_bar, _BARS)] += count
     number, top = max(bars) + 1, max(bars.values())
     width, height, left, foot, head = 560.0, 200.0, 46.0, 34.0, 12.0
-    step = (width - left - 8) / number
-
-    def across(words: float) -> float:
-        return left + min(words / width_of_bar, number) * step
-
+    ground, right, step = height - foot, width - 8, (width - left - 8) / number
     parts = [
-        f'<line class="grid" x1="{left:g}" x2="{width - 8:g}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        f'<line class="grid" x1="{left:g}" x2="{right:g}" y1="{y:.1f}" y2="{y:.1f}"/>'
         f'<text x="{left - 5:g}" y="{y + 4:.1f}" text-anchor="end">{round(top * share):,}</text>'
         for share in (0.0, 0.5, 1.0)
-        for y in [head + (1 - share) * (height - foot - head)]
+        for y in [head + (1 - share) * (ground - head)]
     ]
     for bar, count in sorted(bars.items()):
-        tall = count / top * (height - foot - head)
-        first, last = bar * width_of_bar, (bar + 1) * width_of_bar - 1
-        label = f"{first} words" if first == last else f"{first} to {last} words"
-        if bar == _BARS:
-            label = f"{first} words and more"
+        tall = count / top * (ground - head)
+        first, last = bar * per_bar + 1, (bar + 1) * per_bar
+        label = (
+            f"{first} words and more"
+            if bar == _BARS
+            else f"{first} to {last} words"
+            if last > first
+            else f"{first} words"
+        )
         parts.append(
-            f'<rect x="{left + bar * step + 0.5:.1f}" y="{height - foot - tall:.1f}" width="{max(step - 1, 0.5):.1f}" '
+            f'<rect x="{left + bar * step + 0.5:.1f}" y="{ground - tall:.1f}" width="{max(step - 1, 0.5):.1f}" '
             f'height="{tall:.1f}" style="fill:var(--model)"><title>{label}: {count:,} captions</title></rect>'
         )
-    ticks = range(0, number * width_of_bar, max(width_of_bar, 5 * -(-number * width_of_bar // 40)))
-    parts += [f'<text x="{across(t):.1f}" y="{height - foot + 14:.1f}" text-anchor="middle">{t}</text>' for t in ticks]
+    for words in range(5 * per_bar, number * per_bar + 1, 5 * per_bar):
+        x = left + (words / per_bar - 0.5) * step
+        parts.append(f'<text x="{x:.1f}" y="{ground + 14:.1f}" text-anchor="middle">{words}</text>')
     if longest > LONG:
-        x = across(LONG + 1)
-        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{head:g}" y2="{height - foot:g}" style="stroke:var(--mark)"/>')
-        parts.append(f'<text x="{x + 4:.1f}" y="{head + 9:g}">over {LONG} words</text>')
-    parts.append(f'<text x="{width - 8:g}" y="{height - 4:g}" text-anchor="end">words in a caption</text>')
+        x = left + LONG / per_bar * step
+        side, anchor = (4, "start") if x < 0.7 * width else (-4, "end")
+        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{head:g}" y2="{ground:g}" style="stroke:var(--mark)"/>')
+        parts.append(f'<text x="{x + side:.1f}" y="{head - 2:g}" text-anchor="{anchor}">over {LONG} words</text>')
+    parts.append(f'<text x="{right:g}" y="{height - 4:g}" text-anchor="end">words in a caption</text>')
     return (
-        f'<div class="chart"><b class="small">Lengths</b><svg viewBox="0 0 {width:g} {height:g}" role="img" '
-        f'aria-label="captions by their number of words">{"".join(parts)}</svg></div>'
+        '<div class="chart" style="max-width:46rem"><b class="small">Lengths</b>'
+        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="captions by their number of words">'
+        f"{''.join(parts)}</svg></div>"
     )
 
 
@@ -186,7 +195,9 @@ def _problems(found: Findings) -> str:
         texts = [f"{' and '.join(leak.pairs)} share an image ({' and '.join(leak.splits)})" for leak in result.leaks]
         names = [name for leak in result.leaks for name in leak.pairs]
         out.append(
-            f"<h3>Images in several splits: {result.num_leaks:,}</h3><ul>{lines}</ul>" + _list(texts) + _cards(found, names)
+            f"<h3>Images in several splits: {result.num_leaks:,}</h3><ul>{lines}</ul>"
+            + _list(texts)
+            + _cards(found, names)
         )
     for word, problems in (("error", result.problems), ("warning", result.warnings)):
         for code, problem in problems.items():
@@ -209,7 +220,8 @@ def _cards(found: Findings, names: Iterable[str]) -> str:
 
 def _pairs(examples: Mapping[str, Sequence[Example]]) -> str:
     return "".join(
-        f'<h3>{escape(split)}</h3><div class="cards">{"".join(map(_card, pairs))}</div>' for split, pairs in examples.items()
+        f'<h3>{escape(split)}</h3><div class="cards">{"".join(map(_card, pairs))}</div>'
+        for split, pairs in examples.items()
     )
 
 
@@ -218,8 +230,8 @@ def _card(pair: Example) -> str:
     if pair.before:
         after = decode_image(pair.after)
         views = [("before", decode_image(pair.before)), ("after", after)]
-        if pair.mask is not None:
-            views.append(("what changed", overlay(after, decode_image(pair.mask).max(axis=2))))
+        if pair.mask is not None and (mask := decode_image(pair.mask).max(axis=2)).any():
+            views.append(("what changed", overlay(after, mask)))
         pictures = f'<div class="views">{pictures_of(views, pair.pair_id)}</div>'
     known = [pair.pair_id, pair.split, *([pair.change_type] if pair.change_type is not None else [])]
     tags = "".join(f"<span>{escape(text)}</span>" for text in known)
