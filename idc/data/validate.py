@@ -161,7 +161,7 @@ def _result(job: ValidateJob, opened: _Opened, checks: Checks) -> Validation:
         statistics_by_split={s: checks.captions[s].result() for s in SPLITS if s in checks.captions},
         different_sizes=checks.different,
         image_sizes=dict(checks.sizes.most_common(EXAMPLES)),
-        rejected_at_import=opened.rejected,
+        rejected=opened.rejected,
         notes=list(opened.extra.get("notes", [])),
     )
 

@@ -56,7 +56,8 @@ class Validation(BaseModel):
     different_sizes: int
     """Pairs whose before and after have different sizes; they are used, resized."""
     image_sizes: dict[str, int]
-    rejected_at_import: dict[str, int]
+    rejected: dict[str, int]
+    """Rows that are in the folder's rejects, by their reason."""
     notes: list[str]
 
 
@@ -139,9 +140,9 @@ def _lines(result: Validation, beside: Sequence[Validation]) -> Iterator[str]:
         yield "image sizes   " + ", ".join(f"{size} ({count})" for size, count in result.image_sizes.items())
     if result.different_sizes:
         yield f"unequal sizes {result.different_sizes} pairs"
-    if result.rejected_at_import:
-        what = ", ".join(f"{count} {code}" for code, count in result.rejected_at_import.items())
-        yield f"left out when it was imported: {what}"
+    if result.rejected:
+        what = ", ".join(f"{count} {code}" for code, count in result.rejected.items())
+        yield f"left out of the folder: {what}"
     yield from (f"note: {note}" for note in result.notes)
     for word, problems in (("warning", result.warnings), ("ERROR", result.problems)):
         for code, problem in problems.items():

@@ -244,10 +244,10 @@ def _notes(result: Validation) -> str:
     sizes = {size: f"{count:,} images" for size, count in result.image_sizes.items()}
     if result.different_sizes:
         sizes["unequal"] = f"before and after differ in size in {result.different_sizes:,} pairs; they are resized"
-    rejected = {code: f"{count:,} rows" for code, count in result.rejected_at_import.items()}
+    rejected = {code: f"{count:,} rows" for code, count in result.rejected.items()}
     return (
         (f"<ul>{notes}</ul>" if notes else "")
-        + facts_table("Left out when it was imported", rejected)
+        + facts_table("Left out of the folder", rejected)
         + facts_table("Image sizes", sizes)
     )
 
