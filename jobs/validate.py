@@ -1,9 +1,11 @@
-"""Check pairs: counts, unreadable files, duplicate ids, leaks between splits, captions.
+"""Check a data set: counts against the published ones, unusable pairs, duplicates, leaks, contradictions, captions.
 
     python jobs/validate.py pairs=data/pairs
-    python jobs/validate.py pairs=my_pairs.csv report=my_pairs_report.json
+    python jobs/validate.py pairs=spot_the_diff_annotations format=spot_the_diff report=spot.json
+    python jobs/validate.py pairs=data/editing --clean       # also data/editing-clean, without leaks and contradictions
 
-Takes a data set folder, or pairs that are still to be imported. Leaves with status 1 if something is wrong.
+Takes a data set folder, or what is still to be imported. Writes a JSON report and a page with pictures, and leaves with
+status 1 if something is wrong.
 """
 
 from __future__ import annotations
@@ -13,21 +15,30 @@ from idc.data.config import ValidateJob
 
 
 def main() -> None:
-    job = cli(ValidateJob, __doc__).config
-    from idc.data.validate import report_path, table, validate, write_report
+    args = cli(ValidateJob, __doc__)
+    from idc.data.clean import clean_path, write_clean
+    from idc.data.validate import validate
+    from idc.data.validation import read_report, report_path, table, write_report
+    from idc.report.validation import page_path, write_page
 
+    job, path = args.config, report_path(args.config)
     try:
-        result = validate(job)
+        beside = [read_report(other) for other in job.beside]
+        found = validate(job)
+        print(table(found.result, beside))
+        write_report(found.result, path)
+        print(f"written to {path}")
+        if job.pictures:
+            write_page(page_path(path), found, beside)
+            print(f"page: {page_path(path)}")
+        if job.clean:
+            manifest = write_clean(job, found, overwrite=args.overwrite)
+            print(f"{clean_path(job)}: {manifest.num_rows} pairs; left out: {manifest.reject_reasons or 'nothing'}")
     except ValueError as error:
         raise SystemExit(f"validate: {error}") from None
-    print(table(result))
-    path = report_path(job)
-    try:
-        write_report(result, path)
     except OSError as error:
-        raise SystemExit(f"validate: cannot write {path} ({error}); give report=FILE") from None
-    print(f"written to {path}")
-    raise SystemExit(0 if result.ok else 1)
+        raise SystemExit(f"validate: cannot write the report or the page ({error}); give report=FILE") from None
+    raise SystemExit(0 if found.result.ok else 1)
 
 
 if __name__ == "__main__":

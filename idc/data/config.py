@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
+from idc.data.published import SetName
 from idc.data.rendered.config import MotionConfig
 
 Format = Literal[
@@ -111,10 +112,32 @@ class ValidateJob(ImportConfig):
     format: AnyFormat = "auto"
     """The layout; "auto" tells it by the files that are there."""
     report: str | None = None
-    """Where to write the result as JSON. Default: validation.json in the folder, <file>.validation.json by a file."""
+    """Where to write the result as JSON. Default: validation.json in the folder, <file>.validation.json by a file. The
+    page with pictures goes beside it, under the same name with .html."""
+    published: SetName | None = None
+    """Whose published counts to compare with. Default: those of the layout, also of an imported folder."""
+    pictures: int = Field(default=6, ge=0, le=100)
+    """Pairs of each split to show on the page; 0: no page."""
+    beside: tuple[str, ...] = ()
+    """Reports (JSON) of other data sets, whose captions are to stand in one table with these."""
+    clean: bool = False
+    """Write a clean variant beside the folder, without leaked and contradictory pairs."""
+    clean_out: str | None = None
+    """The clean variant's folder. Default: the folder's name with -clean."""
+    clean_splits: tuple[Literal["train", "val", "test"], ...] = ("train", "val")
+    """Splits from which the clean variant may leave pairs out. A leaked pair is left out if the image that it shares is
+    in a later split (train, val, test). By default test stays official, so that scores stay comparable; with [train]
+    val does too, but may still share images with test, as a third of Image-Editing-Request's does."""
+
+    def faults(self) -> Iterator[str]:
+        yield from super().faults()
+        if self.clean and not self.clean_splits:
+            yield "clean_splits: empty, so nothing could be left out"
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")
+        for report in self.beside:
+            yield from missing(report, "beside")
 
 
 class TripletsConfig(ConfigModel):

@@ -148,11 +148,19 @@ def render(report: RunReport) -> str:
     return page(report.title, report.subtitle, sections)
 
 
+<<<<<<< HEAD
 def page(title: str, subtitle: str, sections: Sequence[tuple[str, str, str]], script: str = "") -> str:
     """A self-contained page of sections (id, heading, body as HTML); empty ones are left out.
 
     ``script``, if there is one, runs at the end of the page; its policy allows this one alone, by its hash.
     """
+=======
+SCORES_FOOTER = "Scores are the field's usual ones times 100. The page holds all it shows."
+
+
+def page(title: str, subtitle: str, sections: Sequence[tuple[str, str, str]], footer: str = SCORES_FOOTER) -> str:
+    """A self-contained page of sections (id, heading, body as HTML); empty ones are left out."""
+>>>>>>> i4-checks
     present = [(name, heading, body) for name, heading, body in sections if body]
     links = "".join(f'<a href="#{name}">{escape(heading)}</a>' for name, heading, _ in present)
     bodies = "".join(
@@ -170,8 +178,12 @@ def page(title: str, subtitle: str, sections: Sequence[tuple[str, str, str]], sc
         f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
         f'<header class="top"><h1>{escape(title)}</h1><p class="soft">{escape(subtitle)}</p></header>\n'
         f'<nav aria-label="Sections"><div>{links}</div></nav>\n<main>\n{bodies}</main>\n'
+<<<<<<< HEAD
         "<footer>Scores are the field's usual ones times 100. The page holds all it shows.</footer>\n"
         f"{script}</body>\n</html>\n"
+=======
+        f"<footer>{escape(footer)}</footer>\n</body>\n</html>\n"
+>>>>>>> i4-checks
     )
 
 
@@ -452,8 +464,8 @@ def cards(items: Iterable[GalleryItem]) -> str:
 def _card(item: GalleryItem) -> str:
     views = [("before", item.before), ("after", item.after)]
     if item.mask is not None:
-        views.append(("what changed", _overlay(item.after, item.mask)))
-    pictures = _views(views, item.pair_id)
+        views.append(("what changed", overlay(item.after, item.mask)))
+    pictures = pictures_of(views, item.pair_id)
     known = item.change_type in CHANGE_TYPES
     right = known and item.named_type == item.change_type
     verdict = ("right" if right else "wrong") if known else ""
@@ -482,7 +494,8 @@ def _card(item: GalleryItem) -> str:
     )
 
 
-def _views(views: Iterable[tuple[str, np.ndarray]], pair_id: str) -> str:
+def pictures_of(views: Iterable[tuple[str, np.ndarray]], pair_id: str) -> str:
+    """Labelled pictures of a pair, uint8 RGB ``(H, W, 3)``, as figures for a grid of the class ``views``."""
     return "".join(
         f"<figure>{_img(image, f'{label}, pair {pair_id}', IMAGE_EDGE)}<figcaption>{label}</figcaption></figure>"
         for label, image in views
@@ -529,7 +542,7 @@ def _imagined(pairs: Sequence[tuple[GalleryItem, Sequence[tuple[str, np.ndarray]
         return ""
     cards = []
     for item, ways in pairs:
-        pictures = _views([("before", item.before), ("after", item.after)], item.pair_id)
+        pictures = pictures_of([("before", item.before), ("after", item.after)], item.pair_id)
         strips = "".join(
             f'<p class="small soft">{escape(way)}</p>{_imagined_frames(frames, item.pair_id)}' for way, frames in ways
         )
@@ -556,7 +569,7 @@ def _imagined_frames(frames: np.ndarray, pair_id: str) -> str:
     return f'<div class="film">{"".join(figures)}</div>'
 
 
-def _overlay(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def overlay(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """The image dimmed, with the masked part in its colours under a tint and with an outline."""
     hit = np.asarray(mask > 0)
     if hit.shape != image.shape[:2]:
@@ -618,16 +631,17 @@ def _real(real: RealPairs) -> str:
 def _record(report: RunReport) -> str:
     out = []
     if report.evaluations:
-        out.append(_facts("Protocol", report.evaluations[0].protocol))
-    out.append(_facts("Timings", report.timings))
-    out.append(_facts("Environment", report.environment))
+        out.append(facts_table("Protocol", report.evaluations[0].protocol))
+    out.append(facts_table("Timings", report.timings))
+    out.append(facts_table("Environment", report.environment))
     for name, config in report.configs.items():
         text = json.dumps(config, indent=1, ensure_ascii=False, default=str)
         out.append(f"<details><summary>Config: {escape(name)}</summary><pre>{escape(text)}</pre></details>")
     return "".join(out)
 
 
-def _facts(title: str, facts: Mapping[str, Any]) -> str:
+def facts_table(title: str, facts: Mapping[str, Any]) -> str:
+    """Names and values under a heading; nothing if there are none."""
     if not facts:
         return ""
     rows = "".join(

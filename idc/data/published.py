@@ -1,0 +1,288 @@
+"""What is known of the official data sets, and how an imported one compares: one line a data set, differences in words.
+
+The numbers are those of the official annotation files (repositories and files are named at each set) and of the papers.
+A count has a name, which is also its name in ``Validation.counts``; :func:`compare` puts both side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel
+
+from idc.schema import SPLITS
+
+ALL = "all"
+"""In place of a split: a count that is only published for the whole set."""
+
+SetName = Literal[
+    "clevr_change",
+    "clevr_dc",
+    "spot_the_diff",
+    "spot_the_diff_multi",
+    "image_editing_request",
+    "birds_to_words",
+    "levir",
+    "omnidiff",
+    "instruct_pix2pix",
+    "cdvqa",
+]
+
+Counts = Mapping[str, int]
+"""By split."""
+
+
+@dataclass(frozen=True)
+class Table1Row:
+    """A row of OmniDiff's table 1: image pairs, average words a caption, share of captions over 20 words (percent)."""
+
+    pairs: int
+    words: int
+    over_20: int
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Why there are more of one thing than of another: ``"9,524 rows are 8,566 pairs: ids repeat"``."""
+
+    more: str
+    fewer: str
+    why: str
+
+
+@dataclass(frozen=True)
+class PublishedSet:
+    """What is known of one data set.
+
+    Attributes:
+        title: its name in papers.
+        source: where the counts are from.
+        counts: name -> split (or :data:`ALL`) -> number.
+        relations: how its counts hang together.
+        remarks: what else a reader of the counts must know; other numbers that are in print.
+        table1: its row in OmniDiff's table 1, where it has one.
+    """
+
+    title: str
+    source: str
+    counts: Mapping[str, Counts]
+    relations: Sequence[Relation] = ()
+    remarks: Sequence[str] = ()
+    table1: Table1Row | None = None
+
+
+def _splits(train: int, val: int, test: int) -> dict[str, int]:
+    return {"train": train, "val": val, "test": test}
+
+
+PUBLISHED: dict[SetName, PublishedSet] = {
+    "clevr_change": PublishedSet(
+        title="CLEVR-Change",
+        source="splits.json and type_mapping.json of the authors (Park et al. 2019, Seth-Park/RobustChangeCaptioning)",
+        counts={
+            "triples": _splits(33_830, 1_988, 3_985),
+            "pairs": _splits(67_660, 3_976, 7_970),
+            "unchanged_pairs": _splits(33_830, 1_988, 3_985),
+            **{f"{kind}_pairs": {"test": 797} for kind in ("color", "material", "add", "drop", "move")},
+        },
+        relations=[Relation("pairs", "triples", "a triple gives a changed pair and a distractor pair")],
+        table1=Table1Row(79_606, 8, 0),
+    ),
+    "clevr_dc": PublishedSet(
+        title="CLEVR-DC",
+        source="README of the authors (Kim et al. 2021, hsgkim/clevr-dc): 8,000 pairs for each of 6 actions, 85:5:10",
+        counts={"pairs": _splits(40_800, 2_400, 4_800)},
+        remarks=["no change is one of the 6 actions, there are no distractor pairs beside the changed ones"],
+    ),
+    "spot_the_diff": PublishedSet(
+        title="Spot-the-Diff",
+        source="data/annotations/{train,val,test}.json of the authors (Jhamtani and Berg-Kirkpatrick 2018, "
+        "harsh19/spot-the-diff)",
+        counts={
+            "rows": _splits(9_524, 1_634, 1_404),
+            "pairs": _splits(8_566, 1_493, 1_270),
+            "sentences": _splits(17_676, 3_310, 2_107),
+            "empty_sentences": _splits(53, 6, 7),
+        },
+        relations=[
+            Relation("rows", "pairs", "several annotators of a pair have a row each, under the same img_id"),
+            Relation("sentences", "captions", "empty sentences are dropped"),
+        ],
+        remarks=[
+            "in print are 13,192 pairs (OmniDiff, table 1); the released files have 12,562 rows of 11,329 pairs",
+            "the 19 words a caption of that table are a row's sentences together (19.5 in the released files)",
+        ],
+        table1=Table1Row(13_192, 19, 19),
+    ),
+    "spot_the_diff_multi": PublishedSet(
+        title="Spot-the-Diff, several changes in one caption",
+        source="change_multi_captions.json and splits.json of CARD (Tu et al. 2024, tuyunbin/CARD)",
+        counts={"pairs": _splits(8_566, 1_493, 1_270), "sentences": _splits(8_566, 1_493, 1_270)},
+        relations=[Relation("sentences", "captions", "of some pairs all sentences are blank, which is no caption")],
+        remarks=["one caption a pair: all its sentences in a row"],
+        table1=Table1Row(13_192, 19, 19),
+    ),
+    "image_editing_request": PublishedSet(
+        title="Image-Editing-Request",
+        source="dataset/adobe/{train,valid,test}.json of the authors (Tan et al. 2019, airsplay/VisualRelationships)",
+        counts={
+            "rows": _splits(3_061, 383, 495),
+            "pairs": _splits(3_061, 383, 495),
+            "distinct_pairs": _splits(2_507, 357, 446),
+            "captions": _splits(3_061, 1_149, 1_485),
+            "captions_with_capitals": {"test": 766},
+            "captions_with_punctuation": {"test": 326},
+        },
+        relations=[Relation("pairs", "distinct_pairs", "the same two images stand under several uids")],
+        remarks=["one request a pair in train, three in val and test"],
+        table1=Table1Row(3_939, 8, 2),
+    ),
+    "birds_to_words": PublishedSet(
+        title="Birds-to-Words",
+        source="the set of Forbes et al. 2019 as tokenised in cwj1412/image-difference-captioning (data/bird2words); "
+        "pairs: OmniDiff, table 1",
+        counts={"rows": _splits(12_890, 325, 337), "pairs": {ALL: 3_347}},
+        relations=[
+            Relation("rows", "pairs", "a training pair has a row for each of its descriptions, others have one")
+        ],
+        table1=Table1Row(3_347, 32, 25),
+    ),
+    "levir": PublishedSet(
+        title="LEVIR-CC and LEVIR-MCI",
+        source="LevirCCcaptions.json (Liu et al. 2022), as in Chen-Yang-Liu/Change-Agent, Multi_change/data/LEVIR_MCI; "
+        "contradictions: issue 18 there",
+        counts={
+            "pairs": _splits(6_815, 1_333, 1_929),
+            "captions": _splits(34_075, 6_665, 9_645),
+            "unchanged_pairs": _splits(3_408, 666, 965),
+            "unchanged_with_mask": {"train": 211},
+            "changed_without_mask": {"train": 139},
+        },
+        remarks=["five captions a pair; an unchanged pair has the same five as every other"],
+        table1=Table1Row(10_077, 8, 1),
+    ),
+    "omnidiff": PublishedSet(
+        title="OmniDiff",
+        source="the paper (Liu et al. 2025), table 2, and its counts of the real and the rendered part",
+        counts={
+            "pairs": _splits(12_452, 1_576, 1_570),
+            "captions": _splits(12_452, 1_576, 1_570),
+            "real_pairs": _splits(7_007, 799, 803),
+            "render_pairs": _splits(5_445, 777, 767),
+        },
+        remarks=["the paper prints 2.5 sentences and 60.0 words a caption and a vocabulary of 3,793 (table 2)"],
+        table1=Table1Row(15_598, 60, 37),
+    ),
+    "instruct_pix2pix": PublishedSet(
+        title="InstructPix2Pix, clip-filtered",
+        source="README of the authors (Brooks et al. 2023, timothybrooks/instruct-pix2pix)",
+        counts={"pairs": {ALL: 313_010}},
+        remarks=["split 90:5:5 by the order of the prompts, which have several pairs each (edit_dataset.py)"],
+    ),
+    "cdvqa": PublishedSet(
+        title="CDVQA",
+        source="{Val,Test}_questions.json of the authors (Yuan et al. 2022, YZHJessica/CDVQA)",
+        counts={"questions": {"val": 16_441, "test": 39_686}, "question_types": {ALL: 8}, "answers": {ALL: 19}},
+        remarks=["train questions are not in the repository"],
+    ),
+}
+
+
+class CountLine(BaseModel):
+    """One count, found and published; ``agrees`` is None where nothing is published for what was found."""
+
+    name: str
+    found: dict[str, int]
+    published: dict[str, int]
+    agrees: bool | None
+
+
+class Comparison(BaseModel):
+    """A data set beside what is published of it."""
+
+    name: SetName
+    title: str
+    source: str
+    lines: list[CountLine]
+    absent_splits: list[str]
+    """Splits that the published set has and this one has not at all; they are not compared."""
+    explained: list[str]
+    agrees: bool
+
+    def sentence(self) -> str:
+        """All of it in one line."""
+        order = "/".join(SPLITS)
+        groups = {
+            f"as published ({order})": [_shown(line.name, line.found) for line in self.lines if line.agrees],
+            "DIFFERENT": [
+                f"{_shown(line.name, line.found)} (published {_numbers(line.published)})"
+                for line in self.lines
+                if line.agrees is False
+            ],
+            "counted": [_shown(line.name, line.found) for line in self.lines if line.agrees is None],
+            "not here": self.absent_splits,
+        }
+        facts = [f"{head}: {', '.join(parts)}" for head, parts in groups.items() if parts]
+        return f"{self.title}: {'; '.join([*facts, *self.explained])}"
+
+
+def compare(name: SetName, found: Mapping[str, Counts], reasons: Sequence[str] = ()) -> Comparison:
+    """Put the counts of a set beside the published ones.
+
+    Args:
+        found: name -> split -> number, as ``Validation.counts``. What is absent in it was not counted, and is left out.
+        reasons: why there may be less here than published (images that are absent, rejected rows), in words.
+    """
+    known = PUBLISHED[name]
+    here = {split for split, number in found.get("pairs", {}).items() if number}
+    wanted = {split for counts in known.counts.values() for split in counts if split != ALL}
+    absent = [split for split in SPLITS if split in wanted and split not in here]
+    lines = []
+    for count, published in known.counts.items():
+        if count not in found:
+            continue
+        numbers = _in_all(found[count]) if ALL in published else found[count]
+        pertinent = {split: number for split, number in published.items() if split not in absent}
+        numbers = {split: numbers.get(split, 0) for split in pertinent}
+        agrees = numbers == pertinent if pertinent else None
+        if agrees is False and ALL in published and absent:
+            agrees = None  # a part of the set is not here, so the number of the whole set says nothing
+        lines.append(CountLine(name=count, found=numbers, published=dict(published), agrees=agrees))
+    agrees = all(line.agrees is not False for line in lines) and any(line.agrees for line in lines)
+    different = {line.name for line in lines if line.agrees is False}
+    explained = [
+        f"{_shown(relation.more, found[relation.more])} are {_shown(relation.fewer, found[relation.fewer])}: "
+        f"{relation.why}"
+        for relation in known.relations
+        if relation.more in found
+        and relation.fewer in found
+        and found[relation.more] != found[relation.fewer]
+        and not {relation.more, relation.fewer} & different
+    ]
+    explained += known.remarks
+    if different or absent:
+        explained += reasons
+    if different and not reasons:
+        explained.append("nothing here explains the difference: other files than the published ones")
+    return Comparison(
+        name=name, title=known.title, source=known.source, lines=lines, absent_splits=absent, explained=explained,
+        agrees=agrees,
+    )  # fmt: skip
+
+
+def _in_all(numbers: Counts) -> dict[str, int]:
+    return {ALL: numbers.get(ALL, sum(numbers.values()))}
+
+
+def _numbers(counts: Counts) -> str:
+    """``9,524/1,634/1,404`` by split; of one split, or of the whole set, one number."""
+    if len(counts) == 1:
+        return "".join(f"{number:,}" for number in counts.values())
+    return "/".join(f"{counts[split]:,}" if split in counts else "–" for split in SPLITS) if counts else "0"
+
+
+def _shown(name: str, counts: Counts) -> str:
+    only = f" ({'in all' if ALL in counts else next(iter(counts))})" if len(counts) == 1 else ""
+    return f"{_numbers(counts)} {name.replace('_', ' ')}{only}"

@@ -1,0 +1,67 @@
+"""The page of a data set: what was found is on it, with its pictures, and nothing is loaded from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from idc.data.config import ValidateJob
+from idc.data.images import encode_png
+from idc.data.validate import Findings, validate
+from idc.report.validation import page_path, render, write_page
+from tests.data.test_own import put
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Findings:
+    put(tmp_path, {f"{n}.png": 20 * n for n in range(8)})
+    (tmp_path / "mask.png").write_bytes(encode_png(np.eye(8, dtype=np.uint8)[:6] * 255))
+    rows = [
+        {"pair_id": "a<b", "before": "0.png", "after": "1.png", "captions": ["a <b>cube</b> moved"], "split": "train"},
+        {"pair_id": "p2", "before": "2.png", "after": "3.png", "captions": [" ".join(["word"] * 300)], "split": "val"},
+        {"pair_id": "p3", "before": "4.png", "after": "0.png", "captions": [], "split": "test", "mask": "mask.png",
+         "change_type": "none"},
+        {"pair_id": "p4", "before": "missing.png", "after": "7.png", "split": "test"},
+    ]  # fmt: skip
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return validate(ValidateJob(pairs=str(tmp_path / "pairs.jsonl"), published="levir"), progress=False)
+
+
+def test_what_was_found_is_on_the_page(found: Findings, tmp_path: Path) -> None:
+    page = render(found)
+    assert "LEVIR-CC and LEVIR-MCI: what is in it" in page
+    assert "1 (published 6,815)" in page
+    assert "a&lt;b and p3 share an image (train and test)" in page
+    assert "said to be unchanged, but 12.50% of the mask is set" in page
+    assert "before, missing.png" in page
+    assert 'alt="what changed, pair p3"' in page
+    assert "<title>161 words and more: 1 captions</title>" in page
+    assert "<b>cube" not in page
+    assert not re.findall(r'(?:src|href)="(?!data:|#)', page)
+    write_page(page_path(str(tmp_path / "x.json")), found)
+    assert (tmp_path / "x.html").read_text() == page
+
+
+def test_other_sets_in_one_table(found: Findings) -> None:
+    other = found.result.model_copy(update={"pairs": "another/set", "published": None})
+    page = render(found, [other])
+    rows = re.findall(r"<tr><td>([^<]*)</td>", page)
+    assert "another/set" in rows
+    assert "LEVIR-CC and LEVIR-MCI in OmniDiff&#x27;s table 1" in rows
+
+
+def test_annotations_alone(found: Findings) -> None:
+    bare = {
+        name: type(pair)(**{**vars(pair), "before": b"", "after": b"", "mask": None})
+        for name, pair in found.shown.items()
+    }
+    page = render(
+        Findings(found.result.model_copy(update={"images": False}), {}, {"train": [bare["a<b"]]}, bare),
+    )
+    assert "<img" not in page
+    assert "Annotations alone" in page
+    assert "a &lt;b&gt;cube&lt;/b&gt; moved" in page
