@@ -197,7 +197,7 @@ class Annotations:
         """The entries that could be read; of a broken file the others are rejected one by one."""
         good = bad = 0
         for key, value in entries:
-            if isinstance(value, json.JSONDecodeError):
+            if isinstance(value, Exception):
                 bad += 1
                 self.reject(f"{name}:{key}", f"bad row: not JSON, {value}")
             else:
@@ -210,6 +210,7 @@ class Annotations:
 
     def _bad_file(self, name: str, why: str) -> None:
         self.reject(name, f"bad file: {name} {why}")
+        self.note(f"{name} {why}: what it has to say is missing")
 
 
 def _entries_of_list(text: str, key: str | None) -> Iterator[tuple[int, Any]]:
@@ -229,7 +230,7 @@ def _entries_of_list(text: str, key: str | None) -> Iterator[tuple[int, Any]]:
             continue
         try:
             value, end = decoder.raw_decode(text, match.start())
-        except json.JSONDecodeError as exc:
+        except (json.JSONDecodeError, RecursionError) as exc:
             value, end = exc, match.end()
         yield number, value
         number += 1
@@ -246,7 +247,7 @@ def _entries_of_object(text: str) -> Iterator[tuple[str, Any]]:
         key = match.group().rstrip().removesuffix(":").rstrip()
         try:
             value, end = decoder.raw_decode(text, match.end())
-        except json.JSONDecodeError as exc:
+        except (json.JSONDecodeError, RecursionError) as exc:
             value, end = exc, match.end()
         yield json.loads(key), value
 

@@ -13,7 +13,6 @@ of the data set; they are found under their numbers (``647514.jpg``, ``.jpeg`` o
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -79,7 +78,7 @@ def _table(found: Annotations, name: str) -> Iterator[tuple[str, str, str, str, 
         place = f"{name}:{number}"
         if not line.strip():
             continue
-        cells = next(csv.reader([line.rstrip("\r")], delimiter="\t"))  # one by one: an open quote costs one line
+        cells = [_unquoted(cell) for cell in line.rstrip("\r").split("\t")]
         if tuple(cells) == COLUMNS:
             continue
         if len(cells) != len(COLUMNS):
@@ -94,10 +93,14 @@ def _table(found: Annotations, name: str) -> Iterator[tuple[str, str, str, str, 
         yield place, one.group(1), two.group(1), record["split"], [record["description"]], meta
 
 
+def _unquoted(cell: str) -> str:
+    return cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
+
+
 def _tokenised(found: Annotations, place: str, line: str) -> tuple[str, str, list[str]] | None:
     try:
         record = json.loads(line)
-    except json.JSONDecodeError as exc:
+    except (json.JSONDecodeError, RecursionError) as exc:
         found.reject(place, f"bad row: not JSON, {exc}")
         return None
     if not isinstance(record, dict):

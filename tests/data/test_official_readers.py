@@ -18,18 +18,8 @@ from idc.data.config import ImportConfig, ImportJob
 from idc.data.importer import open_build, open_reader
 from idc.data.pipeline import run_local
 from idc.data.store import iter_rows, read_rejects
-from tests.data.official_layouts import (
-    OFFICIAL,
-    check_annotations_alone,
-    check_damaged,
-    found,
-    grey,
-    levir_mci,
-    more,
-    omnidiff,
-    round_trip,
-    spot_the_diff,
-)
+from tests.data.official_layouts import check_annotations_alone, check_damaged, found, grey, more, round_trip
+from tests.data.small_sets import OFFICIAL, levir_mci, omnidiff, spot_the_diff
 from tests.data.test_own import import_job, prepare, put
 
 ROOT = Path(__file__).parents[2]
@@ -188,6 +178,7 @@ def test_entries_of_an_object(tmp_path: Path, text: str, entries: dict[str, Any]
         ('[{"a": 1}, {"a": , {"a": 3}]', [0, 2], ["f.json:1"]),
         ('{"a": 1}', [], ["f.json"]),
         ("[", [], ["f.json"]),
+        ('[{"a": 1}, {"a": ' + "[" * 100_000 + ', {"a": 3}]', [0, 2], ["f.json:1"]),
     ],
 )
 def test_records_of_a_list(tmp_path: Path, text: str, records: list[int], rejects: list[str]) -> None:
@@ -215,12 +206,12 @@ def test_on_any_filesystem(tmp_path: Path) -> None:
 def test_other_annotations_images_or_protocol_are_other_inputs(tmp_path: Path) -> None:
     source = spot_the_diff().write(tmp_path / "in")
     prepare(source, tmp_path / "out", "spot_the_diff")
-    levir = {"spot_the_diff": {"protocol": "multi"}}
+    multi = {"spot_the_diff": {"protocol": "multi"}}
     (source / "change_multi_captions.json").write_text("{}")
     (source / "splits.json").write_text('{"test": [4]}')
     for change in (
         lambda: open_build(import_job(source, tmp_path / "out", "spot_the_diff", images=False)),
-        lambda: open_build(import_job(source, tmp_path / "out", "spot_the_diff", **levir)),
+        lambda: open_build(import_job(source, tmp_path / "out", "spot_the_diff", **multi)),
         lambda: (
             put(source, {"resized_images/6.png": 1})
             and open_build(import_job(source, tmp_path / "out", "spot_the_diff"))

@@ -1,0 +1,397 @@
+"""The official layouts of data sets as tiny folders, each with damage that a reader must survive."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from tests.data.official_layouts import Expected, Official, more
+
+
+def clevr_change() -> Official:
+    files: dict[str, int | str | bytes] = {}
+    for n in range(5):
+        files[f"images/CLEVR_default_{n:06d}.png"] = n
+        files[f"sc_images/CLEVR_semantic_{n:06d}.png"] = 100 + n
+        files[f"nsc_images/CLEVR_nonsemantic_{n:06d}.png"] = 200 + n
+    files["splits.json"] = json.dumps({"train": [0, 1], "val": [2], "test": [3, 4]})
+    files["type_mapping.json"] = json.dumps({"color": ["000000.png", "000003.png"], "drop": ["000001.png"]})
+    files["change_captions.json"] = json.dumps({f"CLEVR_default_{n:06d}.png": [f"cube {n} is red"] for n in range(5)})
+    files["no_change_captions.json"] = json.dumps(
+        {f"CLEVR_default_{n:06d}.png": ["there is no change"] for n in range(5)}
+    )
+    files["change_captions_by_IOU.json"] = json.dumps({str(n): 0.5 for n in range(5)})
+    split = ["train", "train", "val", "test", "test"]
+    pairs: Expected = {}
+    for n in range(5):
+        pairs[f"{n:06d}c"] = (split[n], n, 100 + n, [f"cube {n} is red"])
+        pairs[f"{n:06d}nc"] = (split[n], n, 200 + n, ["there is no change"])
+
+    def damage(files: dict[str, Any]) -> dict[str, str]:
+        del files["sc_images/CLEVR_semantic_000001.png"]
+        files["splits.json"] = json.dumps({"train": [0, 1, "x"], "val": [2, 0], "test": [3, 4], "extra": [7]})
+        files["type_mapping.json"] = more(files["type_mapping.json"], '"add": ["000000.png"]')
+        broken = '"CLEVR_default_000009.png": ["cube, "CLEVR_default_000008.png": ["cube 8"], "y.png": ["cube"]'
+        files["change_captions.json"] = more(files["change_captions.json"], broken)
+        return {
+            "000001c": "missing partner",
+            "splits.json:train:2": "no pair id",
+            "splits.json:val:1": "duplicate pair id",
+            "7": "bad split",
+            "type_mapping.json:add:0": "bad row",
+            "change_captions.json:CLEVR_default_000009.png": "bad row",
+            "change_captions.json:8": "bad split",
+            "change_captions.json:y.png": "bad row",
+        }
+
+    return Official("clevr_change", files, pairs, damage, {"000001c"})
+
+
+def clevr_dc() -> Official:
+    files: dict[str, int | str | bytes] = {f"bef/{n}.png": n for n in range(5)} | {
+        f"aft/{n}.png": 90 + n for n in range(5)
+    }
+    files["split.json"] = json.dumps({"train": [0, 1], "val": [2], "test": [3, 4]})
+    files["captions.json"] = json.dumps({str(n): [f"ball {n} moved", "it moved"] for n in range(5)})
+    split = ["train", "train", "val", "test", "test"]
+    pairs: Expected = {str(n): (split[n], n, 90 + n, [f"ball {n} moved", "it moved"]) for n in range(5)}
+
+    def damage(files: dict[str, Any]) -> dict[str, str]:
+        del files["aft/1.png"]
+        files["split.json"] = json.dumps({"train": [0, 1, 1], "val": [2, None], "test": [3, 4], "extra": [5]})
+        files["captions.json"] = more(files["captions.json"], '"6": ["gone, "8": ["x"], "z": ["x"]')
+        return {
+            "1": "missing file",
+            "split.json:train:2": "duplicate pair id",
+            "split.json:val:1": "no pair id",
+            "5": "bad split",
+            "captions.json:6": "bad row",
+            "captions.json:8": "bad split",
+            "captions.json:z": "no pair id",
+        }
+
+    return Official("clevr_dc", files, pairs, damage, {"1"})
+
+
+def spot_the_diff() -> Official:
+    files: dict[str, int | str | bytes] = {f"resized_images/{n}.png": n for n in range(1, 6)}
+    files |= {f"resized_images/{n}_2.png": 50 + n for n in range(1, 6)}
+    files["train.json"] = json.dumps(
+        [
+            {"img_id": "1", "sentences": ["a car is gone", " "]},
+            {"img_id": "2", "sentences": ["the dog moved"]},
+            {"img_id": "1", "sentences": ["the car left"]},
+        ]
+    )
+    files["val.json"] = json.dumps([{"img_id": 3, "sentences": [""]}])
+    files["test.json"] = json.dumps([{"img_id": n, "sentences": [f"man number {n} is here"]} for n in ("4", "5")])
+    pairs: Expected = {
+        "1": ("train", 1, 51, ["a car is gone", "the car left"]),
+        "2": ("train", 2, 52, ["the dog moved"]),
+        "3": ("val", 3, 53, []),
+        "4": ("test", 4, 54, ["man number 4 is here"]),
+        "5": ("test", 5, 55, ["man number 5 is here"]),
+    }
+
+    def damage(files: dict[str, Any]) -> dict[str, str]:
+        del files["resized_images/2_2.png"]
+        files["train.json"] = more(
+            files["train.json"],
+            '{"img_id": "6, "sentences": ["x"]}, {"img_id": null, "sentences": []}, {"img_id": "7", "sentences": "x"}',
+        )
+        files["test.json"] = more(
+            files["test.json"], '{"img_id": "1", "sentences": ["x"]}, ["x"], {"sentences": ["x"]}'
+        )
+        files["val.json"] += "<html>"
+        return {
+            "2": "missing file",
+            "train.json:3": "bad row",
+            "train.json:4": "bad row",
+            "train.json:5": "bad row",
+            "test.json:2": "duplicate pair id",
+            "test.json:3": "bad row",
+            "test.json:4": "bad row",
+            "val.json": "bad file",
+        }
+
+    return Official("spot_the_diff", files, pairs, damage, {"2"})
+
+
+def spot_the_diff_multi() -> Official:
+    files: dict[str, int | str | bytes] = {f"{n}.png": n for n in range(1, 5)} | {
+        f"{n}_2.png": 50 + n for n in range(1, 5)
+    }
+    files["splits.json"] = json.dumps({"train": [1], "val": [2], "test": [3, 4]})
+    files["change_multi_captions.json"] = json.dumps(
+        {f"{n:06d}.png": [f"{n} men left. a car is gone"] for n in range(1, 5)}
+    )
+    split = {1: "train", 2: "val", 3: "test", 4: "test"}
+    pairs: Expected = {str(n): (split[n], n, 50 + n, [f"{n} men left. a car is gone"]) for n in split}
+
+    def damage(files: dict[str, Any]) -> dict[str, str]:
+        files["3.png"] = b""
+        files["splits.json"] = json.dumps({"train": [1], "val": [2, 1, "no id"], "test": [3, 4], "extra": [9]})
+        entries = '"000005.png": ["x", "000006.png": ["x"], "000007.png": "x", "8x.png": ["x"]'
+        files["change_multi_captions.json"] = more(files["change_multi_captions.json"], entries)
+        return {
+            "3": "empty file",
+            "splits.json:val:1": "duplicate pair id",
+            "splits.json:val:2": "no pair id",
+            "9": "bad split",
+            "change_multi_captions.json:000005.png": "bad row",
+            "6": "bad split",
+            "change_multi_captions.json:000007.png": "bad row",
+            "change_multi_captions.json:8x.png": "no pair id",
+        }
+
+    return Official("spot_the_diff", files, pairs, damage, {"3"}, {"spot_the_diff": {"protocol": "multi"}})
+
+
+def image_editing_request() -> Official:
+    def row(n: int, sents: list[str]) -> dict[str, Any]:
+        return {"img0": f"{n}a.jpg", "img1": f"{n}b.jpg", "sents": sents, "uid": f"Reddit_{n}"}
+
+    files: dict[str, int | str | bytes] = {f"images/{n}a.jpg": n for n in range(5)}
+    files |= {f"images/{n}b.jpg": 30 + n for n in range(5)}
+    files["train.json"] = json.dumps([row(0, ["Remove the man. "]), row(1, ["brighter"])], indent=4)
+    files["valid.json"] = json.dumps([row(2, ["a", "b", "c"])], indent=4)
+    files["test.json"] = json.dumps([row(n, [f"crop it by {n} percent", "crop", "cut"]) for n in (3, 4)], indent=4)
+    pairs: Expected = {
+        "Reddit_0": ("train", 0, 30, ["Remove the man."]),
+        "Reddit_1": ("train", 1, 31, ["brighter"]),
+        "Reddit_2": ("val", 2, 32, ["a", "b", "c"]),
+        "Reddit_3": ("test", 3, 33, ["crop it by 3 percent", "crop", "cut"]),
+        "Reddit_4": ("test", 4, 34, ["crop it by 4 percent", "crop", "cut"]),
+    }
+
+    def damage(files: dict[str, Any]) -> dict[str, str]:
+        del files["images/1b.jpg"]
+        twice = json.dumps(row(3, ["again"]))
+        broken = '{"img0": "3a.jpg", "img1": 3b.jpg", "sents": ["x"], "uid": "Reddit_9"}'
+        files["test.json"] = more(files["test.json"], f"{broken}, {twice}")
+        files["train.json"] = more(files["train.json"], '{"img0": "3a.jpg", "sents": ["x"], "uid": "Reddit_8"}, 5')
+        files["valid.json"] = more(files["valid.json"], json.dumps({**row(4, []), "sents": ["x", None], "uid": "R"}))
+        return {
+            "Reddit_1": "missing file",
+            "test.json:2": "bad row",
+            "Reddit_3": "duplicate pair id",
+            "train.json:2": "bad row",
+            "train.json:3": "bad row",
+            "valid.json:1": "bad row",
+        }
+
+    return Official("image_editing_request", files, pairs, damage, {"Reddit_1"})
+
+
+def levir_mci() -> Official:
+    def row(split: str, n: int, flag: int) -> dict[str, Any]:
+        text = " a road appears ." if flag else " no change has occurred ."
+        sentences = [{"raw": text, " tokens": text.split()}, {"raw": f" picture {n} ."}]
+        name = f"{split}_{n:06d}.png"
+        return {"filepath": split, "filename": name, "split": split, "changeflag": flag, "sentences": sentences}
+
+    rows = [row("train", 1, 1), row("train", 2, 0), row("val", 3, 1), row("test", 4, 0), row("test", 5, 1)]
+    files: dict[str, int | str | bytes] = {"LevirCCcaptions.json": json.dumps({"images": rows, "dataset": "LEVIR"})}
+    pairs: Expected = {}
+    for n, entry in enumerate(rows, start=1):
+        split, name = entry["split"], entry["filename"]
+        files |= {f"images/{split}/A/{name}": n, f"images/{split}/B/{name}": 20 + n}
+        files[f"images/{split}/label/{name}"] = 255 * entry["changeflag"]
+        captions = [sentence["raw"].strip() for sentence in entry["sentences"]]
+        pairs[name.removesuffix(".png")] = (split, n, 20 + n, captions)
+
+    def damage(files: dict[str, Any]) -> dict[str, str]:
+        del files["images/train/B/train_000001.png"]
+        del files["images/val/label/val_000003.png"]
+        extra = [
+            {**row("test", 6, 0), "changeflag": 7},
+            {**row("test", 7, 0), "split": "extra"},
+            row("train", 2, 0),
+            {**row("test", 8, 0), "sentences": [{"tokens": ["x"]}]},
+        ]
+        text = files["LevirCCcaptions.json"]
+        broken = json.dumps(row("test", 9, 0)).replace('"changeflag": 0', '"changeflag" 0')
+        end = text.index('], "dataset"')
+        entries = ", ".join([broken, *map(json.dumps, extra), '{"filepath": "test"}'])
+        files["LevirCCcaptions.json"] = f"{text[:end]}, {entries}{text[end:]}"
+        return {
+            "train_000001": "missing file",
+            "val_000003": "missing file",
+            "LevirCCcaptions.json:5": "bad row",
+            "LevirCCcaptions.json:6": "bad row",
+            "test_000007": "bad split",
+            "train_000002": "duplicate pair id",
+            "LevirCCcaptions.json:9": "bad row",
+            "LevirCCcaptions.json:10": "bad row",
+        }
+
+    return Official("levir", files, pairs, damage, {"train_000001", "val_000003"})
+
+
+def levir_joined() -> Official:
+    names = {"train_000001": "train", "train_000002": "train", "val_000001": "val", "test_000001": "test"}
+    texts = {name: ["the scene is the same as before", "there is no difference"] for name in names}
+    texts["train_000002"] = ["a road appears", "a new road"]
+    files: dict[str, int | str | bytes] = {"levir_cc_captions.json": json.dumps(texts)}
+    for split in ("train", "val", "test"):
+        files[f"{split}.txt"] = "".join(f"{name}.png\n" for name, of in names.items() if of == split)
+    pairs: Expected = {}
+    for n, (name, split) in enumerate(names.items()):
+        files |= {f"images/{split}/A/{name}.png": n, f"images/{split}/B/{name}.png": 20 + n}
+        pairs[name] = (split, n, 20 + n, texts[name])
+
+    def damage(files: dict[str, Any]) -> dict[str, str]:
+        del files["images/val/A/val_000001.png"]
+        files["test.txt"] += "train_000001.png\ntest_000002.png\n"
+        entries = '"test_000002": [3], "test_000003": ["x, "test_000004": ["x"]'
+        files["levir_cc_captions.json"] = more(files["levir_cc_captions.json"], entries)
+        return {
+            "val_000001": "missing file",
+            "test.txt:2": "duplicate pair id",
+            "levir_cc_captions.json:test_000002": "bad row",
+            "levir_cc_captions.json:test_000003": "bad row",
+            "levir_cc_captions.json:test_000004": "bad split",
+        }
+
+    return Official("levir", files, pairs, damage, {"val_000001"})
+
+
+BIRD_COLUMNS = (
+    "img1ObservationURL img1ImgURL img1Species img1Selection img2ObservationURL img2ImgURL img2Species img2Selection"
+)
+
+
+def birds_to_words() -> Official:
+    def line(one: int, two: int, split: str, annotator: int, text: str) -> str:
+        cells = [
+            cell
+            for n in (one, two)
+            for cell in (f"https://b/observations/{n}", f"https://b/photos/{n}/large.jpg?1", "Parus major", "base")
+        ]
+        return "\t".join([*cells, split, str(annotator), text])
+
+    lines = [
+        "\t".join([*BIRD_COLUMNS.split(), "split", "annN", "description"]),
+        line(10, 11, "train", 1, 'Animal 1 is "red", not blue.'),
+        line(12, 13, "val", 1, '"Animal 2 ""sings""."'),
+        line(10, 11, "train", 2, "Animal 1 is bigger."),
+        line(12, 11, "test", 1, "Animal 2 is much bigger."),
+        line(13, 11, "train", 1, '"Both are birds.'),
+    ]
+    files: dict[str, int | str | bytes] = {"birds-to-words-v1.0.tsv": "\n".join(lines) + "\n"}
+    files |= {"images/10.jpg": 10, "images/11.jpeg": 11, "images/12.jpg": 12, "images/13.png": 13}
+    pairs: Expected = {
+        "10_11": ("train", 10, 11, ['Animal 1 is "red", not blue.', "Animal 1 is bigger."]),
+        "12_13": ("val", 12, 13, ['Animal 2 "sings".']),
+        "12_11": ("test", 12, 11, ["Animal 2 is much bigger."]),
+        "13_11": ("train", 13, 11, ['"Both are birds.']),
+    }
+
+    def damage(files: dict[str, Any]) -> dict[str, str]:
+        name = "birds-to-words-v1.0.tsv"
+        bad = [
+            "cut\toff",
+            line(10, 12, "extra", 1, "x"),
+            line(12, 11, "train", 2, "x"),
+            line(10, 11, "train", 3, "x").replace("/photos/10/", "/none/"),
+            line(10, 99, "test", 1, "x"),
+        ]
+        files[name] += "\n".join(bad) + "\n"
+        return {
+            f"{name}:6": "bad row",
+            "10_12": "bad split",
+            f"{name}:8": "duplicate pair id",
+            f"{name}:9": "no pair id",
+            "10_99": "missing file",
+        }
+
+    return Official("birds_to_words", files, pairs, damage)
+
+
+def birds_tokenised() -> Official:
+    def line(one: int, two: int, description: Any) -> str:
+        return json.dumps({"img1": str(one), "description": description, "img2": str(two)}) + "\n"
+
+    tokens = ["animal1", "is", "red", "."]
+    files: dict[str, int | str | bytes] = {
+        "train.json": line(1, 2, tokens) + line(1, 2, ["blue"]) + line(3, 4, ["green"]),
+        "val.json": line(2, 3, [["a"], ["b", "c"]]),
+        "test.json": line(4, 1, [tokens, ["big"]]),
+        "dict.json": "{}",
+        **{f"{n}.jpg": n for n in range(1, 5)},
+    }
+    pairs: Expected = {
+        "1_2": ("train", 1, 2, ["animal1 is red .", "blue"]),
+        "3_4": ("train", 3, 4, ["green"]),
+        "2_3": ("val", 2, 3, ["a", "b c"]),
+        "4_1": ("test", 4, 1, ["animal1 is red .", "big"]),
+    }
+
+    def damage(files: dict[str, Any]) -> dict[str, str]:
+        files["train.json"] += '{"img1": "1", \n[]\n' + line(1, 3, "text") + line(9, 1, ["x"])
+        files["val.json"] += line(1, 2, ["x"])
+        return {
+            "train.json:3": "bad row",
+            "train.json:4": "bad row",
+            "train.json:5": "bad row",
+            "val.json:1": "duplicate pair id",
+            "9_1": "missing file",
+        }
+
+    return Official("birds_to_words", files, pairs, damage)
+
+
+def omnidiff() -> Official:
+    def row(n: int, **other: Any) -> dict[str, Any]:
+        text = f"The lamp number {n} was moved to the left of the desk."
+        return {
+            "id": f"{n:06d}",
+            "before": f"images/{n}_a.jpg",
+            "after": f"images/{n}_b.jpg",
+            "captions": [text],
+            **other,
+        }
+
+    files: dict[str, int | str | bytes] = {}
+    pairs: Expected = {}
+    for subset, base in (("real", 0), ("render", 40)):
+        for n, split in enumerate(("train", "val", "test"), start=base):
+            entry = row(n, types=["addition"], scene="desk")
+            files[f"{subset}/{split}.json"] = json.dumps([entry])
+            files |= {f"{subset}/images/{n}_a.jpg": n, f"{subset}/images/{n}_b.jpg": 100 + n}
+            pairs[f"{subset}/{n:06d}"] = (split, n, 100 + n, entry["captions"])
+
+    def damage(files: dict[str, Any]) -> dict[str, str]:
+        del files["render/images/41_b.jpg"]
+        broken = '{"id": "000009", "before": images/9_a.jpg", "after": "images/9_b.jpg", "captions": ["x"]}'
+        files["real/train.json"] = more(files["real/train.json"], f"{broken}, {json.dumps(row(0))}")
+        strange, bare = row(7, types=["explosion"]), {**row(8), "captions": "text"}
+        files["real/val.json"] = more(files["real/val.json"], f"{json.dumps(strange)}, {json.dumps(bare)}, null")
+        files["render/test.json"] = more(files["render/test.json"], '{"before": "a.jpg"}')
+        return {
+            "render/000041": "missing file",
+            "real/train.json:1": "bad row",
+            "real/000000": "duplicate pair id",
+            "real/val.json:1": "bad row",
+            "real/val.json:2": "bad row",
+            "real/val.json:3": "bad row",
+            "render/test.json:1": "bad row",
+        }
+
+    return Official("omnidiff", files, pairs, damage, {"render/000041"})
+
+
+OFFICIAL: dict[str, Callable[[], Official]] = {
+    "clevr_change": clevr_change,
+    "clevr_dc": clevr_dc,
+    "spot_the_diff": spot_the_diff,
+    "spot_the_diff_multi": spot_the_diff_multi,
+    "image_editing_request": image_editing_request,
+    "levir_mci": levir_mci,
+    "levir_joined": levir_joined,
+    "birds_to_words": birds_to_words,
+    "birds_tokenised": birds_tokenised,
+    "omnidiff": omnidiff,
+}
+"""By the name of the test."""
