@@ -146,6 +146,30 @@ def test_the_published_counts_are_those_of_the_layout(tmp_path: Path) -> None:
     assert "1/1/1 pairs (published 6,815/1,333/1,929)" in found.sentence()
 
 
+def test_an_imported_layout_is_compared_with_its_own_counts(tmp_path: Path) -> None:
+    """Rows, sentences and pairs of an official layout, before and after the import."""
+    put(tmp_path / "in", {
+        "train.json": '[{"img_id": "1", "sentences": ["the car is gone", " "]}, {"img_id": "1", "sentences": ["gone"]}]',
+        "change_multi_captions.json": '{"000001.png": ["the car is gone. gone"]}',
+        "splits.json": '{"train": [1], "val": [], "test": []}',
+    })  # fmt: skip
+    single = {"rows": 2, "sentences": 3, "empty_sentences": 1, "pairs": 1, "captions": 2}
+    for protocol, known_as in (("single", "spot_the_diff"), ("multi", "spot_the_diff_multi")):
+        settings = {"spot_the_diff": {"protocol": protocol}}
+        prepare(tmp_path / "in", tmp_path / protocol, "spot_the_diff", **settings)
+        raw, built = (
+            check(tmp_path / "in", format="spot_the_diff", **settings).result,
+            check(tmp_path / protocol).result,
+        )
+        assert raw.counts == built.counts
+        assert built.published is not None
+        assert built.published == raw.published
+        assert built.published.name == known_as
+        assert not built.images
+        if protocol == "single":
+            assert {name: built.counts[name]["train"] for name in single} == single
+
+
 def test_examples_are_the_pairs_they_name(tmp_path: Path) -> None:
     rows = [f"q{n},{n % 8}.png,{(n + 1) % 8}.png,caption {n},,train" for n in range(40)]
     found = check(source(tmp_path, "\n".join(rows)), pictures=3, chunk_size=4)
