@@ -149,7 +149,7 @@ def test_the_published_counts_are_those_of_the_layout(tmp_path: Path) -> None:
 def test_an_imported_layout_is_compared_with_its_own_counts(tmp_path: Path) -> None:
     """Rows, sentences and pairs of an official layout, before and after the import."""
     put(tmp_path / "in", {
-        "train.json": '[{"img_id": "1", "sentences": ["the car is gone", " "]}, {"img_id": "1", "sentences": ["gone"]}]',
+        "train.json": '[{"img_id": "1", "sentences": ["a car is gone", " "]}, {"img_id": "1", "sentences": ["gone"]}]',
         "change_multi_captions.json": '{"000001.png": ["the car is gone. gone"]}',
         "splits.json": '{"train": [1], "val": [], "test": []}',
     })  # fmt: skip
