@@ -57,8 +57,8 @@ def write_clean(
     what = {
         "of": job.pairs,
         "fingerprint": official.fingerprint,
-        "rule": "left out are pairs that share an image with a later split (in the order train, val, test) and pairs that "
-        f"contradict themselves, of {' and '.join(job.clean_splits)}",
+        "rule": f"left out of {' and '.join(job.clean_splits)} are pairs that share an image with a later split (train,"
+        " val, test in this order) and pairs that contradict themselves",
         "splits": list(job.clean_splits),
         "left_out": dict(sorted(left_out.items())),
     }
