@@ -115,6 +115,28 @@ def test_flags_against_masks(tmp_path: Path) -> None:
     assert not found.result.ok
 
 
+def test_levir_flags_against_labels(tmp_path: Path) -> None:
+    """The official layout: a label of 128 is a road that changed, one of 255 a building."""
+    entries = []
+    for number, (flag, label) in enumerate([(1, 255), (0, 0), (0, 128), (1, 0)]):
+        name, place = f"train_{number}.png", "images/train"
+        put(tmp_path, {f"{place}/A/{name}": 40 + number, f"{place}/B/{name}": 80 + number})
+        put(tmp_path, {f"{place}/label/{name}": encode_png(np.full((6, 8), label, np.uint8))})
+        sentences = [{"raw": f" sentence {k} ."} for k in range(5)]
+        entries.append(
+            {"filepath": "train", "filename": name, "split": "train", "changeflag": flag, "sentences": sentences}
+        )
+    (tmp_path / "LevirCCcaptions.json").write_text(json.dumps({"images": entries}))
+    result = check(tmp_path, format="levir").result
+    assert result.problems["contradiction"].examples == [
+        "train_2: said to be unchanged, but 100.00% of the mask is set",
+        "train_3: said to be changed, but the mask is empty",
+    ]
+    assert result.counts["captions"] == {"train": 20}
+    assert result.published is not None
+    assert "1 unchanged with mask (train) (published 211)" in result.published.sentence()
+
+
 def test_one_image_twice_is_no_change(tmp_path: Path) -> None:
     result = check(source(tmp_path, "p4,6.png,6.png,it moved,move,train\np5,7.png,7.png,nothing,none,train")).result
     assert result.problems["contradiction"].examples == ["p4: said to be changed, but before and after are one image"]
