@@ -57,8 +57,8 @@ def write_clean(
     what = {
         "of": job.pairs,
         "fingerprint": official.fingerprint,
-        "rule": f"of {' and '.join(job.clean_splits)} are left out: pairs that share an image with a later split (in the "
-        "order train, val, test), and pairs that contradict themselves",
+        "rule": f"left out of {' and '.join(job.clean_splits)} are pairs that share an image with a later split (train,"
+        " val, test in this order) and pairs that contradict themselves",
         "splits": list(job.clean_splits),
         "left_out": dict(sorted(left_out.items())),
     }

@@ -117,7 +117,7 @@ PUBLISHED: dict[SetName, PublishedSet] = {
         table1=Table1Row(13_192, 19, 19),
     ),
     "spot_the_diff_multi": PublishedSet(
-        title="Spot-the-Diff, several changes in one caption",
+        title="Spot-the-Diff (multi-change)",
         source="change_multi_captions.json and splits.json of CARD (Tu et al. 2024, tuyunbin/CARD)",
         counts={"pairs": _splits(8_566, 1_493, 1_270), "sentences": _splits(8_566, 1_493, 1_270)},
         relations=[Relation("sentences", "captions", "of some pairs all sentences are blank, which is no caption")],

@@ -60,6 +60,11 @@ class Validation(BaseModel):
     """Rows that are in the folder's rejects, by their reason."""
     notes: list[str]
 
+    @property
+    def title(self) -> str:
+        """The data set's name in papers, or where it lies."""
+        return self.published.title if self.published is not None else self.pairs
+
 
 def report_path(job: ValidateJob, filesystem: fs.FileSystem | None = None) -> str:
     """Where the result goes: ``job.report``, else beside the pairs."""
@@ -130,7 +135,7 @@ def _lines(result: Validation, beside: Sequence[Validation]) -> Iterator[str]:
     rows = [["captions", *COLUMNS]]
     rows += [[split, *statistics_row(found)] for split, found in result.statistics_by_split.items()]
     rows += [["all", *statistics_row(result.statistics)]]
-    rows += [[other.pairs, *statistics_row(other.statistics)] for other in beside]
+    rows += [[other.title, *statistics_row(other.statistics)] for other in beside]
     yield from _aligned(rows)
     yield ""
     lengths, per_pair = result.statistics.words_per_caption, result.statistics.captions_per_pair

@@ -38,7 +38,6 @@ def write_page(
 def render(found: Findings, beside: Sequence[Validation] = ()) -> str:
     """The page as text."""
     result = found.result
-    title = result.published.title if result.published is not None else result.pairs
     sections = [
         ("overview", "Overview", _overview(result)),
         ("counts", "Counts", _counts(result)),
@@ -48,7 +47,7 @@ def render(found: Findings, beside: Sequence[Validation] = ()) -> str:
         ("notes", "Notes", _notes(result)),
     ]
     verdict = "fit for training" if result.ok else "not fit for training as it is"
-    return page(f"{title}: what is in it", f"{result.pairs} ({result.format}), {verdict}", sections, _FOOTER)
+    return page(f"{result.title}: what is in it", f"{result.pairs} ({result.format}), {verdict}", sections, _FOOTER)
 
 
 def _overview(result: Validation) -> str:
@@ -89,8 +88,8 @@ def _counts(result: Validation) -> str:
 
 def _published(comparison: Comparison) -> str:
     rows = []
+    columns = [*SPLITS, *([ALL] if any(ALL in line.published for line in comparison.lines) else [])]
     for line in comparison.lines:
-        columns = (*SPLITS, ALL)
         cells = [f"{line.found[c]:,}" if c in line.found else "" for c in columns]
         printed = [f"{line.published[c]:,}" if c in line.published else "" for c in columns]
         mark = {True: "✓", False: "✗", None: ""}[line.agrees]
@@ -99,7 +98,7 @@ def _published(comparison: Comparison) -> str:
     gone = f"<p>Not here: {escape(', '.join(comparison.absent_splits))}.</p>" if comparison.absent_splits else ""
     return (
         f'<p class="soft">Published: {escape(comparison.source)}. A cell has the number found and, where it is '
-        f"another, the published one.</p>{_table(['count', *SPLITS, 'all', ''], rows)}{gone}<ul>{explained}</ul>"
+        f"another, the published one.</p>{_table(['count', *columns, ''], rows)}{gone}<ul>{explained}</ul>"
     )
 
 
@@ -117,12 +116,12 @@ def _captions(result: Validation, beside: Sequence[Validation]) -> str:
     if not result.statistics.captions:
         return ""
     rows = [[split, *statistics_row(found)] for split, found in result.statistics_by_split.items()]
-    rows.append([f"{result.pairs}, all", *statistics_row(result.statistics)])
-    rows += [[other.pairs, *statistics_row(other.statistics)] for other in beside]
+    rows.append([f"{result.title}, all", *statistics_row(result.statistics)])
+    rows += [[other.title, *statistics_row(other.statistics)] for other in beside]
     for published in dict.fromkeys(r.published.name for r in (result, *beside) if r.published is not None):
         known = PUBLISHED[published]
         if known.table1 is not None:
-            name = f"{known.title} in OmniDiff's table 1"
+            name = f"{known.title} (OmniDiff, table 1)"
             rows.append(
                 [name, f"{known.table1.pairs:,}", "", f"{known.table1.words}", f"{known.table1.over_20}%", "", ""]
             )

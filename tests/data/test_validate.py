@@ -115,6 +115,28 @@ def test_flags_against_masks(tmp_path: Path) -> None:
     assert not found.result.ok
 
 
+def test_levir_flags_against_labels(tmp_path: Path) -> None:
+    """The official layout: a label of 128 is a road that changed, one of 255 a building."""
+    entries = []
+    for number, (flag, label) in enumerate([(1, 255), (0, 0), (0, 128), (1, 0)]):
+        name, place = f"train_{number}.png", "images/train"
+        put(tmp_path, {f"{place}/A/{name}": 40 + number, f"{place}/B/{name}": 80 + number})
+        put(tmp_path, {f"{place}/label/{name}": encode_png(np.full((6, 8), label, np.uint8))})
+        sentences = [{"raw": f" sentence {k} ."} for k in range(5)]
+        entries.append(
+            {"filepath": "train", "filename": name, "split": "train", "changeflag": flag, "sentences": sentences}
+        )
+    (tmp_path / "LevirCCcaptions.json").write_text(json.dumps({"images": entries}))
+    result = check(tmp_path, format="levir").result
+    assert result.problems["contradiction"].examples == [
+        "train_2: said to be unchanged, but 100.00% of the mask is set",
+        "train_3: said to be changed, but the mask is empty",
+    ]
+    assert result.counts["captions"] == {"train": 20}
+    assert result.published is not None
+    assert "1 unchanged with mask (train) (published 211)" in result.published.sentence()
+
+
 def test_one_image_twice_is_no_change(tmp_path: Path) -> None:
     result = check(source(tmp_path, "p4,6.png,6.png,it moved,move,train\np5,7.png,7.png,nothing,none,train")).result
     assert result.problems["contradiction"].examples == ["p4: said to be changed, but before and after are one image"]
@@ -144,6 +166,30 @@ def test_the_published_counts_are_those_of_the_layout(tmp_path: Path) -> None:
     assert found is not None
     assert not found.agrees
     assert "1/1/1 pairs (published 6,815/1,333/1,929)" in found.sentence()
+
+
+def test_an_imported_layout_is_compared_with_its_own_counts(tmp_path: Path) -> None:
+    """Rows, sentences and pairs of an official layout, before and after the import."""
+    put(tmp_path / "in", {
+        "train.json": '[{"img_id": "1", "sentences": ["a car is gone", " "]}, {"img_id": "1", "sentences": ["gone"]}]',
+        "change_multi_captions.json": '{"000001.png": ["the car is gone. gone"]}',
+        "splits.json": '{"train": [1], "val": [], "test": []}',
+    })  # fmt: skip
+    single = {"rows": 2, "sentences": 3, "empty_sentences": 1, "pairs": 1, "captions": 2}
+    for protocol, known_as in (("single", "spot_the_diff"), ("multi", "spot_the_diff_multi")):
+        settings = {"spot_the_diff": {"protocol": protocol}}
+        prepare(tmp_path / "in", tmp_path / protocol, "spot_the_diff", **settings)
+        raw, built = (
+            check(tmp_path / "in", format="spot_the_diff", **settings).result,
+            check(tmp_path / protocol).result,
+        )
+        assert raw.counts == built.counts
+        assert built.published is not None
+        assert built.published == raw.published
+        assert built.published.name == known_as
+        assert not built.images
+        if protocol == "single":
+            assert {name: built.counts[name]["train"] for name in single} == single
 
 
 def test_examples_are_the_pairs_they_name(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_other_sets_in_one_table(found: Findings) -> None:
     page = render(found, [other])
     rows = re.findall(r"<tr><td>([^<]*)</td>", page)
     assert "another/set" in rows
-    assert "LEVIR-CC and LEVIR-MCI in OmniDiff&#x27;s table 1" in rows
+    assert "LEVIR-CC and LEVIR-MCI (OmniDiff, table 1)" in rows
 
 
 def test_annotations_alone(found: Findings) -> None:
