@@ -35,6 +35,61 @@ class SpotTheDiffConfig(ConfigModel):
     sentences joined (CARD's change_multi_captions.json)."""
 
 
+class ProcapHdf5Config(ConfigModel):
+    """What only the official ProCap's HDF5 files have."""
+
+    channels: Literal["rgb", "bgr"] = "rgb"
+    """Order of the channels; see `build.video_channels` of build_procedures.py."""
+
+
+class HuggingFaceConfig(ConfigModel):
+    """Which columns of a data set of the `datasets` library are what."""
+
+    before: str = "before"
+    """Column of the images before (an Image feature, bytes, or paths)."""
+    after: str = "after"
+    """Column of the images after."""
+    captions: str | None = None
+    """Column of the captions: a text or a list of texts."""
+    pair_id: str | None = None
+    """Column of ids; empty: the split's name and the row's number."""
+    change_type: str | None = None
+    """Column of change types; a ClassLabel gives its name."""
+    mask: str | None = None
+    """Column of change masks."""
+    split: str | None = None
+    """Column of splits; empty: the splits of the data set itself."""
+    name: str | None = None
+    """Configuration of a data set on the hub that has several."""
+    revision: str | None = None
+    """Commit, tag or branch of a data set on the hub."""
+
+
+class WebdatasetConfig(ConfigModel):
+    """What the members of WebDataset shards are called; `key.before.png` is the member `before` of the sample `key`."""
+
+    before: str = "before"
+    """The image before: the part of its name between key and suffix; or the whole ending, `0.jpg`."""
+    after: str = "after"
+    """The image after."""
+    mask: str = "mask"
+    """The change mask."""
+
+
+class VideoConfig(ConfigModel):
+    """How pairs are cut from clips of a fixed camera."""
+
+    distance: int = Field(default=30, ge=1)
+    """Frames from the before to the after image."""
+    every: int = Field(default=30, ge=1)
+    """A pair begins at every this many-th frame."""
+    min_change: float = Field(default=0.0, ge=0, le=255)
+    """Pairs whose images differ by less in the mean (of 0 to 255) are left out: much of what a fixed camera sees is
+    still."""
+    max_side: int | None = Field(default=None, ge=16)
+    """Frames are reduced until their longer side has this many pixels; empty: as they are."""
+
+
 Corruption = Literal[
     "gaussian_noise",
     "shot_noise",

@@ -19,7 +19,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -203,7 +203,7 @@ def build(config: TripletsConfig, path: str, run: Runner, *, overwrite: bool = F
     """
     source = triplet_source(config)
     settings = config.model_dump(mode="json", exclude={"videos", "workers", "max_reject_share"})
-    inputs = [_video_fingerprint(video) for video in config.videos]
+    inputs = [video_fingerprint(video) for video in config.videos]
     folder = DatasetFolder.open_for_build(
         path,
         kind="triplets",
@@ -273,7 +273,7 @@ def triplet_source(config: TripletsConfig) -> VideoSource | SceneSource:
     if config.scenes is not None:
         return SceneSource(config.scenes, config.chunk_size)
     span = 2 * config.gap + 1
-    frames = [(video, _frames_of(video)) for video in config.videos]
+    frames = [(video, count_frames(video)) for video in config.videos]
     counts = tuple((video, (count - span) // config.every + 1 if count >= span else 0) for video, count in frames)
     if not any(count for _, count in counts):
         raise ValueError(f"videos: none has the {span} frames that a triplet of gap={config.gap} needs")
@@ -295,8 +295,9 @@ class CutVideos:
         frames: dict[int, np.ndarray] = {}
         columns: dict[str, list[bytes | None]] = {name: [None] * len(batch["error"]) for name in _FRAMES}
         if rows:  # a chunk is of one video
-            starts = [batch["start"][i] for i in rows]
-            frames = self._read(batch["source"][rows[0]], min(starts), max(starts) + 2 * self.config.gap)
+            gap = self.config.gap
+            numbers = {batch["start"][i] + n * gap for i in rows for n in range(3)}
+            frames = read_frames(batch["source"][rows[0]], numbers, self.config.max_side)
         still = set()
         for i in rows:
             wanted = [batch["start"][i] + n * self.config.gap for n in range(3)]
@@ -309,28 +310,6 @@ class CutVideos:
             for name, number in zip(_FRAMES, wanted, strict=True):
                 columns[name][i] = encode_png(frames[number], compress_level=1)
         return take({**batch, **columns}, [i for i in range(len(batch["error"])) if i not in still])
-
-    def _read(self, video: str, start: int, stop: int) -> dict[int, np.ndarray]:
-        """The frames from ``start`` to ``stop``, both included, as far as they are there; RGB."""
-        import cv2
-
-        capture = cv2.VideoCapture(video)
-        capture.set(cv2.CAP_PROP_POS_FRAMES, start)
-        frames = {}
-        try:
-            for number in range(start, stop + 1):
-                there, pixels = capture.read()
-                if not there:
-                    break
-                frames[number] = self._reduced(np.ascontiguousarray(pixels[..., ::-1]))
-        finally:
-            capture.release()
-        return frames
-
-    def _reduced(self, pixels: np.ndarray) -> np.ndarray:
-        height, width = pixels.shape[:2]
-        share = (self.config.max_side or max(height, width)) / max(height, width)
-        return pixels if share >= 1 else resize_image(pixels, (round(height * share), round(width * share)))
 
 
 class RenderTriplets:
@@ -356,19 +335,48 @@ class RenderTriplets:
         return {**batch, **columns}
 
 
-def _frames_of(video: str) -> int:
+def read_frames(video: str, wanted: Collection[int], max_side: int | None) -> dict[int, np.ndarray]:
+    """Frames by number, as far as they are there; uint8 RGB (H, W, 3), reduced until the longer side has ``max_side``
+    pixels."""
+    import cv2
+
+    capture = cv2.VideoCapture(video)
+    capture.set(cv2.CAP_PROP_POS_FRAMES, min(wanted))
+    frames = {}
+    try:
+        for number in range(min(wanted), max(wanted) + 1):
+            if not capture.grab():
+                break
+            there, pixels = capture.retrieve() if number in wanted else (False, None)
+            if not there:
+                continue
+            height, width = pixels.shape[:2]
+            share = min(1.0, (max_side or max(height, width)) / max(height, width))
+            rgb = np.ascontiguousarray(pixels[..., ::-1])
+            frames[number] = rgb if share == 1 else resize_image(rgb, (round(height * share), round(width * share)))
+    finally:
+        capture.release()
+    return frames
+
+
+def count_frames(video: str) -> int:
+    """Frames of a video, as its header has them.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
     import cv2
 
     capture = cv2.VideoCapture(video)
     try:
         if not capture.isOpened():
-            raise ValueError(f"videos: {video} cannot be read as a video")
+            raise ValueError(f"{video} cannot be read as a video")
         return max(0, int(capture.get(cv2.CAP_PROP_FRAME_COUNT)))
     finally:
         capture.release()
 
 
-def _video_fingerprint(video: str) -> str:
+def video_fingerprint(video: str) -> str:
     """By size, first and last mebibyte: videos are large."""
     path = Path(video)
     size = path.stat().st_size
