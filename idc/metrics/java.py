@@ -191,7 +191,10 @@ class Meteor:
         return read
 
     def close(self) -> None:
-        """End the process: it leaves by itself when its input ends, and is killed if it does not."""
+        """End the process: it leaves by itself when its input ends, and is killed if it does not, or if it was never
+        asked anything and may still be reading its tables for seconds."""
+        if not self._statistics:
+            self._process.kill()
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()

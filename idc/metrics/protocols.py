@@ -30,6 +30,7 @@ BESIDE: dict[str, tuple[ProtocolName, ...]] = {
 """Protocols whose scores are printed beside those of a protocol, because papers mix them."""
 
 _SPECIALS = ("<NULL>", "<UNK>", "<START>", "<END>")
+_STRIPPED = frozenset({"<null>", "<start>", "<end>"})
 _RARE = 5
 """Words counted so often or less are unknown (Change-Agent, ``preprocess_data.py``)."""
 
@@ -98,7 +99,7 @@ def levir_words(caption: str) -> list[str]:
         text = text.replace(mark, f" {mark}")
     for mark in ("?", "."):
         text = text.replace(mark, "")
-    return [word for word in text.split() if word not in _SPECIALS[2:] + _SPECIALS[:1]]
+    return [word for word in text.split() if word not in _STRIPPED]
 
 
 class LevirVocabulary:
