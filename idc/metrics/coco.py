@@ -27,7 +27,7 @@ from types import TracebackType
 import numpy as np
 
 from idc.metrics.java import Meteor, spice, spice_missing, tokenize
-from idc.metrics.statistics import NGrams, bleu, rouge
+from idc.metrics.statistics import NGrams, bleu, meteor, rouge
 
 METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
 """Scored by default; ``SPICE`` is known too, see :func:`idc.metrics.java.spice_missing`."""
@@ -230,7 +230,8 @@ class Prepared:
             columns |= dict(zip(BLEU_ORDERS, bleu(self._bleu[rows]).T, strict=True))
             statistics["BLEU"] = self._bleu[rows].tolist()
         if "METEOR" in self._scorer.metrics:
-            statistics["METEOR"] = [[float(number) for number in self._meteor[row].split()] for row in rows]
+            columns["METEOR"] = meteor(self._meteor[rows])
+            statistics["METEOR"] = self._meteor[rows].tolist()
         names = [self.ids[row] for row in rows]
         per_id = {name: {metric: float(columns[metric][i]) for metric in overall} for i, name in enumerate(names)}
         sums = {name: {metric: values[i] for metric, values in statistics.items()} for i, name in enumerate(names)}
@@ -240,16 +241,14 @@ class Prepared:
         return np.arange(len(self.ids)) if ids is None else np.array([self._row[name] for name in ids])
 
     def _scores(self, rows: np.ndarray) -> tuple[dict[str, float], dict[str, Sequence[float] | np.ndarray]]:
-        """Metric -> score of these rows, and -> scores of the sentences (not BLEU's)."""
+        """Metric -> score of these rows, and -> scores of the sentences (not those of BLEU and METEOR)."""
         metrics, timed = self._scorer.metrics, self._scorer.timed
         overall: dict[str, float] = {}
         columns: dict[str, Sequence[float] | np.ndarray] = {}
         if "BLEU" in metrics:
             overall |= dict(zip(BLEU_ORDERS, map(float, bleu(self._bleu[rows].sum(axis=0))), strict=True))
         if "METEOR" in metrics:
-            assert self._scorer.meteor is not None, "the scorer is closed"
-            with timed("METEOR, sums"):
-                overall["METEOR"], columns["METEOR"] = self._scorer.meteor.score([self._meteor[row] for row in rows])
+            overall["METEOR"] = float(meteor(self._meteor[rows].sum(axis=0)))
         if "ROUGE-L" in metrics:
             columns["ROUGE-L"] = self._rouge[rows]
             overall["ROUGE-L"] = float(np.mean(columns["ROUGE-L"]))

@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+import numpy as np
+
 _PUNCTUATION = frozenset(
     ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
 )
@@ -27,9 +29,6 @@ published scores are computed so."""
 _CACHED_SENTENCES = 500_000
 _ANSWER_SECONDS = 600.0
 """How long a Java program may be silent before it is taken for hung."""
-
-METEOR_STATISTICS = 23
-"""Numbers that METEOR gives for a sentence; see :func:`idc.metrics.statistics.meteor`."""
 
 _tokens_of: dict[str, str] = {}
 
@@ -125,12 +124,13 @@ def _ptb_tokenizer(lines: Sequence[str]) -> list[str]:
 
 class Meteor:
     """METEOR 1.5 (``-l en -norm``) as a process: a line ``SCORE ||| references ||| hypothesis`` gives the statistics of
-    a sentence, a line ``EVAL ||| statistics ...`` the scores of a set. Statistics are remembered, sets are cheap."""
+    a sentence, which are remembered. What they sum to is calculated by :func:`idc.metrics.statistics.meteor`; METEOR's
+    own ``EVAL`` gives the same and takes seconds for a large set."""
 
     def __init__(self) -> None:
         self._program = java()
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed in close()
-        self._statistics: dict[str, str] = {}
+        self._statistics: dict[str, np.ndarray] = {}
         command = [self._program, "-Dfile.encoding=UTF-8", "-Xmx2G", "-jar", "meteor-1.5.jar"]
         try:
             self._process = subprocess.Popen(
@@ -144,21 +144,15 @@ class Meteor:
             self._errors.close()
             raise _fault(self._program, str(error)) from None
 
-    def statistics(self, references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str]) -> list[str]:
-        """The statistics of every sentence (:data:`METEOR_STATISTICS` numbers as text), in the order of
-        ``references``."""
+    def statistics(self, references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str]) -> np.ndarray:
+        """The numbers of every sentence, ``(N, 23)``, in the order of ``references``."""
         lines = [
             " ||| ".join(["SCORE", *map(_no_bars, references[name]), _no_bars(hypotheses[name])]) for name in references
         ]
         new = list(dict.fromkeys(line for line in lines if line not in self._statistics))
-        self._statistics.update(zip(new, self._ask(new, len(new)), strict=True))
-        return [self._statistics[line] for line in lines]
-
-    def score(self, statistics: Sequence[str]) -> tuple[float, list[float]]:
-        """METEOR of a set of sentences, and of every one of them, by their statistics."""
-        answers = self._ask([" ||| ".join(["EVAL", *statistics])], len(statistics) + 1)
-        values = [float(answer) for answer in answers]
-        return values[-1], values[:-1]
+        for line, answer in zip(new, self._ask(new, len(new)), strict=True):
+            self._statistics[line] = np.array(answer.split(), dtype=float)
+        return np.stack([self._statistics[line] for line in lines])
 
     def _ask(self, questions: Sequence[str], answers: int) -> list[str]:
         """Send all questions and read so many lines; sending in a thread, since neither pipe holds them all."""

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[int, str, Path]]]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, Path]]:
     """Status, all output, and the folder of every case; four commands at a time."""
     results: dict[str, tuple[int, str, Path]] = {}
     waiting = list(CASES)
@@ -43,7 +42,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, tuple[i
         for name, (process, out) in started.items():
             text, errors = process.communicate(timeout=300)
             results[name] = (process.returncode, text + errors, out)
-    yield results
+    return results
 
 
 def _start(
