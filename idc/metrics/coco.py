@@ -27,7 +27,7 @@ from types import TracebackType
 import numpy as np
 
 from idc.metrics.java import Meteor, spice, spice_missing, tokenize
-from idc.metrics.statistics import NGrams, bleu, meteor, rouge
+from idc.metrics.statistics import NGrams, bleu, meteor, rouge, without_whole
 
 METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
 """Scored by default; ``SPICE`` is known too, see :func:`idc.metrics.java.spice_missing`."""
@@ -215,7 +215,7 @@ class Prepared:
                     self._rouge = np.array([rouge(references[name], hypotheses[name]) for name in self.ids])
             if "METEOR" in metrics:
                 with timed("METEOR, waited for"):
-                    self._meteor = waiting.result()
+                    self._meteor = without_whole(waiting.result())
 
     def overall(self, ids: Iterable[str] | None = None) -> dict[str, float]:
         """Metric -> score of all ids, or of some of them as if there were no others."""

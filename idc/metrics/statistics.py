@@ -158,7 +158,8 @@ def meteor(sums: np.ndarray) -> np.ndarray:
     """METEOR 1.5 of summed statistics, ``(..., 23)`` to ``(...)``: what its Java calculates for a set.
 
     The numbers of a sentence are the words of test and reference, the function words of both, for each of the four
-    modules the matched content words of both and function words of both, the chunks, and the matched words of both.
+    modules the matched content words of both and function words of both, the chunks, and the matched words of both. In
+    a sum, a sentence that is matched as a whole has no chunk: :func:`without_whole` comes first.
     """
     words, function = sums[..., 0:2], sums[..., 2:4]
     modules = sums[..., 4:20].reshape(*sums.shape[:-1], 4, 2, 2)  # module, content or function, test or reference
@@ -169,7 +170,15 @@ def meteor(sums: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         precision, recall = np.moveaxis(weighted / length, -1, 0)
         mean = 1 / ((1 - _ALPHA) / precision + _ALPHA / recall)
-        whole = (matched == words).all(axis=-1) & (chunks == 1)
-        fragments = np.where(whole, 0.0, chunks / (matched.sum(axis=-1) / 2))
+        fragments = chunks / (matched.sum(axis=-1) / 2)
         value = mean * (1 - _GAMMA * fragments**_METEOR_BETA)
     return np.nan_to_num(value, nan=0.0)
+
+
+def without_whole(numbers: np.ndarray) -> np.ndarray:
+    """METEOR's numbers of sentences, ``(N, 23)``, ready to be summed: one chunk that is all of both sentences is not
+    fragmentation and counts as none."""
+    whole = (numbers[:, 20] == 1) & (numbers[:, 0:2] == numbers[:, 21:23]).all(axis=1)
+    ready = numbers.copy()
+    ready[whole, 20] = 0
+    return ready
