@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from idc.decoding import CachedDecoder
 
-Part = Literal["train_overhead", "build_actors", "build_memory", "decoding", "captioning", "pretraining"]
+Part = Literal["train_overhead", "build_actors", "build_memory", "decoding", "captioning", "pretraining", "scoring"]
 
 RECORD = "benchmark.json"
 TABLE = "benchmark.md"
@@ -109,7 +109,7 @@ class BenchmarkJob(ConfigModel):
     """What to measure, on what."""
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
-    """Which parts; captioning and pretraining (of ProCap, at its full size) are measured when named."""
+    """Which parts; captioning and pretraining (of ProCap, at its full size), and scoring, are measured when named."""
     out: str = "runs/benchmark"
     """Folder of the record; a part that is measured again replaces its older numbers there, other parts stay."""
     pairs: str = "data/demo/pairs"

@@ -1,7 +1,8 @@
 """Measure what the parts cost, each as a ratio of two things measured by turns in one run.
 
     python jobs/benchmark.py                       takes the pairs, the tokenizer and the procedures of `make demo`
-    python jobs/benchmark.py --local "parts=[decoding]"    needs no data and no Ray, nor do the next two
+    python jobs/benchmark.py --local "parts=[decoding]"    needs no data and no Ray, nor do the next three
+    python jobs/benchmark.py --local "parts=[scoring]"
     python jobs/benchmark.py --local "parts=[captioning]"
     python jobs/benchmark.py --local --config jobs/configs/benchmark/gpu.yaml
     python jobs/benchmark.py "parts=[train_overhead]" procedures=data/mine/procedures train_overhead.rounds=5
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from cluster.config import ClusterConfig
 from idc.benchmark import BenchmarkJob, Measurement, Part, Record
 from idc.config import cli, load, refuse
+from idc.metrics.benchmark import ScoringConfig, measure_scoring
 from idc.systems.procap.benchmark import (
     CaptioningConfig,
     PretrainingConfig,
@@ -40,9 +42,11 @@ class Job(BenchmarkJob):
     """ProCap, two images to the caption."""
     pretraining: PretrainingConfig = PretrainingConfig()
     """ProCap, a training step of stage 1."""
+    scoring: ScoringConfig = ScoringConfig()
+    """Scoring captions."""
 
 
-WITHOUT_RAY = {"decoding", "captioning", "pretraining"}
+WITHOUT_RAY = {"decoding", "captioning", "pretraining", "scoring"}
 
 
 def main() -> None:
@@ -76,6 +80,9 @@ def measure(part: Part, job: Job) -> Iterator[Measurement]:
         return
     if part == "pretraining":
         yield from measure_pretraining(job.pretraining)
+        return
+    if part == "scoring":
+        yield from measure_scoring(job.scoring)
         return
     from cluster.benchmark import build_memory, build_speed, train_overhead
 

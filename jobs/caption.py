@@ -31,11 +31,10 @@ def main() -> None:
     if faults:
         print("\n".join(faults), file=sys.stderr)
         raise SystemExit(2)
-    from idc.systems import load
-    from idc.training.artifact import read_artifact
+    from idc.systems import load_captioner
 
     try:
-        captioner = load(read_artifact(args.artifact).system).load_captioner(args.artifact, device=args.device)
+        captioner = load_captioner(args.artifact, args.device)
     except ValueError as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None

@@ -11,6 +11,7 @@ table.md and robustness.json.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,14 +82,13 @@ def evaluated(job: Job, name: str, pairs: str, overwrite: bool) -> tuple[Any, An
     from idc.metrics.evaluate import load_predictions
     from idc.metrics.run import finished, run
     from idc.report.collect import gallery, spread_over_types
-    from idc.systems import load as system
-    from idc.training.artifact import read_artifact
+    from idc.systems import load_captioner
 
     own = {"out": f"{job.out}/{name}", "pairs": pairs, "artifact": job.artifact, "split": job.split}
     one = EvaluateJob(**job.evaluate.model_dump(exclude_unset=True), **own)
     evaluation = None if overwrite else finished(one)
     if evaluation is None:
-        evaluation = run(one, system(read_artifact(job.artifact).system).load_captioner(job.artifact))
+        evaluation = run(one, partial(load_captioner, job.artifact, "cpu"), overwrite=overwrite)
     shown = spread_over_types(load_predictions(one.out), job.examples)
     return evaluation, list(gallery(shown, pairs, None).values())
 

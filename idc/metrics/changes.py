@@ -23,6 +23,23 @@ from pydantic import BaseModel, ConfigDict
 
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 
+CHANGE, NO_CHANGE_SAID = "change", "no change"
+"""Rows and columns of the table of change against no change."""
+
+LEVIR_NO_CHANGE = (
+    "the scene is the same as before",
+    "there is no difference",
+    "the two scenes seem identical",
+    "no change has occurred",
+    "almost nothing has changed",
+)
+"""All captions of LEVIR-CC's unchanged pairs are of these (RSICC ``eval.py``, Change-Agent ``test.py``)."""
+
+RULES = {
+    "levir": "the caption is one of LEVIR-CC's five no-change sentences, as RSICC and Change-Agent count it",
+    "keywords": "keyword rules of idc.metrics.changes on the predicted caption",
+}
+
 UNCLEAR = "unclear"
 """The column of the table for captions that name no change type."""
 
@@ -116,4 +133,48 @@ def agreement(rows: Iterable[tuple[str | None, str]]) -> TypeAgreement | None:
         chance_matched=sum((size / total) ** 2 for size in sizes.values()),
         per_type={actual: table[actual][actual] / size for actual, size in sizes.items()},
         table={actual: {k: table[actual][k] for k in (*CHANGE_TYPES, UNCLEAR) if table[actual][k]} for actual in sizes},
+    )
+
+
+def says_no_change(caption: str, levir: bool = False) -> bool:
+    """Whether a caption says that nothing changed: by the rule ``none`` above, or, with ``levir``, by being one of
+    :data:`LEVIR_NO_CHANGE` (case, outer blanks and a full stop at the end do not count)."""
+    if levir:
+        return " ".join(caption.lower().split()).rstrip(" .") in LEVIR_NO_CHANGE
+    return named_type(caption) == NO_CHANGE
+
+
+class ChangeTable(BaseModel):
+    """Change against no change: what the pairs are and what their captions say."""
+
+    model_config = ConfigDict(extra="forbid")
+    rule: str
+    """When a caption says that nothing changed."""
+    table: dict[str, dict[str, int]]
+    """``change`` and ``no change`` of the pair -> what its caption says -> captions."""
+    accuracy: float
+    change_accuracy: float | None
+    """Share of the changed pairs whose caption does not say that nothing changed."""
+    no_change_accuracy: float | None
+    chance_most_frequent: float
+    """What always saying the more frequent of the two gives."""
+
+
+def change_table(rows: Iterable[tuple[bool | None, str]], levir: bool = False) -> ChangeTable | None:
+    """The table of ``(whether the pair changed, caption)`` rows; ``None`` if of no row it is known."""
+    counts: Counter[tuple[bool, bool]] = Counter()
+    counts.update((changed, not says_no_change(caption, levir)) for changed, caption in rows if changed is not None)
+    if not counts:
+        return None
+    label = {True: CHANGE, False: NO_CHANGE_SAID}
+    sizes = {actual: counts[actual, True] + counts[actual, False] for actual in label}
+    total = sum(sizes.values())
+    share = {actual: counts[actual, actual] / size if size else None for actual, size in sizes.items()}
+    return ChangeTable(
+        rule=RULES["levir" if levir else "keywords"],
+        table={label[actual]: {label[said]: counts[actual, said] for said in label} for actual in label},
+        accuracy=(counts[True, True] + counts[False, False]) / total,
+        change_accuracy=share[True],
+        no_change_accuracy=share[False],
+        chance_most_frequent=max(sizes.values()) / total,
     )

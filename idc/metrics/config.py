@@ -1,4 +1,4 @@
-"""Settings of an evaluation."""
+"""Settings of an evaluation, and of a comparison of two."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from typing import Literal
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
+from idc.metrics.protocols import ProtocolName
+
+CAPTION_HOW = frozenset({"batch_size", "actors", "cpus_per_actor", "gpus_per_actor"})
+"""Settings of how a split is captioned, on which its scores do not depend."""
 
 
 class EvaluateJob(ConfigModel):
-    """Caption a split of a folder of pairs and score the captions beside the floors."""
+    """Caption a split of a folder of pairs, or take captions made elsewhere, and score them beside the floors."""
 
     out: str = Field(min_length=1)
     """Folder for `evaluation.json` and `predictions.jsonl`."""
-    pairs: str = Field(min_length=1)
-    """Folder of pairs."""
+    pairs: str | None = Field(None, min_length=1)
+    """Folder of pairs; this or `references`."""
+    references: str | None = None
+    """References made elsewhere, for `predictions`: JSONL of `pair_id` and `captions` (or one `caption` a line), JSON
+    in COCO's or LEVIR-CC's form, or an object of id to captions. Rows may have change_type, changed, viewpoint_iou and
+    split; those without a split belong to the one that is scored."""
     split: Literal["train", "val", "test", "all"] = "test"
     """The split that is captioned and scored. Models are selected on val; test is touched once. `all` is for pairs that
     were not trained on whatever their split; they have no nearest training pair."""
@@ -25,9 +33,22 @@ class EvaluateJob(ConfigModel):
     artifact: str | None = None
     """Artefact of the captioner; this or `predictions`."""
     predictions: str | None = None
-    """Captions made elsewhere: JSONL with `pair_id` and `caption`."""
+    """Captions made elsewhere: JSONL with `pair_id` and `caption`, COCO results (a JSON list of `image_id` and
+    `caption`), or an object of id to caption."""
+    protocol: ProtocolName = "coco"
+    """How captions become tokens, and which references count. coco: PTB tokens. levir_ids: strings of token ids, as the
+    LEVIR-CC literature reports; levir_words: the same tokens as words. spot_single: a pair of Spot-the-Diff with all
+    its sentences; spot_multi: with one reference that joins them."""
+    vocabulary: str | None = None
+    """The official vocab.json for levir_ids; else the words are counted in the captions of all splits."""
     batch_size: int = Field(32, ge=1)
     """Pairs captioned at a time."""
+    actors: int = Field(1, ge=1)
+    """Processes that caption at the same time; more than one run on Ray."""
+    cpus_per_actor: float = Field(1.0, gt=0)
+    """Cores of one of them, where there are several."""
+    gpus_per_actor: float = Field(0.0, ge=0)
+    """GPUs of one of them; above 0 they caption on cuda."""
     metrics: tuple[Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr"], ...] = Field(
         ("BLEU", "METEOR", "ROUGE-L", "CIDEr"), min_length=1
     )
@@ -38,6 +59,8 @@ class EvaluateJob(ConfigModel):
     """How the model was selected; stands in the protocol."""
     allow_empty: bool = False
     """An empty caption scores 0 instead of being an error."""
+    resamples: int = Field(1000, ge=0)
+    """Sets of pairs drawn for the bootstrap intervals of the scores. 0: no intervals."""
     constant_candidates: int = Field(200, ge=0)
     """How many of the most frequent training captions are tried as the best constant (and the most frequent one of
     every change type). 0: no constant floor."""
@@ -48,10 +71,39 @@ class EvaluateJob(ConfigModel):
     def faults(self) -> Iterator[str]:
         if (self.artifact is None) == (self.predictions is None):
             yield "artifact, predictions: give one of the two"
-        if self.split == "all" and self.nearest_train_pairs:
+        if (self.pairs is None) == (self.references is None):
+            yield "pairs, references: give one of the two"
+        if self.references is not None and self.artifact is not None:
+            yield "references: an artifact captions images, so it needs pairs; references go with predictions"
+        if self.vocabulary is not None and self.protocol != "levir_ids":
+            yield f"vocabulary: only protocol=levir_ids has one, not {self.protocol}"
+        if self.pairs is not None and self.split == "all" and self.nearest_train_pairs:
             yield "nearest_train_pairs: must be 0 with split=all, where training pairs would be nearest to themselves"
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")
         yield from missing(self.artifact, "artifact")
         yield from missing(self.predictions, "predictions")
+        yield from missing(self.references, "references")
+        yield from missing(self.vocabulary, "vocabulary")
+
+
+class CompareJob(ConfigModel):
+    """Compare two systems that were evaluated on the same pairs."""
+
+    a: str = Field(min_length=1)
+    """Folder of an evaluation."""
+    b: str = Field(min_length=1)
+    """Folder of the other one; differences are b - a."""
+    resamples: int = Field(1000, ge=100)
+    """Sets of pairs drawn for the intervals of the differences."""
+    exchanges: int = Field(10_000, ge=100)
+    """Random exchanges of the two captions of each pair, for the p values."""
+    seed: int = 0
+    """Seed of both."""
+    out: str | None = None
+    """File for the comparison as JSON."""
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.a, "a")
+        yield from missing(self.b, "b")

@@ -1,7 +1,7 @@
-"""One evaluation: captions of a split, their scores beside two floors, subset by subset, and the protocol they follow.
+"""The record of an evaluation: captions of a split, their scores beside two floors, part by part, and the protocol.
 
-On disk an evaluation is a folder: ``evaluation.json`` (:class:`Evaluation`) and ``predictions.jsonl`` (one
-:class:`ScoredCaption` a line, with the references and the scores of the sentence).
+:func:`idc.metrics.scoring.evaluate` makes it. On disk it is a folder: ``evaluation.json`` (:class:`Evaluation`) and
+``predictions.jsonl`` (one :class:`ScoredCaption` a line, with the references and the scores of the sentence).
 
 Subsets (changed pairs, unchanged pairs, each change type) are scored alone, as the official code of the field does it:
 CIDEr's document frequencies then come from the references of the subset, so subset values do not average to the whole.
@@ -9,8 +9,6 @@ CIDEr's document frequencies then come from the references of the subset, so sub
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,11 +17,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from idc.metrics import changes, floors
-from idc.metrics.coco import METRICS, CocoScorer, java_version, spice_missing
+from idc.metrics import changes
 from idc.metrics.hallucination import Hallucination
-from idc.metrics.hallucination import table as claims_table
-from idc.schema import CHANGE_TYPES, NO_CHANGE
 
 EVALUATION = "evaluation.json"
 PREDICTIONS = "predictions.jsonl"
@@ -31,7 +26,8 @@ PREDICTIONS = "predictions.jsonl"
 CHANGE, NO_CHANGE_SUBSET = "change", "no change"
 """Names of the subsets of changed and of unchanged pairs; the others are called by their change type."""
 
-_NAMED = 5
+MEAN = "S_m*"
+"""The mean of BLEU-4, METEOR, ROUGE-L and CIDEr-D (ChangeVG, eq. 16); there if all four are scored."""
 
 
 class _Record(BaseModel):
@@ -46,6 +42,10 @@ class Prediction(_Record):
     references: list[str] = []
     change_type: str | None = None
     split: str = "test"
+    changed: bool | None = None
+    """Whether anything changed, where that is known."""
+    viewpoint_iou: float | None = None
+    """How far the views of both images overlap (CLEVR-Change's ``change_captions_by_IOU.json``)."""
 
 
 class ScoredCaption(Prediction):
@@ -55,6 +55,8 @@ class ScoredCaption(Prediction):
     """The change type its words name."""
     scores: dict[str, float] = {}
     """Scores of this sentence; empty if the pair has no references."""
+    statistics: dict[str, list[float]] = {}
+    """What BLEU and METEOR of a set sum over its sentences (:mod:`idc.metrics.statistics`)."""
     nearest: str | None = None
     """The caption of the nearest training pair."""
 
@@ -76,6 +78,14 @@ class Floor(_Record):
     scores: dict[str, float]
     subsets: dict[str, Subset]
     types: changes.TypeAgreement | None = None
+    change: changes.ChangeTable | None = None
+
+
+class Interval(_Record):
+    """A bootstrap confidence interval."""
+
+    low: float
+    high: float
 
 
 class Evaluation(_Record):
@@ -97,159 +107,19 @@ class Evaluation(_Record):
     """What the truth itself scores; ``None`` where it is not known."""
     types: changes.TypeAgreement | None = None
     """``None`` if no pair has a known change type."""
+    change: changes.ChangeTable | None = None
+    """Change against no change; ``None`` if it is known of no pair."""
+    beside: dict[str, dict[str, float]] = {}
+    """Protocol -> the same captions' scores by it, where papers mix protocols."""
+    breakdowns: dict[str, dict[str, Subset]] = {}
+    """``viewpoint IoU`` and ``reference words`` -> bin -> its pairs scored alone."""
+    intervals: dict[str, Interval] = {}
+    """Metric -> bootstrap interval of its score; how it was made stands in ``protocol``."""
     hallucination: Hallucination | None = None
     """What the captions claim, held against the truth; ``None`` where it is not known."""
     protocol: dict[str, Any]
     seconds: dict[str, float] = {}
     """How long captioning, floors and scoring took."""
-
-
-def evaluate(
-    predictions: Sequence[Prediction],
-    *,
-    constant_candidates: Sequence[str] = (),
-    nearest: Mapping[str, str] | None = None,
-    truth: Mapping[str, Sequence[str]] | None = None,
-    metrics: Sequence[str] = METRICS,
-    selection: str = "",
-    allow_empty: bool = False,
-) -> tuple[Evaluation, list[ScoredCaption]]:
-    """Score predictions of one split.
-
-    Args:
-        predictions: one for each pair, all of the same split. Either all have references, or none has: then only the
-            change types they name are counted.
-        constant_candidates: training captions among which the best constant is sought; none, no such floor.
-        nearest: pair id -> caption of the nearest training pair; ``None``, no such floor.
-        truth: pair id -> the truth in several wordings, for the ceiling (:func:`idc.metrics.floors.best_wording`).
-        metrics: as :func:`idc.metrics.coco.score`.
-        selection: how the model was selected, for the protocol ("best validation CIDEr, ...").
-        allow_empty: an empty caption scores 0 instead of being an error.
-
-    Raises:
-        ValueError: naming the ids: twice there, empty, without references, or of another split.
-    """
-    if not predictions:
-        raise ValueError("nothing to evaluate: there are no predictions")
-    ids = [p.pair_id for p in predictions]
-    if twice := sorted({name for name in ids if ids.count(name) > 1}) if len(set(ids)) < len(ids) else []:
-        raise ValueError(f"predicted more than once: {_names(twice)}")
-    splits = sorted({p.split for p in predictions})
-    if len(splits) > 1:
-        raise ValueError(f"predictions of several splits ({', '.join(splits)}); evaluate one split at a time")
-    bare = [p.pair_id for p in predictions if not p.references]
-    if bare and len(bare) < len(ids):
-        raise ValueError(f"{len(bare)} of {len(ids)} pairs have no references: {_names(bare)}; leave them out")
-
-    captions = {p.pair_id: p.caption for p in predictions}
-    kinds = {p.pair_id: p.change_type for p in predictions}
-    overall: dict[str, float] = {}
-    subsets: dict[str, Subset] = {}
-    made: dict[str, Floor] = {}
-    ceiling = None
-    per_id: dict[str, dict[str, float]] = {}
-    if not bare:
-        references = {p.pair_id: p.references for p in predictions}
-        with CocoScorer(references, metrics) as scorer:
-            parts = _subsets(kinds)
-
-            def scored(texts: Mapping[str, str], empty: bool) -> tuple[dict[str, float], dict[str, Subset]]:
-                whole = scorer.score(texts, allow_empty=empty)
-                if texts is captions:
-                    per_id.update(whole.per_id)
-                return whole.overall, {
-                    name: Subset(
-                        pairs=len(part),
-                        scores=scorer.score({i: texts[i] for i in part}, part, allow_empty=empty).overall,
-                    )
-                    for name, part in parts.items()
-                }
-
-            overall, subsets = scored(captions, allow_empty)
-            if constant_candidates:
-                best, _ = floors.best_constant(references, constant_candidates)
-                made[floors.CONSTANT] = _floor(floors.CONSTANT, dict.fromkeys(ids, best), scored, kinds, best)
-            if nearest is not None:
-                made[floors.NEAREST] = _floor(floors.NEAREST, {name: nearest[name] for name in ids}, scored, kinds)
-            if truth is not None:
-                ceiling = _floor(floors.TRUTH, floors.best_wording(references, truth, kinds), scored, kinds)
-    evaluation = Evaluation(
-        split=splits[0],
-        pairs=len(ids),
-        references=sum(len(p.references) for p in predictions),
-        distinct_captions=len(set(captions.values())),
-        empty_captions=sum(not caption.split() for caption in captions.values()),
-        scores=overall,
-        subsets=subsets,
-        floors=made,
-        ceiling=ceiling,
-        types=changes.agreement((p.change_type, p.caption) for p in predictions),
-        protocol=_protocol(metrics, selection, scored=not bare),
-    )
-    rows = [
-        ScoredCaption(
-            **p.model_dump(),
-            named_type=changes.named_type(p.caption),
-            scores=per_id.get(p.pair_id, {}),
-            nearest=nearest.get(p.pair_id) if nearest is not None else None,
-        )
-        for p in predictions
-    ]
-    return evaluation, rows
-
-
-def _subsets(kinds: Mapping[str, str | None]) -> dict[str, list[str]]:
-    """Name -> ids. Pairs of unknown type are in none; a subset that is the whole set is left out."""
-    known = {name: kind for name, kind in kinds.items() if kind is not None}
-    parts = {
-        CHANGE: [name for name, kind in known.items() if kind != NO_CHANGE],
-        NO_CHANGE_SUBSET: [name for name, kind in known.items() if kind == NO_CHANGE],
-    }
-    others = sorted(set(known.values()) - set(CHANGE_TYPES))
-    for kind in (*CHANGE_TYPES, *others):
-        if kind != NO_CHANGE:
-            parts[kind] = [name for name, own in known.items() if own == kind]
-    return {name: part for name, part in parts.items() if 0 < len(part) < len(kinds)}
-
-
-def _floor(
-    name: str, texts: dict[str, str], scored: Any, kinds: Mapping[str, str | None], one: str | None = None
-) -> Floor:
-    overall, subsets = scored(texts, True)
-    return Floor(
-        what=floors.WHAT[name],
-        caption=one,
-        scores=overall,
-        subsets=subsets,
-        types=changes.agreement((kinds[pair], text) for pair, text in texts.items()),
-    )
-
-
-def _protocol(metrics: Sequence[str], selection: str, scored: bool) -> dict[str, Any]:
-    """What the numbers mean, in words and versions."""
-    protocol: dict[str, Any] = {
-        "name": "coco",
-        "selection": selection or "not stated",
-        "change type": "keyword rules of idc.metrics.changes on the predicted caption",
-    }
-    if not scored:
-        return {**protocol, "name": "change types only: the pairs have no reference captions"}
-    return {
-        **protocol,
-        "tokenizer": "PTB (Stanford CoreNLP 3.4.1), lower-cased, punctuation dropped",
-        "references": "all references of a pair",
-        "metrics": list(metrics),
-        "BLEU": "corpus level, closest reference length",
-        "METEOR": "METEOR 1.5, -l en -norm",
-        "ROUGE-L": "beta 1.2, mean over the pairs",
-        "CIDEr": "CIDEr-D, sigma 6, document frequencies of the scored pairs",
-        "SPICE": "SPICE 1.0"
-        if "SPICE" in metrics
-        else spice_missing() or "its jars are here, but it was not asked for",
-        "subsets": "scored alone, document frequencies of the subset",
-        "pycocoevalcap": importlib.metadata.version("pycocoevalcap"),
-        "java": java_version(),
-    }
 
 
 # ---------------------------------------------------------------------------------------------------------- on disk
@@ -285,29 +155,6 @@ def load_predictions(folder: str | os.PathLike[str]) -> list[ScoredCaption]:
     """Read ``predictions.jsonl``."""
     text = (Path(folder) / PREDICTIONS).read_text(encoding="utf-8")
     return [ScoredCaption.model_validate_json(line) for line in text.split("\n") if line]
-
-
-def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
-    """Captions made elsewhere: JSONL with ``pair_id`` and ``caption`` (further keys are ignored).
-
-    Raises:
-        ValueError: naming the line that is not of that form, or an id that is there twice.
-    """
-    found: dict[str, str] = {}
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            name, caption = row["pair_id"], row["caption"]
-        except (ValueError, KeyError, TypeError):
-            raise ValueError(f'{path}, line {number}: not of the form {{"pair_id": ..., "caption": ...}}') from None
-        if not isinstance(name, str) or not isinstance(caption, str):
-            raise ValueError(f"{path}, line {number}: pair_id and caption have to be text")
-        if name in found:
-            raise ValueError(f"{path}, line {number}: pair {name!r} is there twice")
-        found[name] = caption
-    return found
 
 
 def _write(path: Path, text: str) -> None:
@@ -376,37 +223,3 @@ def spread(values: Sequence[float]) -> Spread:
 
 def _spreads(rows: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
     return {name: spread([row[name] for row in rows]) for name in rows[0]}
-
-
-# -------------------------------------------------------------------------------------------------------- as a table
-
-
-def table(evaluation: Evaluation) -> str:
-    """Scores beside the floors, and the change types, as plain text; numbers times 100."""
-    lines = [f"{evaluation.pairs} pairs of {evaluation.split}, {evaluation.references} references, x100"]
-    metrics = list(evaluation.scores)
-    if metrics:
-        lines.append(f"{'':22}{'pairs':>7}" + "".join(f"{name:>9}" for name in metrics))
-        rows: list[tuple[str, int, dict[str, float]]] = [("model", evaluation.pairs, evaluation.scores)]
-        rows += [(f"floor: {name}", evaluation.pairs, floor.scores) for name, floor in evaluation.floors.items()]
-        if evaluation.ceiling is not None:
-            rows.append(("ceiling: the truth", evaluation.pairs, evaluation.ceiling.scores))
-        for name, subset in evaluation.subsets.items():
-            rows.append((f"  {name}", subset.pairs, subset.scores))
-        for label, pairs, scores in rows:
-            lines.append(f"{label:22}{pairs:7d}" + "".join(f"{100 * scores[name]:9.2f}" for name in metrics))
-    if constant := evaluation.floors.get(floors.CONSTANT):
-        lines.append(f"the constant: {constant.caption!r}")
-    if types := evaluation.types:
-        lines.append(
-            f"names the right change type: {types.accuracy:.1%} (always {types.most_frequent!r}: "
-            f"{types.chance_most_frequent:.1%}, guessing by frequency: {types.chance_matched:.1%})"
-        )
-    if evaluation.hallucination is not None:
-        lines.append(claims_table(evaluation.hallucination))
-    return "\n".join(lines)
-
-
-def _names(ids: Sequence[str]) -> str:
-    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
-    return ", ".join(repr(name) for name in ids[:_NAMED]) + more

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from idc.data.images import decode_image, resize_image
+from idc.metrics.coco import CocoScorer
+from idc.metrics.java import tokenize
 
 CONSTANT = "constant"
 NEAREST = "nearest"
@@ -58,26 +60,32 @@ def constant_candidates(train: Iterable[tuple[str | None, Sequence[str]]], count
     return list(dict.fromkeys(found))
 
 
-def best_constant(references: Mapping[str, Sequence[str]], candidates: Sequence[str]) -> tuple[str, float]:
+def best_constant(
+    references: Mapping[str, Sequence[str]],
+    candidates: Sequence[str],
+    tokens: Callable[[Sequence[str]], list[str]] = tokenize,
+) -> tuple[str, float]:
     """The candidate with the best CIDEr-D as the caption of every id, and that CIDEr.
 
     Args:
         references: id -> reference captions.
         candidates: captions to choose from.
+        tokens: of the protocol.
     """
-    from idc.metrics.coco import tokenize
-
     if not candidates:
         raise ValueError("there are no training captions to choose a constant caption from")
-    rest = iter(tokenize([caption for captions in references.values() for caption in captions]))
-    tokens = {name: [next(rest) for _ in captions] for name, captions in references.items()}
-    scores = constant_cider(tokens, tokenize(candidates))
+    rest = iter(tokens([caption for captions in references.values() for caption in captions]))
+    split = {name: [next(rest) for _ in captions] for name, captions in references.items()}
+    scores = constant_cider(split, tokens(candidates))
     best = int(np.argmax(scores))
     return candidates[best], float(scores[best])
 
 
 def best_wording(
-    references: Mapping[str, Sequence[str]], truth: Mapping[str, Sequence[str]], kinds: Mapping[str, str | None]
+    references: Mapping[str, Sequence[str]],
+    truth: Mapping[str, Sequence[str]],
+    kinds: Mapping[str, str | None],
+    tokens: Callable[[Sequence[str]], list[str]] = tokenize,
 ) -> dict[str, str]:
     """Of the wordings of the truth, for every pair the one that has the best mean CIDEr-D over the pairs of its type.
 
@@ -85,13 +93,12 @@ def best_wording(
         references: id -> reference captions.
         truth: id -> true captions; the n-th has the same wording for all ids of one type.
         kinds: id -> change type.
+        tokens: of the protocol.
     """
-    from idc.metrics.coco import CocoScorer
-
     by_kind: dict[str | None, list[str]] = defaultdict(list)
     for name in truth:
         by_kind[kinds[name]].append(name)
-    with CocoScorer(references, ("CIDEr",)) as scorer:
+    with CocoScorer(references, ("CIDEr",), tokens) as scorer:
         tried = [
             scorer.score({name: texts[number % len(texts)] for name, texts in truth.items()}).per_id
             for number in range(max(map(len, truth.values())))

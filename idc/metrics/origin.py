@@ -19,9 +19,10 @@ ORIGIN = "origin.json"
 _OWN_FORMATS = ("folder", "csv", "jsonl", "parquet")
 
 
-def origin(pairs: str) -> dict[str, Any]:
-    """The data set of a folder of pairs, this command line, and this checkout's commit."""
-    return {"data": describe_data(pairs), "command": command_line(), "commit": commit()}
+def origin(pairs: str | None) -> dict[str, Any]:
+    """The data set of a folder of pairs (if there is one), this command line, and this checkout's commit."""
+    data = {} if pairs is None else {"data": describe_data(pairs)}
+    return {**data, "command": command_line(), "commit": commit()}
 
 
 def command_line() -> str:

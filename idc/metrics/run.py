@@ -1,41 +1,42 @@
-"""The evaluation job: a folder of pairs and a captioner in, a folder with scores and captions out."""
+"""The evaluation job: pairs (or references) and a captioner (or captions) in, a folder with scores and captions out."""
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from idc.data.images import decode_image
+from idc.data.pipeline import Runner, run_local
 from idc.data.rendered.captions import true_captions
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.metrics import evaluate as ev
 from idc.metrics import floors
-from idc.metrics.coco import spice_missing
-from idc.metrics.config import EvaluateJob
+from idc.metrics.captions import LoadCaptioner, caption_split
+from idc.metrics.changes import LEVIR_NO_CHANGE
+from idc.metrics.config import CAPTION_HOW, EvaluateJob
 from idc.metrics.hallucination import Hallucination, hallucination, truth_of
+from idc.metrics.java import java_version, spice_missing
 from idc.metrics.origin import origin
+from idc.metrics.protocols import BESIDE, LEVIR, LevirVocabulary, Protocol, protocol
+from idc.metrics.references import Known, read_captions, read_references
+from idc.metrics.scoring import evaluate
 
-Captioner = Callable[[list[np.ndarray], list[np.ndarray]], list[str]]
-"""Before and after images, uint8 RGB ``(H, W, 3)`` of any sizes, to one caption a pair."""
-
-_VERSION = 2
+_VERSION = 3
 """Goes up when the same inputs would give other numbers."""
+
+_INPUTS = {"pairs", "references", "artifact", "predictions", "vocabulary"}
 
 
 def evaluation_fingerprint(job: EvaluateJob) -> str:
     """Of everything the numbers depend on: the pairs, the weights or captions, the protocol."""
-    settings = job.model_dump(mode="json", exclude={"out", "pairs", "artifact", "predictions", "batch_size"})
-    given = Path(job.artifact or job.predictions or "")
-    files = sorted(path for path in given.rglob("*") if path.is_file()) if given.is_dir() else [given]
-    contents = {str(path.relative_to(given)): _hash(path) for path in files}
-    return fingerprint(_VERSION, read_manifest(job.pairs).fingerprint, contents, settings, spice_missing() is None)
+    settings = job.model_dump(mode="json", include=set(EvaluateJob.model_fields) - _INPUTS - CAPTION_HOW - {"out"})
+    pairs = read_manifest(job.pairs).fingerprint if job.pairs is not None else _contents(job.references)
+    captions = _contents(job.artifact or job.predictions)
+    return fingerprint(_VERSION, pairs, captions, _contents(job.vocabulary), settings, spice_missing() is None)
 
 
 def finished(job: EvaluateJob) -> ev.Evaluation | None:
@@ -52,84 +53,88 @@ def finished(job: EvaluateJob) -> ev.Evaluation | None:
     return found
 
 
-def run(job: EvaluateJob, captioner: Captioner | None = None) -> ev.Evaluation:
+def run(
+    job: EvaluateJob, load: LoadCaptioner | None = None, runner: Runner = run_local, overwrite: bool = False
+) -> ev.Evaluation:
     """Caption (or read the captions of) the split, score it with its floors, and write ``job.out``.
 
     Args:
-        captioner: needed unless ``job.predictions`` is given.
+        load: loads the captioner; needed unless ``job.predictions`` is given.
+        runner: runs the captioning, here or on a cluster. What is captioned is not captioned again.
+        overwrite: captions of something else in ``job.out`` give way.
 
     Raises:
         ValueError: a pair without a caption, a caption without a pair, an empty caption, an empty split.
+        JavaError: Java is needed and does not work; found out before anything is captioned.
     """
     seconds: dict[str, float] = {}
     started = time.perf_counter()
-    known = list(_rows(job, job.split, job.max_pairs, images=False))
-    if not known:
-        raise ValueError(f"{job.pairs} has no pairs{'' if job.split == 'all' else f' of the split {job.split!r}'}")
+    data = _read(job)
+    by, beside = _protocols(job, data)
+    if by.needs_java or any(other.needs_java for other in beside) or "METEOR" in job.metrics:
+        java_version()
     if job.predictions is not None:
-        captions = ev.read_captions(job.predictions)
+        captions = read_captions(job.predictions)
         if job.max_pairs is not None:
-            captions = {row["pair_id"]: captions[row["pair_id"]] for row in known if row["pair_id"] in captions}
+            captions = {row.pair_id: captions[row.pair_id] for row in data.known if row.pair_id in captions}
     else:
-        assert captioner is not None
-        captions = _captions(job, captioner, len(known))
+        assert load is not None
+        captions = caption_split(job, load, runner, _contents(job.artifact), overwrite)
     seconds["captioning"] = time.perf_counter() - started
-    ids = {row["pair_id"] for row in known}
+    ids = {row.pair_id for row in data.known}
     _refuse_difference(ids - captions.keys(), f"pairs of {job.split} have no caption in {job.predictions}")
-    _refuse_difference(captions.keys() - ids, f"captions are of pairs that are not in {job.split} of {job.pairs}")
+    _refuse_difference(captions.keys() - ids, f"captions are of pairs that are not in {job.split} of {data.path}")
 
     started = time.perf_counter()
     candidates: list[str] = []
     nearest = truth = None
-    if any(row["captions"] for row in known):
-        if job.constant_candidates:
-            train = ((row["change_type"], row["captions"]) for row in _rows(job, "train", None, images=False))
-            candidates = floors.constant_candidates(train, job.constant_candidates)
-        if job.nearest_train_pairs and not read_manifest(job.pairs).has_images:
-            _say(f"{job.pairs} has annotations alone: no nearest training pair without images")
-        elif job.nearest_train_pairs:
-            _say("looking for the nearest training pairs")
-            found = floors.nearest_captions(
-                _rows(job, "train", job.nearest_train_pairs), _rows(job, job.split, job.max_pairs)
-            )
-            nearest = {name: caption for name, (_, caption) in found.items()}
+    if any(row.captions for row in data.known):
+        if job.constant_candidates and (train := data.of("train")):
+            every = ((row.change_type, row.captions) for row in train)
+            candidates = floors.constant_candidates(every, job.constant_candidates)
+        elif job.constant_candidates:
+            _say(f"no constant floor: {data.path} has no training captions")
+        nearest = _nearest(job)
         truth = _truth(job)
     seconds["floors"] = time.perf_counter() - started
 
     started = time.perf_counter()
-    _say(f"scoring {len(known)} captions")
-    predictions = [
-        ev.Prediction(
-            pair_id=row["pair_id"],
-            caption=captions[row["pair_id"]],
-            references=row["captions"],
-            change_type=row["change_type"],
-            split=job.split,
-        )
-        for row in known
-    ]
+    _say(f"scoring {len(data.known)} captions")
     metrics: tuple[str, ...] = job.metrics
     if job.spice and (reason := spice_missing()):
         _say(reason)
     elif job.spice:
         metrics = (*metrics, "SPICE")
-    evaluation, rows = ev.evaluate(
-        predictions,
+    evaluation, rows = evaluate(
+        [
+            ev.Prediction(
+                pair_id=row.pair_id,
+                caption=captions[row.pair_id],
+                references=row.captions,
+                change_type=row.change_type,
+                split=job.split,
+                changed=row.changed,
+                viewpoint_iou=row.viewpoint_iou,
+            )
+            for row in data.known
+        ],
+        by=by,
+        beside=beside,
         constant_candidates=candidates,
         nearest=nearest,
         truth=truth,
         metrics=metrics,
         selection=job.selection,
         allow_empty=job.allow_empty,
+        resamples=job.resamples,
     )
-    seconds["scoring"] = time.perf_counter() - started
-    protocol = {**evaluation.protocol, **origin(job.pairs)}
-    protocol |= {"pairs": job.pairs, "captioner": job.artifact or job.predictions}
+    seconds = {**seconds, "scoring": time.perf_counter() - started, **evaluation.seconds}
+    source = {**origin(job.pairs), "pairs": data.path, "captioner": job.artifact or job.predictions}
     evaluation = evaluation.model_copy(
         update={
             "fingerprint": evaluation_fingerprint(job),
             "seconds": seconds,
-            "protocol": protocol,
+            "protocol": {**evaluation.protocol, **source},
             "hallucination": _hallucination(job, captions),
         }
     )
@@ -137,10 +142,87 @@ def run(job: EvaluateJob, captioner: Captioner | None = None) -> ev.Evaluation:
     return evaluation
 
 
+@dataclass(frozen=True)
+class _Data:
+    """Attributes: ``known``: the pairs to be scored; ``every``: those of all splits; ``path``: where they are from."""
+
+    known: list[Known]
+    every: list[Known]
+    path: str
+
+    def of(self, split: str) -> list[Known]:
+        return [row for row in self.every if row.split == split]
+
+
+def _read(job: EvaluateJob) -> _Data:
+    if job.pairs is not None:
+        columns = ["pair_id", "captions", "change_type", "split", "meta"]
+        every, path = [_known(row) for row in iter_rows(job.pairs, columns)], job.pairs
+    else:
+        assert job.references is not None
+        every, path = read_references(job.references), job.references
+        for row in every:
+            row.split = row.split or ("test" if job.split == "all" else job.split)
+    known = [row for row in every if job.split in ("all", row.split)][: job.max_pairs]
+    if not known:
+        raise ValueError(f"{path} has no pairs{'' if job.split == 'all' else f' of the split {job.split!r}'}")
+    if job.protocol in LEVIR:
+        for row in known:
+            if row.changed is None and row.change_type is None and row.captions:
+                row.changed = row.captions[0] not in LEVIR_NO_CHANGE  # as the official test.py tells
+    return _Data(known, every, path)
+
+
+def _known(row: dict[str, Any]) -> Known:
+    meta = json.loads(row["meta"] or "{}")
+    flag = meta.get("changeflag")
+    return Known(
+        pair_id=row["pair_id"],
+        captions=row["captions"],
+        change_type=row["change_type"],
+        changed=bool(int(flag)) if flag is not None else None,
+        viewpoint_iou=meta.get("viewpoint_iou"),
+        split=row["split"],
+    )
+
+
+def _protocols(job: EvaluateJob, data: _Data) -> tuple[Protocol, list[Protocol]]:
+    """The protocol of the job, and those that are scored beside it."""
+    scored = any(row.captions for row in data.known)
+    beside = BESIDE.get(job.protocol, ()) if scored else ()
+    vocabulary = None
+    if "levir_ids" in (job.protocol, *beside):
+        if job.vocabulary is not None:
+            vocabulary = LevirVocabulary.read(job.vocabulary)
+        else:
+            splits = sorted({row.split or "" for row in data.every})
+            if len(splits) == 1:
+                _say(f"note: the ids of levir_ids are counted in {data.path}, which has no split but {splits[0]}; the "
+                     "official ones are of all three: give vocabulary=vocab.json")  # fmt: skip
+            texts = (text for row in data.every for text in row.captions)
+            vocabulary = LevirVocabulary.build(texts, f"{' and '.join(splits)} of {data.path}")
+    return protocol(job.protocol, vocabulary), [protocol(name, vocabulary) for name in beside]
+
+
+def _nearest(job: EvaluateJob) -> dict[str, str] | None:
+    if not job.nearest_train_pairs:
+        return None
+    if job.pairs is None or not read_manifest(job.pairs).has_images:
+        _say("no nearest floor: there are no images")
+        return None
+    _say("looking for the nearest training pairs")
+    found = floors.nearest_captions(
+        _images(job.pairs, "train", job.nearest_train_pairs), _images(job.pairs, job.split, job.max_pairs)
+    )
+    return {name: caption for name, (_, caption) in found.items()}
+
+
 def _truth(job: EvaluateJob) -> dict[str, list[str]] | None:
     """What is true of each pair, if all were rendered here."""
+    if job.pairs is None:
+        return None
     truth = {}
-    for row in _rows(job, job.split, job.max_pairs, images=False, also=("source", "meta")):
+    for row in _rows(job.pairs, job.split, job.max_pairs, ["pair_id", "change_type", "source", "meta"]):
         if not row["source"].startswith("rendered:"):
             return None
         things = json.loads(row["meta"])
@@ -150,8 +232,10 @@ def _truth(job: EvaluateJob) -> dict[str, list[str]] | None:
 
 def _hallucination(job: EvaluateJob, captions: Mapping[str, str]) -> Hallucination | None:
     """What the captions claim, held against the truth, if all pairs were rendered here."""
+    if job.pairs is None:
+        return None
     claimed = []
-    for row in _rows(job, job.split, job.max_pairs, images=False, also=("source", "meta")):
+    for row in _rows(job.pairs, job.split, job.max_pairs, ["pair_id", "change_type", "source", "meta"]):
         if not row["source"].startswith("rendered:"):
             return None
         things = json.loads(row["meta"])
@@ -160,35 +244,29 @@ def _hallucination(job: EvaluateJob, captions: Mapping[str, str]) -> Hallucinati
     return hallucination(claimed)
 
 
-def _captions(job: EvaluateJob, captioner: Captioner, total: int) -> dict[str, str]:
-    from tqdm import tqdm
-
-    captions: dict[str, str] = {}
-    with tqdm(total=total, desc="captioning", unit="pair", mininterval=2.0) as bar:
-        rows = _rows(job, job.split, job.max_pairs)
-        while batch := list(itertools.islice(rows, job.batch_size)):
-            found = captioner(
-                [decode_image(row["before"]) for row in batch], [decode_image(row["after"]) for row in batch]
-            )
-            captions.update(zip((row["pair_id"] for row in batch), found, strict=True))
-            bar.update(len(batch))
-    return captions
+def _images(pairs: str, split: str, limit: int | None) -> Iterator[dict[str, Any]]:
+    return _rows(pairs, split, limit, ["pair_id", "captions", "before", "after"])
 
 
-def _rows(
-    job: EvaluateJob, split: str, limit: int | None, images: bool = True, also: tuple[str, ...] = ()
-) -> Iterator[dict[str, Any]]:
-    columns = ["pair_id", "captions", "change_type", *(["before", "after"] if images else []), *also]
-    of = None if split == "all" else split
-    for number, row in enumerate(iter_rows(job.pairs, columns, of, batch_size=64)):
+def _rows(pairs: str, split: str, limit: int | None, columns: list[str]) -> Iterator[dict[str, Any]]:
+    for number, row in enumerate(iter_rows(pairs, columns, None if split == "all" else split, batch_size=64)):
         if number == limit:
             return
         yield row
 
 
-def _refuse_difference(ids: set[str], what: str) -> None:
-    if ids:
-        raise ValueError(f"{len(ids)} {what}: {', '.join(sorted(ids)[:5])}{', ...' if len(ids) > 5 else ''}")
+def _refuse_difference(ids: Iterable[str], what: str) -> None:
+    if found := sorted(ids):
+        raise ValueError(f"{len(found)} {what}: {', '.join(found[:5])}{', ...' if len(found) > 5 else ''}")
+
+
+def _contents(path: str | None) -> dict[str, str]:
+    """Hashes of a file, or of the files in a folder."""
+    if path is None:
+        return {}
+    given = Path(path)
+    found = sorted(file for file in given.rglob("*") if file.is_file()) if given.is_dir() else [given]
+    return {str(file.relative_to(given)): _hash(file) for file in found}
 
 
 def _hash(path: Path) -> str:

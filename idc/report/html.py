@@ -148,19 +148,20 @@ def render(report: RunReport) -> str:
     return page(report.title, report.subtitle, sections)
 
 
-<<<<<<< HEAD
-def page(title: str, subtitle: str, sections: Sequence[tuple[str, str, str]], script: str = "") -> str:
+SCORES_FOOTER = "Scores are the field's usual ones times 100. The page holds all it shows."
+
+
+def page(
+    title: str,
+    subtitle: str,
+    sections: Sequence[tuple[str, str, str]],
+    footer: str = SCORES_FOOTER,
+    script: str = "",
+) -> str:
     """A self-contained page of sections (id, heading, body as HTML); empty ones are left out.
 
     ``script``, if there is one, runs at the end of the page; its policy allows this one alone, by its hash.
     """
-=======
-SCORES_FOOTER = "Scores are the field's usual ones times 100. The page holds all it shows."
-
-
-def page(title: str, subtitle: str, sections: Sequence[tuple[str, str, str]], footer: str = SCORES_FOOTER) -> str:
-    """A self-contained page of sections (id, heading, body as HTML); empty ones are left out."""
->>>>>>> i4-checks
     present = [(name, heading, body) for name, heading, body in sections if body]
     links = "".join(f'<a href="#{name}">{escape(heading)}</a>' for name, heading, _ in present)
     bodies = "".join(
@@ -178,12 +179,7 @@ def page(title: str, subtitle: str, sections: Sequence[tuple[str, str, str]], fo
         f"<title>{escape(title)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
         f'<header class="top"><h1>{escape(title)}</h1><p class="soft">{escape(subtitle)}</p></header>\n'
         f'<nav aria-label="Sections"><div>{links}</div></nav>\n<main>\n{bodies}</main>\n'
-<<<<<<< HEAD
-        "<footer>Scores are the field's usual ones times 100. The page holds all it shows.</footer>\n"
-        f"{script}</body>\n</html>\n"
-=======
-        f"<footer>{escape(footer)}</footer>\n</body>\n</html>\n"
->>>>>>> i4-checks
+        f"<footer>{escape(footer)}</footer>\n{script}</body>\n</html>\n"
     )
 
 

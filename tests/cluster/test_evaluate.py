@@ -1,0 +1,63 @@
+"""An evaluation over Ray: captions of two actors, gathered and scored once, give what one process gives."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cluster.config import ClusterConfig
+from cluster.session import run_chunks
+from idc.config import override
+from idc.metrics import evaluate as ev
+from idc.metrics.captions import Captioner
+from idc.metrics.config import EvaluateJob
+from idc.metrics.run import run
+from tests.metrics.test_captions import Bright, job, make_pairs, quiet
+
+pytestmark = pytest.mark.ray
+
+
+def dying(mark: str) -> Captioner:
+    """A captioner whose process is killed once, at its second batch."""
+    bright = Bright()
+
+    def caption(befores: list[np.ndarray], afters: list[np.ndarray]) -> list[str]:
+        if bright.seen and not os.path.exists(mark):
+            Path(mark).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return bright(befores, afters)
+
+    return caption
+
+
+def test_one_process_ray_and_an_interrupted_run_give_the_same_to_the_last_bit(
+    ray_session: None, tmp_path: Path
+) -> None:
+    pairs = make_pairs(tmp_path / "pairs")
+    (tmp_path / "a").write_text("weights")
+    base = job(pairs, tmp_path / "local", artifact=str(tmp_path / "a"), metrics=["BLEU", "ROUGE-L", "CIDEr"],
+               resamples=50)  # fmt: skip
+
+    def at(name: str, **settings: Any) -> EvaluateJob:
+        return override(EvaluateJob, base, {"out": str(tmp_path / name), **settings})
+
+    on_ray = partial(run_chunks, False, ClusterConfig(), progress=False)
+    found = {
+        "local": run(base, Bright, quiet),
+        "ray": run(at("ray", actors=2, cpus_per_actor=0.5), Bright, on_ray),
+        "killed": run(at("killed", actors=2, cpus_per_actor=0.5), partial(dying, str(tmp_path / "mark")), on_ray),
+    }
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run(at("stopped"), lambda: Bright(fails_at=14), quiet)
+    found["stopped"] = run(at("stopped", actors=2, cpus_per_actor=0.5), Bright, on_ray)
+    assert (tmp_path / "mark").exists()
+    assert found["local"].scores["CIDEr"] > 0
+    for name, evaluation in found.items():
+        assert evaluation.model_copy(update={"seconds": found["local"].seconds}) == found["local"], name
+        assert ev.load_predictions(tmp_path / name) == ev.load_predictions(tmp_path / "local")
