@@ -320,9 +320,9 @@ def _find_images(found: Annotations, rows: Sequence[Row]) -> bool:
     by_name: dict[str, list[str]] = {}
     for info in files.list_files(found.filesystem, found.root, recursive=True):
         if PurePosixPath(info.base_name).suffix.lower() in IMAGE_SUFFIXES:
-            path = info.path[len(found.root) + 1 :]
-            by_name.setdefault(info.base_name, []).append(path)
-            found.hash.update(f"{path} {info.size}\n".encode("utf-8", "surrogateescape"))
+            inner = info.path[len(found.root) + 1 :]
+            by_name.setdefault(info.base_name, []).append(inner)
+            found.hash.update(f"{inner} {info.size}\n".encode("utf-8", "surrogateescape"))
     for paths in by_name.values():
         paths.sort(key=lambda path: (path.count("/"), path))
 
@@ -337,9 +337,12 @@ def _find_images(found: Annotations, rows: Sequence[Row]) -> bool:
     for row in rows:
         for role in there:
             names = row.get(role)
-            path = path_of(names) if names else None
+            if not names:
+                row[role] = None
+                continue
+            path = path_of(names)
             there[role] += path is not None
-            row[role] = path or (names if names is None or isinstance(names, str) else names[0])
+            row[role] = path or (names if isinstance(names, str) else names[0])
     if not there["mask"]:
         for row in rows:
             row["mask"] = None

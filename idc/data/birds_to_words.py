@@ -108,10 +108,12 @@ def _tokenised(found: Annotations, place: str, line: str) -> tuple[str, str, lis
         return None
     one, two = (found.name_in(place, record, key) for key in ("img1", "img2"))
     description = record.get("description")
-    several = isinstance(description, list) and all(isinstance(tokens, list) for tokens in description)
+    if not isinstance(description, list) or not all(isinstance(tokens, list) for tokens in description):
+        description = [description]
     sentences = []
-    for tokens in description if several else [description]:
-        if found.texts_in(place, tokens, "description") is None:
+    for given in description:
+        tokens = found.texts_in(place, given, "description")
+        if tokens is None:
             return None
         sentences.append(" ".join(tokens))
     return (one, two, sentences) if one and two else None

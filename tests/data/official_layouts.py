@@ -18,6 +18,7 @@ import pytest
 from idc.data.config import ValidateJob
 from idc.data.images import decode_image
 from idc.data.importer import IMAGE_SUFFIXES, open_build
+from idc.data.pipeline import FolderSource
 from idc.data.store import MappedRows, iter_rows, read_manifest, read_rejects
 from idc.data.validate import validate
 from idc.metrics.config import EvaluateJob
@@ -128,6 +129,8 @@ def check_annotations_alone(official: Official, tmp_path: Path, evaluate: bool =
     assert {(row["before"], row["after"], row["mask"]) for row in rows.values()} == {(b"", b"", None)}
     result = validate(ValidateJob(pairs=str(out)), progress=False)
     assert (result.usable_pairs, result.problems, result.num_leaks) == (len(rows), {}, 0)
+    with pytest.raises(ValueError, match="annotations alone"):
+        FolderSource(str(out), columns=["pair_id", "after"])
     with pytest.raises(ValueError, match="annotations alone"):
         MappedRows(out, columns=["before", "captions"], split="train")
     if evaluate:
