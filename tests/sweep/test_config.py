@@ -179,3 +179,33 @@ def test_the_command_line_is_on_top_of_the_file(tmp_path: Path) -> None:
     sweep = load(SweepJob, str(path), {"settings.finetune.beams": 5, "seeds": [3]})
     trial: Any = sweep.trial({}, 3)
     assert (trial.finetune.beams, trial.pairs, sweep.seeds) == (5, "p", (3,))
+
+
+def test_a_stage_1_that_is_there_is_taken_and_counts_by_its_weights(tmp_path: Path) -> None:
+    """No stage 1 is trained; other weights make another stage 2, other noise in the procedures too."""
+    from idc.data.store import DatasetFolder
+    from idc.schema import pair_arrow_schema
+    from idc.systems.procap.sweep import steps
+
+    for name, kind in (("pairs", "pairs"), ("clean", "procedures"), ("noised", "procedures")):
+        DatasetFolder.open_for_build(
+            tmp_path / name, kind=kind, schema=pair_arrow_schema(), fingerprint=name, config={}, num_chunks=0
+        ).finish()
+    artifact = tmp_path / "artifact"
+    artifact.mkdir()
+    (artifact / "config.json").write_text("{}")
+    (artifact / "model.safetensors").write_bytes(b"one")
+
+    def planned(procedures: str) -> Any:
+        own = {"pairs": str(tmp_path / "pairs"), "procedures": str(tmp_path / procedures), "pretrained": str(artifact)}
+        return steps(job(settings=own).trial({}, seed=0), "store")  # type: ignore[arg-type]
+
+    first = planned("clean")
+    assert [step.name.split("-")[0] for step in first.work] == ["finetune"]
+    assert (first.work[0].payload["pretrained"], first.work[0].payload["encoder"]) == (str(artifact), None)
+    assert planned("noised").work[0].name != first.work[0].name
+    (artifact / "model.safetensors").write_bytes(b"two")
+    assert planned("clean").work[0].name != first.work[0].name
+    assert faults(settings={**SETTINGS, "pretrained": "x", "explicit_modeling": False}) == [
+        "pretrained: explicit_modeling=false trains without a stage 1; give one of the two"
+    ]

@@ -1,0 +1,75 @@
+"""The robustness table: numbers of the evaluations, share of the clean score, published rows, and the word rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from idc.metrics.evaluate import Evaluation, Floor, spread
+from idc.report.html import GalleryItem
+from idc.report.robustness import Condition, write_robustness
+from idc.sweep.config import ColumnConfig
+from idc.sweep.summary import Cost, Ordering, ResultRow, SweepResult
+
+
+def evaluation(cider: float, floor: float | None = 0.2) -> Evaluation:
+    scores = {"BLEU-4": cider / 3, "METEOR": cider / 4, "ROUGE-L": cider / 2, "CIDEr": cider}
+    floors = {} if floor is None else {"constant": Floor(what="one for <all>", scores={"CIDEr": floor}, subsets={})}
+    return Evaluation(
+        split="test", pairs=40, references=80, distinct_captions=7, empty_captions=0, scores=scores, subsets={},
+        floors=floors, protocol={"name": "coco"},
+    )  # fmt: skip
+
+
+def swept() -> SweepResult:
+    rows = [
+        ResultRow(label=label, settings={}, seeds=[0], values={"C": spread([value])}, published={"C": paper})
+        for label, value, paper in (("clean captions", 90.0, 51.0), ("80 % of the words replaced", 12.5, 2.3))
+    ]
+    order = Ordering(column="C", group="", pairs=1, same=1, same_beyond=0, opposite=0, opposite_beyond=0,
+                     paper_best="clean captions", own_best="clean captions", seeds=1)  # fmt: skip
+    return SweepResult(
+        name="words", title="words", paper="NAMC", note="a note", system="procap",
+        columns=[ColumnConfig(title="C", metric="CIDEr")], rows=rows, plot=None, floors=[], orderings=[order],
+        cost=Cost(cpu_hours=1, gpu_hours=0, steps=2, shared_steps=0), trials=2, failed={}, searched=[],
+        search_metric=None, split="test", pairs=40, settings={}, seconds=60,
+    )  # fmt: skip
+
+
+def test_the_page_has_every_condition_beside_its_floors(tmp_path: Path) -> None:
+    grey = np.full((8, 8, 3), 90, np.uint8)
+    conditions = [
+        Condition("clean", "clean", evaluation(1.2), [GalleryItem("p<1>", grey, grey, "the <cube> moved")]),
+        Condition("fog-5", "fog, severity 5", evaluation(0.3, floor=0.25)),
+        Condition("swap_order", "before and after swapped", evaluation(0.6)),
+    ]
+    page = write_robustness(tmp_path, "runs/x/artifact", conditions, swept())
+    html, table = page.read_text(), (tmp_path / "table.md").read_text()
+    assert table.startswith("| | B | M | R | C | C, share of clean | C, constant | right change type |")
+    assert "| clean | 40.0 | 30.0 | 60.0 | 120.0 | 100% | 20.0 |  | 7 | 40 |" in table
+    assert "| fog, severity 5 | 10.0 | 7.5 | 15.0 | 30.0 | 25% | 25.0 |  | 7 | 40 |" in table
+    assert "| before and after swapped | 20.0 | 15.0 | 30.0 | 60.0 | 50% | 20.0 |  | 7 | 40 |" in table
+    assert "80 % of the words replaced" in table
+    for text in (
+        "fog, severity 5",
+        "43.1",
+        "a note",
+        "The paper&#x27;s order held",
+        "one for &lt;all&gt;",
+        "p&lt;1&gt;",
+    ):
+        assert text in html
+    assert "<cube>" not in html
+    assert "references of their own" in " ".join(html.split())
+    record = json.loads((tmp_path / "robustness.json").read_text())
+    assert record["rows"]["fog, severity 5"]["C"] == "30.0"
+    assert record["words"]["rows"][1]["values"]["C"]["mean"] == 12.5
+
+
+def test_without_floors_references_or_word_rows(tmp_path: Path) -> None:
+    bare = evaluation(1.0, floor=None).model_copy(update={"scores": {}})
+    page = write_robustness(tmp_path, "a", [Condition("clean", "clean", bare)])
+    assert "| clean |  |  |  |  |  |  | 7 | 40 |" in (tmp_path / "table.md").read_text()
+    assert 'id="words"' not in page.read_text()
