@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -117,7 +117,7 @@ class CocoScorer:
             raise ValueError(reason)
         _check_references(references)
         self.metrics = tuple(metrics)
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
         self._tokens = tokens
         self._own_meteor = meteor is None
         self.meteor = Meteor() if meteor is None and "METEOR" in metrics else meteor  # starts while Python goes on

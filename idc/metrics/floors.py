@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from idc.data.images import decode_image, resize_image
 from idc.metrics.coco import CocoScorer
 from idc.metrics.java import tokenize
+from idc.metrics.statistics import ORDERS, SIGMA, count_ngrams
 
 CONSTANT = "constant"
 NEAREST = "nearest"
@@ -34,8 +36,6 @@ WHAT = {
 THUMBNAIL = 16
 """Edge of the small pictures in pixels."""
 
-_ORDERS = 4
-_SIGMA = 6.0
 _BATCH = 256
 
 
@@ -120,56 +120,34 @@ def constant_cider(references: Mapping[str, Sequence[str]], candidates: Sequence
         references: id -> tokenised references, words separated by spaces.
         candidates: tokenised captions.
     """
-    document_frequency: Counter[tuple[str, ...]] = Counter()
     weight: dict[str, float] = defaultdict(float)
     for captions in references.values():
-        document_frequency.update({ngram for caption in captions for ngram in _ngrams(caption)})
         for caption in captions:
             weight[caption] += 1.0 / (len(captions) * len(references))
-    log_documents = math.log(len(references))
-
-    def vector(caption: str) -> tuple[dict[tuple[str, ...], float], list[float], int]:
-        """tf-idf of the n-grams, norm of each order, and the length as CIDEr-D counts it: in pairs of words."""
-        counts = _ngrams(caption)
-        tfidf = {
-            ngram: count * (log_documents - math.log(max(1.0, document_frequency[ngram])))
-            for ngram, count in counts.items()
-        }
-        squares = [0.0] * _ORDERS
-        for ngram, value in tfidf.items():
-            squares[len(ngram) - 1] += value * value
-        return tfidf, [math.sqrt(square) for square in squares], max(0, len(caption.split()) - 1)
-
-    distinct = list(weight)
-    norms = np.zeros((len(distinct), _ORDERS))
-    lengths = np.zeros(len(distinct))
-    postings: dict[tuple[str, ...], tuple[list[int], list[float]]] = {}
-    for row, caption in enumerate(distinct):
-        tfidf, norms[row], lengths[row] = vector(caption)
-        for ngram, value in tfidf.items():
-            rows, values = postings.setdefault(ngram, ([], []))
-            rows.append(row)
-            values.append(value)
-    weights = np.array([weight[caption] for caption in distinct])
+    distinct = {caption: row for row, caption in enumerate(weight)}
+    counts, orders, lengths = count_ngrams([*distinct, *candidates])
+    owners = [(row, distinct[caption]) for row, captions in enumerate(references.values()) for caption in captions]
+    rows, columns = np.array(owners).T
+    of_id = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(references), len(distinct)))
+    documents = np.asarray((of_id @ counts[: len(distinct)] > 0).sum(axis=0), dtype=float).ravel()
+    tfidf = counts @ sparse.diags(math.log(len(references)) - np.log(np.maximum(1.0, documents)))
+    norms = np.sqrt(np.asarray(tfidf.multiply(tfidf) @ np.eye(ORDERS)[orders])).T  # (4, all sentences)
+    pairs = np.maximum(0, lengths - 1)  # CIDEr-D's length is in pairs of words
+    by_ngram = tfidf[: len(distinct)].tocsc()
+    weights = np.array(list(weight.values()))
     scores = np.zeros(len(candidates))
-    for number, candidate in enumerate(candidates):
-        tfidf, norm, length = vector(candidate)
-        products = np.zeros((_ORDERS, len(distinct)))
-        for ngram, value in tfidf.items():
-            if ngram in postings:
-                rows, values = postings[ngram]
-                own = np.array(values)
-                products[len(ngram) - 1, rows] += np.minimum(value, own) * own
-        scale = norms.T * np.array(norm)[:, None]
-        similarity = np.divide(products, scale, out=products, where=scale != 0).mean(axis=0)
-        penalty = np.exp(-((length - lengths) ** 2) / (2 * _SIGMA**2))
-        scores[number] = 10.0 * float(weights @ (similarity * penalty))
+    for number in range(len(candidates)):
+        own = tfidf[len(distinct) + number]
+        shared = by_ngram[:, own.indices]
+        times = np.diff(shared.indptr)
+        products = np.minimum(np.repeat(own.data, times), shared.data) * shared.data
+        place = np.repeat(orders[own.indices], times) * len(distinct) + shared.indices
+        summed = np.bincount(place, products, minlength=ORDERS * len(distinct)).reshape(ORDERS, -1)
+        scale = norms[:, : len(distinct)] * norms[:, [len(distinct) + number]]
+        similarity = np.divide(summed, scale, out=np.zeros_like(scale), where=scale != 0).mean(axis=0)
+        apart = pairs[len(distinct) + number] - pairs[: len(distinct)]
+        scores[number] = 10.0 * float(weights @ (similarity * np.exp(-(apart**2) / (2 * SIGMA**2))))
     return scores
-
-
-def _ngrams(caption: str) -> Counter[tuple[str, ...]]:
-    words = caption.split()
-    return Counter(tuple(words[i : i + n]) for n in range(1, _ORDERS + 1) for i in range(len(words) - n + 1))
 
 
 # ---------------------------------------------------------------------------------------------- nearest training pair

@@ -65,7 +65,7 @@ def evaluate(
     made: dict[str, Any] = {"scores": {}, "subsets": {}, "floors": {}}
     per_id: dict[str, dict[str, float]] = {}
     statistics: dict[str, dict[str, list[float]]] = {}
-    seconds: Counter[str] = Counter()
+    seconds: dict[str, float] = {}
     if predictions[0].references:
         references = {p.pair_id: references_of(by.name, p.references) for p in predictions}
         parts = _subsets(kinds, changed)

@@ -22,7 +22,7 @@ ORDERS = 4
 BLEU_COLUMNS = 2 + 2 * ORDERS
 """Words of the hypothesis, words of the closest reference, n-grams of the hypothesis, and those that are right."""
 
-_SIGMA = 6.0
+SIGMA = 6.0
 _BETA = 1.2
 _SMALL, _TINY = 1e-9, 1e-15
 """``pycocoevalcap``'s BLEU adds them so that nothing is divided by 0."""
@@ -86,7 +86,7 @@ class NGrams:
             similarity = np.divide(product, divisor, out=np.zeros_like(divisor), where=divisor != 0)
             # CIDEr-D's length is in pairs of words.
             pairs = np.maximum(0, self._lengths[[0, 1 + slot]][:, rows] - 1)
-            penalty = np.exp(-((pairs[0] - pairs[1]).astype(float) ** 2) / (2 * _SIGMA**2))
+            penalty = np.exp(-((pairs[0] - pairs[1]).astype(float) ** 2) / (2 * SIGMA**2))
             total += similarity * (penalty * self._there[slot, rows])[:, None]
         return 10.0 * total.mean(axis=1) / self.num_references[rows]
 

@@ -240,7 +240,7 @@ def evaluate(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any
 
     job = EvaluateJob.model_validate({**payload["job"], "out": folder})
     load = partial(load_captioner, job.artifact or "", payload["device"])
-    found = finished(job) or score(job, load, run)
+    found = finished(job) or score(job, load)  # in this process, which has the step's cores and GPU
     return found.scores
 
 
