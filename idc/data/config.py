@@ -23,6 +23,13 @@ Format = Literal[
     "birds_to_words",
     "levir",
     "omnidiff",
+    "instruct_pix2pix",
+    "cdvqa",
+    "qag360k",
+    "procap_hdf5",
+    "hugging_face",
+    "webdataset",
+    "video",
 ]
 AnyFormat = Literal["auto", Format]
 
@@ -132,6 +139,14 @@ class ImportConfig(ConfigModel):
     """Share of the pairs without a given split that go to test."""
     spot_the_diff: SpotTheDiffConfig = SpotTheDiffConfig()
     """format=spot_the_diff."""
+    procap_hdf5: ProcapHdf5Config = ProcapHdf5Config()
+    """format=procap_hdf5."""
+    hugging_face: HuggingFaceConfig = HuggingFaceConfig()
+    """format=hugging_face."""
+    webdataset: WebdatasetConfig = WebdatasetConfig()
+    """format=webdataset."""
+    video: VideoConfig = VideoConfig()
+    """format=video."""
 
     def faults(self) -> Iterator[str]:
         if self.val_share + self.test_share > 1:
@@ -144,7 +159,8 @@ class ImportJob(ImportConfig):
     """Import pairs into a data set folder."""
 
     source: str
-    """What to import: the folder of an official data set, a folder of images, or a file (csv, jsonl, parquet). Path or
+    """What to import: the folder of an official data set, a folder of images or shards or clips, or a file (csv, jsonl,
+    parquet, webdataset, video); for hugging_face a folder that `save_to_disk` wrote, or a name on the hub. Path or
     URI."""
     format: Format = "folder"
     """The layout of the source; see the README, "Data sets" and "Your own pairs"."""
@@ -156,7 +172,8 @@ class ImportJob(ImportConfig):
     """Copies of the import stage on Ray, one CPU each."""
 
     def preflight(self) -> Iterator[str]:
-        yield from missing(self.source, "source")
+        if self.format != "hugging_face":  # may be the name of a data set on the hub
+            yield from missing(self.source, "source")
 
 
 class ValidateJob(ImportConfig):

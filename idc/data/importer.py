@@ -88,6 +88,26 @@ def _open(format: Format, path: str, config: ImportConfig, filesystem: fs.FileSy
         from idc.data.clevr_change import ClevrChangeReader
 
         return ClevrChangeReader(path, strict=config.strict, images=config.images, **own)
+    if format == "instruct_pix2pix":
+        from idc.data.instruct_pix2pix import InstructPix2PixReader
+
+        return InstructPix2PixReader(path, config, filesystem)
+    if format == "procap_hdf5":
+        from idc.data.procap_hdf5 import ProcapHdf5Reader
+
+        return ProcapHdf5Reader(path, config, filesystem)
+    if format == "hugging_face":
+        from idc.data.hugging_face import HuggingFaceReader
+
+        return HuggingFaceReader(path, config)
+    if format == "webdataset":
+        from idc.data.webdataset import WebdatasetReader
+
+        return WebdatasetReader(path, config, filesystem)
+    if format == "video":
+        from idc.data.video import VideoReader
+
+        return VideoReader(path, config, filesystem)
     from idc.data.annotations import AnnotationReader, ReadPairs
 
     read: ReadPairs
@@ -103,6 +123,10 @@ def _open(format: Format, path: str, config: ImportConfig, filesystem: fs.FileSy
         from idc.data.levir import read
     elif format == "omnidiff":
         from idc.data.omnidiff import read
+    elif format == "cdvqa":
+        from idc.data.cdvqa import read
+    elif format == "qag360k":
+        from idc.data.qag360k import read
     return AnnotationReader(format, path, read, config, filesystem)
 
 
