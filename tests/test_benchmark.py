@@ -225,3 +225,15 @@ def test_the_job_refuses_what_it_cannot_measure(tmp_path: Path) -> None:
     assert absent.returncode == 2
     assert "did you mean" in absent.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_scoring_is_measured_beside_pycocoevalcap_and_agrees_with_it() -> None:
+    from idc.metrics.benchmark import ScoringConfig, measure_scoring
+
+    alone, whole = measure_scoring(ScoringConfig(pairs=40, references=3))
+    assert alone.more["largest_difference_of_a_score"] < 1e-9
+    assert {"tokenising", "ROUGE-L", "CIDEr"} <= alone.more["parts"][0].keys()
+    assert "METEOR" in alone.more["official_parts"][0]
+    assert whole.below == alone.above
+    assert "2 floors" in whole.title

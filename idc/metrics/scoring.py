@@ -112,7 +112,7 @@ def evaluate(
     )
     rows = [
         ScoredCaption(
-            **p.model_dump(exclude={"changed"}),
+            **p.model_dump(include=set(Prediction.model_fields) - {"changed"}),
             changed=changed[p.pair_id],
             named_type=changes.named_type(p.caption),
             scores=per_id.get(p.pair_id, {}),

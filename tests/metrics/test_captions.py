@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from idc.data.pipeline import run_local
 from idc.data.store import DatasetFolder
 from idc.metrics.captions import Captioner, SplitBatches, caption_split
 from idc.metrics.config import EvaluateJob
+from idc.metrics.run import run
 from idc.schema import ChangePair, pair_arrow_schema
 
 
@@ -56,7 +58,8 @@ class Bright:
 
 
 def job(pairs: Path, out: Path, **settings: Any) -> EvaluateJob:
-    return load(EvaluateJob, None, {"pairs": str(pairs), "out": str(out), "artifact": "a", "batch_size": 3, **settings})
+    given = {"pairs": str(pairs), "out": str(out), "artifact": "a", "batch_size": 3, **settings}
+    return load(EvaluateJob, None, {name: value for name, value in given.items() if value is not None})
 
 
 def loading(captioner: Captioner) -> Callable[[], Captioner]:
@@ -113,3 +116,19 @@ def test_pairs_without_images_are_not_captioned(tmp_path: Path) -> None:
     pairs = make_pairs(tmp_path / "pairs", images=False)
     with pytest.raises(ValueError, match="imported without images: give predictions="):
         caption_split(job(pairs, tmp_path / "o"), loading(Bright()), quiet, "w")
+
+
+def test_pairs_without_images_are_scored_with_captions_made_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = make_pairs(tmp_path / "pairs", images=False)
+    (tmp_path / "p.json").write_text(json.dumps({f"p{i:02d}": f"it became {i + 1}" for i in range(1, 22, 2)}))
+    given = job(pairs, tmp_path / "o", artifact=None, predictions=str(tmp_path / "p.json"), metrics=["BLEU"],
+                protocol="spot_multi", resamples=0)  # fmt: skip
+    found = run(given)
+    assert "no nearest floor: there are no images" in capsys.readouterr().out
+    assert list(found.floors) == ["constant"]
+    assert found.references == 22
+    assert found.protocol["references"].startswith("one: the sentences of a pair joined")
+    # "it became 2. it changed" without its full stop has five words, of which the caption has three.
+    assert found.scores["BLEU-1"] == pytest.approx(np.exp(1 - 5 / 3))
