@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 import sys
 from collections.abc import Mapping
@@ -35,12 +36,14 @@ def command_line() -> str:
 
 
 def describe_data(pairs: str) -> dict[str, str]:
-    """What a folder of pairs is.
+    """What a folder of pairs is; or a file of references alone, which is somebody's own.
 
     Returns:
         ``data_set``: the official layout that it was imported from, ``rendered``, or ``own``; ``fingerprint``; and
         ``variant``, in words, if it is a robustness set or a cleaned variant of another folder.
     """
+    if Path(pairs).is_file():
+        return {"data_set": OWN, "fingerprint": hashlib.sha256(Path(pairs).read_bytes()).hexdigest()[:20]}
     manifest = read_manifest(pairs)
     found = {"fingerprint": manifest.fingerprint}
     if "clean" in manifest.extra:
