@@ -199,6 +199,10 @@ def _runs(page: Page) -> Iterator[tuple[Place, Row]]:
             values = {metric: spread([100 * scores[metric] for scores in per_seed]) for metric in shared}
             if values:
                 yield _place(own[0], subset), _run(page, own, subset, pairs, values)
+        for protocol, scores in own[0].evaluation.beside.items():
+            place = (*_place(own[0], ALL)[:3], protocol)
+            values = {name: spread([100 * one.evaluation.beside[protocol][name] for one in own]) for name in scores}
+            yield place, _run(page, own, ALL, own[0].evaluation.pairs, values)
 
 
 def _judged(page: Page, judged: Sequence[JudgeResult]) -> Iterator[tuple[Place, Row]]:

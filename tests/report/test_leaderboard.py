@@ -20,6 +20,7 @@ from idc.data.store import DatasetFolder
 from idc.metrics import evaluate as ev
 from idc.metrics.classification import AnswersJob
 from idc.metrics.classification import run as score_answers
+from idc.metrics.scoring import evaluate
 from idc.report.leaderboard import CEILING, FLOOR, PAPER, RUN, Board, Page, Row, gather
 from idc.report.leaderboard_page import SORT, as_csv, latex, markdown, write_leaderboard
 from idc.schema import ChangePair, pair_arrow_schema
@@ -48,7 +49,7 @@ def scored(count: int) -> tuple[ev.Evaluation, list[ev.ScoredCaption]]:
         ev.Prediction(pair_id=f"p{i}", caption=CAPTIONS[kind], references=[CAPTIONS[kind], "x y"], change_type=kind)
         for i, kind in enumerate(KINDS[:count])
     ]
-    return ev.evaluate(predictions, metrics=("CIDEr",))
+    return evaluate(predictions, metrics=("CIDEr",))
 
 
 def a_run(
@@ -166,6 +167,15 @@ def test_protocols_splits_and_data_do_not_meet(root: Path) -> None:
     titles = [board.title for board in clevr.boards]
     assert len(set(titles)) == len(titles)
     assert all("protocol" in title for title in titles)
+
+
+def test_scores_by_a_protocol_beside_stand_in_its_own_table(root: Path) -> None:
+    for seed in range(3):
+        folder = root / f"runs/fine-{seed}/evaluation"
+        record, rows = ev.load(folder), ev.load_predictions(folder)
+        ev.save(folder, record.model_copy(update={"beside": {"levir_words": {"CIDEr": 0.5 + seed / 10}}}), rows)
+    board = board_of(page_of(gather([str(root / "runs")]), "clevr_change"), protocol="levir_words")
+    assert [(row.name, row.values["CIDEr"].mean) for row in board.rows] == [("procap fine", pytest.approx(60))]
 
 
 def test_another_number_of_pairs_is_another_setting(root: Path) -> None:
