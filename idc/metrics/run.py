@@ -58,6 +58,9 @@ def run(
 ) -> ev.Evaluation:
     """Caption (or read the captions of) the split, score it with its floors, and write ``job.out``.
 
+    Where some pairs have references and some have none (Spot-the-Diff has blank sentences) the latter are not scored,
+    and the protocol says how many.
+
     Args:
         load: loads the captioner; needed unless ``job.predictions`` is given.
         runner: runs the captioning, here or on a cluster. What is captioned is not captioned again.
@@ -99,7 +102,12 @@ def run(
     seconds["floors"] = time.perf_counter() - started
 
     started = time.perf_counter()
-    _say(f"scoring {len(data.known)} captions")
+    scored = [row for row in data.known if row.captions] or data.known
+    source: dict[str, Any] = {**origin(job.pairs), "pairs": data.path, "captioner": job.artifact or job.predictions}
+    if bare := len(data.known) - len(scored):
+        source["left out"] = f"{bare} of {len(data.known)} pairs, which have no reference"
+        _say(f"note: not scored: {source['left out']}")
+    _say(f"scoring {len(scored)} captions")
     metrics: tuple[str, ...] = job.metrics
     if job.spice and (reason := spice_missing()):
         _say(reason)
@@ -116,7 +124,7 @@ def run(
                 changed=row.changed,
                 viewpoint_iou=row.viewpoint_iou,
             )
-            for row in data.known
+            for row in scored
         ],
         by=by,
         beside=beside,
@@ -129,7 +137,6 @@ def run(
         resamples=job.resamples,
     )
     seconds = {**seconds, "scoring": time.perf_counter() - started, **evaluation.seconds}
-    source = {**origin(job.pairs), "pairs": data.path, "captioner": job.artifact or job.predictions}
     evaluation = evaluation.model_copy(
         update={
             "fingerprint": evaluation_fingerprint(job),

@@ -35,7 +35,7 @@ def table(evaluation: Evaluation) -> str:
             lines.append(f"intervals: {'; '.join(ranges)} ({evaluation.protocol['intervals']})")
     if constant := evaluation.floors.get(floors.CONSTANT):
         lines.append(f"the constant: {constant.caption!r}")
-    for name in ("tokenizer", "vocabulary", "references"):
+    for name in ("tokenizer", "vocabulary", "references", "left out"):
         if name in evaluation.protocol:
             lines.append(f"{name}: {evaluation.protocol[name]}")
     if evaluation.change is not None:

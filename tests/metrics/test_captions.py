@@ -20,7 +20,9 @@ from idc.metrics.run import run
 from idc.schema import ChangePair, pair_arrow_schema
 
 
-def make_pairs(path: Path, count: int = 22, bad: str | None = None, images: bool = True) -> Path:
+def make_pairs(
+    path: Path, count: int = 22, bad: str | None = None, images: bool = True, silent: str | None = None
+) -> Path:
     """Three parts; every second pair is a test pair; the brightness of an image is its number."""
     rows = []
     for i in range(count):
@@ -28,7 +30,8 @@ def make_pairs(path: Path, count: int = 22, bad: str | None = None, images: bool
         if f"p{i:02d}" == bad:
             after = after[:30]
         split = ("train", "test")[i % 2]
-        name, texts = f"p{i:02d}", (f"it became {i + 1}", "it changed")
+        name = f"p{i:02d}"
+        texts = () if name == silent else (f"it became {i + 1}", "it changed")
         if not images:
             before = after = b""
         rows.append(ChangePair(name, before, after, texts, split=split).to_row())
@@ -132,3 +135,14 @@ def test_pairs_without_images_are_scored_with_captions_made_elsewhere(
     assert found.protocol["references"].startswith("one: the sentences of a pair joined")
     # "it became 2. it changed" without its full stop has five words, of which the caption has three.
     assert found.scores["BLEU-1"] == pytest.approx(np.exp(1 - 5 / 3))
+
+
+def test_a_pair_without_references_is_left_out_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = make_pairs(tmp_path / "pairs", images=False, silent="p03")
+    (tmp_path / "p.json").write_text(json.dumps({f"p{i:02d}": f"it became {i + 1}" for i in range(1, 22, 2)}))
+    given = job(pairs, tmp_path / "o", artifact=None, predictions=str(tmp_path / "p.json"), metrics=["BLEU"],
+                resamples=0)  # fmt: skip
+    found = run(given)
+    assert (found.pairs, found.references, found.scores["BLEU-1"]) == (10, 20, pytest.approx(1.0))
+    assert found.protocol["left out"] == "1 of 11 pairs, which have no reference"
+    assert "not scored: 1 of 11 pairs" in capsys.readouterr().out
