@@ -49,17 +49,17 @@ def _read_part(found: Annotations, part: str, pairs: dict[str, Row]) -> None:
         if record.get("active") is False:
             inactive += 1
             continue
-        number, image = (found.name_in(place, record, key) for key in ("id", "img_id"))
+        ident, image = (found.name_in(place, record, key) for key in ("id", "img_id"))
         text, kind = (found.name_in(place, record, key) for key in ("question", "type"))
-        if number is None or image is None or text is None or kind is None:
+        if ident is None or image is None or text is None or kind is None:
             continue
         if image not in names:
             found.reject(place, f"bad row: img_id {image} is in no list of images")
-        elif answers and number not in answers:
-            found.reject(place, f"bad row: there is no answer to question {number}")
+        elif answers and ident not in answers:
+            found.reject(place, f"bad row: there is no answer to question {ident}")
         elif names[image] not in refused:
             pair = pairs[PurePosixPath(names[image]).stem]
-            question = {"question": text, "type": kind, "answer": answers.get(number), "id": number}
+            question = {"question": text, "type": kind, "answer": answers.get(ident), "id": ident}
             pair["meta"]["questions"].append(question)
             pair["rows"] += 1
     if inactive:

@@ -127,7 +127,7 @@ class ProcapHdf5Reader:
             stored = file.get(key)
             if stored is None:
                 raise _Bad(f"missing file: {key} is not in {name}")
-            shape = getattr(stored, "shape", ())
+            shape: tuple[int, ...] = getattr(stored, "shape", ())
             if len(shape) != 4 or shape[0] < 2 or shape[1] != 3 or stored.dtype != np.uint8:
                 raise _Bad(f"bad row: {key} in {name} is {getattr(stored, 'dtype', 'a group')} {shape}, not frames")
             ends = [np.asarray(stored[n]).transpose(1, 2, 0) for n in (0, shape[0] - 1)]

@@ -327,7 +327,7 @@ def as_csv(page: Page) -> str:
     writer.writerow([*place, "kind", "method", *columns, *origin])
     for board in page.boards:
         for row in board.rows:
-            numbers = []
+            numbers: list[float | str] = []
             for metric in metrics:
                 value = row.values.get(metric)
                 numbers += ["", ""] if value is None else [value.mean, value.std if len(value.values) > 1 else ""]
