@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import importlib
 import json
+import logging
 import os
 import shutil
 import time
@@ -300,6 +301,8 @@ def _tune_table(place: Place, order: Sequence[TrialPlan], report: Callable[[Tria
             report(plans[trial.config["trial"]])
 
     shutil.rmtree(place.folder / "tune", ignore_errors=True)  # what is done is known from the trials' own files
+    # Tune looks for result files of its own, which these trials do not write, and would call each of them missing.
+    logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
     tune.Tuner(
         tune.with_resources(trainable, _resources(place)),
         param_space={"trial": tune.grid_search(list(plans))},
