@@ -78,7 +78,7 @@ def round_trip(official: Official, tmp_path: Path) -> None:
     assert manifest.has_images
     folder, _, _ = open_build(import_job(source, out, official.format, chunk_size=2, **official.settings))
     assert folder.complete
-    result = validate(ValidateJob(pairs=str(out)), progress=False)
+    result = validate(ValidateJob(pairs=str(out)), progress=False).result
     assert (result.usable_pairs, result.num_pairs, result.problems) == (len(official.pairs), len(official.pairs), {})
     check_training_rows(official, out)
     check_evaluation(official, out, tmp_path)
@@ -127,7 +127,7 @@ def check_annotations_alone(official: Official, tmp_path: Path, evaluate: bool =
         name: (pair[0], pair[3]) for name, pair in official.pairs.items()
     }
     assert {(row["before"], row["after"], row["mask"]) for row in rows.values()} == {(b"", b"", None)}
-    result = validate(ValidateJob(pairs=str(out)), progress=False)
+    result = validate(ValidateJob(pairs=str(out)), progress=False).result
     assert (result.usable_pairs, result.problems, result.num_leaks) == (len(rows), {}, 0)
     with pytest.raises(ValueError, match="annotations alone"):
         FolderSource(str(out), columns=["pair_id", "after"])

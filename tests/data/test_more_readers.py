@@ -343,7 +343,7 @@ def test_cdvqa(tmp_path: Path) -> None:
         {"question": "has tree 3 changed?", "type": "change_or_not", "answer": "no", "id": "3"},
     ]
     assert manifest.extra["counts"]["test"]["rows"] == 8
-    result = validate(ValidateJob(pairs=str(tmp_path / "out")), progress=False)
+    result = validate(ValidateJob(pairs=str(tmp_path / "out")), progress=False).result
     assert (result.usable_pairs, result.without_captions) == (8, 8)
 
 
@@ -405,7 +405,7 @@ def test_qag360k(tmp_path: Path) -> None:
     assert questions_of(tmp_path / "out")["00021"][1] == {
         "question": "how much of 3?", "type": "change_ratio", "answer": "0_to_10", "id": "3", "mask": "mask/3.png",
     }  # fmt: skip
-    result = validate(ValidateJob(pairs=str(tmp_path / "out")), progress=False)
+    result = validate(ValidateJob(pairs=str(tmp_path / "out")), progress=False).result
     assert (result.usable_pairs, result.problems) == (6, {})
     text = (source / "val.json").read_text()
     (source / "val.json").write_text(more(text[:-1], '{"id": 9, "img_id": "00000.png", "question": "x", "type": "y", '
@@ -453,7 +453,7 @@ def test_video(tmp_path: Path) -> None:
     rows = list(iter_rows(tmp_path / "moving"))
     assert {row["pair_id"][:5] for row in rows} == {"a.avi"}
     assert decode_image(rows[0]["before"]).shape == (12, 16, 3)
-    assert validate(ValidateJob(pairs=str(tmp_path / "out")), progress=False).usable_pairs == len(pairs)
+    assert validate(ValidateJob(pairs=str(tmp_path / "out")), progress=False).result.usable_pairs == len(pairs)
 
 
 def test_damaged_video(tmp_path: Path) -> None:
