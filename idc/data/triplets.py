@@ -347,7 +347,9 @@ def read_frames(video: str, wanted: Collection[int], max_side: int | None) -> di
         for number in range(min(wanted), max(wanted) + 1):
             if not capture.grab():
                 break
-            there, pixels = capture.retrieve() if number in wanted else (False, None)
+            if number not in wanted:
+                continue
+            there, pixels = capture.retrieve()
             if not there:
                 continue
             height, width = pixels.shape[:2]
