@@ -69,7 +69,7 @@ def _gaussian_noise(image: np.ndarray, level: int, scale: float, rng: Generator)
 
 def _shot_noise(image: np.ndarray, level: int, scale: float, rng: Generator) -> np.ndarray:
     photons = (60, 25, 12, 5, 3)[level]
-    return rng.poisson(image * photons) / photons
+    return np.asarray(rng.poisson(image * photons)) / photons
 
 
 def _impulse_noise(image: np.ndarray, level: int, scale: float, rng: Generator) -> np.ndarray:
@@ -119,7 +119,7 @@ def _motion_blur(image: np.ndarray, level: int, scale: float, rng: Generator) ->
 def _zoom_blur(image: np.ndarray, level: int, scale: float, rng: Generator) -> np.ndarray:
     stop, step = ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03))[level]
     factors = np.arange(1, stop, step)
-    return (image + sum(_zoomed(image, factor) for factor in factors)) / (len(factors) + 1)
+    return (image + sum(_zoomed(image, float(factor)) for factor in factors)) / (len(factors) + 1)
 
 
 # ----------------------------------------------------------------------------------------------------------- weather
