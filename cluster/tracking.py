@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from idc.training.config import TrackingConfig
 
 RUN_TAG = "idc.run_name"
 PARENT_TAG = "mlflow.parentRunId"
+
+_FORBIDDEN = re.compile(r"[^\w\-. :/]")
+"""What MLflow refuses in a metric's name."""
 
 
 class MlflowTracker:
@@ -60,10 +64,11 @@ class MlflowTracker:
             self.client.log_batch(self.run_id, params=new[start : start + 100])
 
     def metrics(self, values: dict[str, float], step: int) -> None:
+        """Points of curves; what MLflow does not take in a name is left out of it (``S_m*`` becomes ``S_m``)."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        points = [Metric(name, float(value), now, step) for name, value in values.items()]
+        points = [Metric(_FORBIDDEN.sub("", name), float(value), now, step) for name, value in values.items()]
         self._pending = self.client.log_batch(self.run_id, metrics=points, synchronous=False)
 
     def image(self, name: str, image: Any, step: int | None = None) -> None:

@@ -109,7 +109,7 @@ def test_a_tracker_takes_pictures_texts_and_many_metrics(tmp_path: Path) -> None
 
     tracker = MlflowTracker(TrackingConfig(), tmp_path / "runs" / "x", "x")
     for step in range(20):
-        tracker.metrics({"loss": float(step), "lr": 0.1}, step)
+        tracker.metrics({"loss": float(step), "lr": 0.1, "S_m*": 0.5}, step)
     tracker.image("pairs/first", np.zeros((4, 5, 3), np.uint8), 7)
     tracker.text("captions.txt", "the cube moved")
     tracker.params({"a": 1})
@@ -118,6 +118,7 @@ def test_a_tracker_takes_pictures_texts_and_many_metrics(tmp_path: Path) -> None
     run = the_run(tmp_path / "runs", "x")
     history = tracker.client.get_metric_history(run.info.run_id, "loss")
     assert [(point.step, point.value) for point in history] == [(step, float(step)) for step in range(20)]
+    assert run.data.metrics["S_m"] == 0.5  # MLflow takes no asterisk
     assert run.data.params["a"] == "1"
     files = tmp_path / "runs" / "mlartifacts" / run.info.run_id / "artifacts"
     assert (files / "images" / "pairs" / "first_00000007.png").exists()
