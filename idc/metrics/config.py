@@ -88,6 +88,17 @@ class EvaluateJob(ConfigModel):
         yield from missing(self.vocabulary, "vocabulary")
 
 
+class EvaluateSection(EvaluateJob):
+    """An evaluation inside another job, which sets its inputs and its output."""
+
+    out: str = ""
+    pairs: str = ""
+    predictions: str | None = ""  # for the check that there is an artifact or predictions
+
+    def preflight(self) -> Iterator[str]:
+        return iter(())
+
+
 class CompareJob(ConfigModel):
     """Compare two systems that were evaluated on the same pairs."""
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel, missing
 from idc.data.config import Corruption
-from idc.metrics.config import EvaluateJob
+from idc.metrics.config import EvaluateSection
 
 
 class RealSource(ConfigModel):
@@ -74,17 +74,6 @@ class ReportJob(ConfigModel):
             yield from missing(path, field)
 
 
-class _Evaluate(EvaluateJob):
-    """Settings of an evaluation whose inputs and output the job sets."""
-
-    out: str = ""
-    pairs: str = ""
-    predictions: str | None = ""  # for the check that there is an artifact or predictions
-
-    def preflight(self) -> Iterator[str]:
-        return iter(())
-
-
 class RobustnessJob(ConfigModel):
     """Evaluate one artefact on robustness sets, train beside it on noised captions, and write the table's page."""
 
@@ -116,7 +105,7 @@ class RobustnessJob(ConfigModel):
     """Pairs shown under every condition."""
     seed: int = Field(0, ge=0)
     """Seed of all noise."""
-    evaluate: _Evaluate = _Evaluate()
+    evaluate: EvaluateSection = EvaluateSection()
     """How is scored: metrics, floors, batch size. The rest of it this job sets."""
 
     def faults(self) -> Iterator[str]:

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel, missing
 from idc.data.store import fingerprint, iter_rows, read_manifest
-from idc.metrics.config import CAPTION_HOW, EvaluateJob
+from idc.metrics.config import CAPTION_HOW, EvaluateJob, EvaluateSection
 from idc.sweep.plan import Step, TrialSteps
 from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob
 from idc.training.config import OPERATIONAL, TrainConfig
@@ -71,17 +71,6 @@ class _Finetune(FinetuneJob):
         return iter(())
 
 
-class _Evaluate(EvaluateJob):
-    """Evaluation; its floors are made once for all trials, by a step of their own."""
-
-    out: str = ""
-    pairs: str = ""
-    predictions: str | None = ""  # for the check that there is an artifact or predictions
-
-    def preflight(self) -> Iterator[str]:
-        return iter(())
-
-
 class Trial(ConfigModel):
     """One trial of a sweep: the settings of ProCap's jobs under their names."""
 
@@ -99,8 +88,8 @@ class Trial(ConfigModel):
     """Stage 1; also the shape of the encoder where there is no stage 1."""
     finetune: _Finetune = _Finetune()
     """Stage 2."""
-    evaluate: _Evaluate = _Evaluate()
-    """Scores."""
+    evaluate: EvaluateSection = EvaluateSection()
+    """Scores; the floors are made once for all trials, by a step of their own."""
 
     def faults(self) -> Iterator[str]:
         if (self.procedures is None) == (self.build is None):
