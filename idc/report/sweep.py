@@ -131,7 +131,11 @@ def _spread(result: SweepResult, title: str, row: ResultRow) -> str:
 
 
 def _published(row: ResultRow, title: str) -> str:
-    return f"{row.published[title]:g}" if title in row.published else ""
+    """As papers print: with one decimal at least."""
+    if title not in row.published:
+        return ""
+    text = f"{row.published[title]:g}"
+    return text if "." in text else f"{text}.0"
 
 
 def table(result: SweepResult) -> str:
