@@ -187,7 +187,9 @@ def _remote(step: Step, folder: str, run: Any, place: Place) -> dict[str, Any]:
     """The step in a process of its own that has the cores and GPUs it needs."""
     import ray
 
-    task = ray.remote(num_cpus=place.job.trials.cpus, num_gpus=step.gpus, max_retries=0)(_call)
+    # Outside the trial's placement group, in which there is only the little that a waiting trial holds.
+    cpus = place.job.trials.cpus
+    task = ray.remote(num_cpus=cpus, num_gpus=step.gpus, max_retries=0, scheduling_strategy="DEFAULT")(_call)
     result: dict[str, Any] = ray.get(task.remote(step, folder, run))
     return result
 
@@ -403,14 +405,17 @@ def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
             ),
             run_config=_run_config(place, []),
         )
-    found = []
     results = tuner.fit()
-    for number in range(len(results)):
-        settings, last = search.expand(results[number].config or {}), results[number].metrics or {}
-        path = place.folder / "trials" / f"{_search_key(settings)}.json"
+    # Of trials that were done when the search was restored, Tune knows neither settings nor metrics; their files do.
+    known = [found for found in (results[number] for number in range(len(results))) if found.config]
+    reported = {_search_key(search.expand(found.config)): found.metrics or {} for found in known if found.config}
+    found = []
+    for path in sorted((place.folder / "trials").glob("search-*.json")):
         one = SearchedTrial.model_validate_json(path.read_text(encoding="utf-8"))
+        last = reported.get(path.stem, {})
         if one.value is None and search.metric in last and one.state == "stopped early":  # of a Ray Train run
             one = one.model_copy(update={"value": last[search.metric], "step": last["step"]})
+            _write_json(path, one.model_dump(mode="json"))
         found.append(one)
     sign = -1 if search.mode == "max" else 1
     found.sort(key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))
