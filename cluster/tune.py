@@ -407,8 +407,10 @@ def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
         )
     results = tuner.fit()
     # Of trials that were done when the search was restored, Tune knows neither settings nor metrics; their files do.
-    known = [found for found in (results[number] for number in range(len(results))) if found.config]
-    reported = {_search_key(search.expand(found.config)): found.metrics or {} for found in known if found.config}
+    reported: dict[str, dict[str, Any]] = {}
+    for number in range(len(results)):
+        if config := results[number].config:
+            reported[_search_key(search.expand(config))] = results[number].metrics or {}
     found = []
     for path in sorted((place.folder / "trials").glob("search-*.json")):
         one = SearchedTrial.model_validate_json(path.read_text(encoding="utf-8"))

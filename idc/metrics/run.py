@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from idc.metrics import floors
 from idc.metrics.captions import LoadCaptioner, caption_split
 from idc.metrics.changes import LEVIR_NO_CHANGE
 from idc.metrics.config import CAPTION_HOW, EvaluateJob
-from idc.metrics.hallucination import Hallucination, hallucination, truth_of
+from idc.metrics.hallucination import hallucination, truth_of
 from idc.metrics.java import java_version, spice_missing
 from idc.metrics.origin import origin
 from idc.metrics.protocols import BESIDE, LEVIR, LevirVocabulary, Protocol, protocol
@@ -91,6 +91,7 @@ def run(
     started = time.perf_counter()
     candidates: list[str] = []
     nearest = truth = None
+    scenes = _scenes(job)
     if any(row.captions for row in data.known):
         if job.constant_candidates and (train := data.of("train")):
             every = ((row.change_type, row.captions) for row in train)
@@ -98,7 +99,8 @@ def run(
         elif job.constant_candidates:
             _say(f"no constant floor: {data.path} has no training captions")
         nearest = _nearest(job)
-        truth = _truth(job)
+        if scenes is not None:
+            truth = {name: true_captions(*scene) for name, scene in scenes.items()}
     seconds["floors"] = time.perf_counter() - started
 
     started = time.perf_counter()
@@ -137,12 +139,15 @@ def run(
         resamples=job.resamples,
     )
     seconds = {**seconds, "scoring": time.perf_counter() - started, **evaluation.seconds}
+    claims = None
+    if scenes is not None:
+        claims = hallucination((captions[name], truth_of(*scene)) for name, scene in scenes.items())
     evaluation = evaluation.model_copy(
         update={
             "fingerprint": evaluation_fingerprint(job),
             "seconds": seconds,
             "protocol": {**evaluation.protocol, **source},
-            "hallucination": _hallucination(job, captions),
+            "hallucination": claims,
         }
     )
     ev.save(job.out, evaluation, rows)
@@ -224,31 +229,17 @@ def _nearest(job: EvaluateJob) -> dict[str, str] | None:
     return {name: caption for name, (_, caption) in found.items()}
 
 
-def _truth(job: EvaluateJob) -> dict[str, list[str]] | None:
-    """What is true of each pair, if all were rendered here."""
+def _scenes(job: EvaluateJob) -> dict[str, tuple[str, list[dict[str, Any]], list[dict[str, Any]]]] | None:
+    """Pair -> change type and both scenes, if all pairs were rendered here: then what is true of them is known."""
     if job.pairs is None:
         return None
-    truth = {}
+    scenes = {}
     for row in _rows(job.pairs, job.split, job.max_pairs, ["pair_id", "change_type", "source", "meta"]):
         if not row["source"].startswith("rendered:"):
             return None
         things = json.loads(row["meta"])
-        truth[row["pair_id"]] = true_captions(row["change_type"], things["before"], things["after"])
-    return truth
-
-
-def _hallucination(job: EvaluateJob, captions: Mapping[str, str]) -> Hallucination | None:
-    """What the captions claim, held against the truth, if all pairs were rendered here."""
-    if job.pairs is None:
-        return None
-    claimed = []
-    for row in _rows(job.pairs, job.split, job.max_pairs, ["pair_id", "change_type", "source", "meta"]):
-        if not row["source"].startswith("rendered:"):
-            return None
-        things = json.loads(row["meta"])
-        truth = truth_of(row["change_type"], things["before"], things["after"])
-        claimed.append((captions[row["pair_id"]], truth))
-    return hallucination(claimed)
+        scenes[row["pair_id"]] = (row["change_type"], things["before"], things["after"])
+    return scenes
 
 
 def _images(pairs: str, split: str, limit: int | None) -> Iterator[dict[str, Any]]:

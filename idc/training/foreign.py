@@ -254,8 +254,5 @@ def listing(dropped: Sequence[Dropped]) -> str:
 
 def file_hash(path: Path | str) -> str:
     """SHA-256 of a file."""
-    digest = hashlib.sha256()
     with Path(path).open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
