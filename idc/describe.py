@@ -1,0 +1,95 @@
+"""What a captioner tells about a pair besides its caption: the contract between the systems and all that use them.
+
+Every system's ``load_captioner(artifact, device)`` returns a :class:`Describer`. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A caption and how sure the model is of its words.
+
+    Attributes:
+        caption: the text.
+        log_probability: natural logarithm, mean over the generated tokens, the end token included.
+    """
+
+    caption: str
+    log_probability: float
+
+    @property
+    def confidence(self) -> float:
+        """The geometric mean of the tokens' probabilities, in [0, 1]."""
+        return math.exp(min(0.0, self.log_probability))
+
+
+@dataclass(frozen=True)
+class Description:
+    """What is told of one pair.
+
+    Attributes:
+        candidates: best first, no text twice; at least one.
+        changed: the probability that anything changed at all, calibrated on held-out pairs; None if the artefact was
+            never calibrated.
+        change_map: float32 (Y, X) in [0, 1] over the image after, at the model's own resolution; None if not asked for.
+    """
+
+    candidates: tuple[Candidate, ...]
+    changed: float | None = None
+    change_map: np.ndarray | None = None
+
+    @property
+    def best(self) -> Candidate:
+        """The first candidate."""
+        return self.candidates[0]
+
+
+class Describer(Protocol):
+    """A captioner in use. Images are uint8 RGB (H, W, 3) of any sizes; a call is one batch.
+
+    Attributes:
+        can_imagine: whether :meth:`imagine` has something to show.
+    """
+
+    can_imagine: bool
+
+    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
+        """One caption a pair."""
+        ...
+
+    def describe(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        *,
+        beams: int | None = None,
+        candidates: int = 1,
+        change_map: bool = False,
+    ) -> list[Description]:
+        """Captions with confidences.
+
+        Args:
+            beams: of the search, 1 is greedy; by default what the artefact was validated with.
+            candidates: captions a pair at most; more than one needs as many beams.
+            change_map: also say where.
+
+        Raises:
+            ValueError: more candidates than beams.
+        """
+        ...
+
+    def imagine(self, before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
+        """Frames from before to after as the model sees them, uint8 (Y, X, 3).
+
+        Raises:
+            ValueError: the artefact cannot imagine.
+        """
+        ...

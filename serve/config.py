@@ -1,0 +1,148 @@
+"""The settings of a served application: what ``build(args)`` takes, from the command line, a Serve file or KubeRay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from idc.config import ConfigModel
+
+
+class TokenConfig(ConfigModel):
+    """Somebody who may ask."""
+
+    name: str
+    """Who it is; stands in the logs."""
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    """SHA-256 of the token, in hex: ``printf %s TOKEN | sha256sum``. The token itself is stored nowhere."""
+
+
+class AuthConfig(ConfigModel):
+    """Who may ask."""
+
+    mode: Literal["token", "loopback"] = "token"
+    """``token``: whoever sends a bearer token of the list. ``loopback``: anybody on this machine and nobody else."""
+    tokens: tuple[TokenConfig, ...] = ()
+    """Those who may ask."""
+
+    def faults(self) -> Iterator[str]:
+        if self.mode == "token" and not self.tokens:
+            yield "tokens: give at least one, or mode=loopback to serve this machine alone"
+        if self.mode == "loopback" and self.tokens:
+            yield "tokens: mode=loopback asks for none; leave them out, or take mode=token"
+
+
+class LimitsConfig(ConfigModel):
+    """What is refused before any work is done on it."""
+
+    body_mib: float = Field(32.0, gt=0)
+    """A request's size; more is answered by 413."""
+    image_mib: float = Field(16.0, gt=0)
+    """An encoded image's size."""
+    image_pixels: int = Field(25_000_000, gt=0)
+    """Width x height of an image, read from its header before it is decoded."""
+    image_side: int = Field(16_384, gt=0)
+    """Longer side of an image."""
+    image_min_side: int = Field(2, gt=0)
+    """Shorter side of an image; a picture of one pixel shows no change."""
+    pairs: int = Field(64, gt=0)
+    """Pairs in a request."""
+    json_depth: int = Field(32, gt=0)
+    """Nested brackets of a JSON body."""
+    candidates: int = Field(8, gt=0)
+    """Candidates a pair."""
+    beams: int = Field(8, gt=0)
+    """Beams of a search."""
+    waiting_pairs: int = Field(256, gt=0)
+    """Pairs taken and not answered yet, of everybody; above it 503 with Retry-After."""
+    waiting_pairs_each: int = Field(128, gt=0)
+    """The same of one token (or, without tokens, of one address); above it 429 with Retry-After."""
+    timeout_s: float = Field(60.0, gt=0)
+    """Until a request is answered by 504. Must be longer than a cold start."""
+    fetch_hosts: tuple[str, ...] = ()
+    """Hosts (``images.example.org``) from which images named by https URL are fetched; by default none."""
+    fetch_timeout_s: float = Field(10.0, gt=0)
+    """Until a fetch is given up."""
+
+
+class BatchingConfig(ConfigModel):
+    """Pairs of several requests that go through the model together."""
+
+    max_pairs: int = Field(16, gt=0)
+    """Pairs of a batch."""
+    wait_ms: float = Field(5.0, ge=0)
+    """How long a pair waits for others."""
+
+
+class ScalingConfig(ConfigModel):
+    """Replicas of the captioner; the front, which holds no model, has its own."""
+
+    min_replicas: int = Field(0, ge=0)
+    """0 frees the machine when nobody asks; the first request then waits for a cold start."""
+    max_replicas: int = Field(2, gt=0)
+    """As many as there may be."""
+    target_pairs: float = Field(16.0, gt=0)
+    """Pairs under way a replica that are aimed at: above it replicas are added, below it removed."""
+    upscale_delay_s: float = Field(2.0, ge=0)
+    """How long it must be so before one is added."""
+    downscale_delay_s: float = Field(60.0, ge=0)
+    """How long it must be so before one is removed."""
+    cpus: float = Field(1.0, ge=0)
+    """CPUs of a replica; torch takes as many threads (at least one)."""
+    gpus: float = Field(0.0, ge=0)
+    """GPUs of a replica; above 0 it runs on CUDA."""
+    models_each: int = Field(3, gt=0)
+    """Models that a replica holds at once; the one not asked for longest gives way."""
+    front_replicas: int = Field(1, gt=0)
+    """Replicas of the front."""
+    front_cpus: float = Field(0.0, ge=0)
+    """CPUs of a front replica, for Ray's bookkeeping."""
+    drain_s: float = Field(30.0, gt=0)
+    """How long a replica that is to end may work on what it has."""
+
+    def faults(self) -> Iterator[str]:
+        if self.min_replicas > self.max_replicas:
+            yield f"min_replicas: {self.min_replicas} is more than max_replicas={self.max_replicas}"
+
+
+class RegistryConfig(ConfigModel):
+    """Where ``models:/...`` sources are looked up."""
+
+    tracking_uri: str | None = None
+    """MLflow's; by default MLFLOW_TRACKING_URI."""
+    poll_s: float = Field(10.0, gt=0)
+    """How often an alias is looked up again; a new champion serves at most that much later, once it is loaded."""
+    cache: str | None = None
+    """Folder for downloaded artefacts; by default one in the system's folder for temporary files."""
+
+
+class ServeConfig(ConfigModel):
+    """An application: its models, who may ask, and what it may cost."""
+
+    models: dict[str, str]
+    """Name -> where the artefact is: a folder, ``models:/captioner@champion`` or ``models:/captioner/7``."""
+    default: str | None = None
+    """The model of requests that name none; by default the first."""
+    auth: AuthConfig
+    """Who may ask; there is no default, so that nothing is open by accident."""
+    limits: LimitsConfig = LimitsConfig()
+    """What is refused."""
+    batching: BatchingConfig = BatchingConfig()
+    """What goes through the model together."""
+    scaling: ScalingConfig = ScalingConfig()
+    """Replicas."""
+    registry: RegistryConfig = RegistryConfig()
+    """The MLflow registry."""
+
+    def faults(self) -> Iterator[str]:
+        if not self.models:
+            yield "models: name at least one, as in models.demo=runs/demo/finetune-0/artifact"
+        if self.default is not None and self.default not in self.models:
+            yield f"default: {self.default!r} is none of the models ({', '.join(self.models)})"
+
+    @property
+    def default_model(self) -> str:
+        """The name of the model of requests that name none."""
+        return self.default or next(iter(self.models))
