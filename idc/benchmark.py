@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
     from idc.decoding import CachedDecoder
 
-Part = Literal["train_overhead", "build_actors", "build_memory", "decoding", "captioning", "pretraining", "scoring"]
+Part = Literal[
+    "train_overhead", "build_actors", "build_memory", "decoding", "captioning", "pretraining", "scoring", "serving"
+]
 
 RECORD = "benchmark.json"
 TABLE = "benchmark.md"
@@ -105,11 +107,46 @@ class DecodingConfig(ConfigModel):
     """Where to run, e.g. cuda."""
 
 
+class ServingConfig(ConfigModel):
+    """The served application under load, beside the captioner without a server."""
+
+    artifact: str = "runs/demo/finetune-0/artifact"
+    """The captioner."""
+    pairs: str = "data/demo/pairs"
+    """The first pair of its split test is what is asked about."""
+    batch: int = Field(16, ge=1)
+    """Pairs of a batch, of both."""
+    replicas: int = Field(2, ge=1)
+    """Replicas at most, and processes of the bare captioner."""
+    threads: int = Field(2, ge=1)
+    """Torch threads of all replicas together."""
+    connections: tuple[int, ...] = (2, 4, 8, 16, 32, 64)
+    """Requests under way at a time, level by level, until more of them bring no more answers."""
+    over_connections: int = Field(384, ge=1)
+    """The same at three times the knee's load; more than the application lets wait."""
+    requests_alone: int = Field(100, ge=10)
+    """Requests one after the other, for the latency of one alone."""
+    seconds: float = Field(10.0, gt=0)
+    """Of one level, and of one round of the bare captioner."""
+    event_seconds: float = Field(30.0, gt=0)
+    """Of the load in which something happens."""
+    rounds: int = Field(3, ge=1)
+    """Rounds at the knee, by turns with the bare captioner."""
+    downscale_delay_s: float = Field(10.0, gt=0)
+    """How long a replica is idle before it goes."""
+    ha_proxy: bool = True
+    """Serve's HAProxy; false: its proxy in Python."""
+    port: int = Field(8123, ge=1024, le=65535)
+    """Of the application."""
+    plot: str = "runs/benchmark/serving.png"
+    """Picture of latencies and replicas."""
+
+
 class BenchmarkJob(ConfigModel):
     """What to measure, on what."""
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
-    """Which parts; captioning and pretraining (of ProCap, at its full size), and scoring, are measured when named."""
+    """Which parts; captioning and pretraining (of ProCap, at its full size), scoring, serving: only when named."""
     out: str = "runs/benchmark"
     """Folder of the record; a part that is measured again replaces its older numbers there, other parts stay."""
     pairs: str = "data/demo/pairs"
@@ -126,6 +163,8 @@ class BenchmarkJob(ConfigModel):
     """Building, memory."""
     decoding: DecodingConfig = DecodingConfig()
     """Decoding."""
+    serving: ServingConfig = ServingConfig()
+    """Serving; needs the load generator `hey`."""
 
     def preflight(self) -> Iterator[str]:
         if "train_overhead" in self.parts:
@@ -133,6 +172,9 @@ class BenchmarkJob(ConfigModel):
         if {"build_actors", "build_memory"} & set(self.parts):
             yield from missing(self.pairs, "pairs")
             yield from missing(self.tokenizer, "tokenizer")
+        if "serving" in self.parts:
+            yield from missing(self.serving.artifact, "serving.artifact")
+            yield from missing(self.serving.pairs, "serving.pairs")
 
 
 # -- the record --------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
     python jobs/benchmark.py --local "parts=[scoring]"
     python jobs/benchmark.py --local "parts=[captioning]"
     python jobs/benchmark.py --local --config jobs/configs/benchmark/gpu.yaml
+    python jobs/benchmark.py "parts=[serving]"     needs the load generator: apt-get install hey
     python jobs/benchmark.py "parts=[train_overhead]" procedures=data/mine/procedures train_overhead.rounds=5
 
 Prints a table and writes <out>/benchmark.json (raw numbers, device, commit, command) and <out>/benchmark.md, whose rows
@@ -83,6 +84,11 @@ def measure(part: Part, job: Job) -> Iterator[Measurement]:
         return
     if part == "scoring":
         yield from measure_scoring(job.scoring)
+        return
+    if part == "serving":
+        from cluster.serving_benchmark import serving
+
+        yield from serving(job.serving, job.cluster)
         return
     from cluster.benchmark import build_memory, build_speed, train_overhead
 

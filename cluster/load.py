@@ -1,0 +1,203 @@
+"""Requests at a server by the load generator ``hey``, and what came back; a watcher of a server's metrics beside it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+import subprocess
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
+from pydantic import BaseModel
+
+
+class Load(BaseModel):
+    """What a number of equal requests came to.
+
+    Attributes:
+        connections: requests under way at a time.
+        sent: requests.
+        statuses: how many were answered by which status; the answers of a whole run.
+        unanswered: requests without an answer: connection refused or broken, or the time was up.
+        seconds: from the first request to the last answer.
+        p50_ms, p90_ms, p99_ms: of the answers with status 200, from the request's start to the answer's end.
+        refused_p99_ms: of the answers with 429 and 503; None without such.
+    """
+
+    connections: int
+    sent: int
+    statuses: dict[int, int]
+    unanswered: int
+    seconds: float
+    p50_ms: float | None
+    p90_ms: float | None
+    p99_ms: float | None
+    refused_p99_ms: float | None = None
+
+    @property
+    def good_a_second(self) -> float:
+        """Answers with status 200 a second."""
+        return self.statuses.get(200, 0) / self.seconds
+
+    @property
+    def failed(self) -> int:
+        """Requests that were neither answered by 200 nor refused by 429 or 503."""
+        return self.unanswered + sum(count for status, count in self.statuses.items() if status not in (200, 429, 503))
+
+    @property
+    def refused(self) -> int:
+        """Requests answered by 429 or 503."""
+        return self.statuses.get(429, 0) + self.statuses.get(503, 0)
+
+    def text(self) -> str:
+        """One line for people."""
+        words = [f"{self.connections} connections: {self.good_a_second:.1f} answers/s"]
+        if self.p50_ms is not None:
+            words.append(f"p50 {self.p50_ms:.0f} ms, p99 {self.p99_ms:.0f} ms")
+        words.append(", ".join(f"{count} x {status}" for status, count in sorted(self.statuses.items())))
+        return "; ".join([*words, f"{self.unanswered} unanswered"])
+
+
+def hey() -> str:
+    """The load generator.
+
+    Raises:
+        ValueError: it is not installed.
+    """
+    found = shutil.which("hey")
+    if found is None:
+        raise ValueError("the load generator `hey` is not installed: `apt-get install hey`")
+    return found
+
+
+def load(
+    url: str,
+    body: Path,
+    connections: int,
+    requests: int,
+    rate_each: float | None = None,
+    headers: Sequence[str] = (),
+    timeout_s: int = 120,
+) -> Load:
+    """Send the same JSON ``requests`` times over ``connections`` connections.
+
+    Args:
+        body: file with the request's body.
+        rate_each: requests a second of one connection at most; by default as fast as answers come.
+        timeout_s: of one request.
+    """
+    requests = max(requests, connections)
+    command = [hey(), "-n", str(requests), "-c", str(connections), "-t", str(timeout_s), "-m", "POST", "-o", "csv"]
+    command += ["-T", "application/json", "-D", str(body)]
+    for header in headers:
+        command += ["-H", header]
+    if rate_each is not None:
+        command += ["-q", f"{rate_each:g}"]
+    began = time.perf_counter()
+    run = subprocess.run([*command, url], capture_output=True, text=True, check=True)
+    wall = time.perf_counter() - began
+    return parsed(run.stdout, connections, requests // connections * connections, wall)
+
+
+def parsed(table: str, connections: int, sent: int, wall: float) -> Load:
+    """The load that hey's CSV tells; what it sent and did not list was not answered."""
+    rows = list(csv.DictReader(io.StringIO(table)))
+    seconds = [(int(row["status-code"]), float(row["response-time"]), float(row["offset"])) for row in rows]
+    span = max((start + took for _, took, start in seconds), default=wall)
+    good = [took * 1e3 for status, took, _ in seconds if status == 200]
+    refused = [took * 1e3 for status, took, _ in seconds if status in (429, 503)]
+
+    def share(values: list[float], percent: float) -> float | None:
+        return round(float(np.percentile(values, percent)), 2) if values else None
+
+    return Load(
+        connections=connections,
+        sent=sent,
+        statuses=dict(Counter(status for status, _, _ in seconds)),
+        unanswered=sent - len(rows),
+        seconds=span,
+        p50_ms=share(good, 50),
+        p90_ms=share(good, 90),
+        p99_ms=share(good, 99),
+        refused_p99_ms=share(refused, 99),
+    )
+
+
+def knee(levels: Sequence[Load]) -> Load:
+    """The level with the fewest connections that has 95 % of the most answers a second of any."""
+    most = max(level.good_a_second for level in levels)
+    return next(level for level in levels if level.good_a_second >= 0.95 * most)
+
+
+class Watch:
+    """Reads a metric of a server again and again, while the ``with`` lasts.
+
+    Args:
+        url: of the Prometheus text.
+        read: picks a number from the samples, ``(name, labels, value)``.
+        every_s: pause between two readings.
+
+    Attributes:
+        series: (seconds since the beginning, number).
+    """
+
+    def __init__(
+        self, url: str, read: Callable[[list[tuple[str, dict[str, str], float]]], float], every_s: float = 0.5
+    ) -> None:
+        self.url, self.read, self.every_s = url, read, every_s
+        self.series: list[tuple[float, float]] = []
+        self._began = time.monotonic()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Watch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def now(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self._began
+
+    def wait_for(self, wanted: Callable[[float], bool], timeout_s: float) -> float:
+        """Wait until a reading is as wanted; when it was.
+
+        Raises:
+            TimeoutError: none was.
+        """
+        first, last = len(self.series), self.now() + timeout_s
+        while self.now() < last:
+            for when, value in self.series[first:]:
+                if wanted(value):
+                    return when
+            self._done.wait(self.every_s / 2)
+        raise TimeoutError(f"{self.url} did not come to what was waited for in {timeout_s:.0f} s: {self.series[-3:]}")
+
+    def changes(self) -> list[tuple[float, float]]:
+        """The series without readings equal to the one before."""
+        pairs = zip([None, *self.series[:-1]], self.series, strict=True)
+        return [(round(at, 1), value) for before, (at, value) in pairs if before is None or before[1] != value]
+
+    def _watch(self) -> None:
+        while not self._done.wait(self.every_s):
+            try:
+                with urllib.request.urlopen(self.url, timeout=10) as answer:
+                    text = answer.read().decode()
+            except OSError:
+                continue  # the server is being replaced; the next reading tells
+            samples = [
+                (sample.name, dict(sample.labels), sample.value)
+                for family in text_string_to_metric_families(text)
+                for sample in family.samples
+            ]
+            self.series.append((self.now(), self.read(samples)))
