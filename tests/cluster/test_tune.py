@@ -141,6 +141,7 @@ def test_a_search_needs_ray(world: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_trials_side_by_side_on_ray_with_a_parent_run_in_mlflow(
     ray_session: None, world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

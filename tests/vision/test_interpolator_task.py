@@ -156,6 +156,7 @@ def test_a_run_improves_on_its_start(finished: tuple[Path, dict[str, Any]], trip
     assert np.mean(scores) == pytest.approx(result["metrics"]["PSNR"], abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_restarted_run_ends_as_an_undisturbed_one(
     finished: tuple[Path, dict[str, Any]], triplets: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -212,6 +212,7 @@ def _step(rank: int, world: int) -> dict[str, Tensor]:
     return {"loss": loss.detach(), "weight": weight.grad, "scale": scale.grad}
 
 
+@pytest.mark.slow
 def test_two_workers_are_one(tmp_path: Path) -> None:
     mp.spawn(_worker, args=(str(tmp_path),), nprocs=2)
     parts = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in (0, 1)]

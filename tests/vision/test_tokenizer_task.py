@@ -200,6 +200,7 @@ def _worker(rank: int, frames: np.ndarray, folder: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_workers_are_one(tmp_path: Path) -> None:
     frames = many_scenes(16)
     mp.spawn(_worker, args=(frames, str(tmp_path)), nprocs=2)
