@@ -48,7 +48,7 @@ class Intake:
         """The body as ``schema`` has it.
 
         Raises:
-            ApiError: 415 not JSON by its header, 400 not JSON or nested too deeply, 413 too much, 422 not of the schema.
+            ApiError: 415 not JSON by its header, 400 no JSON or nested too deep, 413 too long, 422 not of the schema.
         """
         kind = content_type(request)
         if kind != "application/json":
