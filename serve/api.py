@@ -28,8 +28,16 @@ from serve.gate import Gate, Visit, visit_of
 from serve.intake import Source, content_type, faults
 from serve.metrics import Metrics
 from serve.schema import (
-    ApiError, Backend, CaptionAnswer, Captioned, CaptionOptions, CaptionRequest, EncodedPair, ErrorAnswer, Options,
-)  # fmt: skip
+    ApiError,
+    Backend,
+    CaptionAnswer,
+    Captioned,
+    CaptionOptions,
+    CaptionRequest,
+    EncodedPair,
+    ErrorAnswer,
+    Options,
+)
 from serve.service import Service
 
 WEB = Path(__file__).parent / "web"

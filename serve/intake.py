@@ -48,7 +48,7 @@ class Intake:
         """The body as ``schema`` has it.
 
         Raises:
-            ApiError: 415 not JSON by its header, 400 not JSON or nested too deeply, 413 too much, 422 not of the schema.
+            ApiError: 415 not JSON by its header, 400 no JSON or nested too deep, 413 too long, 422 not of the schema.
         """
         kind = content_type(request)
         if kind != "application/json":
@@ -95,7 +95,10 @@ class Intake:
         for place, (before, after) in enumerate(sources):
             name = "{}" if single else f"pairs.{place}.{{}}"
             try:
-                images = [await self.image(before, name.format("before")), await self.image(after, name.format("after"))]
+                images = [
+                    await self.image(before, name.format("before")),
+                    await self.image(after, name.format("after")),
+                ]
                 found.append(EncodedPair(*images))
             except ApiError as error:
                 if single:
