@@ -9,14 +9,21 @@ of single tokens, forced tools, JSON output); what only tunes sampling (``temper
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Annotated, Any, Literal
 
+from fastapi import APIRouter
 from fastapi.sse import format_sse_event
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
 
-from serve.schema import ApiError, PairAnswer, Served
-from serve.streaming import event
+from idc.describe import Candidate
+from serve.gate import visit_of
+from serve.schema import ApiError, Captioned, EncodedPair, Options, Served
+from serve.service import Service
+from serve.streaming import Events, event, respond
 
 # -- what is asked ------------------------------------------------------------------------------------------------
 
@@ -177,12 +184,16 @@ class ChatAnswer(_Closed):
     """Calibrated probability that anything changed, or null (not a field of the OpenAI interface)."""
 
 
+def _is_none(value: Any) -> bool:
+    return value is None
+
+
 class Delta(_Closed):
     """A piece of a message."""
 
-    role: Literal["assistant"] | None = None
+    role: Literal["assistant"] | None = Field(None, exclude_if=_is_none)
     """In a choice's first chunk."""
-    content: str | None = None
+    content: str | None = Field(None, exclude_if=_is_none)
     """In a choice's second chunk: the whole caption, since the search ends with all of it."""
 
 
@@ -214,7 +225,7 @@ class Chunk(_Closed):
     """What that name stood for."""
     choices: list[ChunkChoice]
     """One, or none in the chunk with ``usage``."""
-    usage: Usage | None = None
+    usage: Usage | None = Field(None, exclude_if=_is_none)
     """In the last chunk, if asked for."""
 
 
@@ -299,40 +310,107 @@ def check(asked: ChatRequest) -> None:
         raise ApiError(400, "unsupported", "a captioner calls no tools: leave tool_choice out", "tool_choice")
 
 
-def completion(result: PairAnswer, model: str, version: str, request_id: str) -> ChatAnswer:
+def completion(result: Captioned, model: Served, request_id: str) -> ChatAnswer:
     """A pair's captions as a chat completion."""
-    words = sum(len(candidate.caption.split()) for candidate in result.candidates)
-    choices = [
-        Choice(
-            index=i,
-            message=AnswerMessage(content=candidate.caption),
-            confidence=candidate.confidence,
-            log_probability=candidate.log_probability,
-        )
-        for i, candidate in enumerate(result.candidates)
-    ]
+    words = sum(len(text.split()) for text, _ in result.captions)
+    choices = []
+    for index, (text, mean) in enumerate(result.captions):
+        confidence = Candidate(text, mean).confidence
+        message = AnswerMessage(content=text)
+        choices.append(Choice(index=index, message=message, confidence=confidence, log_probability=mean))
     return ChatAnswer(
         id=f"chatcmpl-{request_id}",
         created=int(time.time()),
-        model=model,
-        system_fingerprint=version,
+        model=model.name,
+        system_fingerprint=model.version,
         choices=choices,
         usage=Usage(completion_tokens=words, total_tokens=words),
-        changed_probability=result.changed_probability,
+        changed_probability=result.changed,
     )
 
 
-async def chunks(answer: ChatAnswer, include_usage: bool) -> AsyncGenerator[bytes, None]:
+def chunks(answer: ChatAnswer, include_usage: bool) -> Iterator[bytes]:
     """A chat completion as the events of a stream, ``[DONE]`` at the end."""
     common = answer.model_dump(include={"id", "created", "model", "system_fingerprint"})
     for choice in answer.choices:
-        for delta, finish in (
-            (Delta(role="assistant", content=""), None),
-            (Delta(content=choice.message.content), None),
-            (Delta(), "stop"),
+        for piece in (
+            ChunkChoice(index=choice.index, delta=Delta(role="assistant", content="")),
+            ChunkChoice(index=choice.index, delta=Delta(content=choice.message.content)),
+            ChunkChoice(index=choice.index, delta=Delta(), finish_reason="stop"),
         ):
-            piece = {"index": choice.index, "delta": delta, "finish_reason": finish}
-            yield event(Chunk.model_validate({**common, "choices": [piece]}))
+            yield event(Chunk(**common, choices=[piece]))
     if include_usage:
         yield event(Chunk(**common, choices=[], usage=answer.usage))
     yield format_sse_event(data_str="[DONE]")
+
+
+# -- the routes ---------------------------------------------------------------------------------------------------
+
+
+def router(service: Service) -> APIRouter:
+    """``/v1/chat/completions`` and ``/v1/models``."""
+    routes = APIRouter(prefix="/v1", tags=["OpenAI's interface"])
+
+    @routes.post("/chat/completions", summary="Caption the last two images of a conversation")
+    async def chat(request: Request) -> Response:
+        """The interface of OpenAI's chat completions: messages in, the caption as the assistant's message out.
+
+        The last two images of the conversation are the pair, the image before first; texts are not read. `n` asks for
+        candidates. `temperature`, `max_tokens`, `seed`, `stop` and whatever else tunes sampling are accepted and
+        ignored. `logprobs`, JSON formats and forced tools are refused.
+        """
+        return await _chat(request, service)
+
+    @routes.get("/models", summary="The models", response_model=ModelList)
+    async def models() -> ModelList:
+        """The names that requests may ask for, the default first, and what they stand for now."""
+        return ModelList(data=[Model.of(model) for model in service.backend.models()])
+
+    @routes.get("/models/{name:path}", summary="One model", response_model=Model)
+    async def model(name: str, request: Request) -> Model:
+        """What a name stands for now."""
+        visit_of(request.scope).route = "/v1/models/{name}"
+        for found in service.backend.models():
+            if found.name == name:
+                return Model.of(found)
+        raise service.unknown_model(name)
+
+    return routes
+
+
+async def _chat(request: Request, service: Service) -> Response:
+    visit = visit_of(request.scope)
+    asked = await service.intake.json(request, ChatRequest)
+    check(asked)
+    named = images(asked)
+    visit.arrived_whole()
+    model = service.model(asked.model)
+    try:
+        options = service.options(Options(candidates=asked.n or 1))
+    except ApiError as error:  # it speaks of candidates
+        error.message, error.param = error.message.replace("candidates", "n"), "n"
+        raise
+    visit.pairs = 1
+    with ExitStack() as queue:
+        queue.enter_context(service.queued(visit, 1))
+        pair = EncodedPair(*[await service.intake.image(url, field) for field, url in named])
+
+        async def answer() -> ChatAnswer:
+            (result,) = await service.caption(visit, [pair], model, options)
+            if result.error is not None:
+                side, _, why = result.error.partition(": ")
+                field = dict(zip(("before", "after"), (field for field, _ in named), strict=True)).get(side)
+                raise ApiError(400, "not_captioned", f"{field}: {why}" if field else result.error, field)
+            return completion(result, model, visit.request_id)
+
+        if not asked.stream:
+            return Response((await answer()).model_dump_json(), media_type="application/json")
+
+        async def events() -> Events:
+            for chunk in chunks(await answer(), asked.stream_options is not None and asked.stream_options.include_usage):
+                yield chunk
+
+        def failed(error: ApiError) -> bytes:
+            return event(error.body(visit.request_id))
+
+        return await respond(visit, events(), failed, queue.pop_all())

@@ -6,35 +6,59 @@ The wire format: https://html.spec.whatwg.org/multipage/server-sent-events.html.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+import traceback
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any, TypeVar
 
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
-from pydantic import BaseModel
+from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
-from serve.schema import ApiError, PairAnswer
+from serve.gate import Visit
+from serve.schema import ApiError
 
 STATUS_S = 1.0
 """A request that fails within this time is answered with a status of its own; later, by an event."""
 KEEP_ALIVE_S = 5.0
 """How long a stream is silent at most."""
 
-
-def event(data: BaseModel, name: str | None = None) -> bytes:
-    """One event, its data as JSON."""
-    return format_sse_event(data_str=data.model_dump_json(), event=name)
+Piece = TypeVar("Piece")
+Events = AsyncGenerator[bytes, None]
 
 
-async def respond(
-    events: AsyncGenerator[bytes, None], failed: Callable[[Exception], bytes], headers: Mapping[str, str] | None = None
-) -> EventSourceResponse:
-    """A stream of ``events``. An error in them becomes a last event, made by ``failed``.
+def event(data: Any, name: str | None = None) -> bytes:
+    """One event, its data (models, mappings, ...) as JSON."""
+    return format_sse_event(data_str=to_json(data).decode(), event=name)
 
-    The generator is closed when the client goes away, which ends the work behind it.
+
+async def as_done(pieces: Sequence[Coroutine[Any, Any, Piece]]) -> AsyncGenerator[tuple[int, Piece], None]:
+    """The results of pieces of work that run side by side, as soon as they are done, each with its place.
+
+    When one fails, or the generator is closed, the others are cancelled.
+    """
+
+    async def placed(place: int, piece: Coroutine[Any, Any, Piece]) -> tuple[int, Piece]:
+        return place, await piece
+
+    tasks = [asyncio.ensure_future(placed(place, piece)) for place, piece in enumerate(pieces)]
+    try:
+        for task in asyncio.as_completed(tasks):
+            yield await task
+    finally:
+        for unfinished in tasks:
+            unfinished.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def respond(visit: Visit, events: Events, failed: Callable[[ApiError], bytes], after: ExitStack) -> _Stream:
+    """A stream of ``events``; an error in them becomes a last event, made by ``failed``.
+
+    The generator is closed, which ends the work behind it, when the client goes away. ``after`` is closed at the end,
+    however it comes.
 
     Raises:
-        Exception: whatever ``events`` raises before its first event, if it does so within ``STATUS_S``.
+        Exception: what ``events`` raises before its first event, if it does so within ``STATUS_S``.
     """
     first = asyncio.ensure_future(_next(events))
     try:
@@ -42,60 +66,42 @@ async def respond(
         if first.done():
             first.result()
     except BaseException:  # a cancelled request too
-        await _end(first, events)
+        await _end(first, events, after)
         raise
-    return _Stream(first, events, failed, {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **(headers or {})})
+    return _Stream(visit, first, events, failed, after)
 
 
-async def as_done(
-    pieces: list[Awaitable[PairAnswer]], done: Callable[[list[PairAnswer]], BaseModel]
-) -> AsyncGenerator[bytes, None]:
-    """An event ``result`` a piece, in the order in which they are done, then one event ``done``.
-
-    Args:
-        pieces: the answers to come.
-        done: makes the last event's data of all answers, or raises what is wrong with them together.
-    """
-    tasks = [asyncio.ensure_future(piece) for piece in pieces]
-    answers: list[PairAnswer] = []
-    try:
-        for task in asyncio.as_completed(tasks):
-            answers.append(await task)
-            if len(answers) == len(tasks):
-                last = done(answers)  # before the only answer of a request for one pair: its error is a status
-            yield event(answers[-1], "result")
-        yield event(last, "done")
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _next(events: AsyncGenerator[bytes, None]) -> bytes | None:
+async def _next(events: Events) -> bytes | None:
     return await anext(events, None)
 
 
-async def _end(pending: asyncio.Future[bytes | None], events: AsyncGenerator[bytes, None]) -> None:
-    if pending.done():
-        await events.aclose()
-    else:
-        pending.cancel()  # ends the generator where it waits
-        with suppress(asyncio.CancelledError):
-            await pending
+async def _end(pending: asyncio.Future[bytes | None], events: Events, after: ExitStack) -> None:
+    try:
+        if pending.done():
+            await events.aclose()
+        else:
+            pending.cancel()  # ends the generator where it waits
+            with suppress(asyncio.CancelledError):
+                await pending
+    finally:
+        after.close()
 
 
 class _Stream(EventSourceResponse):
+    _HEADERS: Mapping[str, str] = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
     def __init__(
         self,
+        visit: Visit,
         first: asyncio.Future[bytes | None],
-        events: AsyncGenerator[bytes, None],
-        failed: Callable[[Exception], bytes],
-        headers: Mapping[str, str],
+        events: Events,
+        failed: Callable[[ApiError], bytes],
+        after: ExitStack,
     ):
-        super().__init__(self._body(), headers=headers)
-        self._pending, self._events, self._failed = first, events, failed
+        super().__init__(self._body(), headers=self._HEADERS)
+        self._visit, self._pending, self._events, self._failed, self._after = visit, first, events, failed, after
 
-    async def _body(self) -> AsyncIterator[bytes]:
+    async def _body(self) -> Events:
         while True:
             finished, _ = await asyncio.wait({self._pending}, timeout=KEEP_ALIVE_S)
             if not finished:
@@ -104,15 +110,23 @@ class _Stream(EventSourceResponse):
             try:
                 data = self._pending.result()
             except Exception as error:
-                yield self._failed(error)
+                yield self._failed(self._noted(error))
                 return
             if data is None:
                 return
             yield data
             self._pending = asyncio.ensure_future(_next(self._events))
 
+    def _noted(self, error: Exception) -> ApiError:
+        """What the client is told of an error, and the log of one of ours."""
+        if not isinstance(error, ApiError):
+            self._visit.failure = "".join(traceback.format_exception(error))
+            error = ApiError(500, "internal_error", "this went wrong here; the log has it under the request's id")
+        self._visit.error = error.code
+        return error
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:  # also if the client was gone before the first byte, when nothing of the body ran
-            await _end(self._pending, self._events)
+            await _end(self._pending, self._events, self._after)
