@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 
-from serve.config import AuthConfig
+from serve.config import AuthConfig, is_loopback
 from serve.schema import ApiError
 
 
@@ -51,17 +50,7 @@ class Doorkeeper:
         return found
 
 
-def is_loopback(address: str | None) -> bool:
-    """Whether an address is of this machine itself: 127.0.0.0/8, ::1, and the former written as IPv6."""
-    try:
-        ip = ipaddress.ip_address(address or "")
-    except ValueError:
-        return False
-    mapped = getattr(ip, "ipv4_mapped", None)
-    return (mapped or ip).is_loopback
-
-
 def _is_local_name(host: str) -> bool:
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
     name = name.strip("[]").lower()
-    return name == "localhost" or is_loopback(name)
+    return is_loopback(name)

@@ -5,21 +5,19 @@ Plain ASGI, because it must count a body while it arrives and see an answer whil
 
 from __future__ import annotations
 
-import json
 import re
-import sys
 import time
 import traceback
 import uuid
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.auth import Doorkeeper
+from serve.log import log
 from serve.metrics import Metrics
 from serve.schema import ApiError
 
@@ -124,7 +122,7 @@ class Gate:
         finally:
             self._metrics.request(visit)
             if visit.route not in _QUIET or visit.status >= 400:
-                print(_line(visit, scope["method"]), file=sys.stdout, flush=True)
+                _log(visit, scope["method"])
 
     def _admit(self, scope: Scope, headers: Headers, visit: Visit) -> None:
         client = scope.get("client")
@@ -163,10 +161,9 @@ _QUIET = frozenset({"/healthz", "/readyz", "/metrics", "page"})
 """Routes that probes and browsers ask all the time; they are logged when they fail."""
 
 
-def _line(visit: Visit, method: str) -> str:
-    """The JSON of a request in the log: no content, no token."""
+def _log(visit: Visit, method: str) -> None:
     entry = {
-        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "event": "request",
         "request_id": visit.request_id,
         "caller": visit.caller,
         "method": method,
@@ -181,7 +178,7 @@ def _line(visit: Visit, method: str) -> str:
         entry["error"] = visit.error
     if visit.failure:
         entry["failure"] = visit.failure
-    return json.dumps(entry)
+    log(**entry)
 
 
 async def _answer(error: ApiError, visit: Visit, scope: Scope, receive: Receive, send: Send) -> None:
