@@ -190,7 +190,7 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
 def identity(path: Path | str) -> str:
     """A hash over the contents of all files of an artefact, wherever it lies: SHA-256, in hex."""
     path = Path(path)
-    return _combined({name: _hash(path / name) for name in (CONFIG, *_read_json(path / CONFIG)["files"])})
+    return _combined({name: file_hash(path / name) for name in (CONFIG, *_read_json(path / CONFIG)["files"])})
 
 
 def captioning_identity(path: Path | str) -> str:
@@ -200,15 +200,16 @@ def captioning_identity(path: Path | str) -> str:
     head = _read_json(path / CONFIG)
     files = [name for name in head["files"] if name not in (CARD, METRICS, CALIBRATION)]
     settings = json.dumps({"system": head["system"], "config": head["config"]}, sort_keys=True)
-    return _combined({name: _hash(path / name) for name in files} | {CONFIG: settings})
+    return _combined({name: file_hash(path / name) for name in files} | {CONFIG: settings})
 
 
 def _combined(hashes: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
+def file_hash(path: Path | str) -> str:
+    """SHA-256 of a file, in hex."""
+    with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
