@@ -6,8 +6,8 @@ Every system's ``load_captioner(artifact, device)`` returns a :class:`Describer`
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -40,11 +40,13 @@ class Description:
         changed: the probability that anything changed at all, calibrated on held-out pairs; None if the artefact was
             never calibrated.
         change_map: float32 (Y, X) in [0, 1] over the image after, at the model's own resolution; None if not asked for.
+        evidence: what else the system sees, by name, of whether anything changed, beside its words; for calibration.
     """
 
     candidates: tuple[Candidate, ...]
     changed: float | None = None
     change_map: np.ndarray | None = None
+    evidence: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def best(self) -> Candidate:
