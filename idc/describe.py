@@ -12,6 +12,9 @@ from typing import Protocol
 
 import numpy as np
 
+MAP_SIDE = 1024
+"""Longer side of a drawn change map at most, in pixels."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -52,6 +55,25 @@ class Description:
     def best(self) -> Candidate:
         """The first candidate."""
         return self.candidates[0]
+
+
+def draw_map(change_map: np.ndarray, size: tuple[int, ...], side: int = MAP_SIDE) -> np.ndarray:
+    """A change map (Y, X), upsampled bilinearly over an image.
+
+    Args:
+        size: height and width of the image.
+        side: the longer side at most.
+
+    Returns:
+        uint8 grey (H, W), 255 for 1; smaller than the image, in its shape, if that is larger than ``side``.
+    """
+    from PIL import Image
+
+    scale = min(1.0, side / max(size))
+    height, width = (max(1, round(length * scale)) for length in size)
+    floats = Image.fromarray(change_map.astype(np.float32))
+    grey = np.asarray(floats.resize((width, height), Image.Resampling.BILINEAR))
+    return (255 * grey.clip(0, 1)).round().astype(np.uint8)
 
 
 def beams_of(beams: int | None, candidates: int, validated: int) -> int:
