@@ -6,11 +6,13 @@ vocabulary.json     words, if the system has its own
 preprocess.json     what has to be done to the two images
 metrics.json        what was measured when it was written
 README.md           generated model card
+calibration.json    the probability that anything changed, if it was calibrated (idc/calibration.py)
 <extras>            further files and folders, e.g. tokenizer/ of a captioner that reads image tokens
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocabulary.json"
 PREPROCESS, METRICS, CARD = "preprocess.json", "metrics.json", "README.md"
+CALIBRATION = "calibration.json"
+
+IDENTITY_TAG = "idc.artifact"
+"""Tag of a version in the registry: the :func:`identity` of its artefact."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +150,20 @@ def write_artifact(
     return path
 
 
+def add_file(path: Path | str, name: str, text: str) -> None:
+    """Add a text file to an artefact, or replace one that was added; neither it nor the list of files is ever seen half
+    written.
+
+    Raises:
+        ValueError: ``path`` is not an artefact.
+    """
+    artifact = read_artifact(path).path
+    _replace(artifact / name, text)
+    head = _read_json(artifact / CONFIG)
+    if name not in head["files"]:
+        _replace(artifact / CONFIG, _json({**head, "files": sorted([*head["files"], name])}))
+
+
 def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
     """Read an artefact's description and check that it is all there.
 
@@ -182,6 +202,32 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
     )
 
 
+def identity(path: Path | str) -> str:
+    """A hash over the contents of all files of an artefact, wherever it lies: SHA-256, in hex."""
+    path = Path(path)
+    return _combined({name: file_hash(path / name) for name in (CONFIG, *_read_json(path / CONFIG)["files"])})
+
+
+def captioning_identity(path: Path | str) -> str:
+    """A hash over all of an artefact that its captions depend on; the card, the metrics and the calibration are not of
+    it, so that an evaluation stays that of the artefact when it is calibrated."""
+    path = Path(path)
+    head = _read_json(path / CONFIG)
+    files = [name for name in head["files"] if name not in (CARD, METRICS, CALIBRATION)]
+    settings = json.dumps({"system": head["system"], "config": head["config"]}, sort_keys=True)
+    return _combined({name: file_hash(path / name) for name in files} | {CONFIG: settings})
+
+
+def _combined(hashes: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
+
+
+def file_hash(path: Path | str) -> str:
+    """SHA-256 of a file, in hex."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _card(system: str, config: dict[str, Any], metrics: dict[str, Any], head: str, card: str, use: str) -> str:
     numbers = {name: value for name, value in metrics.items() if isinstance(value, (int, float))}
     rows = "\n".join(f"| {name} | {value:.4g} |" for name, value in numbers.items())
@@ -196,8 +242,18 @@ def _card(system: str, config: dict[str, Any], metrics: dict[str, Any], head: st
     )
 
 
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
 def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(_json(value), encoding="utf-8")
+
+
+def _replace(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
 
 
 def _read_json(path: Path) -> Any:
