@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -83,7 +83,7 @@ def load(
     connections: int,
     requests: int,
     rate_each: float | None = None,
-    headers: Sequence[str] = (),
+    headers: Mapping[str, str] | None = None,
     timeout_s: int = 120,
 ) -> Load:
     """Send the same JSON ``requests`` times over ``connections`` connections.
@@ -96,8 +96,8 @@ def load(
     requests = max(requests, connections)
     command = [hey(), "-n", str(requests), "-c", str(connections), "-t", str(timeout_s), "-m", "POST", "-o", "csv"]
     command += ["-T", "application/json", "-D", str(body)]
-    for header in headers:
-        command += ["-H", header]
+    for name, value in (headers or {}).items():
+        command += ["-H", f"{name}: {value}"]
     if rate_each is not None:
         command += ["-q", f"{rate_each:g}"]
     began = time.perf_counter()
@@ -141,6 +141,7 @@ class Watch:
 
     Args:
         url: of the Prometheus text.
+        headers: of the requests.
         read: picks a number from the samples, ``(name, labels, value)``.
         every_s: pause between two readings.
 
@@ -149,9 +150,14 @@ class Watch:
     """
 
     def __init__(
-        self, url: str, read: Callable[[list[tuple[str, dict[str, str], float]]], float], every_s: float = 0.5
+        self,
+        url: str,
+        headers: Mapping[str, str],
+        read: Callable[[list[tuple[str, dict[str, str], float]]], float],
+        every_s: float = 0.5,
     ) -> None:
         self.url, self.read, self.every_s = url, read, every_s
+        self._request = urllib.request.Request(url, headers=dict(headers))
         self.series: list[tuple[float, float]] = []
         self._began = time.monotonic()
         self._done = threading.Event()
@@ -191,7 +197,7 @@ class Watch:
     def _watch(self) -> None:
         while not self._done.wait(self.every_s):
             try:
-                with urllib.request.urlopen(self.url, timeout=10) as answer:
+                with urllib.request.urlopen(self._request, timeout=10) as answer:
                     text = answer.read().decode()
             except OSError:
                 continue  # the server is being replaced; the next reading tells

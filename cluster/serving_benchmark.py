@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 import json
 import os
+import secrets
+import shutil
 import signal
 import statistics
 import subprocess
@@ -19,6 +21,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -35,7 +38,7 @@ from idc.data.images import decode_image
 from idc.data.store import iter_rows
 
 APPLICATION, MODEL = "captions", "Model"
-REPLICAS = "captions_replicas"
+REPLICAS = "idc_replicas"
 """The metric of the application that counts replicas, by deployment."""
 
 
@@ -80,6 +83,8 @@ class _Run:
         encoded = {name: base64.b64encode(image).decode() for name, image in pair.items()}
         self.body = self.folder / "pair.json"
         self.body.write_text(json.dumps(encoded), encoding="utf-8")
+        self.token = secrets.token_hex(16)
+        self.headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         self.tracking = f"sqlite:///{self.folder / 'mlflow.db'}"
 
     def measure(self, where: Any) -> list[Measurement]:
@@ -87,12 +92,12 @@ class _Run:
         self._register(1)
         self._deploy(timeout_s=60)
         story: dict[str, Any] = {}
-        with Watch(f"{self.base}/metrics", _replicas) as watch:
+        with Watch(f"{self.base}/metrics", self.headers, _replicas) as watch:
             watch.wait_for(lambda count: count == 0, 60)
             story["cold_start_s"] = round(self._ask(), 2)
             say(f"serving: the first request, from no replica, {story['cold_start_s']} s")
-            singles = load(f"{self.base}/v1/captions", self.body, 1, config.requests_alone)
-            echoes = load(f"{self.base}/echo", self.body, 1, config.requests_alone)
+            singles = self._send(1, config.requests_alone)
+            echoes = self._send(1, config.requests_alone, path="/echo")
             alone_ms = self._bare(processes=1, batch=1)["batch_ms"]
             assert singles.p50_ms is not None
             assert echoes.p50_ms is not None
@@ -100,6 +105,7 @@ class _Run:
 
             levels, rates, bares = [], [], []
             rate = 1e3 / singles.p50_ms
+            self._warm(watch)
             for connections in config.connections:
                 level = self._load(connections, rate)
                 rate = max(rate, level.good_a_second)
@@ -108,8 +114,8 @@ class _Run:
             for _ in range(config.rounds):
                 bares.append(self._bare(config.replicas, config.batch)["pairs_a_second"])
                 say(f"serving: bare captioner {bares[-1]:.1f} pairs/s")
-                best = self._load(at.connections, rate)
-                rates.append(best.good_a_second)
+                self._warm(watch)
+                rates.append(self._load(at.connections, rate).good_a_second)
 
             over = self._over(3 * at.good_a_second)
             events = {
@@ -159,18 +165,26 @@ class _Run:
     def _load(self, connections: int, rate: float, seconds: float | None = None) -> Load:
         """As fast as answers come, for about so many seconds, if ``rate`` a second are answered."""
         requests = int(max(4 * connections, rate * (seconds or self.config.seconds)))
-        found = load(f"{self.base}/v1/captions", self.body, connections, requests)
+        found = self._send(connections, requests)
         say(f"serving: {found.text()}")
         return found
+
+    def _warm(self, watch: Watch) -> None:
+        """Load until all replicas run: those that had nothing to do meanwhile have gone."""
+        while watch.series[-1][1] < self.config.replicas:
+            self._send(2 * self.config.batch * self.config.replicas, 4 * self.config.batch * self.config.replicas)
+
+    def _send(
+        self, connections: int, requests: int, rate_each: float | None = None, path: str = "/v1/captions"
+    ) -> Load:
+        return load(f"{self.base}{path}", self.body, connections, requests, rate_each, self.headers)
 
     def _over(self, rate: float) -> Load:
         """``rate`` requests a second, however many are answered."""
         connections = self.config.over_connections
         each = rate / connections
-        found = load(
-            f"{self.base}/v1/captions", self.body, connections, int(rate * self.config.seconds), rate_each=each
-        )
-        say(f"serving: {rate:.0f} requests/s offered, {found.text()}")
+        found = self._send(connections, int(rate * self.config.seconds), rate_each=each)
+        say(f"serving: {rate:.0f} requests/s sent, {found.text()}")
         return found
 
     def _during(self, at: Load, rate: float, event: Callable[[], str]) -> dict[str, Any]:
@@ -190,9 +204,7 @@ class _Run:
 
     def _ask(self) -> float:
         """Seconds of one request."""
-        request = urllib.request.Request(
-            f"{self.base}/v1/captions", self.body.read_bytes(), {"Content-Type": "application/json"}
-        )
+        request = urllib.request.Request(f"{self.base}/v1/captions", self.body.read_bytes(), self.headers)
         began = time.perf_counter()
         with urllib.request.urlopen(request, timeout=120) as answer:
             answer.read()
@@ -240,16 +252,24 @@ class _Run:
         return f"application deployed again in {time.perf_counter() - began:.1f} s"
 
     def _version(self) -> str:
-        with urllib.request.urlopen(f"{self.base}/v1/models", timeout=60) as answer:
+        request = urllib.request.Request(f"{self.base}/v1/models", headers=self.headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return str(json.load(answer)["data"][0]["version"])
 
     # -- what is served --------------------------------------------------------------------------------------------
 
     def _register(self, number: int) -> None:
-        """The artefact as a new version of ``captioner``, and the champion."""
-        from cluster.registry import register_files
+        """The artefact as a new version of ``captioner`` (its model card tells them apart), and the champion."""
+        from cluster.registry import Registry
+        from idc.training.artifact import CARD, read_artifact
 
-        register_files(self.tracking, self.config.artifact, self.folder / "store", alias="champion", note=f"{number}")
+        copy = self.folder / f"artifact-{number}"
+        shutil.copytree(self.config.artifact, copy)
+        with (copy / CARD).open("a", encoding="utf-8") as card:
+            card.write(f"\nVersion {number} of a benchmark.\n")
+        registry = Registry(self.tracking, "captioner", make=True)
+        version, _ = registry.register(read_artifact(copy), None)
+        registry.client.set_registered_model_alias("captioner", "champion", str(version.number))
 
     def _deploy(self, timeout_s: float) -> None:
         """``serve deploy`` of a config file; waits until all of it runs.
@@ -260,7 +280,10 @@ class _Run:
         config = self.config
         args = {
             "models": {"champion": "models:/captioner@champion"},
-            "auth": {"mode": "loopback"},
+            "auth": {
+                "mode": "token",
+                "tokens": [{"name": "benchmark", "sha256": sha256(self.token.encode()).hexdigest()}],
+            },
             "registry": {"tracking_uri": self.tracking, "poll_s": 1.0, "cache": str(self.folder / "cache")},
             "batching": {"max_pairs": config.batch},
             "limits": {"timeout_s": timeout_s},
