@@ -62,7 +62,7 @@ def create_api(config: ServeConfig, backend: Backend) -> FastAPI:
         Gate,
         doorkeeper=Doorkeeper(config.auth),
         metrics=metrics,
-        max_body=int(config.limits.body_mib * 2**20),
+        limits=config.limits,
         open_paths=opened,
         routes=closed | {"/healthz", "/readyz", "/openapi.json"},
     )
