@@ -125,15 +125,9 @@ class Pair(_Closed):
     """Comes back with the answer."""
 
 
-class CaptionRequest(_Closed):
-    """One pair (``before``, ``after``) or several (``pairs``), and what is wanted."""
+class CaptionOptions(_Closed):
+    """What is wanted of pairs; in a multipart form each is a field of its name."""
 
-    before: str | None = Field(None, min_length=1)
-    """The image before, of a request for one pair."""
-    after: str | None = Field(None, min_length=1)
-    """The image after."""
-    pairs: list[Pair] | None = Field(None, min_length=1)
-    """Several pairs."""
     model: str | None = Field(None, max_length=200)
     """A name of ``GET /v1/models``; by default the first."""
     beams: int | None = Field(None, ge=1)
@@ -146,6 +140,17 @@ class CaptionRequest(_Closed):
     """Also answer frames that the model imagines between the images."""
     stream: bool = False
     """Answer as server-sent events, pair by pair."""
+
+
+class CaptionRequest(CaptionOptions):
+    """One pair (``before``, ``after``) or several (``pairs``), and what is wanted."""
+
+    before: str | None = Field(None, min_length=1)
+    """The image before, of a request for one pair."""
+    after: str | None = Field(None, min_length=1)
+    """The image after."""
+    pairs: list[Pair] | None = Field(None, min_length=1)
+    """Several pairs."""
 
     @model_validator(mode="after")
     def _one_way(self) -> CaptionRequest:
