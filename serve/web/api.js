@@ -22,17 +22,26 @@ export async function models() {
   return (await call("v1/models")).data;
 }
 
-/** The answer for a pair. `images` are {file, name}; `model` may be empty for the default. */
+const CANDIDATES = 3;
+const cannotImagine = new Set(); // names of models that have said so
+
+/** The answer for a pair of images of intake.js; `model` may be empty for the default. */
 export async function caption(before, after, model, signal) {
   const form = new FormData();
   form.append("before", before.file, before.name);
   form.append("after", after.file, after.name);
   if (model) form.append("model", model);
-  for (const [name, value] of Object.entries(WANTED)) form.append(name, value);
-  return call("v1/captions", { method: "POST", body: form, signal });
+  form.append("candidates", CANDIDATES);
+  form.append("change_map", true);
+  form.append("imagine", !cannotImagine.has(model));
+  try {
+    return await call("v1/captions", { method: "POST", body: form, signal });
+  } catch (error) {
+    if (!(error instanceof Fault) || !error.message.startsWith("imagine:") || cannotImagine.has(model)) throw error;
+    cannotImagine.add(model);
+    return caption(before, after, model, signal);
+  }
 }
-
-const WANTED = { candidates: "3", change_map: "true", imagine: "true" };
 
 async function call(path, { signal, ...options } = {}) {
   const limit = AbortSignal.timeout(TIMEOUT_MS);
@@ -81,7 +90,7 @@ export function curl(before, after, model) {
   if (hasToken()) lines.push('-H "Authorization: Bearer $IDC_TOKEN"');
   lines.push(upload("before", names.before), upload("after", names.after));
   if (model) lines.push(`-F ${quote(`model=${model}`)}`);
-  lines.push(`-F candidates=${WANTED.candidates}`);
+  lines.push(`-F candidates=${CANDIDATES}`);
   const command = lines.join(" \\\n  ");
   if (!before.address || !after.address) return { command, needs: [names.before, names.after] };
   const fetches = [["before", before], ["after", after]].map(([side, image]) => `-o ${quote(names[side])} ${quote(image.address)}`);

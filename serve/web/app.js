@@ -104,7 +104,9 @@ async function drawExamples() {
       image.alt = "";
       button.append(image);
     }
-    button.append(example.label);
+    const label = document.createElement("span");
+    label.textContent = example.label;
+    button.append(label);
     button.addEventListener("click", () => takeExample(example));
     const item = document.createElement("li");
     item.append(button);

@@ -52,7 +52,7 @@ export function asJson(answer) {
 function bar(id, share, words) {
   $(id).textContent = words;
   const track = $(`${id}-track`);
-  track.firstElementChild.style.width = percent(share ?? 0);
+  track.firstElementChild.style.width = `${100 * (share ?? 0)}%`;
   track.setAttribute("role", "meter");
   track.setAttribute("aria-labelledby", `${id}-name`);
   track.setAttribute("aria-valuemin", "0");
