@@ -11,6 +11,7 @@ import hashlib
 import math
 import mimetypes
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, aclosing
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from serve import chat
 from serve.auth import Doorkeeper
 from serve.config import ServeConfig
 from serve.gate import Gate, Visit, visit_of
@@ -37,8 +39,10 @@ from serve.schema import (
     EncodedPair,
     ErrorAnswer,
     Options,
+    Served,
 )
 from serve.service import Service
+from serve.streaming import Events, as_done, event, respond
 
 WEB = Path(__file__).parent / "web"
 """The page: ``index.html`` is answered at ``/``, every file of the folder at ``/web/<its path>``."""
@@ -50,7 +54,7 @@ def create_api(config: ServeConfig, backend: Backend) -> FastAPI:
     service = Service(config, backend, metrics)
     api = FastAPI(title="Image difference captioning", version="1", docs_url=None, redoc_url=None)
     pages = _pages()
-    closed = {"/v1/captions", "/metrics"}
+    closed = {"/v1/captions", "/v1/chat/completions", "/v1/models", "/metrics"}
     opened = {"/healthz", "/readyz", "/openapi.json", *pages}
     api.add_middleware(
         Gate,
@@ -74,6 +78,8 @@ def create_api(config: ServeConfig, backend: Backend) -> FastAPI:
     async def captions(request: Request) -> Response:
         """One pair or several, as JSON or as multipart form."""
         return await _captions(request, service)
+
+    api.include_router(chat.router(service))
 
     @api.get("/healthz", summary="Whether this process lives")
     async def healthz() -> Response:
@@ -142,28 +148,70 @@ async def _captioned(
     model = service.model(asked.model)
     options = service.options(Options(asked.beams, asked.candidates, asked.change_map, asked.imagine))
     visit.pairs = len(sources)
-    with service.queued(visit, len(sources)):
+    with ExitStack() as queue:
+        queue.enter_context(service.queued(visit, len(sources)))
         images = await service.intake.pairs(sources, single)
+        if asked.stream:
+            return await respond(
+                visit,
+                _events(visit, service, model, options, images, ids, single),
+                lambda error: event(error.body(visit.request_id), "error"),
+                queue.pop_all(),
+            )
         good = [image for image in images if isinstance(image, EncodedPair)]
         found = iter(await service.caption(visit, good, model, options) if good else ())
     results = [Captioned(error=image) if isinstance(image, str) else next(found) for image in images]
+    answers = [pair_answer(place, name, result) for place, (name, result) in enumerate(zip(ids, results, strict=True))]
+    summary = _summary(visit, model, results, single)
+    return json_response({**summary, "results": answers})
+
+
+async def _events(
+    visit: Visit,
+    service: Service,
+    model: Served,
+    options: Options,
+    images: list[EncodedPair | str],
+    ids: list[str | None],
+    single: bool,
+) -> Events:
+    """An event ``result`` a pair as soon as it is done, then ``done`` with the rest of a :class:`CaptionAnswer`."""
+
+    async def caption(image: EncodedPair | str) -> Captioned:
+        if isinstance(image, str):
+            return Captioned(error=image)
+        return (await service.caption(visit, [image], model, options))[0]
+
+    results: list[Captioned] = []
+    async with aclosing(as_done([caption(image) for image in images])) as pieces:
+        async for place, result in pieces:
+            results.append(result)
+            if len(results) == len(images):  # before the last result: of one pair alone the error is a status
+                summary = _summary(visit, model, results, single)
+            yield event(pair_answer(place, ids[place], result), "result")
+    yield event(summary, "done")
+
+
+def _summary(visit: Visit, model: Served, results: list[Captioned], single: bool) -> dict[str, Any]:
+    """A :class:`~serve.schema.StreamEnd`.
+
+    Raises:
+        ApiError: 400 no pair could be captioned.
+    """
     if all(result.error for result in results):
-        raise ApiError(400, "no_pair_captioned", results[0].error or "", None if single else "pairs.0")
-    return json_response(
-        {
-            "request_id": visit.request_id,
-            "model": model.name,
-            "version": model.version,
-            "results": [
-                pair_answer(place, name, result) for place, (name, result) in enumerate(zip(ids, results, strict=True))
-            ],
-            "timing": {
-                "total_ms": round(visit.ms(), 2),
-                "model_ms": round(max(result.model_ms for result in results), 2),
-                "largest_batch": max(result.batch for result in results),
-            },
-        }
-    )
+        message = results[0].error or ""
+        param = message.partition(":")[0]
+        raise ApiError(400, "no_pair_captioned", message, param if single or "." in param else f"pairs.0.{param}")
+    return {
+        "request_id": visit.request_id,
+        "model": model.name,
+        "version": model.version,
+        "timing": {
+            "total_ms": round(visit.ms(), 2),
+            "model_ms": round(max(result.model_ms for result in results), 2),
+            "largest_batch": max(result.batch for result in results),
+        },
+    }
 
 
 def pair_answer(index: int, name: str | None, result: Captioned) -> dict[str, Any]:

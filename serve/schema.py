@@ -209,8 +209,8 @@ class Timing(_Closed):
     """Pairs in the largest of these batches, others' pairs among them."""
 
 
-class CaptionAnswer(_Closed):
-    """The answer to a :class:`CaptionRequest`."""
+class StreamEnd(_Closed):
+    """The last event of a stream; the rest of the answer to a :class:`CaptionRequest`."""
 
     request_id: str
     """Also in the header X-Request-ID and in the logs."""
@@ -218,10 +218,15 @@ class CaptionAnswer(_Closed):
     """The name it was asked by."""
     version: str
     """What that name stood for: a version of the registry, or a folder."""
-    results: list[PairAnswer]
-    """One a pair, in their order."""
     timing: Timing
     """Where the time went."""
+
+
+class CaptionAnswer(StreamEnd):
+    """The answer to a :class:`CaptionRequest`."""
+
+    results: list[PairAnswer]
+    """One a pair, in their order."""
 
 
 class ErrorBody(_Closed):

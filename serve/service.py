@@ -29,16 +29,19 @@ class Service:
         Raises:
             ApiError: 404 there is none of this name, 503 it cannot be served now.
         """
-        models = self.backend.models()
         wanted = name or self.config.default_model
-        for model in models:
+        for model in self.backend.models():
             if model.name == wanted:
                 if model.error is not None:
                     raise ApiError(503, "model_unavailable", f"{wanted}: {model.error}", "model", retry_after_s=10)
                 return model
-        names = [model.name for model in models]
-        hint = did_you_mean(wanted, names) or f"; there are: {', '.join(names)}"
-        raise ApiError(404, "unknown_model", f"no model is called {wanted!r}{hint}", "model")
+        raise self.unknown_model(wanted)
+
+    def unknown_model(self, name: str) -> ApiError:
+        """The refusal of a name that no model has."""
+        names = [model.name for model in self.backend.models()]
+        hint = did_you_mean(name, names) or f"; there are: {', '.join(names)}"
+        return ApiError(404, "unknown_model", f"no model is called {name!r}{hint}", "model")
 
     def options(self, asked: Options) -> Options:
         """The options within the limits; without beams the model takes those it was validated with, or more if need be.
