@@ -22,7 +22,7 @@ let busy = null; // the timer of a server that said when to ask again
 function complain(error) {
   if (error.status === 401 || error.status === 403) return askForToken(error);
   const place = error.side ? $(`${error.side}-fault`) : $("fault");
-  place.textContent = error.message;
+  place.textContent = error.message.replace(/^(before|after): /, (_, side) => `${pair[side].name}: `);
   if (error.wait !== null && error.wait !== undefined) {
     place.textContent = `The server is busy (${error.message}). Try again in ${error.wait} s.`;
     busy = setTimeout(() => { place.textContent = "The server was busy. Try again now."; }, 1000 * error.wait);
@@ -163,11 +163,7 @@ function note(answer, asked) {
 async function drawModels() {
   try {
     const chosen = $("model").value;
-    const options = (await models()).map(({ id, error }) => {
-      const option = new Option(error ? `${id} (not available)` : id, id);
-      option.disabled = Boolean(error);
-      return option;
-    });
+    const options = (await models()).map(({ id }) => new Option(id, id));
     $("model").replaceChildren(...options);
     if (chosen) $("model").value = chosen;
     return true;
@@ -197,12 +193,22 @@ $("token-form").addEventListener("submit", async (event) => {
 // -- copies ---------------------------------------------------------------------------------------------------------
 
 async function copy(text, said) {
-  try {
-    await navigator.clipboard.writeText(text);
-    $("copied").textContent = said;
-  } catch {
-    $("copied").textContent = "The browser did not allow it; a page may copy only over https or on this machine.";
-  }
+  const copied = navigator.clipboard ? await navigator.clipboard.writeText(text).then(() => true, () => false) : copyBySelecting(text);
+  $("copied").textContent = copied ? said : "The browser does not let this page copy.";
+}
+
+/** The old way, for plain http from another machine, where browsers offer no clipboard. */
+function copyBySelecting(text) {
+  const from = document.activeElement;
+  const area = document.createElement("textarea");
+  area.value = text;
+  area.className = "unseen";
+  document.body.append(area);
+  area.select();
+  const copied = document.execCommand("copy");
+  area.remove();
+  from?.focus();
+  return copied;
 }
 
 $("copy-json").addEventListener("click", () => copy(asJson(answered.answer), "Copied, without the pictures."));
