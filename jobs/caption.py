@@ -1,6 +1,8 @@
 """Say what changed between two images.
 
-    python jobs/caption.py --artifact runs/demo-finetune/artifact before.png after.png
+    python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png
+    python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png --json --candidates 3
+    python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png --map map.png --frames film.gif
 
 Images may have any size, mode and format that Pillow reads, and may be URIs. Needs no Ray and no data set.
 """
@@ -18,31 +20,26 @@ def main() -> None:
     parser.add_argument("after", help="image after the change")
     parser.add_argument("--artifact", required=True, help="a trained captioner: the artifact folder of its run")
     parser.add_argument("--device", default="cpu", help="where to run, e.g. cuda (default: cpu)")
-    parser.add_argument("--json", action="store_true", help="print JSON with the file names and the caption")
+    parser.add_argument("--beams", type=int, help="of the search, 1 is greedy (default: as the artifact was validated)")
+    parser.add_argument("--candidates", type=int, default=1, help="captions at most, best first (default: 1)")
+    parser.add_argument("--map", metavar="PNG", help="write where it changed: white on black, over the image after")
+    parser.add_argument("--frames", metavar="FILE", help="write what the model imagines between: .png or .gif")
+    parser.add_argument("--json", action="store_true", help="print JSON: captions, how sure, whether anything changed")
     args = parser.parse_args()
-    from idc.data.images import ImageError, decode_image, read_bytes
-
-    images, faults = [], []
-    for path in (args.before, args.after):
-        try:
-            images.append(decode_image(read_bytes(path)))
-        except (OSError, ImageError) as error:
-            faults.append(f"{path}: {error}")
-    if faults:
-        print("\n".join(faults), file=sys.stderr)
-        raise SystemExit(2)
-    from idc.systems import load_captioner
+    from idc.caption_pair import caption_pair
 
     try:
-        captioner = load_captioner(args.artifact, args.device)
-    except ValueError as error:
+        found = caption_pair(
+            args.artifact, args.before, args.after, device=args.device, beams=args.beams, candidates=args.candidates,
+            map_to=args.map, frames_to=args.frames,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None
-    caption = captioner([images[0]], [images[1]])[0]
     if args.json:
-        print(json.dumps({"before": args.before, "after": args.after, "caption": caption, "artifact": args.artifact}))
+        print(json.dumps(found))
     else:
-        print(caption)
+        print("\n".join(one["caption"] for one in found["candidates"]))
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def create_api(config: ServeConfig, backend: Backend) -> FastAPI:
         Gate,
         doorkeeper=Doorkeeper(config.auth),
         metrics=metrics,
-        max_body=int(config.limits.body_mib * 2**20),
+        limits=config.limits,
         open_paths=opened,
         routes=closed | {"/healthz", "/readyz", "/openapi.json"},
     )
@@ -69,9 +69,12 @@ def create_api(config: ServeConfig, backend: Backend) -> FastAPI:
     async def plain(request: Request, error: HTTPException) -> Response:
         """The framework's own errors (no such path, wrong method) in our shape."""
         visit = visit_of(request.scope)
-        codes = {404: "no_such_path", 405: "method_not_allowed"}
-        visit.error = codes.get(error.status_code, "refused")
-        body = ApiError(error.status_code, visit.error, str(error.detail)).body(visit.request_id)
+        allowed = (error.headers or {}).get("Allow", "another method")
+        visit.error, message = {
+            404: ("no_such_path", "there is nothing here; GET /openapi.json lists what there is"),
+            405: ("method_not_allowed", f"this path takes {allowed}"),
+        }.get(error.status_code, ("refused", str(error.detail)))
+        body = ApiError(error.status_code, visit.error, message).body(visit.request_id)
         return JSONResponse(body, error.status_code, error.headers)
 
     @api.post("/v1/captions", summary="Say what changed between two images", responses=_answers(CaptionAnswer))

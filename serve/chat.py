@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
 from fastapi.sse import format_sse_event
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -41,34 +41,23 @@ class ImageUrl(_Open):
     """Data URL (``data:image/png;base64,...``), or https URL of an allowed host."""
 
 
-class ImagePart(_Open):
-    """An image of a message."""
+class Part(_Open):
+    """A part of a message."""
 
-    type: Literal["image_url"]
-    """What it is."""
-    image_url: ImageUrl
-    """Where it is."""
+    type: Literal["text", "image_url", "refusal"]
+    """What it is; texts and refusals are not read."""
+    image_url: ImageUrl | None = None
+    """Of an ``image_url``: where the image is."""
 
-
-class TextPart(_Open):
-    """A text of a message; not read."""
-
-    type: Literal["text"]
-    """What it is."""
-    text: str
-    """The text."""
+    @model_validator(mode="after")
+    def _whole(self) -> Part:
+        if self.type == "image_url" and self.image_url is None:
+            raise ValueError('a part of type image_url needs "image_url": {"url": "data:image/png;base64,..."}')
+        return self
 
 
-class RefusalPart(_Open):
-    """A refusal in the history; not read."""
-
-    type: Literal["refusal"]
-    """What it is."""
-    refusal: str
-    """The text."""
-
-
-Part = Annotated[ImagePart | TextPart | RefusalPart, Field(discriminator="type")]
+def _parts(content: Any) -> Any:
+    return [] if isinstance(content, str) else content
 
 
 class Message(_Open):
@@ -76,7 +65,9 @@ class Message(_Open):
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     """Who speaks."""
-    content: str | list[Part] | None = None
+    content: Annotated[list[Part] | None, BeforeValidator(_parts, json_schema_input_type=str | list[Part] | None)] = (
+        None
+    )
     """A text, or parts; the last two images of all messages are the pair."""
 
 
@@ -286,8 +277,8 @@ def images(asked: ChatRequest) -> tuple[tuple[str, str], tuple[str, str]]:
 
 def _images(asked: ChatRequest) -> Iterator[tuple[str, str]]:
     for i, message in enumerate(asked.messages):
-        for j, part in enumerate(message.content if isinstance(message.content, list) else []):
-            if isinstance(part, ImagePart):
+        for j, part in enumerate(message.content or []):
+            if part.image_url is not None:
                 yield f"messages.{i}.content.{j}.image_url.url", part.image_url.url
 
 
@@ -407,7 +398,9 @@ async def _chat(request: Request, service: Service) -> Response:
             return Response((await answer()).model_dump_json(), media_type="application/json")
 
         async def events() -> Events:
-            for chunk in chunks(await answer(), asked.stream_options is not None and asked.stream_options.include_usage):
+            for chunk in chunks(
+                await answer(), asked.stream_options is not None and asked.stream_options.include_usage
+            ):
                 yield chunk
 
         def failed(error: ApiError) -> bytes:

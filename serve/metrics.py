@@ -1,4 +1,4 @@
-"""What Prometheus reads at ``GET /metrics``: requests, pairs, times, models, replicas, as one front replica sees them."""
+"""What ``GET /metrics`` tells Prometheus: requests, pairs, times, models, replicas, as a front replica sees them."""
 
 from __future__ import annotations
 

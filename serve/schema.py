@@ -70,12 +70,14 @@ class Served:
         source: what the config says.
         version: what that is now: ``models:/captioner/7``, or the folder.
         error: why it cannot be served, or None.
+        newer_error: why a newer version of it is not served, while ``version`` goes on serving; or None.
     """
 
     name: str
     source: str
     version: str
     error: str | None = None
+    newer_error: str | None = None
 
 
 class Busy(Exception):

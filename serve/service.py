@@ -41,7 +41,7 @@ class Service:
         """The refusal of a name that no model has."""
         names = [model.name for model in self.backend.models()]
         hint = did_you_mean(name, names) or f"; there are: {', '.join(names)}"
-        return ApiError(404, "unknown_model", f"no model is called {name!r}{hint}", "model")
+        return ApiError(404, "unknown_model", f"no model is called {name[:100]!r}{hint}", "model")
 
     def options(self, asked: Options) -> Options:
         """The options within the limits; without beams the model takes those it was validated with, or more if need be.
@@ -66,9 +66,11 @@ class Service:
         """Pairs count as waiting inside the ``with``.
 
         Raises:
-            ApiError: 429 the caller, 503 all callers together have too many.
+            ApiError: 413 too many pairs for one request, 429 the caller, 503 all callers together have too many.
         """
         limits = self.config.limits
+        if pairs > limits.pairs:
+            raise self.intake.too_many_pairs()
         if self._waiting[visit.caller] + pairs > limits.waiting_pairs_each:
             message = f"you have {self._waiting[visit.caller]} pairs waiting; {limits.waiting_pairs_each} are allowed"
             raise ApiError(429, "too_many_waiting", message, retry_after_s=1)

@@ -14,6 +14,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from http.client import HTTPResponse
 from typing import Any, Literal
 
@@ -157,12 +158,12 @@ def conversation(*urls: str, **fields: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": content}], **fields}
 
 
-def form(*parts: tuple[str, bytes], end: bytes = b"--") -> bytes:
+def form(*parts: tuple[str, bytes]) -> bytes:
     """A multipart body of (headers, content)."""
     out = b"".join(
         b"--" + BOUNDARY.encode() + b"\r\n" + head.encode() + b"\r\n\r\n" + data + b"\r\n" for head, data in parts
     )
-    return out + b"--" + BOUNDARY.encode() + end + b"\r\n"
+    return out + b"--" + BOUNDARY.encode() + b"--\r\n"
 
 
 def file(name: str, data: bytes, kind: str = "image/png") -> tuple[str, bytes]:
@@ -187,6 +188,7 @@ def png(width: int, height: int, data: bytes, *extra: tuple[bytes, bytes], bits:
     )
 
 
+@cache
 def zeros(mib: int) -> bytes:
     """A zlib stream that expands to so many MiB of zeros."""
     packer, block = zlib.compressobj(9), bytes(2**20)
@@ -228,22 +230,28 @@ IMAGES: dict[str, Callable[[], bytes]] = {
     "pickle": lambda: b"\x80\x04cos\nsystem\n(S'true'\ntR.",
     "one pixel": lambda: picture(1, 1),
     "one pixel high": lambda: saved(np.zeros((1, 64, 3), np.uint8), "PNG"),
+    "PNG that claims 0 x 0": lambda: png(0, 0, small_pixels()),
+    "PNG with a zTXt of 64 MiB": lambda: png(8, 8, small_pixels(), (b"zTXt", b"Comment\0\0" + zeros(64))),
+    "PNG with an iTXt of 64 MiB": lambda: png(8, 8, small_pixels(), (b"iTXt", b"x\0\1\0\0\0" + zeros(64))),
+    "PNG with an iCCP of 64 MiB": lambda: png(8, 8, small_pixels(), (b"iCCP", b"icc\0\0" + zeros(64))),
+    "GIF that claims 65,535 x 65,535": lambda: (
+        b"GIF89a\xff\xff\xff\xff\x80\0\0" + bytes(6) + b",\0\0\0\0\xff\xff\xff\xff\0"
+    ),
+}
+"""Files that are no image, or none that may be opened; each as the image before and as the image after."""
+
+TOO_LARGE: dict[str, Callable[[], bytes]] = {
     "20,000 pixels wide": lambda: saved(np.zeros((8, 20_000, 3), np.uint8), "PNG"),
     "20,000 x 20,000 pixels in 50 kB": lambda: png(20_000, 20_000, zeros(48), bits=1),
     "PNG that claims 100,000 x 100,000": lambda: png(100_000, 100_000, small_pixels()),
     "PNG that claims 2^31-1 x 1": lambda: png(2**31 - 1, 1, small_pixels()),
-    "PNG that claims 0 x 0": lambda: png(0, 0, small_pixels()),
-    "PNG with a zTXt of 256 MiB": lambda: png(8, 8, small_pixels(), (b"zTXt", b"Comment\0\0" + zeros(256))),
-    "PNG with an iTXt of 256 MiB": lambda: png(8, 8, small_pixels(), (b"iTXt", b"x\0\1\0\0\0" + zeros(256))),
-    "PNG with an iCCP of 256 MiB": lambda: png(8, 8, small_pixels(), (b"iCCP", b"icc\0\0" + zeros(256))),
     "JPEG that claims 65,000 x 65,000": lambda: jpeg_claiming(65_000, 65_000),
-    "GIF that claims 65,535 x 65,535": lambda: b"GIF89a\xff\xff\xff\xff\x80\0\0" + bytes(6) + b",\0\0\0\0\xff\xff\xff\xff\0",
     "TIFF that claims 100,000 x 100,000": lambda: tiff_claiming(100_000, 100_000),
     "BMP that claims 100,000 x 100,000": lambda: (
         b"BM" + struct.pack("<IHHIIiiHHIIiiII", 60, 0, 0, 54, 40, 100_000, 100_000, 1, 24, 0, 0, 0, 0, 0, 0)
     ),
 }
-"""Files that are no image, or none that may be opened; each as the image before and as the image after."""
+"""Images with more pixels than a server may open, really or by their headers."""
 
 URLS = {
     "localhost": "http://localhost/a.png",
@@ -288,7 +296,6 @@ MODELS = {
     "a NUL": "demo\0",
     "line breaks": "demo\r\nX-Injected: 1",
     "a template": "{{7*7}}${jndi:ldap://x}",
-    "nothing": "",
     "SQL": "demo'; DROP TABLE models;--",
 }
 """Names of models that are none of those served."""
@@ -303,13 +310,14 @@ def requests() -> list[Hostile]:
 
 
 def _images() -> Iterator[Hostile]:
-    for name, make in IMAGES.items():
-        # The maker is bound as a default: the bodies are made when they are sent, not here.
-        yield Hostile(f"before is {name}", 400, "before", dumped(lambda make=make: pair(before=url(make()))))
-        yield Hostile(
-            f"after is {name}, as a file", 400, "after",
-            lambda make=make: form(file("before", picture()), file("after", make())), headers=FORM,
-        )  # fmt: skip
+    for status, images in ((400, IMAGES), (413, TOO_LARGE)):
+        for name, make in images.items():
+            # The maker is bound as a default: the bodies are made when they are sent, not here.
+            yield Hostile(f"before is {name}", status, "before", dumped(lambda make=make: pair(before=url(make()))))
+            yield Hostile(
+                f"after is {name}, as a file", status, "after",
+                lambda make=make: form(file("before", picture()), file("after", make())), headers=FORM,
+            )  # fmt: skip
     several = lambda: {"pairs": [pair(before=url(_SVG)), pair(after=url(picture(1, 1)))]}  # noqa: E731
     yield Hostile("no pair of several is readable", 400, "pairs.0.before", dumped(several))
 
@@ -348,12 +356,20 @@ def _bodies() -> Iterator[Hostile]:
     for name, value in {"null": None, "a list": [], "a text": "x", "a number": 1, "true": True}.items():
         yield bad(f"{name} instead of an object", dumped(value), 422)
     many = lambda: {"pairs": [{"before": "QQ==", "after": "QQ=="}] * 10_000}  # noqa: E731
-    yield bad("10,000 pairs", dumped(many), 422, "pairs")
+    yield bad("10,000 pairs", dumped(many), 413, "pairs")
+    yield bad("15 million escapes", lambda: b'{"before":"' + b"\\n" * 15_000_000 + b'"}', 422)
+    yield bad("20,000 quotes in a text that does not end", lambda: b'{"before":"' + b'\\"' * 20_000)
     huge = lambda: b'{"before":"' + b"A" * (40 * 2**20) + b'"}'  # noqa: E731
     yield Hostile("40 MiB", 413, None, huge)
     yield Hostile("40 MiB in chunks", 413, None, huge, chunked=True)
     yield Hostile("a length of a terabyte", 413, headers=(*JSON, ("Content-Length", str(2**40))))
-    for kind in ("text/plain", "application/xml", "image/png", "application/x-www-form-urlencoded", "application/jsonp"):
+    for kind in (
+        "text/plain",
+        "application/xml",
+        "image/png",
+        "application/x-www-form-urlencoded",
+        "application/jsonp",
+    ):
         yield Hostile(f"JSON as {kind}", 415, None, dumped(pair), headers=(("Content-Type", kind),))
     yield Hostile("no content type", 415, None, dumped(pair), headers=())
     yield Hostile("a body packed by gzip", 415, None, dumped(pair), headers=(*JSON, ("Content-Encoding", "gzip")))
@@ -380,29 +396,29 @@ def _values() -> Iterator[Hostile]:
     yield bad("both ways at once", None, pairs=[{"before": "QQ==", "after": "QQ=="}])
     yield Hostile("no image after", 422, None, dumped(lambda: {"before": url(picture())}))
     yield Hostile("no pairs", 422, "pairs", dumped({"pairs": []}))
-    yield Hostile("half a surrogate as id", 422, "pairs.0.id", dumped(lambda: {"pairs": [pair(id="\ud800")]}))
-    yield Hostile("half a surrogate as model", 422, "model", text(lambda: '{PAIR,"model":"\\udfff"}'))
-    yield Hostile("half a surrogate as key", 422, None, text(lambda: '{PAIR,"\\ud800":1}'))
+    yield Hostile("half a surrogate as id", 400, None, dumped(lambda: {"pairs": [pair(id="\ud800")]}))
+    yield Hostile("half a surrogate as model", 400, None, text(lambda: '{PAIR,"model":"\\udfff"}'))
+    yield Hostile("half a surrogate as key", 400, None, text(lambda: '{PAIR,"\\ud800":1}'))
     yield Hostile("an id of 10,000 letters", 422, "pairs.0.id", dumped(lambda: {"pairs": [pair(id="x" * 10_000)]}))
     yield Hostile("a model of 10,000 letters", 422, "model", dumped(lambda: pair(model="x" * 10_000)))
 
 
 def _forms() -> Iterator[Hostile]:
-    def bad(name: str, status: int, param: str | None, *parts: tuple[str, bytes], end: bytes = b"--") -> Hostile:
-        return Hostile(name, status, param, lambda: form(*parts, end=end), headers=FORM)
+    def bad(name: str, status: int, param: str | None, *parts: tuple[str, bytes]) -> Hostile:
+        return Hostile(name, status, param, lambda: form(*parts), headers=FORM)
 
     before, after = file("before", picture()), file("after", picture())
-    yield bad("a form without an image after", 422, None, before)
-    yield bad("an empty form", 422, None)
-    yield bad("a form with two images before", 400, "before", before, before, after)
+    yield bad("a form without an image after", 422, "after", before)
+    yield bad("an empty form", 422, "before")
+    yield bad("a form with two images before", 422, "after", before, before, after)
     yield bad("a form with another field", 422, "befor", before, after, file("befor", picture()))
     yield bad("a form with an empty file", 400, "after", before, file("after", b""))
     yield bad("a form with a number in words", 422, "beams", before, after, field("beams", "many"))
-    yield bad("a form with a text for an image", 400, "after", before, field("after", "hello, world!"))
+    yield bad("a form with a text for an image", 422, "after", before, field("after", "hello, world!"))
     yield bad("a form with 2,000 fields", 400, None, before, after, *[field("id", "x")] * 2_000)
     yield bad("a form with a part without a name", 400, None, before, after, ("Content-Type: image/png", b"x"))
     yield bad("a form with a part of 64 kB of headers", 400, None, (f"X: {'x' * 65536}", b""), before, after)
-    yield bad("a form that does not end", 400, None, before, after, end=b"")
+    yield Hostile("a form cut in the middle", 422, "after", lambda: form(before, after)[:-120], headers=FORM)
     other = (("Content-Type", "multipart/form-data; boundary=other"),)
     yield Hostile("a form with another boundary", 400, None, lambda: form(before, after), headers=other)
     none = (("Content-Type", "multipart/form-data"),)
@@ -457,7 +473,14 @@ def _headers() -> Iterator[Hostile]:
     yield bad("Authorization twice", *twice, status=401, only="token")
     forwarded = ("X-Forwarded-For", "127.0.0.1")
     yield bad("forwarded for this machine", ("Authorization", ""), forwarded, status=401, only="token")
-    for host in ("evil.example.org", "127.0.0.1.evil.example.org", "localhost.evil.example.org", "", "0x7f.1", "a@localhost"):
+    for host in (
+        "evil.example.org",
+        "127.0.0.1.evil.example.org",
+        "localhost.evil.example.org",
+        "",
+        "0x7f.1",
+        "a@localhost",
+    ):
         yield bad(f"Host: {host or 'nothing'}", ("Host", host), status=403, only="loopback")
     yield bad("two hosts", ("Host", "localhost"), ("Host", "evil.example.org"), status=400, plain=True)
     yield bad("forwarded for another machine", ("X-Forwarded-For", "203.0.113.9"), status=403, only="loopback")
@@ -465,7 +488,8 @@ def _headers() -> Iterator[Hostile]:
 
 def _paths() -> Iterator[Hostile]:
     def get(path: str, status: int = 404, method: str = "GET", plain: bool = False) -> Hostile:
-        return Hostile(f"{method} {path[:60]}", status, None, method=method, path=path, headers=(), plain=plain)
+        param = "model" if path.startswith("/v1/models/") and status == 404 else None
+        return Hostile(f"{method} {path[:60]}", status, param, method=method, path=path, headers=(), plain=plain)
 
     for path in (
         "/../../../../etc/passwd",
@@ -490,7 +514,7 @@ def _paths() -> Iterator[Hostile]:
         yield get(path)
     for method, path in (("GET", CAPTIONS), ("PUT", CAPTIONS), ("DELETE", "/v1/models"), ("TRACE", CAPTIONS)):
         yield get(path, 405, method)
-    yield get("/ HTTP/9.9\r\nX: ", 400, plain=True)
+    yield get("/v1/nothing HTTP/9.9\r\nX: ", 400, plain=True)
     yield get("/v1/models\0", 400, plain=True)
 
 
@@ -500,6 +524,13 @@ def _chats() -> Iterator[Hostile]:
 
     good = lambda **fields: lambda: conversation(url(picture()), url(picture()), **fields)  # noqa: E731
     yield bad("without images", 400, "messages", conversation())
+    part = {"type": "image_url"}
+    yield bad(
+        "with an image that is nowhere",
+        422,
+        "messages.0.content.0",
+        {"messages": [{"role": "user", "content": [part]}]},
+    )
     yield bad("about one image", 400, "messages", lambda: conversation(url(picture())))
     yield bad("without messages", 422, "messages", {"messages": []})
     yield bad("with nothing", 422, "messages", {})
@@ -507,7 +538,7 @@ def _chats() -> Iterator[Hostile]:
     yield bad("of an unknown role", 422, "messages.0.role", {"messages": [{"role": "root", "content": "x"}]})
     yield bad("with a number as content", 422, "messages.0.content", {"messages": [{"role": "user", "content": 7}]})
     part = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
-    yield bad("with a sound", 422, "messages.0.content.0", {"messages": [{"role": "user", "content": [part]}]})
+    yield bad("with a sound", 422, "messages.0.content.0.type", {"messages": [{"role": "user", "content": [part]}]})
     yield bad("for no captions", 422, "n", good(n=0))
     yield bad("for 10^9 captions", 422, "n", good(n=10**9))
     yield bad("that wants tokens' probabilities", 400, "logprobs", good(logprobs=True))
@@ -517,4 +548,4 @@ def _chats() -> Iterator[Hostile]:
               lambda: conversation(url(picture()), url(picture()[:60])))  # fmt: skip
     yield bad("about a truncated PNG, streamed", 400, "messages.0.content.1.image_url.url",
               lambda: conversation(url(picture()[:60]), url(picture()), stream=True))  # fmt: skip
-    yield bad("of 100,000 turns", 413, "messages", {"messages": [{"role": "user", "content": "x"}] * 100_000})
+    yield bad("of 100,000 turns", 413, None, {"messages": [{"role": "user", "content": "x"}] * 100_000})
