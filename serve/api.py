@@ -27,6 +27,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from serve import chat
 from serve.auth import Doorkeeper
 from serve.config import ServeConfig
+from serve.docs import page
 from serve.gate import Gate, Visit, visit_of
 from serve.intake import Source, content_type, faults
 from serve.metrics import Metrics
@@ -57,7 +58,7 @@ def create_api(config: ServeConfig, backend: Backend) -> FastAPI:
     api = FastAPI(title="Image difference captioning", version="1", docs_url=None, redoc_url=None)
     pages = _pages()
     closed = {"/v1/captions", "/v1/chat/completions", "/v1/models", "/metrics"}
-    opened = {"/healthz", "/readyz", "/openapi.json", *pages}
+    opened = {"/healthz", "/readyz", "/openapi.json", "/docs", *pages}
     api.add_middleware(
         Gate,
         doorkeeper=Doorkeeper(config.auth),
@@ -73,7 +74,7 @@ def create_api(config: ServeConfig, backend: Backend) -> FastAPI:
         visit = visit_of(request.scope)
         allowed = (error.headers or {}).get("Allow", "another method")
         visit.error, message = {
-            404: ("no_such_path", "there is nothing here; GET /openapi.json lists what there is"),
+            404: ("no_such_path", "there is nothing here; GET /docs tells what there is"),
             405: ("method_not_allowed", f"this path takes {allowed}"),
         }.get(error.status_code, ("refused", str(error.detail)))
         body = ApiError(error.status_code, visit.error, message).body(visit.request_id)
@@ -116,8 +117,14 @@ def create_api(config: ServeConfig, backend: Backend) -> FastAPI:
         text = metrics.text(backend.models(), await backend.replicas())
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    described = cache(lambda: document(api, config))
-    api.openapi = described  # type: ignore[method-assign]
+    api.openapi = cache(lambda: document(api, config))  # type: ignore[method-assign]
+    described = cache(lambda: page(api.openapi()))
+
+    @api.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        """The interface, to read."""
+        return Response(described(), media_type="text/html")
+
     for path, (data, kind) in pages.items():
         api.add_route(path, _page(data, kind), methods=["GET", "HEAD"], include_in_schema=False)
     return api
