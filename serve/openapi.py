@@ -16,7 +16,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from idc.data.images import encode_png
-from serve.chat import ChatRequest, Chunk
+from serve.chat_schema import ChatRequest, Chunk
 from serve.config import ServeConfig
 from serve.schema import CaptionOptions, CaptionRequest, ErrorAnswer, StreamEnd
 
