@@ -1,4 +1,4 @@
-"""The OpenAPI document as a page to read: one HTML file without scripts, made once. Its look is ``web/docs.css``."""
+"""The OpenAPI document as a page to read: one HTML file without scripts; its look: ``web/style.css``, ``web/docs.css``."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from typing import Any
 _HEAD = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8">'
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    '<title>{title}</title><link rel="stylesheet" href="web/docs.css"></head><body><main>'
+    '<title>{title}: the interface</title><link rel="stylesheet" href="web/style.css">'
+    '<link rel="stylesheet" href="web/docs.css"></head><body><main>'
 )
 
 
-def page(document: dict[str, Any]) -> bytes:
+def page(document: dict[str, Any]) -> str:
     """The page of an OpenAPI document, in the order of its tags and paths."""
     title = escape(document["info"]["title"])
     out = [_HEAD.format(title=title), f"<h1>{title}</h1>", _prose(document["info"]["description"])]
-    out.append('<p>The same for programs: <a href="openapi.json">openapi.json</a>. <a href=".">The page</a>.</p>')
+    out.append(
+        '<p>The same for programs: <a href="openapi.json">openapi.json</a>. <a href="./">The page to try it</a>.</p>'
+    )
     for tag in document["tags"]:
         out.append(f"<h2>{escape(tag['name'])}</h2>{_prose(tag['description'])}")
         for path, operations in document["paths"].items():
@@ -27,12 +30,16 @@ def page(document: dict[str, Any]) -> bytes:
                     out.append(_operation(path, method, operation))
     out.append("<h2>Shapes</h2>")
     for name, schema in sorted(document["components"]["schemas"].items()):
-        out.append(f'<section id="{escape(name)}"><h3><code>{escape(name)}</code></h3>{_schema(schema)}</section>')
-    return "".join([*out, "</main></body></html>"]).encode()
+        out.append(
+            f'<section class="card" id="{escape(name)}"><h3><code>{escape(name)}</code></h3>{_schema(schema)}</section>'
+        )
+    return "".join([*out, "</main></body></html>"])
 
 
 def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
-    out = [f"<section><h3><code>{method.upper()} {escape(path)}</code> {escape(operation['summary'])}</h3>"]
+    out = [
+        f'<section class="card"><h3><code>{method.upper()} {escape(path)}</code> {escape(operation["summary"])}</h3>'
+    ]
     out.append(_prose(operation["description"]))
     for kind, media in operation.get("requestBody", {}).get("content", {}).items():
         shape = _type(media["schema"]) if "$ref" in media["schema"] else _schema(media["schema"])

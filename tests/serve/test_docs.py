@@ -1,4 +1,4 @@
-"""The page of the interface: it tells all there is, and loads nothing from elsewhere."""
+"""The OpenAPI document and the page made of it tell all there is; ``test_api.py`` holds that it loads nothing."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from tests.serve.local import LocalBackend, local_config, serving
 
 
 @pytest.fixture(scope="module")
-def answers(artifact: str) -> tuple[dict[str, Any], httpx2.Response, httpx2.Response]:
-    """The OpenAPI document, the page, and its style."""
+def answers(artifact: str) -> tuple[dict[str, Any], httpx2.Response]:
+    """The OpenAPI document, and the page."""
     with serving(create_api(local_config(artifact), LocalBackend(artifact))) as address:
-        page = httpx2.get(f"{address}/docs")
-        return httpx2.get(f"{address}/openapi.json").json(), page, httpx2.get(f"{address}/web/docs.css")
+        return httpx2.get(f"{address}/openapi.json").json(), httpx2.get(f"{address}/docs")
 
 
 def test_every_path_and_shape_stands_on_the_page(answers: Any) -> None:
-    document, page, _ = answers
+    document, page = answers
     assert page.status_code == 200
     for path, operations in document["paths"].items():
         for method in operations:
@@ -34,17 +33,8 @@ def test_every_path_and_shape_stands_on_the_page(answers: Any) -> None:
     assert "`" not in re.sub(r"<pre.*?</pre>", "", page.text, flags=re.DOTALL)  # no marks are left over
 
 
-def test_nothing_is_loaded_from_elsewhere(answers: Any) -> None:
-    _, page, style = answers
-    assert re.findall(r'(?:src|href)="([^"#]*)"', page.text) == ["web/docs.css", "openapi.json", "."]
-    assert "<script" not in page.text
-    assert style.status_code == 200
-    assert style.headers["content-type"].startswith("text/css")
-    assert not re.search(r"url\(|@import", style.text)
-
-
 def test_the_document_tells_how_to_ask(answers: Any) -> None:
-    document, _, _ = answers
+    document, _ = answers
     for operations in document["paths"].values():
         for operation in operations.values():
             assert operation["summary"]
