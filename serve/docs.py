@@ -1,4 +1,4 @@
-"""The OpenAPI document as a page to read: one HTML file without scripts; its look: ``web/style.css``, ``web/docs.css``."""
+"""The OpenAPI document as a page to read, one HTML file without scripts; its look: ``web/style.css``, ``docs.css``."""
 
 from __future__ import annotations
 
