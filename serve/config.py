@@ -89,7 +89,8 @@ class ScalingConfig(ConfigModel):
     max_replicas: int = Field(2, gt=0)
     """As many as there may be."""
     target_pairs: float = Field(16.0, gt=0)
-    """Pairs under way a replica that are aimed at: above it replicas are added, below it removed."""
+    """Pairs under way a replica that are aimed at: above it replicas are added, below it removed. Pairs that one
+    request brings count as one, up to batching.max_pairs of them."""
     upscale_delay_s: float = Field(2.0, ge=0)
     """How long it must be so before one is added."""
     downscale_delay_s: float = Field(60.0, ge=0)
@@ -104,6 +105,9 @@ class ScalingConfig(ConfigModel):
     """Replicas of the front."""
     front_cpus: float = Field(0.0, ge=0)
     """CPUs of a front replica, for Ray's bookkeeping."""
+    surge_percent: int = Field(50, ge=0, le=100)
+    """Replicas that a redeployment may start beside those that run, so that none ends before another takes over; it
+    then waits for room. 0, where there never is any, ends one first, and its requests wait for the next."""
     drain_s: float = Field(30.0, gt=0)
     """How long a replica that is to end may work on what it has."""
 
