@@ -119,11 +119,12 @@ def create_api(config: ServeConfig, backend: Backend) -> FastAPI:
 
     described = cache(lambda: document(api, config))
     api.openapi = described  # type: ignore[method-assign]
+    told = cache(lambda: page(described()))
 
     @api.get("/docs", include_in_schema=False)
     async def docs() -> Response:
         """The interface for people."""
-        return HTMLResponse(page(described()))
+        return HTMLResponse(told())
 
     for path, (data, kind) in pages.items():
         api.add_route(path, _file(data, kind), methods=["GET", "HEAD"], include_in_schema=False)

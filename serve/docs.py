@@ -1,122 +1,115 @@
-"""The interface as a page for people, made of the OpenAPI document: no script, nothing from elsewhere."""
+"""The OpenAPI document as a page to read, one HTML file without scripts; its look: ``web/style.css``, ``docs.css``."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import re
 from html import escape
 from typing import Any
 
-_METHODS = ("get", "post", "put", "patch", "delete")
-_MAX_TEXT = 72
-"""Characters of a text in an example that are shown; images are longer."""
+_HEAD = (
+    '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+    '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    '<title>{title}: the interface</title><link rel="stylesheet" href="web/style.css">'
+    '<link rel="stylesheet" href="web/docs.css"></head><body><main>'
+)
 
 
-def page(document: Mapping[str, Any]) -> str:
-    """The HTML page of an OpenAPI document."""
-    info, schemas = document["info"], document.get("components", {}).get("schemas", {})
-    parts = [
-        "<!doctype html><html lang=en><head><meta charset=utf-8>",
-        '<meta name=viewport content="width=device-width, initial-scale=1">',
-        '<meta name=color-scheme content="light dark">',
-        f"<title>{escape(info['title'])}: the interface</title>",
-        '<link rel=stylesheet href="web/style.css"><link rel=stylesheet href="web/docs.css"></head><body><main>',
-        f"<h1>{escape(info['title'])}</h1>",
-        _text(info.get("description", "")),
-        '<p><a href="./">The page to try it</a> · <a href="openapi.json">OpenAPI document</a></p><nav><ul>',
+def page(document: dict[str, Any]) -> str:
+    """The page of an OpenAPI document, in the order of its tags and paths."""
+    title = escape(document["info"]["title"])
+    out = [_HEAD.format(title=title), f"<h1>{title}</h1>", _prose(document["info"]["description"])]
+    out.append(
+        '<p>The same for programs: <a href="openapi.json">openapi.json</a>. <a href="./">The page to try it</a>.</p>'
+    )
+    for tag in document["tags"]:
+        out.append(f"<h2>{escape(tag['name'])}</h2>{_prose(tag['description'])}")
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                if tag["name"] in operation["tags"]:
+                    out.append(_operation(path, method, operation))
+    out.append("<h2>Shapes</h2>")
+    for name, schema in sorted(document["components"]["schemas"].items()):
+        out.append(
+            f'<section class="card" id="{escape(name)}"><h3><code>{escape(name)}</code></h3>{_schema(schema)}</section>'
+        )
+    return "".join([*out, "</main></body></html>"])
+
+
+def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
+    out = [
+        f'<section class="card"><h3><code>{method.upper()} {escape(path)}</code> {escape(operation["summary"])}</h3>'
     ]
-    operations = list(_operations(document))
-    parts += [
-        f'<li><a href="#{_anchor(method, path)}"><code>{method.upper()} {escape(path)}</code></a> '
-        f"{escape(operation.get('summary', ''))}</li>"
-        for method, path, operation in operations
-    ]
-    parts.append("</ul></nav>")
-    for method, path, operation in operations:
-        parts.append(f'<section class=card id="{_anchor(method, path)}">')
-        parts.append(f"<h2><code>{method.upper()} {escape(path)}</code></h2>")
-        parts.append(_text(operation.get("description", "")))
-        for kind, content in operation.get("requestBody", {}).get("content", {}).items():
-            parts.append(f"<h3>Body: <code>{escape(kind)}</code> {_kind(content.get('schema', {}))}</h3>")
-            parts.append(_examples(content))
-        for status, response in operation.get("responses", {}).items():
-            parts.append(
-                f"<h3>{escape(str(status))} <span class=soft>{escape(response.get('description', ''))}</span></h3>"
+    out.append(_prose(operation["description"]))
+    for kind, media in operation.get("requestBody", {}).get("content", {}).items():
+        shape = _type(media["schema"]) if "$ref" in media["schema"] else _schema(media["schema"])
+        out.append(f"<h4>Takes <code>{escape(kind)}</code></h4><div>{shape}</div>")
+        for name, example in media.get("examples", {}).items():
+            out.append(
+                f"<details><summary>{escape(name)}</summary>{_pre(_curl(path, kind, example['value']))}</details>"
             )
-            for kind, content in response.get("content", {}).items():
-                parts.append(f"<p><code>{escape(kind)}</code> {_kind(content.get('schema', {}))}</p>")
-                parts.append(_examples(content))
-        parts.append("</section>")
-    parts += [_schema(name, schema) for name, schema in sorted(schemas.items())]
-    parts.append("</main></body></html>")
-    return "\n".join(part for part in parts if part)
+    out.append("<h4>Answers</h4><table>")
+    for status, answer in operation["responses"].items():
+        shapes = []
+        for kind, media in answer.get("content", {}).items():
+            schema = media.get("schema") or media["itemSchema"]
+            shapes.append(f"<code>{escape(kind)}</code>: {_type(schema)}")
+            if "example" in media:
+                shapes.append(f"<details><summary>for example</summary>{_pre(_text(media['example']))}</details>")
+        cell = "<br>".join(shapes).replace("<br><details>", "<details>")
+        out.append(f"<tr><th>{status}</th><td>{_line(answer['description'])}</td><td>{cell}</td></tr>")
+    return "".join([*out, "</table></section>"])
 
 
-def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    for path, item in document["paths"].items():
-        for method in _METHODS:
-            if method in item:
-                yield method, path, item[method]
+def _curl(path: str, kind: str, value: Any) -> str:
+    return f"curl -H 'Content-Type: {kind}' http://127.0.0.1:8000{path} -d '{json.dumps(value)}'"
 
 
-def _schema(name: str, schema: Mapping[str, Any]) -> str:
+def _text(example: Any) -> str:
+    return example if isinstance(example, str) else json.dumps(example, indent=2)
+
+
+def _schema(schema: dict[str, Any]) -> str:
     rows = []
-    for field, described in schema.get("properties", {}).items():
-        needed = " <em>required</em>" if field in schema.get("required", ()) else ""
-        default = described.get("default")
-        given = (
-            f" <span class=soft>default <code>{escape(json.dumps(default))}</code></span>"
-            if default is not None
-            else ""
-        )
-        rows.append(
-            f"<dt><code>{escape(field)}</code> {_kind(described)}{needed}{given}</dt>"
-            f"<dd>{escape(described.get('description', ''))}</dd>"
-        )
-    text = _text(schema.get("description", ""))
-    head = f'<section class=card id="{escape(name)}"><h2><code>{escape(name)}</code></h2>'
-    return f"{head}{text}<dl>{''.join(rows)}</dl></section>"
+    for name, field in schema.get("properties", {}).items():
+        needed = "" if name not in schema.get("required", []) else " <b>required</b>"
+        default = field.get("default")
+        known = "" if default in (None, [], "") else f" Default: <code>{escape(json.dumps(default))}</code>."
+        text = _line(field.get("description", "")) + known
+        rows.append(f"<tr><th><code>{escape(name)}</code></th><td>{_type(field)}{needed}</td><td>{text}</td></tr>")
+    return f"{_prose(schema.get('description', ''))}<table>{''.join(rows)}</table>"
 
 
-def _kind(schema: Mapping[str, Any]) -> str:
-    """A schema in a few words, with links to others."""
+def _type(schema: dict[str, Any]) -> str:
+    """A schema in a few words, with links to those that have a name."""
     if "$ref" in schema:
         name = escape(schema["$ref"].rpartition("/")[2])
         return f'<a href="#{name}">{name}</a>'
-    for union in ("anyOf", "oneOf", "allOf"):
-        if union in schema:
-            return " or ".join(_kind(one) for one in schema[union])
-    if schema.get("type") == "array":
-        return f"list of {_kind(schema.get('items', {}))}"
     if "const" in schema:
         return f"<code>{escape(json.dumps(schema['const']))}</code>"
-    return escape(str(schema.get("type", "")))
+    if "enum" in schema:
+        return " or ".join(f"<code>{escape(json.dumps(value))}</code>" for value in schema["enum"])
+    if "anyOf" in schema:
+        return " or ".join(dict.fromkeys(_type(option) for option in schema["anyOf"]))
+    if "contentSchema" in schema:
+        return _type(schema["contentSchema"])
+    if schema.get("type") == "array":
+        return f"list of {_type(schema.get('items', {}))}"
+    if schema.get("type") == "object" and "data" in schema.get("properties", {}):  # of a stream
+        name = schema["properties"].get("event", {}).get("const", "message")
+        return f"{_type(schema['properties']['data'])} (event <code>{escape(name)}</code>)"
+    return escape(str(schema.get("type", "anything")))
 
 
-def _examples(content: Mapping[str, Any]) -> str:
-    named = dict(content.get("examples", {}))
-    if "example" in content:
-        named["example"] = {"value": content["example"]}
-    shown = []
-    for name, example in named.items():
-        value = example.get("value")
-        text = value if isinstance(value, str) else json.dumps(_short(value), indent=2, ensure_ascii=False)
-        title = escape(example.get("summary", name))
-        shown.append(f"<details><summary>{title}</summary><pre>{escape(text)}</pre></details>")
-    return "".join(shown)
+def _pre(text: str) -> str:
+    return f'<pre tabindex="0">{escape(text)}</pre>'
 
 
-def _short(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _short(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_short(inner) for inner in value]
-    return value[:_MAX_TEXT] + "..." if isinstance(value, str) and len(value) > _MAX_TEXT else value
+def _prose(text: str) -> str:
+    return "".join(f"<p>{_line(paragraph)}</p>" for paragraph in text.split("\n\n") if paragraph)
 
 
-def _text(text: str) -> str:
-    return "".join(f"<p>{escape(part)}</p>" for part in text.split("\n\n") if part.strip())
-
-
-def _anchor(method: str, path: str) -> str:
-    return escape(f"{method}{path}".replace("/", "-").strip("-"))
+def _line(text: str) -> str:
+    """Escaped, with code between one or two backticks, and references of docstrings by their names."""
+    plain = re.sub(r":class:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text)
+    return re.sub(r"(`{1,2})(.+?)\1", r"<code>\2</code>", escape(plain))
