@@ -94,6 +94,8 @@ class Evaluation(_Record):
 
     fingerprint: str = ""
     """Of what was evaluated, on what, and how: equal fingerprints mean equal numbers."""
+    artifact: str | None = None
+    """Whose captions these are: :func:`idc.training.artifact.captioning_identity`; ``None`` if they came as a file."""
     split: str
     pairs: int
     references: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator
@@ -24,6 +23,7 @@ from idc.metrics.origin import origin
 from idc.metrics.protocols import BESIDE, LEVIR, LevirVocabulary, Protocol, protocol
 from idc.metrics.references import Known, read_captions, read_references
 from idc.metrics.scoring import evaluate
+from idc.training.artifact import captioning_identity, file_hash
 
 _VERSION = 3
 """Goes up when the same inputs would give other numbers."""
@@ -149,6 +149,7 @@ def run(
     evaluation = evaluation.model_copy(
         update={
             "fingerprint": evaluation_fingerprint(job),
+            "artifact": captioning_identity(job.artifact) if job.artifact is not None else None,
             "seconds": seconds,
             "protocol": {**evaluation.protocol, **source},
             "hallucination": claims,
@@ -269,12 +270,7 @@ def _contents(path: str | None) -> dict[str, str]:
         return {}
     given = Path(path)
     found = sorted(file for file in given.rglob("*") if file.is_file()) if given.is_dir() else [given]
-    return {str(file.relative_to(given)): _hash(file) for file in found}
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return {str(file.relative_to(given)): file_hash(file) for file in found}
 
 
 def _say(text: str) -> None:

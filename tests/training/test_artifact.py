@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from idc.data.text import Vocabulary
-from idc.training.artifact import read_artifact, write_artifact
+from idc.training.artifact import captioning_identity, identity, read_artifact, write_artifact
 from tests.training.toy import ToyTask
 
 
@@ -96,6 +97,23 @@ def test_damage_is_named(artifact: Path, what: str, message: str) -> None:
     damage(artifact, what)
     with pytest.raises(ValueError, match=message):
         read_artifact(artifact)
+
+
+def test_an_artefact_is_told_by_its_files_and_captions_by_those_they_depend_on(artifact: Path, tmp_path: Path) -> None:
+    shutil.copytree(artifact, tmp_path / "copy")
+    copy = tmp_path / "copy"
+    (copy / ".DS_Store").write_text("not of the artefact")
+    assert (identity(copy), captioning_identity(copy)) == (identity(artifact), captioning_identity(artifact))
+    (copy / "calibration.json").write_text("{}")
+    head = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**head, "files": [*head["files"], "calibration.json"]}))
+    assert identity(copy) != identity(artifact)
+    assert captioning_identity(copy) == captioning_identity(artifact)
+    (copy / "tokenizer" / "model.safetensors").write_bytes(b"others")
+    assert captioning_identity(copy) != captioning_identity(artifact)
+    shutil.copyfile(artifact / "tokenizer" / "model.safetensors", copy / "tokenizer" / "model.safetensors")
+    (copy / "config.json").write_text(json.dumps({**head, "config": {**head["config"], "width": 4}}))
+    assert captioning_identity(copy) != captioning_identity(artifact)
 
 
 def test_another_system_and_the_runs_folder_are_refused(artifact: Path) -> None:
