@@ -8,7 +8,6 @@ the system's own evidence (:attr:`idc.describe.Description.evidence`).
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import math
@@ -26,10 +25,8 @@ from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.describe import Describer, Description
 from idc.metrics.changes import says_no_change
 from idc.schema import NO_CHANGE
-from idc.training.artifact import WEIGHTS, add_file, read_artifact
+from idc.training.artifact import CALIBRATION, add_file, captioning_identity, read_artifact
 
-CALIBRATION = "calibration.json"
-"""File in the artefact."""
 BINS = 10
 """Bins of the expected calibration error."""
 _OF_ANY = ("says_change", "log_probability", "signed_log_probability")
@@ -242,10 +239,8 @@ def table(found: Calibration) -> str:
 
 
 def _mark(job: CalibrateJob) -> str:
-    with (Path(job.artifact) / WEIGHTS).open("rb") as file:
-        weights = hashlib.file_digest(file, "sha256").hexdigest()
     settings = (job.split, job.report_split, job.max_pairs, job.batch_size)
-    return fingerprint("calibration", weights, read_manifest(job.pairs).fingerprint, settings)
+    return fingerprint(captioning_identity(job.artifact), read_manifest(job.pairs).fingerprint, settings)
 
 
 def _told(job: CalibrateJob, captioner: Describer, split: str) -> tuple[list[dict[str, float]], list[bool]]:
