@@ -81,7 +81,7 @@ class Quality(_Record):
     """Mean squared error of the probability; 0.25 for always saying one half."""
     ece: float
     """Expected calibration error: the mean distance of the mean probability from the share that changed, in bins of
-    equally many pairs."""
+    about equally many pairs."""
 
 
 class Calibration(_Record):
@@ -122,7 +122,7 @@ class Calibration(_Record):
         try:
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except ValidationError as error:
-            raise ValueError(f"{path} is no calibration ({error}); run jobs/calibrate.py again") from None
+            raise ValueError(f"{path} is no calibration; run jobs/calibrate.py again: {error}") from None
 
     @classmethod
     def load(cls, artifact: Path | str, evidence: Sequence[str] = ()) -> Calibration | None:
@@ -177,9 +177,9 @@ def quality(probabilities: Sequence[float], changed: Sequence[bool], bins: int =
     from sklearn.metrics import roc_auc_score
 
     given, truth = np.array(probabilities, dtype=np.float64), np.array(changed, dtype=np.float64)
-    order = np.argsort(given, kind="stable")
-    parts = [part for part in np.array_split(order, bins) if len(part)]
-    gaps = [len(part) * abs(given[part].mean() - truth[part].mean()) for part in parts]
+    edges = np.unique(np.quantile(given, np.arange(1, bins) / bins))
+    which = np.searchsorted(edges, given, side="right")  # equal probabilities stay together
+    gaps = [abs((given - truth)[which == place].sum()) for place in range(len(edges) + 1)]
     return Quality(
         pairs=len(given),
         changed=int(truth.sum()),

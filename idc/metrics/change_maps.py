@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+from PIL import Image
 from pydantic import BaseModel, ConfigDict
 
 from idc.data.images import resize_image
@@ -53,10 +54,11 @@ def score_pair(change_map: np.ndarray, before: np.ndarray, after: np.ndarray, ma
     Args:
         change_map: the captioner's, (Y, X).
         before, after: uint8 RGB (H, W, 3).
-        mask: grey or RGB as decoded, not zero where the scene changed.
+        mask: uint8 RGB (H, W, 3) as decoded, not zero where the scene changed.
     """
     size = after.shape[:2]
-    truth = resize_image(mask.max(axis=-1), size) > 0 if mask.shape[:2] != size else mask.max(axis=-1) > 0
+    whole = Image.fromarray(mask.max(axis=-1)).resize((size[1], size[0]), Image.Resampling.NEAREST)
+    truth = np.asarray(whole) > 0
     if not truth.any():
         return None
     pixels = np.abs(resize_image(before, size).astype(np.float32) - after).mean(axis=-1)
