@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,6 +191,8 @@ class CommandConfig(ServeConfig):
         for name, source in self.models.items():
             if not source.startswith("models:/") and not (Path(source) / "config.json").exists():
                 yield f"models.{name}: no artefact at {source!r}; run `make demo` first, or name another folder"
+        if self.auth.mode == "loopback" and os.environ.get("RAY_ADDRESS"):
+            yield "auth.mode: others reach the cluster at RAY_ADDRESS; unset it, or take mode=token with tokens"
         with socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
