@@ -74,6 +74,7 @@ def application(config: ServeConfig) -> Application:
     common: dict[str, Any] = {
         "graceful_shutdown_timeout_s": scaling.drain_s,
         "graceful_shutdown_wait_loop_s": 0.5,
+        "max_surge_percent": scaling.surge_percent,
         # The front writes a line a request by itself.
         "logging_config": {"enable_access_log": False, "log_level": "WARNING"},
     }

@@ -199,7 +199,9 @@ def test_what_was_not_evaluated_as_the_champion_was_is_refused_with_the_commands
     place.add(1.0)
     place.promote()
     place.add(2.0, wrong=None)
-    with pytest.raises(ValueError, match=r"version 2 has no evaluation:\n.*add that to it:\n  python jobs/evaluate\.py"):
+    with pytest.raises(
+        ValueError, match=r"version 2 has no evaluation:\n.*add that to it:\n  python jobs/evaluate\.py"
+    ):
         place.promote()
     cases: list[dict[str, Any]] = [{"data": {**DATA, "fingerprint": "beef"}}, {"split": "val"}, {"pairs": 50}]
     for settings in cases:
