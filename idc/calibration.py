@@ -26,10 +26,8 @@ from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.describe import Describer, Description
 from idc.metrics.changes import says_no_change
 from idc.schema import NO_CHANGE
-from idc.training.artifact import WEIGHTS, add_file, read_artifact
+from idc.training.artifact import CALIBRATION, WEIGHTS, add_file, read_artifact
 
-CALIBRATION = "calibration.json"
-"""File in the artefact."""
 BINS = 10
 """Bins of the expected calibration error."""
 

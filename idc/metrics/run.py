@@ -23,7 +23,7 @@ from idc.metrics.origin import origin
 from idc.metrics.protocols import BESIDE, LEVIR, LevirVocabulary, Protocol, protocol
 from idc.metrics.references import Known, read_captions, read_references
 from idc.metrics.scoring import evaluate
-from idc.training.artifact import captioning_identity, file_hash
+from idc.training.artifact import captioning_files, captioning_identity, file_hash
 
 _VERSION = 3
 """Goes up when the same inputs would give other numbers."""
@@ -35,7 +35,7 @@ def evaluation_fingerprint(job: EvaluateJob) -> str:
     """Of everything the numbers depend on: the pairs, the weights or captions, the protocol."""
     settings = job.model_dump(mode="json", include=set(EvaluateJob.model_fields) - _INPUTS - CAPTION_HOW - {"out"})
     pairs = read_manifest(job.pairs).fingerprint if job.pairs is not None else _contents(job.references)
-    captions = _contents(job.artifact or job.predictions)
+    captions = captioning_files(job.artifact) if job.artifact is not None else _contents(job.predictions)
     return fingerprint(_VERSION, pairs, captions, _contents(job.vocabulary), settings, spice_missing() is None)
 
 
@@ -82,7 +82,8 @@ def run(
             captions = {row.pair_id: captions[row.pair_id] for row in data.known if row.pair_id in captions}
     else:
         assert load is not None
-        captions = caption_split(job, load, runner, _contents(job.artifact), overwrite)
+        assert job.artifact is not None
+        captions = caption_split(job, load, runner, captioning_files(job.artifact), overwrite)
     seconds["captioning"] = time.perf_counter() - started
     ids = {row.pair_id for row in data.known}
     _refuse_difference(ids - captions.keys(), f"pairs of {job.split} have no caption in {job.predictions}")

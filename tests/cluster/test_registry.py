@@ -24,6 +24,7 @@ from idc.metrics.scoring import evaluate
 from idc.training.artifact import captioning_identity, write_artifact
 from idc.training.config import TrackingConfig
 from serve.registry import Resolver
+from tests.systems.procap.test_task import STAGE_1, STAGE_2, start
 from tests.systems.procap.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -163,7 +164,7 @@ def test_a_life_first_better_worse_equal_forced_and_back(place: Place, tmp_path:
     assert better.why in (tmp_path / "out" / "promotion.txt").read_text()
 
     place.add(3.0, wrong=20)
-    with pytest.raises(ValueError, match="version 3 stays a candidate: worse: CIDEr .* --force promotes it"):
+    with pytest.raises(ValueError, match=r"version 3 stays a candidate: worse: CIDEr .* --force promotes it"):
         place.promote()
     assert champion() == "models:/captioner/2"
     place.add(4.0, wrong=5)
@@ -199,7 +200,9 @@ def test_what_was_not_evaluated_as_the_champion_was_is_refused_with_the_commands
     place.add(1.0)
     place.promote()
     place.add(2.0, wrong=None)
-    with pytest.raises(ValueError, match=r"version 2 has no evaluation:\n.*add that to it:\n  python jobs/evaluate\.py"):
+    with pytest.raises(
+        ValueError, match=r"version 2 has no evaluation:\n.*add that to it:\n  python jobs/evaluate\.py"
+    ):
         place.promote()
     cases: list[dict[str, Any]] = [{"data": {**DATA, "fingerprint": "beef"}}, {"split": "val"}, {"pairs": 50}]
     for settings in cases:
@@ -250,7 +253,7 @@ def test_the_jobs_register_what_captions_and_nothing_else(
         importlib.import_module(f"jobs.{job}").main()
         return capsys.readouterr().out
 
-    with pytest.raises(SystemExit, match="register: .*stage 1, which cannot caption"):
+    with pytest.raises(SystemExit, match=r"register: .*stage 1, which cannot caption"):
         run("register", f"artifact={tmp_path / 'pretrain' / 'artifact'}")
     assert place.registry.versions() == []
     assert "version 1" in run("register", f"artifact={artifact}", f"evaluation={tmp_path / 'evaluation'}")
