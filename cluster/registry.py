@@ -31,7 +31,7 @@ from cluster.tracking import RUN_TAG, beside, find_run, open_experiment
 from idc.config import missing_database
 from idc.metrics.evaluate import EVALUATION, PREDICTIONS, load
 from idc.metrics.promotion import Decision, Scored, checked_evaluation
-from idc.training.artifact import IDENTITY_TAG, WEIGHTS, Artifact, captioning_identity, file_hash, identity
+from idc.training.artifact import IDENTITY_TAG, WEIGHTS, Artifact, file_hash, identity
 from idc.training.config import TrackingConfig
 
 EVALUATION_TAG, PROMOTION_TAG = "evaluation.", "promotion."
@@ -157,7 +157,7 @@ class Registry:
         Raises:
             ValueError: the evaluation is not of this artefact or cannot be used; nothing was written then.
         """
-        scored = None if evaluation is None else checked_evaluation(evaluation, captioning_identity(artifact.path))
+        scored = None if evaluation is None else checked_evaluation(evaluation, artifact.path)
         mark = identity(artifact.path)
         found = next((one for one in self.versions() if one.artifact == mark), None)
         with self._asked():
