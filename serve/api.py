@@ -12,16 +12,17 @@ import math
 import mimetypes
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, aclosing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from pydantic_core import to_json
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from serve import chat
 from serve.auth import Doorkeeper
@@ -29,6 +30,7 @@ from serve.config import ServeConfig
 from serve.gate import Gate, Visit, visit_of
 from serve.intake import Source, content_type, faults
 from serve.metrics import Metrics
+from serve.openapi import document
 from serve.schema import (
     ApiError,
     Backend,
@@ -37,9 +39,9 @@ from serve.schema import (
     CaptionOptions,
     CaptionRequest,
     EncodedPair,
-    ErrorAnswer,
     Options,
     Served,
+    State,
 )
 from serve.service import Service
 from serve.streaming import Events, as_done, event, respond
@@ -60,7 +62,7 @@ def create_api(config: ServeConfig, backend: Backend) -> FastAPI:
         Gate,
         doorkeeper=Doorkeeper(config.auth),
         metrics=metrics,
-        max_body=int(config.limits.body_mib * 2**20),
+        limits=config.limits,
         open_paths=opened,
         routes=closed | {"/healthz", "/readyz", "/openapi.json"},
     )
@@ -77,31 +79,45 @@ def create_api(config: ServeConfig, backend: Backend) -> FastAPI:
         body = ApiError(error.status_code, visit.error, message).body(visit.request_id)
         return JSONResponse(body, error.status_code, error.headers)
 
-    @api.post("/v1/captions", summary="Say what changed between two images", responses=_answers(CaptionAnswer))
+    @api.post(
+        "/v1/captions",
+        summary="Say what changed between two images",
+        responses={200: {"model": CaptionAnswer}},
+        tags=["captions"],
+    )
     async def captions(request: Request) -> Response:
-        """One pair or several, as JSON or as multipart form."""
+        """One pair or several, as JSON or as multipart form.
+
+        With `stream` the answer is server-sent events: `result` (a `PairAnswer`) for each pair as soon as it is done,
+        its `index` telling which, then `done` (a `StreamEnd`); or `error` (an `ErrorAnswer`), if it fails after more
+        than a second. Before that, an error has its status, as without `stream`.
+
+        Of several pairs, one that cannot be read has its `error` in its result, and the others their captions.
+        """
         return await _captions(request, service)
 
     api.include_router(chat.router(service))
 
-    @api.get("/healthz", summary="Whether this process lives")
+    @api.get("/healthz", summary="Whether this process lives", responses={200: {"model": State}}, tags=["operation"])
     async def healthz() -> Response:
         """Status 200 as long as the process can answer at all."""
         return JSONResponse({"status": "ok"})
 
-    @api.get("/readyz", summary="Whether requests can be served")
+    @api.get("/readyz", summary="Whether requests can be served", responses={200: {"model": State}}, tags=["operation"])
     async def readyz() -> Response:
         """Status 503 with the reason until they can."""
         if reason := await backend.ready():
             raise ApiError(503, "not_ready", reason, retry_after_s=5)
         return JSONResponse({"status": "ready"})
 
-    @api.get("/metrics", summary="Numbers for Prometheus")
+    @api.get("/metrics", summary="Numbers for Prometheus", response_class=PlainTextResponse, tags=["operation"])
     async def numbers() -> Response:
         """Prometheus' text format."""
         text = metrics.text(backend.models(), await backend.replicas())
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
+    described = cache(lambda: document(api, config))
+    api.openapi = described  # type: ignore[method-assign]
     for path, (data, kind) in pages.items():
         api.add_route(path, _page(data, kind), methods=["GET", "HEAD"], include_in_schema=False)
     return api
@@ -244,11 +260,6 @@ def png_url(data: bytes) -> str:
 def json_response(content: Any) -> Response:
     """``content`` as JSON."""
     return Response(to_json(content), media_type="application/json")
-
-
-def _answers(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """What a route may answer, for the OpenAPI document."""
-    return {200: {"model": model}, "4XX": {"model": ErrorAnswer}, "5XX": {"model": ErrorAnswer}}
 
 
 def _pages() -> dict[str, tuple[bytes, str]]:

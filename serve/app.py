@@ -54,12 +54,22 @@ def build(args: dict[str, Any]) -> Application:
     Raises:
         ConfigError: with every fault of the settings.
     """
-    from ray import serve
-
     try:
         config = load(ServeConfig, overrides=args)
     except ConfigError as error:
         raise ConfigError([f"args of serve.app:build: {fault}" for fault in error.faults]) from None
+    if config.auth.mode == "loopback" and os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") == "1":
+        # All connections would come from HAProxy, which is on this machine.
+        raise ConfigError(
+            ["args of serve.app:build: auth.mode=loopback cannot tell who asks behind HAProxy; use tokens"]
+        )
+    return application(config)
+
+
+def application(config: ServeConfig) -> Application:
+    """As :func:`build`, of settings that were checked."""
+    from ray import serve
+
     limits, scaling = config.limits, config.scaling
     common: dict[str, Any] = {
         "graceful_shutdown_timeout_s": scaling.drain_s,
@@ -231,9 +241,9 @@ class Replicas:
             response = self._handle_for(version).caption.remote(version, pairs, options)
             try:
                 found: list[Captioned] | str = await response
-            except RayActorError:  # the replica died or cannot be reached; another one can do it as well, once
+            except RayActorError as error:  # the replica died or cannot be reached; another one does it as well, once
                 if not again:
-                    raise
+                    raise Busy from error
                 again = False
                 continue
             except (BackPressureError, DeploymentUnavailableError) as error:
@@ -352,7 +362,7 @@ def run(config: CommandConfig) -> None:
     from ray import serve
 
     # Not this module's own: run as a program it is called __main__, which replicas cannot import.
-    from serve.app import build
+    from serve.app import application
 
     quiet: dict[str, Any] = {"logging_level": logging.WARNING}
     if address is None:
@@ -364,9 +374,9 @@ def run(config: CommandConfig) -> None:
         signal.signal(number, lambda *_: ended.set())
     try:
         serve.start(http_options={"host": config.host, "port": config.port}, logging_config={"log_level": "WARNING"})
-        args = config.model_dump(include=set(ServeConfig.model_fields), exclude_unset=True)
-        args["models"] = {name: _absolute(source) for name, source in config.models.items()}
-        serve.run(build(args), name=APPLICATION)
+        settings = config.model_dump(include=set(ServeConfig.model_fields))
+        settings["models"] = {name: _absolute(source) for name, source in config.models.items()}
+        serve.run(application(ServeConfig(**settings)), name=APPLICATION)
         where = "localhost" if config.host in ("0.0.0.0", "::") else config.host
         print(f"the page: http://{where}:{config.port}/  (programs: /docs; Ctrl-C ends it)", flush=True)
         ended.wait()

@@ -5,8 +5,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 
+from starlette.datastructures import Headers
+
 from serve.config import AuthConfig, is_loopback
 from serve.schema import ApiError
+
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 
 
 class Doorkeeper:
@@ -16,25 +20,25 @@ class Doorkeeper:
         self._mode = config.mode
         self._tokens = [(token.name, bytes.fromhex(token.sha256)) for token in config.tokens]
 
-    def caller(self, address: str | None, host: str, authorization: str | None, open_path: bool = False) -> str:
+    def caller(self, address: str | None, headers: Headers, open_path: bool = False) -> str:
         """The name of a token, or the address, for the logs and the limits.
 
         Args:
-            address: of the peer of the connection; headers that claim another are never read.
-            host: the Host header.
+            address: of the peer of the connection.
             open_path: what is asked for needs no token.
 
         Raises:
             ApiError: 401 or 403.
         """
         if self._mode == "loopback":
-            if not is_loopback(address):
+            # Behind a proxy the peer is the proxy, and what its headers say of others can be made up.
+            if not is_loopback(address) or any(name in headers for name in _FORWARDED):
                 raise ApiError(403, "not_local", "this server answers its own machine alone (auth.mode=loopback)")
-            if not _is_local_name(host):
+            if not _is_local_name(headers.get("host", "")):
                 # A page of another site can make a browser ask us by a name of its own that resolves to 127.0.0.1.
                 raise ApiError(403, "host_not_local", "with auth.mode=loopback the Host must be localhost or 127.0.0.1")
             return address or "local"
-        return (address or "unknown") if open_path else self._by_token(authorization)
+        return (address or "unknown") if open_path else self._by_token(headers.get("authorization"))
 
     def _by_token(self, authorization: str | None) -> str:
         scheme, _, token = (authorization or "").partition(" ")

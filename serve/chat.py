@@ -236,12 +236,20 @@ class Model(_Closed):
     version: str
     """What that is now: a version of the registry, or a folder."""
     error: str | None = None
-    """Why it, or its newest version, cannot be served; null if all is well."""
+    """Why it cannot be served, or null."""
+    newer_error: str | None = None
+    """Why a newer version of it is not served, while this one goes on serving; or null."""
 
     @classmethod
     def of(cls, served: Served) -> Model:
         """As the interface lists it."""
-        return cls(id=served.name, source=served.source, version=served.version, error=served.error)
+        return cls(
+            id=served.name,
+            source=served.source,
+            version=served.version,
+            error=served.error,
+            newer_error=served.newer_error,
+        )
 
 
 class ModelList(_Closed):
@@ -342,7 +350,11 @@ def router(service: Service) -> APIRouter:
     """``/v1/chat/completions`` and ``/v1/models``."""
     routes = APIRouter(prefix="/v1", tags=["OpenAI's interface"])
 
-    @routes.post("/chat/completions", summary="Caption the last two images of a conversation")
+    @routes.post(
+        "/chat/completions",
+        summary="Caption the last two images of a conversation",
+        responses={200: {"model": ChatAnswer}},
+    )
     async def chat(request: Request) -> Response:
         """The interface of OpenAI's chat completions: messages in, the caption as the assistant's message out.
 

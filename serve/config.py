@@ -62,8 +62,10 @@ class LimitsConfig(ConfigModel):
     """Pairs taken and not answered yet, of everybody; above it 503 with Retry-After."""
     waiting_pairs_each: int = Field(128, gt=0)
     """The same of one token (or, without tokens, of one address); above it 429 with Retry-After."""
+    waiting_mib: float = Field(512.0, gt=0)
+    """Bodies of requests not answered yet, of everybody; above it 503 with Retry-After."""
     timeout_s: float = Field(60.0, gt=0)
-    """Until a request is answered by 504. Must be longer than a cold start."""
+    """Until a request is answered by 504, and until a body must have come. Must be longer than a cold start."""
     fetch_hosts: tuple[str, ...] = ()
     """Hosts (``images.example.org``) from which images named by https URL are fetched; by default none."""
     fetch_timeout_s: float = Field(10.0, gt=0)

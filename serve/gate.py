@@ -5,6 +5,7 @@ Plain ASGI, because it must count a body while it arrives and see an answer whil
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 import traceback
@@ -17,6 +18,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.auth import Doorkeeper
+from serve.config import LimitsConfig
 from serve.log import log
 from serve.metrics import Metrics
 from serve.schema import ApiError
@@ -49,6 +51,9 @@ class Visit:
     """The code of the error that it was answered by."""
     failure: str = ""
     """The traceback, if it was our fault."""
+    body_bytes: int = 0
+    """Of the body, read so far."""
+    body_ended: bool = False
     started: float = field(default_factory=time.perf_counter)
     arrived: float = 0.0
     """When the body was there as a whole."""
@@ -81,13 +86,15 @@ class Gate:
         *,
         doorkeeper: Doorkeeper,
         metrics: Metrics,
-        max_body: int,
+        limits: LimitsConfig,
         open_paths: Collection[str],
         routes: Collection[str],
     ):
         """``open_paths`` are answered without a token; ``routes`` are the paths that logs and metrics name."""
         self._app = app
-        self._doorkeeper, self._metrics, self._max_body = doorkeeper, metrics, max_body
+        self._doorkeeper, self._metrics, self._limits = doorkeeper, metrics, limits
+        self._max_body = int(limits.body_mib * 2**20)
+        self._held = 0  # bytes of all bodies that were read for requests not answered yet
         self._open, self._routes = frozenset(open_paths), frozenset(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -112,7 +119,7 @@ class Gate:
 
         try:
             self._admit(scope, headers, visit)
-            await self._app(scope, self._counted(receive), send_out)
+            await self._app(scope, self._counted(receive, visit), send_out)
         except ApiError as error:
             await _answer(error, visit, scope, receive, send_out)
         except Exception:
@@ -120,6 +127,7 @@ class Gate:
             error = ApiError(500, "internal_error", "this went wrong here; the log has it under the request's id")
             await _answer(error, visit, scope, receive, send_out)
         finally:
+            self._held -= visit.body_bytes
             self._metrics.request(visit)
             if visit.route not in _QUIET or visit.status >= 400:
                 _log(visit, scope["method"])
@@ -127,10 +135,7 @@ class Gate:
     def _admit(self, scope: Scope, headers: Headers, visit: Visit) -> None:
         client = scope.get("client")
         visit.caller = self._doorkeeper.caller(
-            client[0] if client else None,
-            headers.get("host", ""),
-            headers.get("authorization"),
-            open_path=scope["path"] in self._open,
+            client[0] if client else None, headers, open_path=scope["path"] in self._open
         )
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()) or len(length) > 15:
@@ -138,17 +143,26 @@ class Gate:
         if int(length) > self._max_body:
             raise self._too_large()
 
-    def _counted(self, receive: Receive) -> Receive:
-        """``receive`` that refuses a body when it grows too large, whatever its headers said."""
-        seen = 0
+    def _counted(self, receive: Receive, visit: Visit) -> Receive:
+        """``receive`` that refuses a body when it grows too large or comes too slowly, whatever its headers said."""
 
         async def counted() -> Message:
-            nonlocal seen
-            message = await receive()
+            if visit.body_ended:
+                return await receive()
+            try:
+                async with asyncio.timeout(self._limits.timeout_s - visit.seconds()):
+                    message = await receive()
+            except TimeoutError:
+                raise ApiError(408, "body_too_slow", "the request did not come to its end in time") from None
             if message["type"] == "http.request":
-                seen += len(message.get("body", b""))
-                if seen > self._max_body:
+                size = len(message.get("body", b""))
+                visit.body_bytes += size
+                self._held += size
+                visit.body_ended = not message.get("more_body", False)
+                if visit.body_bytes > self._max_body:
                     raise self._too_large()
+                if self._held > self._limits.waiting_mib * 2**20:
+                    raise ApiError(503, "busy", "too many large requests are under way; ask again", retry_after_s=1)
             return message
 
         return counted

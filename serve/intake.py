@@ -55,7 +55,7 @@ class Intake:
         _refuse_packed(request)
         value = _parsed(await request.body(), self.limits.json_depth)
         try:
-            return schema.model_validate(value)
+            return schema.model_validate(value, strict=True)
         except ValidationError as error:
             raise faults(error, schema) from None
 

@@ -231,6 +231,13 @@ class CaptionAnswer(StreamEnd):
     """One a pair, in their order."""
 
 
+class State(_Closed):
+    """The answer to a probe."""
+
+    status: str
+    """``ok`` or ``ready``."""
+
+
 class ErrorBody(_Closed):
     """What is wrong, in the shape of the OpenAI interface."""
 

@@ -6,7 +6,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 
 from idc.config import did_you_mean
 from serve.config import ServeConfig
@@ -45,7 +44,7 @@ class Service:
         return ApiError(404, "unknown_model", f"no model is called {name[:100]!r}{hint}", "model")
 
     def options(self, asked: Options) -> Options:
-        """The options within the limits; several candidates bring as many beams if none are given.
+        """The options within the limits; without beams the model takes those it was validated with, or more if need be.
 
         Raises:
             ApiError: 422 beyond a limit, or fewer beams than candidates.
@@ -57,8 +56,6 @@ class Service:
         ):
             if value > most:
                 raise ApiError(422, f"too_many_{name}", f"{name}: at most {most}, not {value}", name)
-        if asked.beams is None and asked.candidates > 1:
-            return replace(asked, beams=asked.candidates)
         if asked.beams is not None and asked.beams < asked.candidates:
             message = f"beams: {asked.candidates} candidates need as many beams, not {asked.beams}"
             raise ApiError(422, "too_few_beams", message, "beams")

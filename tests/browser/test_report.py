@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 from PIL import Image
 
 from idc.report.html import write_report
+from tests.browser.chromium import chromium
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "report"))
 
@@ -31,13 +30,6 @@ PROBE = """<script>addEventListener("load", () => {
   }, error => { document.title = "picture: " + error; });
 });</script></head>"""
 """Measures the page from within. Only the tested copy has it; its content security policy is taken out."""
-
-
-def chromium() -> str:
-    found = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if found is None:
-        pytest.fail("this test needs Chromium: `apt-get install chromium`, or name the program in CHROMIUM")
-    return found
 
 
 def browse(tmp_path: Path, page: Path, *flags: str) -> str:

@@ -1,0 +1,275 @@
+"""The OpenAPI document: what the routes take and answer, with examples that work as they stand.
+
+The routes read their bodies themselves, to refuse what is too large before it is parsed; so the framework knows neither
+the bodies nor the errors, and they are added here, from the same models that read and write them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic.json_schema import models_json_schema
+
+from idc.data.images import encode_png
+from serve.chat import ChatRequest, Chunk
+from serve.config import ServeConfig
+from serve.schema import CaptionOptions, CaptionRequest, ErrorAnswer, StreamEnd
+
+_REFS = "#/components/schemas/{model}"
+_ERRORS = {
+    400: "The body is no JSON or no form, or an image cannot be used.",
+    401: "No token, or one that is not known.",
+    403: "The server serves its own machine alone.",
+    404: "No such model.",
+    405: "The path takes other methods.",
+    413: "The body, an image or their number is too large.",
+    415: "The content type is neither JSON nor, where forms are taken, a form.",
+    422: "A field is missing, unknown, of the wrong type, or out of its limits.",
+    429: "Too many pairs of yours are waiting; ask again after `Retry-After` seconds.",
+    500: "This went wrong here.",
+    503: "Busy, or the model cannot be served now; ask again after `Retry-After` seconds.",
+    504: "There was no caption in time.",
+}
+_ASKING = (400, 404, 413, 415, 422, 429, 503, 504)
+"""What a request for captions may be refused with, besides what every request may."""
+_CAPTION = "the small red cube has moved to the right"
+
+
+def document(api: FastAPI, config: ServeConfig) -> dict[str, Any]:
+    """The document of an application made by ``serve.api.create_api``."""
+    made = get_openapi(
+        title=api.title,
+        version=api.version,
+        description=_description(config),
+        tags=[
+            {"name": "captions", "description": "Pairs of images in, captions out."},
+            {"name": "OpenAI's interface", "description": "For clients that speak it already."},
+            {"name": "operation", "description": "For probes and monitoring."},
+        ],
+        routes=api.routes,
+    )
+    components = made.setdefault("components", {})
+    _, schemas = models_json_schema(
+        [
+            (CaptionRequest, "validation"),
+            (CaptionOptions, "validation"),
+            (ChatRequest, "validation"),
+            (StreamEnd, "serialization"),
+            (Chunk, "serialization"),
+            (ErrorAnswer, "serialization"),
+        ],
+        ref_template=_REFS,
+    )
+    components["schemas"].update(schemas["$defs"])
+    for unused in ("HTTPValidationError", "ValidationError"):  # the framework's own, which are never answered
+        components["schemas"].pop(unused, None)
+    if config.auth.mode == "token":
+        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer", "description": "A token."}}
+    components["headers"] = {
+        "X-Request-ID": {"description": "The request's id, also in the log.", "schema": {"type": "string"}},
+        "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}},
+    }
+    components["schemas"]["ErrorAnswer"]["examples"] = [_ERROR]
+    before, after = _pictures()
+    paths = made["paths"]
+    paths["/v1/captions"]["post"]["requestBody"] = _captions_body(components["schemas"], before, after)
+    paths["/v1/chat/completions"]["post"]["requestBody"] = _chat_body(before, after)
+    for path, operations in paths.items():
+        for operation in operations.values():
+            _answers(operation, path, config)
+    return made
+
+
+def _answers(operation: dict[str, Any], path: str, config: ServeConfig) -> None:
+    """Add what an operation may be refused with, and the headers of its answers."""
+    answers = operation["responses"]
+    answers.pop("422", None)  # the framework's guess
+    if path in ("/v1/captions", "/v1/chat/completions"):
+        answers["200"]["content"]["text/event-stream"] = _STREAMS[path]
+        answers["200"]["content"]["application/json"]["example"] = _EXAMPLES[path]
+        refusals: tuple[int, ...] = _ASKING
+    else:
+        refusals = {"/v1/models/{name}": (404,), "/readyz": (503,)}.get(path, ())
+    if config.auth.mode == "token" and (path.startswith("/v1/") or path == "/metrics"):
+        operation["security"] = [{"token": []}]
+        refusals = (*refusals, 401)
+    if config.auth.mode == "loopback":
+        refusals = (*refusals, 403)
+    for status in sorted({*refusals, 405, 413, 500}):
+        content = {"application/json": {"schema": {"$ref": _REFS.format(model="ErrorAnswer")}}}
+        answers[str(status)] = {"description": _ERRORS[status], "content": content}
+    for status, answer in answers.items():
+        answer["headers"] = {"X-Request-ID": {"$ref": "#/components/headers/X-Request-ID"}}
+        if status in ("429", "503"):
+            answer["headers"]["Retry-After"] = {"$ref": "#/components/headers/Retry-After"}
+
+
+def _description(config: ServeConfig) -> str:
+    limits = config.limits
+    auth = {
+        "token": "Send a token with every request: `Authorization: Bearer TOKEN`.",
+        "loopback": "This server answers its own machine alone and asks for no token.",
+    }[config.auth.mode]
+    return (
+        "Given an image before and an image after, says in words what changed.\n\n"
+        f"{auth} A request may have {limits.body_mib:g} MiB and {limits.pairs} pairs; an image {limits.image_mib:g} "
+        f"MiB, {limits.image_pixels:,} pixels and {limits.image_side:,} a side. Every error has the same shape "
+        "(`ErrorAnswer`), and every answer an `X-Request-ID`; send your own (letters, digits, `._-`, at most 64) to "
+        "find it in the log."
+    )
+
+
+def _pictures() -> tuple[str, str]:
+    """Two small PNGs as data URLs: a red square, and the same one moved to the right."""
+    urls = []
+    for left in (4, 18):
+        pixels = np.full((32, 32, 3), 200, np.uint8)
+        pixels[12:22, left : left + 10] = (200, 30, 30)
+        urls.append("data:image/png;base64," + base64.b64encode(encode_png(pixels)).decode("ascii"))
+    return urls[0], urls[1]
+
+
+def _captions_body(schemas: dict[str, Any], before: str, after: str) -> dict[str, Any]:
+    pair = {"before": before, "after": after}
+    files = {"type": "array", "minItems": 1, "items": {"type": "string", "format": "binary"}}
+    form = {
+        "type": "object",
+        "required": ["before", "after"],
+        "additionalProperties": False,
+        "properties": {
+            "before": {**files, "description": "The image file before; several for several pairs."},
+            "after": {**files, "description": "The image file after; as many, in the same order."},
+            **schemas["CaptionOptions"]["properties"],
+        },
+    }
+    examples = {
+        "one pair": pair,
+        "everything that can be told": {**pair, "candidates": 3, "change_map": True},
+        "several pairs": {"pairs": [{**pair, "id": "first"}, {"before": after, "after": before, "id": "back"}]},
+        "as server-sent events": {"pairs": [pair, pair], "stream": True},
+    }
+    return {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {"$ref": _REFS.format(model="CaptionRequest")},
+                "examples": {name: {"value": value} for name, value in examples.items()},
+            },
+            "multipart/form-data": {"schema": form},
+        },
+    }
+
+
+def _chat_body(before: str, after: str) -> dict[str, Any]:
+    images = [{"type": "image_url", "image_url": {"url": url}} for url in (before, after)]
+    messages = [{"role": "user", "content": [{"type": "text", "text": "What changed?"}, *images]}]
+    examples = {
+        "two images": {"messages": messages},
+        "three candidates": {"messages": messages, "n": 3},
+        "as a stream": {"messages": messages, "stream": True, "stream_options": {"include_usage": True}},
+    }
+    return {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {"$ref": _REFS.format(model="ChatRequest")},
+                "examples": {name: {"value": value} for name, value in examples.items()},
+            }
+        },
+    }
+
+
+_CANDIDATE = {"caption": _CAPTION, "confidence": 0.819, "log_probability": -0.2}
+_RESULT = {
+    "index": 0,
+    "id": None,
+    **_CANDIDATE,
+    "changed_probability": 0.97,
+    "candidates": [_CANDIDATE],
+    "change_map": None,
+    "frames": None,
+    "error": None,
+}
+_ID, _VERSION = "3f1c9d2ab0f44a0d8f6d0d3b2c7a5e11", "models:/captioner/7"
+_END = {
+    "request_id": _ID,
+    "model": "demo",
+    "version": _VERSION,
+    "timing": {"total_ms": 61.2, "model_ms": 48.0, "largest_batch": 1},
+}
+_CHAT = {"id": f"chatcmpl-{_ID}", "created": 1_750_000_000, "model": "demo", "system_fingerprint": _VERSION}
+_CHUNK = {
+    **_CHAT,
+    "object": "chat.completion.chunk",
+    "choices": [{"index": 0, "delta": {"content": _CAPTION}, "finish_reason": None, "logprobs": None}],
+}
+_EXAMPLES: dict[str, Any] = {
+    "/v1/captions": {**_END, "results": [_RESULT]},
+    "/v1/chat/completions": {
+        **_CHAT,
+        "object": "chat.completion",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": _CAPTION, "refusal": None},
+                "finish_reason": "stop",
+                "logprobs": None,
+                "confidence": 0.819,
+                "log_probability": -0.2,
+            }
+        ],
+        "usage": {"prompt_tokens": 0, "completion_tokens": 9, "total_tokens": 9, "prompt_images": 2},
+        "changed_probability": 0.97,
+    },
+}
+
+
+def _json_text(*models: str) -> dict[str, Any]:
+    """A text that is the JSON of one of the models."""
+    refs = [{"$ref": _REFS.format(model=model)} for model in models]
+    return {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": refs}}
+
+
+def _event(name: str, data: dict[str, Any]) -> dict[str, Any]:
+    """A server-sent event; ``message`` is what one without a name is called."""
+    properties = {"event": {"const": name}, "data": data}
+    return {"type": "object", "required": ["data"], "properties": properties}
+
+
+_STREAMS: dict[str, Any] = {
+    "/v1/captions": {
+        "itemSchema": {
+            "anyOf": [
+                _event("result", _json_text("PairAnswer")),
+                _event("done", _json_text("StreamEnd")),
+                _event("error", _json_text("ErrorAnswer")),
+            ]
+        },
+        "example": f"event: result\ndata: {json.dumps(_RESULT)}\n\nevent: done\ndata: {json.dumps(_END)}\n\n",
+    },
+    "/v1/chat/completions": {
+        "itemSchema": {
+            "anyOf": [
+                _event("message", _json_text("Chunk", "ErrorAnswer")),
+                _event("message", {"const": "[DONE]"}),
+            ]
+        },
+        "example": f"data: {json.dumps(_CHUNK)}\n\ndata: [DONE]\n\n",
+    },
+}
+_ERROR = ErrorAnswer.model_validate(
+    {
+        "error": {
+            "message": "before: the image is empty",
+            "type": "invalid_request_error",
+            "param": "before",
+            "code": "empty_image",
+        },
+        "request_id": _ID,
+    }
+).model_dump()

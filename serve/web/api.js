@@ -1,0 +1,98 @@
+// What the page asks of the server: the models, and the captions of a pair. Addresses are relative to the page, so
+// that the application may be served under any prefix.
+
+const TIMEOUT_MS = 120_000; // the server's own limit is shorter and says so; this is for a server that says nothing
+const TOKEN = "idc.token";
+
+/** What went wrong, for people; `side` is "before" or "after" if one image is the cause, `wait` seconds to wait. */
+export class Fault extends Error {
+  constructor(message, { status = 0, side = null, wait = null } = {}) {
+    super(message);
+    Object.assign(this, { status, side, wait });
+  }
+}
+
+export const here = (path) => new URL(path, document.baseURI).href;
+
+export const keepToken = (token) => sessionStorage.setItem(TOKEN, token);
+export const hasToken = () => sessionStorage.getItem(TOKEN) !== null;
+
+/** The models' descriptions, the default first. */
+export async function models() {
+  return (await call("v1/models")).data;
+}
+
+const CANDIDATES = 3;
+const cannotImagine = new Set(); // names of models that have said so
+
+/** The answer for a pair of images of intake.js; `model` may be empty for the default. */
+export async function caption(before, after, model, signal) {
+  const form = new FormData();
+  form.append("before", before.file, before.name);
+  form.append("after", after.file, after.name);
+  if (model) form.append("model", model);
+  form.append("candidates", CANDIDATES);
+  form.append("change_map", true);
+  form.append("imagine", !cannotImagine.has(model));
+  try {
+    return await call("v1/captions", { method: "POST", body: form, signal });
+  } catch (error) {
+    if (!(error instanceof Fault) || !error.message.startsWith("imagine:") || cannotImagine.has(model)) throw error;
+    cannotImagine.add(model);
+    return caption(before, after, model, signal);
+  }
+}
+
+async function call(path, { signal, ...options } = {}) {
+  const limit = AbortSignal.timeout(TIMEOUT_MS);
+  const token = sessionStorage.getItem(TOKEN);
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  try {
+    const response = await fetch(here(path), { ...options, headers, signal: signal ? AbortSignal.any([signal, limit]) : limit });
+    if (response.ok) return await response.json();
+    throw await faultOf(response);
+  } catch (error) {
+    if (error instanceof Fault || signal?.aborted) throw error;
+    if (error.name === "TimeoutError") throw new Fault("The server has not answered for two minutes. Try again.");
+    if (!navigator.onLine) throw new Fault("You are offline. Try again when the connection is back.");
+    throw new Fault("The server cannot be reached, or the connection broke. Is it running? Then try again.");
+  }
+}
+
+async function faultOf(response) {
+  const body = await response.json().catch(() => null); // something between us and the server may answer a page
+  const told = body?.error;
+  const side = /(?:^|\.)(before|after)$/.exec(told?.param ?? "")?.[1] ?? /^(before|after): /.exec(told?.message ?? "")?.[1] ?? null;
+  const about = { status: response.status, side };
+  if (response.status === 429 || response.status === 503) {
+    const wait = Number.parseInt(response.headers.get("Retry-After") ?? "", 10);
+    about.wait = Number.isFinite(wait) ? wait : null;
+  }
+  return new Fault(told?.message ?? `The server answered with status ${response.status}.`, about);
+}
+
+// -- the same request for a shell ---------------------------------------------------------------------------------
+
+const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+/** A field of curl -F that uploads a file; curl's own quotes keep commas and semicolons in a name. */
+const upload = (side, name) => `-F ${quote(`${side}=@"${name.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`)}`;
+
+/**
+ * The request as a command for a POSIX shell, and the files it needs in the folder it is run in.
+ * Pictures are left out, they would fill the terminal; a token is named by a variable, never written down.
+ */
+export function curl(before, after, model) {
+  const same = before.name === after.name;
+  const nameOf = (side, image) => (same ? `${side}-${image.name}` : image.name);
+  const names = { before: nameOf("before", before), after: nameOf("after", after) };
+  const lines = [`curl -sS ${quote(here("v1/captions"))}`];
+  if (hasToken()) lines.push('-H "Authorization: Bearer $IDC_TOKEN"');
+  lines.push(upload("before", names.before), upload("after", names.after));
+  if (model) lines.push(`-F ${quote(`model=${model}`)}`);
+  lines.push(`-F candidates=${CANDIDATES}`);
+  const command = lines.join(" \\\n  ");
+  if (!before.address || !after.address) return { command, needs: [names.before, names.after] };
+  const fetches = [["before", before], ["after", after]].map(([side, image]) => `-o ${quote(names[side])} ${quote(image.address)}`);
+  return { command: `curl -sS ${fetches.join(" ")} && \\\n${command}`, needs: [] };
+}

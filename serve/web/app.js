@@ -1,0 +1,242 @@
+// The page: two slots for images, a question to the server, its answer. What is shown follows `pair`.
+
+import { Fault, caption, curl, keepToken, models } from "./api.js";
+import { drawHistory, forget, remember } from "./history.js";
+import { inOrder, listen, readImage } from "./intake.js";
+import { asJson, hide, show } from "./result.js";
+
+const $ = (id) => document.getElementById(id);
+const SIDES = ["before", "after"];
+const SLOW_MS = 3000;
+const slots = Object.fromEntries(SIDES.map((side) => [side, document.querySelector(`.slot[data-side=${side}]`)]));
+const examples = new URL("examples/", import.meta.url);
+
+let pair = { before: null, after: null, truth: null }; // images of intake.js
+let asking = null; // the AbortController of the question under way
+let answered = null; // {answer, pair, model} of what is shown
+
+// -- messages -------------------------------------------------------------------------------------------------------
+
+let busy = null; // the timer of a server that said when to ask again
+
+function complain(error) {
+  if (error.status === 401 || error.status === 403) return askForToken(error);
+  const place = error.side ? $(`${error.side}-fault`) : $("fault");
+  place.textContent = error.message.replace(/^(before|after): /, (_, side) => `${pair[side].name}: `);
+  if (error.wait !== null && error.wait !== undefined) {
+    place.textContent = `The server is busy (${error.message}). Try again in ${error.wait} s.`;
+    busy = setTimeout(() => { place.textContent = "The server was busy. Try again now."; }, 1000 * error.wait);
+  }
+}
+
+function clearFaults() {
+  clearTimeout(busy);
+  for (const id of ["before-fault", "after-fault", "fault", "token-fault"]) $(id).textContent = "";
+}
+
+// -- the pair -------------------------------------------------------------------------------------------------------
+
+/** Shows `changes` to the pair; whatever was answered or is being asked is about another pair then. */
+function setPair(changes) {
+  const old = pair;
+  pair = { ...pair, truth: null, ...changes };
+  asking?.abort();
+  clearFaults();
+  hide();
+  for (const side of SIDES) {
+    const image = pair[side];
+    const shown = slots[side].querySelector("img");
+    shown.hidden = image === null;
+    if (image) shown.src = image.url;
+    slots[side].classList.toggle("full", image !== null);
+    $(`${side}-name`).textContent = image ? `${image.name}, ${image.width} × ${image.height}` : "none yet";
+    if (old[side] && !SIDES.some((any) => pair[any] === old[side])) URL.revokeObjectURL(old[side].url);
+  }
+  $("ask").disabled = !(pair.before && pair.after);
+  $("swap").disabled = !(pair.before || pair.after);
+}
+
+/** Files from the reader; a pair at once is asked about at once. */
+async function take(files, side) {
+  clearFaults();
+  if (files.length > 2) return complain(new Fault(`${files.length} files at once; a pair has two, before and after.`));
+  const sides = files.length === 2 ? SIDES : [side ?? SIDES.find((each) => pair[each] === null) ?? "after"];
+  const ordered = files.length === 2 ? inOrder(files) : files;
+  const changes = {};
+  const faults = [];
+  for (const [place, file] of ordered.entries()) {
+    try {
+      changes[sides[place]] = await readImage(file);
+    } catch (error) {
+      faults.push(new Fault(error.message, { side: sides[place] }));
+    }
+  }
+  if (Object.keys(changes).length) setPair(changes);
+  faults.forEach(complain);
+  if (files.length === 2 && !faults.length) await ask();
+}
+
+async function takeExample({ before, after, truth }) {
+  clearFaults();
+  try {
+    const [first, second] = await Promise.all([before, after].map(fetchExample));
+    setPair({ before: first, after: second, truth });
+  } catch (error) {
+    return complain(error instanceof Fault ? error : new Fault("The example cannot be loaded. Is the server running?"));
+  }
+  await ask();
+}
+
+async function fetchExample(name) {
+  const address = new URL(name, examples).href;
+  const response = await fetch(address);
+  if (!response.ok) throw new Fault(`The example ${name} is not there (status ${response.status}).`);
+  return readImage(new File([await response.blob()], name, { type: "image/png" }), address);
+}
+
+async function drawExamples() {
+  const response = await fetch(new URL("examples.json", examples));
+  const items = (await response.json()).map((example) => {
+    const button = document.createElement("button");
+    for (const side of SIDES) {
+      const image = document.createElement("img");
+      image.src = new URL(example[side], examples).href;
+      image.alt = "";
+      button.append(image);
+    }
+    const label = document.createElement("span");
+    label.textContent = example.label;
+    button.append(label);
+    button.addEventListener("click", () => takeExample(example));
+    const item = document.createElement("li");
+    item.append(button);
+    return item;
+  });
+  $("examples").replaceChildren(...items);
+}
+
+// -- the question ---------------------------------------------------------------------------------------------------
+
+async function ask() {
+  if (!pair.before || !pair.after) return;
+  asking?.abort();
+  const question = (asking = new AbortController());
+  const asked = pair;
+  const model = $("model").value;
+  clearFaults();
+  $("result").setAttribute("aria-busy", "true");
+  $("waiting").textContent = "Asking the model …";
+  const slow = setTimeout(() => {
+    $("waiting").textContent = "Asking the model … After a pause it is started first, which takes a while.";
+  }, SLOW_MS);
+  const started = performance.now();
+  try {
+    const answer = await caption(asked.before, asked.after, model, question.signal);
+    if (question.signal.aborted) return;
+    answered = { answer, pair: asked, model };
+    show(answer, asked, (performance.now() - started) / 1000);
+    $("said").textContent = `The model says: ${answer.results[0].caption}`;
+    note(answer, asked);
+  } catch (error) {
+    if (question.signal.aborted) return;
+    hide();
+    complain(error);
+  } finally {
+    clearTimeout(slow);
+    if (asking === question) {
+      asking = null;
+      $("waiting").textContent = "";
+      $("result").removeAttribute("aria-busy");
+    }
+  }
+}
+
+function note(answer, asked) {
+  const { caption: text, confidence } = answer.results[0];
+  const thumbnails = { before: asked.before.thumbnail, after: asked.after.thumbnail };
+  remember({ ...thumbnails, caption: text, confidence, model: answer.model, time: Date.now() });
+  drawHistory($("history"), $("past"));
+}
+
+// -- models and tokens ----------------------------------------------------------------------------------------------
+
+async function drawModels() {
+  try {
+    const chosen = $("model").value;
+    const options = (await models()).map(({ id }) => new Option(id, id));
+    $("model").replaceChildren(...options);
+    if (chosen) $("model").value = chosen;
+    return true;
+  } catch (error) {
+    complain(error);
+    return false;
+  }
+}
+
+function askForToken(error) {
+  $("token-form").hidden = false;
+  $("token-fault").textContent = error.message;
+  $("token").focus();
+}
+
+$("token-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  clearFaults();
+  keepToken($("token").value.trim());
+  if (!(await drawModels())) return;
+  $("token").value = "";
+  $("token-form").hidden = true;
+  $("ask").focus();
+  await ask();
+});
+
+// -- copies ---------------------------------------------------------------------------------------------------------
+
+async function copy(text, said) {
+  const copied = navigator.clipboard ? await navigator.clipboard.writeText(text).then(() => true, () => false) : copyBySelecting(text);
+  $("copied").textContent = copied ? said : "The browser does not let this page copy.";
+}
+
+/** The old way, for plain http from another machine, where browsers offer no clipboard. */
+function copyBySelecting(text) {
+  const from = document.activeElement;
+  const area = document.createElement("textarea");
+  area.value = text;
+  area.className = "unseen";
+  document.body.append(area);
+  area.select();
+  const copied = document.execCommand("copy");
+  area.remove();
+  from?.focus();
+  return copied;
+}
+
+$("copy-json").addEventListener("click", () => copy(asJson(answered.answer), "Copied, without the pictures."));
+$("copy-curl").addEventListener("click", () => {
+  const { command, needs } = curl(answered.pair.before, answered.pair.after, answered.model);
+  copy(command, needs.length ? `Copied. Run it in the folder that holds ${needs.join(" and ")}.` : "Copied.");
+});
+
+// -- the rest -------------------------------------------------------------------------------------------------------
+
+$("ask").addEventListener("click", ask);
+$("swap").addEventListener("click", () => setPair({ before: pair.after, after: pair.before }));
+$("model").addEventListener("change", ask);
+$("forget").addEventListener("click", () => {
+  forget();
+  drawHistory($("history"), $("past"));
+  $("ask").focus();
+});
+$("theme").value = document.documentElement.dataset.theme ?? "";
+$("theme").addEventListener("change", () => {
+  document.documentElement.dataset.theme = $("theme").value;
+  try {
+    localStorage.setItem("idc.theme", $("theme").value);
+  } catch {
+    // The choice holds until the page is left.
+  }
+});
+listen(slots, take, (text) => complain(new Fault(text)));
+drawHistory($("history"), $("past"));
+drawExamples().catch(() => { $("examples").textContent = "The examples cannot be loaded."; });
+drawModels();

@@ -1,0 +1,238 @@
+"""The application on Ray Serve, seen from outside by HTTP: versions, replicas that die, a redeployment under requests.
+
+One deployment for all tests; the order of the tests is the order of its life.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from serve.captioner import Captioner
+from serve.schema import EncodedPair, Options
+from tests.serve.hostile import picture
+
+pytestmark = pytest.mark.ray
+TOKEN = "the-token-of-a-test"
+PAIRS = [EncodedPair(picture(shade=40 * n), picture(shade=40 * n + 20)) for n in range(5)]
+
+
+@dataclass
+class Deployed:
+    """The application, and what it was made of."""
+
+    url: str
+    args: dict[str, Any]
+    folders: dict[str, Path]
+    """Version of the registry -> the artefact that it was made of."""
+    mlflow: Any
+
+    def post(self, pairs: list[EncodedPair], **options: Any) -> httpx2.Response:
+        texts = [
+            {"before": base64.b64encode(pair.before).decode(), "after": base64.b64encode(pair.after).decode()}
+            for pair in pairs
+        ]
+        return self.client().post("/v1/captions", json={"pairs": texts, **options})
+
+    def client(self) -> httpx2.Client:
+        return httpx2.Client(base_url=self.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=120)
+
+    def promote(self, version: str) -> None:
+        self.mlflow.set_registered_model_alias("captioner", "champion", version)
+
+    def version(self) -> str:
+        """What the champion stands for now."""
+        answer = self.post(PAIRS[:1], model="champion").raise_for_status().json()
+        return str(answer["version"])
+
+
+@dataclass
+class Load:
+    """Requests of several threads, one after the other, and what became of them."""
+
+    statuses: list[int] = field(default_factory=list)
+    versions: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    def wait_for(self, more: int) -> None:
+        """Until so many further requests have been answered."""
+        until(lambda aim=len(self.statuses) + more: len(self.statuses) + len(self.faults) >= aim)
+
+
+def until(condition: Callable[[], Any]) -> None:
+    """Wait for something that must come about; a test that waits too long fails."""
+    last = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < last, "it did not come about"
+        time.sleep(0.05)
+
+
+@contextmanager
+def load(app: Deployed, threads: int = 6, **options: Any) -> Iterator[Load]:
+    """Requests all the time inside the ``with``."""
+    found, ended = Load(), threading.Event()
+
+    def ask(place: int) -> None:
+        with app.client() as client:
+            pair = PAIRS[place % len(PAIRS)]
+            body = {name: base64.b64encode(getattr(pair, name)).decode() for name in ("before", "after")}
+            while not ended.is_set():
+                try:
+                    answer = client.post("/v1/captions", json={**body, **options})
+                except httpx2.HTTPError as error:
+                    found.faults.append(repr(error))
+                    continue
+                found.statuses.append(answer.status_code)
+                found.versions.append(answer.json().get("version") or answer.text)
+
+    workers = [threading.Thread(target=ask, args=(place,)) for place in range(threads)]
+    for worker in workers:
+        worker.start()
+    try:
+        found.wait_for(threads)
+        yield found
+        found.wait_for(2 * threads)
+    finally:
+        ended.set()
+        for worker in workers:
+            worker.join()
+
+
+def all_answered(found: Load) -> bool:
+    return not found.faults and set(found.statuses) == {200}
+
+
+def perturbed(artifact: Path, target: Path, factor: float) -> Path:
+    """The same captioner with other weights, so that its confidences differ."""
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(artifact, target)
+    weights = target / "model.safetensors"
+    save_file({name: tensor * factor for name, tensor in load_file(weights).items()}, weights)
+    return target
+
+
+@pytest.fixture(scope="module")
+def app(
+    ray_session: None, artifact: str, mlflow_database: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployed]:
+    """Two models, one of them the champion of a registry with three versions, of which the third is broken."""
+    from mlflow import MlflowClient
+    from ray import serve
+
+    from serve.app import APPLICATION, build
+
+    folder = tmp_path_factory.mktemp("app")
+    uri = f"sqlite:///{shutil.copyfile(mlflow_database, folder / 'mlflow.db')}"
+    mlflow = MlflowClient(tracking_uri=uri)
+    run_id = mlflow.create_run(mlflow.create_experiment("idc", (folder / "mlartifacts").as_uri())).info.run_id
+    mlflow.create_registered_model("captioner")
+    folders = {f"models:/captioner/{n}": perturbed(Path(artifact), folder / f"made-{n}", 1 + n / 50) for n in (1, 2, 3)}
+    (folders["models:/captioner/3"] / "model.safetensors").write_bytes(b"broken")
+    for version, made in folders.items():
+        mlflow.log_artifacts(run_id, str(made), version[-1])
+        mlflow.create_model_version("captioner", f"runs:/{run_id}/{version[-1]}", run_id)
+    mlflow.set_registered_model_alias("captioner", "champion", "1")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    args = {
+        "models": {"champion": "models:/captioner@champion", "folder": artifact},
+        "auth": {"tokens": [{"name": "tester", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]},
+        "limits": {"waiting_pairs": 24, "waiting_pairs_each": 24},
+        "batching": {"max_pairs": 4},
+        "scaling": {"min_replicas": 2, "max_replicas": 2, "cpus": 0.5, "drain_s": 20},
+        "registry": {"tracking_uri": uri, "poll_s": 0.3, "cache": str(folder / "cache")},
+    }
+    serve.start(http_options={"host": "127.0.0.1", "port": port}, logging_config={"log_level": "WARNING"})
+    serve.run(build(args), name=APPLICATION)
+    yield Deployed(f"http://127.0.0.1:{port}", args, folders, mlflow)
+    serve.shutdown()
+
+
+@pytest.mark.parametrize("model", ["champion", "folder"])
+def test_captions_are_those_of_the_model_that_was_asked(app: Deployed, artifact: str, model: str) -> None:
+    answer = app.post(PAIRS, model=model).raise_for_status().json()
+    version = {"champion": "models:/captioner/1", "folder": artifact}[model]
+    assert answer["version"] == version
+    own = Captioner(str(app.folders.get(version, artifact))).caption(PAIRS, [Options()] * len(PAIRS))
+    told = [[(one["caption"], one["log_probability"]) for one in result["candidates"]] for result in answer["results"]]
+    for one, expected in zip(told, own, strict=True):
+        assert [text for text, _ in one] == [text for text, _ in expected.captions]
+        assert [value for _, value in one] == pytest.approx([value for _, value in expected.captions], abs=1e-4)
+    assert answer["timing"]["largest_batch"] <= 4  # the request was cut into pieces
+
+
+def test_who_shows_no_token_gets_nothing_but_probes(app: Deployed) -> None:
+    with httpx2.Client(base_url=app.url, timeout=60) as client:
+        statuses = {path: client.get(path).status_code for path in ("/healthz", "/readyz", "/metrics", "/v1/models")}
+    assert statuses == {"/healthz": 200, "/readyz": 200, "/metrics": 401, "/v1/models": 401}
+
+
+def test_what_is_too_much_is_refused_and_the_rest_is_answered(app: Deployed) -> None:
+    found: list[httpx2.Response] = []
+    asked = [threading.Thread(target=lambda: found.append(app.post(PAIRS, beams=4))) for _ in range(16)]
+    for one in asked:
+        one.start()
+    for one in asked:
+        one.join()
+    assert {answer.status_code for answer in found} == {200, 429}
+    assert {answer.headers.get("retry-after") for answer in found if answer.status_code == 429} == {"1"}
+
+
+def test_a_new_champion_takes_over_without_a_failed_request(app: Deployed) -> None:
+    with load(app, model="champion") as found:
+        app.promote("2")
+        until(lambda: found.versions[-1] == "models:/captioner/2" or not all_answered(found))
+    assert all_answered(found), (found.faults, set(found.statuses), found.versions[-1])
+    assert set(found.versions) == {"models:/captioner/1", "models:/captioner/2"}
+    expected = Captioner(str(app.folders["models:/captioner/2"])).caption(PAIRS[:1], [Options()])[0]
+    answer = app.post(PAIRS[:1], model="champion").json()["results"][0]
+    assert answer["log_probability"] == pytest.approx(expected.captions[0][1], abs=1e-4)
+
+
+def test_a_champion_that_cannot_be_loaded_leaves_the_one_before_in_place(app: Deployed) -> None:
+    app.promote("3")
+    with app.client() as client:
+        until(lambda: "models:/captioner/3 cannot be served" in client.get("/v1/models").text)
+    assert app.version() == "models:/captioner/2"
+    app.promote("1")  # a rollback
+    until(lambda: app.version() == "models:/captioner/1")
+    with app.client() as client:
+        assert "cannot be served" not in client.get("/v1/models").text
+
+
+def test_requests_of_a_replica_that_is_killed_are_answered_by_another(app: Deployed) -> None:
+    import ray
+    from ray.util import list_named_actors
+
+    with load(app, model="folder") as found:
+        names = [entry["name"] for entry in list_named_actors(all_namespaces=True) if "#Model#" in entry["name"]]
+        assert len(names) == 2
+        ray.kill(ray.get_actor(names[0], namespace="serve"))
+        found.wait_for(30)
+    assert all_answered(found), (found.faults, set(found.statuses), found.versions[-1])
+
+
+def test_a_redeployment_fails_no_request(app: Deployed) -> None:
+    from ray import serve
+
+    from serve.app import APPLICATION, build
+
+    with load(app, model="folder") as found:
+        serve.run(build({**app.args, "batching": {"max_pairs": 8}}), name=APPLICATION)
+    assert all_answered(found), (found.faults, set(found.statuses), found.versions[-1])
+    with app.client() as client:
+        until(lambda: 'idc_replicas{deployment="Model"} 2.0' in client.get("/metrics").text)

@@ -1,0 +1,97 @@
+"""What the OpenAPI document says is so: schemathesis writes requests of it, and against it, and checks the answers.
+
+The strings that stand for images become real images in most requests, so that the requests that the document allows
+reach the captioner.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.checks import load_all_checks
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from serve.api import create_api
+from serve.config import ServeConfig
+from tests.serve.hostile import picture, url
+from tests.serve.local import LocalBackend, serving
+
+TOKEN = "the-token-of-a-test"
+BEFORE, AFTER = url(picture()), url(picture(shade=140))
+QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+
+def config(artifact: str) -> ServeConfig:
+    """Of a server that asks for a token."""
+    tokens = [{"name": "tester", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]
+    return ServeConfig.model_validate({"models": {"demo": artifact}, "auth": {"tokens": tokens}})
+
+
+class _NoBackend:
+    """For a document alone, which says nothing of models."""
+
+
+DOCUMENT = create_api(config("none"), _NoBackend()).openapi()  # type: ignore[arg-type]
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
+load_all_checks()
+
+
+@pytest.fixture(scope="module")
+def address(artifact: str) -> Iterator[str]:
+    with serving(create_api(config(artifact), LocalBackend(artifact))) as address:
+        yield address
+
+
+@SCHEMA.hook
+def map_body(context: Any, body: Any) -> Any:
+    """Texts where images belong become images, but those that begin with a digit, so that some stay nonsense."""
+    return with_images(body)
+
+
+def with_images(body: Any) -> Any:
+    """A body with real images in it."""
+    if isinstance(body, list):
+        return [with_images(item) for item in body]
+    if isinstance(body, dict):
+        real = {"before": BEFORE, "after": AFTER, "url": AFTER, "model": "demo"}
+        return {
+            key: real[key] if key in real and isinstance(value, str) and not value[:1].isdigit() else with_images(value)
+            for key, value in body.items()
+        }
+    return body
+
+
+def test_the_document_is_what_the_server_gives(address: str) -> None:
+    assert httpx2.get(f"{address}/openapi.json").json() == json.loads(json.dumps(DOCUMENT))
+
+
+def check(case: Any, address: str) -> None:
+    """Send it and check the answer. Not every body of the right types is a request for a caption: the images must be
+    images, and one pair or several; so a refusal of one is no fault."""
+    case.call_and_validate(
+        base_url=address,
+        headers={"Authorization": f"Bearer {TOKEN}"},
+        excluded_checks=[positive_data_acceptance],
+        timeout=60,
+    )
+
+
+@SCHEMA.parametrize()
+@settings(max_examples=4, derandomize=True, deadline=None, database=None, suppress_health_check=QUIET,
+          phases=[Phase.explicit, Phase.generate])  # fmt: skip
+def test_a_few_requests(case: Any, address: str) -> None:
+    check(case, address)
+
+
+@pytest.mark.slow
+@SCHEMA.parametrize()
+@settings(max_examples=300, derandomize=True, deadline=None, database=None, suppress_health_check=QUIET)
+def test_many_requests(case: Any, address: str) -> None:
+    check(case, address)
