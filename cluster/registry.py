@@ -92,6 +92,7 @@ class Registry:
     def __init__(self, uri: str, name: str, alias: str = "champion", make: bool = False):
         if not make and (faults := list(missing_database(uri, "tracking_uri"))):
             raise ValueError(faults[0])
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         from mlflow import MlflowClient
 
         self.uri, self.name, self.alias = uri, name, alias

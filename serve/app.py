@@ -29,7 +29,7 @@ from idc.config import ConfigError, cli, enter_root, load
 from serve.batching import Batcher
 from serve.config import CommandConfig, ServeConfig
 from serve.log import log
-from serve.registry import SCHEME, Resolver
+from serve.registry import SCHEME, Resolver, absolute_uri
 from serve.schema import Busy, Captioned, EncodedPair, Options, Served
 
 if TYPE_CHECKING:
@@ -376,6 +376,7 @@ def run(config: CommandConfig) -> None:
         serve.start(http_options={"host": config.host, "port": config.port}, logging_config={"log_level": "WARNING"})
         settings = config.model_dump(include=set(ServeConfig.model_fields))
         settings["models"] = {name: _absolute(source) for name, source in config.models.items()}
+        settings["registry"]["tracking_uri"] = absolute_uri(config.registry.tracking_uri)
         serve.run(application(ServeConfig(**settings)), name=APPLICATION)
         where = "localhost" if config.host in ("0.0.0.0", "::") else config.host
         print(f"the page: http://{where}:{config.port}/  (programs: /docs; Ctrl-C ends it)", flush=True)

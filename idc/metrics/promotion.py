@@ -116,7 +116,7 @@ class Decision(BaseModel):
         why = {
             "better": "the whole interval is above 0",
             "within the margin": f"its lower end is no loss of more than {edge}",
-            "worse": f"the whole interval is below 0, and a loss of more than {edge} is not ruled out",
+            "worse": f"a loss is shown, and one of more than {edge} is not ruled out",
             "undecided": f"these pairs neither show a loss nor rule out one of more than {edge}{self._enough(limit)}",
         }[self.verdict]
         return f"{self.verdict}: {numbers}; {why}"
