@@ -63,6 +63,7 @@ class Promotion(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     at: datetime
+    alias: str
     kind: Literal["first", "compared", "forced", "rollback"]
     old: int | None
     """The champion before."""
@@ -229,11 +230,12 @@ class Registry:
     # -- parts ------------------------------------------------------------------------------------------------------
 
     def _moves(self) -> dict[str, Promotion]:
-        """Tag -> move, the oldest first."""
+        """Tag -> move of this alias, the oldest first."""
         with self._asked():
             tags = model.tags if (model := self._model()) is not None else {}
         names = sorted(name for name in tags if name.startswith(PROMOTION_TAG))
-        return {name: Promotion.model_validate_json(tags[name]) for name in names}
+        moves = {name: Promotion.model_validate_json(tags[name]) for name in names}
+        return {name: move for name, move in moves.items() if move.alias == self.alias}
 
     def _run_of(self, artifact: Artifact, mark: str) -> str:
         """The training run that the artefact is of, if this MLflow knows it, else a new run."""

@@ -179,9 +179,12 @@ def test_a_life_first_better_worse_equal_forced_and_back(place: Place, tmp_path:
         assert champion() == f"models:/captioner/{expected}"
     with pytest.raises(ValueError, match="no champion of captioner before version 1"):
         place.promote(rollback=True)
+    with pytest.raises(ValueError, match="version 4 was rolled back; version=4 promotes it again"):
+        place.promote()
     assert place.promote(version=4).new == 4, "what was rolled back may come again"
     assert place.promote(rollback=True).new == 1
 
+    assert place.promote(alias="canary", version=2).kind == "first", "another alias has a history of its own"
     history = place.registry.history()
     assert [(one.old, one.new, one.kind) for one in history] == [
         (None, 1, "first"), (1, 2, "compared"), (2, 4, "compared"), (4, 3, "forced"),
@@ -269,7 +272,9 @@ def test_the_jobs_register_what_captions_and_nothing_else(
 
 
 def wish(old: int | None, new: int) -> Promotion:
-    return Promotion(at=datetime.now(UTC), kind="compared", old=old, new=new, why="a test", command="")
+    return Promotion(
+        at=datetime.now(UTC), alias="champion", kind="compared", old=old, new=new, why="a test", command=""
+    )
 
 
 def test_whoever_was_compared_with_another_champion_comes_too_late(place: Place) -> None:
