@@ -8,7 +8,6 @@ the system's own evidence (:attr:`idc.describe.Description.evidence`).
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import math
@@ -26,10 +25,12 @@ from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.describe import Describer, Description
 from idc.metrics.changes import says_no_change
 from idc.schema import NO_CHANGE
-from idc.training.artifact import CALIBRATION, WEIGHTS, add_file, read_artifact
+from idc.training.artifact import CALIBRATION, add_file, captioning_identity, read_artifact
 
 BINS = 10
 """Bins of the expected calibration error."""
+_OF_ANY = ("says_change", "log_probability", "signed_log_probability")
+"""Inputs that every captioner gives."""
 
 
 class CalibrateJob(ConfigModel):
@@ -80,7 +81,7 @@ class Quality(_Record):
     """Mean squared error of the probability; 0.25 for always saying one half."""
     ece: float
     """Expected calibration error: the mean distance of the mean probability from the share that changed, in bins of
-    equally many pairs."""
+    about equally many pairs."""
 
 
 class Calibration(_Record):
@@ -109,16 +110,28 @@ class Calibration(_Record):
         return 1 / (1 + math.exp(-max(-30.0, min(30.0, total))))
 
     @classmethod
-    def load(cls, artifact: Path | str, evidence: Sequence[str] = ()) -> Calibration | None:
-        """That of an artefact; None if it was never calibrated, or (with a warning) on other inputs.
-
-        Args:
-            evidence: names of the system's own evidence.
+    def read(cls, artifact: Path | str) -> Calibration | None:
+        """That of an artefact, or None if it was never calibrated.
 
         Raises:
             ValueError: the file is damaged.
         """
-        found = _read(artifact)
+        path = Path(artifact) / CALIBRATION
+        if not path.exists():
+            return None
+        try:
+            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+        except ValidationError as error:
+            raise ValueError(f"{path} is no calibration; run jobs/calibrate.py again: {error}") from None
+
+    @classmethod
+    def load(cls, artifact: Path | str, evidence: Sequence[str] = ()) -> Calibration | None:
+        """The same for a captioner: None, with a warning, if it was fitted on other inputs than there are.
+
+        Args:
+            evidence: names of the system's own evidence.
+        """
+        found = cls.read(artifact)
         if found is not None and set(found.inputs) != {*_OF_ANY, *evidence}:
             warnings.warn(
                 f"{Path(artifact) / CALIBRATION} has other inputs and is left out; run jobs/calibrate.py again",
@@ -126,19 +139,6 @@ class Calibration(_Record):
             )
             return None
         return found
-
-
-def _read(artifact: Path | str) -> Calibration | None:
-    path = Path(artifact) / CALIBRATION
-    if not path.exists():
-        return None
-    try:
-        return Calibration.model_validate_json(path.read_text(encoding="utf-8"))
-    except ValidationError as error:
-        raise ValueError(f"{path} is no calibration ({error}); run jobs/calibrate.py again") from None
-
-
-_OF_ANY = ("says_change", "log_probability", "signed_log_probability")
 
 
 def inputs_of(description: Description) -> dict[str, float]:
@@ -177,9 +177,9 @@ def quality(probabilities: Sequence[float], changed: Sequence[bool], bins: int =
     from sklearn.metrics import roc_auc_score
 
     given, truth = np.array(probabilities, dtype=np.float64), np.array(changed, dtype=np.float64)
-    order = np.argsort(given, kind="stable")
-    parts = [part for part in np.array_split(order, bins) if len(part)]
-    gaps = [len(part) * abs(given[part].mean() - truth[part].mean()) for part in parts]
+    edges = np.unique(np.quantile(given, np.arange(1, bins) / bins))
+    which = np.searchsorted(edges, given, side="right")  # equal probabilities stay together
+    gaps = [abs((given - truth)[which == place].sum()) for place in range(len(edges) + 1)]
     return Quality(
         pairs=len(given),
         changed=int(truth.sum()),
@@ -196,7 +196,7 @@ def finished(job: CalibrateJob) -> Calibration | None:
         ValueError: the folder is no artefact, or has no pairs.
     """
     read_artifact(job.artifact)
-    found = _read(job.artifact)
+    found = Calibration.read(job.artifact)
     return found if found is not None and found.fingerprint == _mark(job) else None
 
 
@@ -239,10 +239,8 @@ def table(found: Calibration) -> str:
 
 
 def _mark(job: CalibrateJob) -> str:
-    with (Path(job.artifact) / WEIGHTS).open("rb") as file:
-        weights = hashlib.file_digest(file, "sha256").hexdigest()
     settings = (job.split, job.report_split, job.max_pairs, job.batch_size)
-    return fingerprint("calibration", weights, read_manifest(job.pairs).fingerprint, settings)
+    return fingerprint(captioning_identity(job.artifact), read_manifest(job.pairs).fingerprint, settings)
 
 
 def _told(job: CalibrateJob, captioner: Describer, split: str) -> tuple[list[dict[str, float]], list[bool]]:

@@ -3,9 +3,8 @@
     python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs
     python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs split=val report_split=test
 
-Adds `calibration.json` to the artefact, or replaces it; captions stay as they are. Prints how good the probability is.
-The same weights, pairs and settings a second time: nothing is done. Do it before the artefact is evaluated or
-registered, as its files are part of what an evaluation is of. Runs in this process.
+Adds `calibration.json` to the artefact, or replaces it; captions, and evaluations of them, stay as they are. Prints how
+good the probability is. The same captioner, pairs and settings a second time: nothing is done. Runs in this process.
 """
 
 from __future__ import annotations

@@ -22,11 +22,12 @@ from pydantic_core import to_json
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 from serve import chat
 from serve.auth import Doorkeeper
 from serve.config import ServeConfig
+from serve.docs import page
 from serve.gate import Gate, Visit, visit_of
 from serve.intake import Source, content_type, faults
 from serve.metrics import Metrics
@@ -57,7 +58,7 @@ def create_api(config: ServeConfig, backend: Backend) -> FastAPI:
     api = FastAPI(title="Image difference captioning", version="1", docs_url=None, redoc_url=None)
     pages = _pages()
     closed = {"/v1/captions", "/v1/chat/completions", "/v1/models", "/metrics"}
-    opened = {"/healthz", "/readyz", "/openapi.json", *pages}
+    opened = {"/healthz", "/readyz", "/openapi.json", "/docs", *pages}
     api.add_middleware(
         Gate,
         doorkeeper=Doorkeeper(config.auth),
@@ -73,7 +74,7 @@ def create_api(config: ServeConfig, backend: Backend) -> FastAPI:
         visit = visit_of(request.scope)
         allowed = (error.headers or {}).get("Allow", "another method")
         visit.error, message = {
-            404: ("no_such_path", "there is nothing here; GET /openapi.json lists what there is"),
+            404: ("no_such_path", "there is nothing here; GET /docs lists what there is"),
             405: ("method_not_allowed", f"this path takes {allowed}"),
         }.get(error.status_code, ("refused", str(error.detail)))
         body = ApiError(error.status_code, visit.error, message).body(visit.request_id)
@@ -118,8 +119,15 @@ def create_api(config: ServeConfig, backend: Backend) -> FastAPI:
 
     described = cache(lambda: document(api, config))
     api.openapi = described  # type: ignore[method-assign]
+    told = cache(lambda: page(described()))
+
+    @api.get("/docs", include_in_schema=False)
+    async def docs() -> Response:
+        """The interface for people."""
+        return HTMLResponse(told())
+
     for path, (data, kind) in pages.items():
-        api.add_route(path, _page(data, kind), methods=["GET", "HEAD"], include_in_schema=False)
+        api.add_route(path, _file(data, kind), methods=["GET", "HEAD"], include_in_schema=False)
     return api
 
 
@@ -273,13 +281,13 @@ def _pages() -> dict[str, tuple[bytes, str]]:
     return pages
 
 
-def _page(data: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
+def _file(data: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
     tag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'
 
-    async def page(request: Request) -> Response:
+    async def file(request: Request) -> Response:
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers=headers)
         return Response(data, media_type=kind, headers=headers)
 
-    return page
+    return file

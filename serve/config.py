@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,7 +90,8 @@ class ScalingConfig(ConfigModel):
     max_replicas: int = Field(2, gt=0)
     """As many as there may be."""
     target_pairs: float = Field(16.0, gt=0)
-    """Pairs under way a replica that are aimed at: above it replicas are added, below it removed."""
+    """Pairs under way a replica that are aimed at: above it replicas are added, below it removed. Pairs that one
+    request brings count as one, up to batching.max_pairs of them."""
     upscale_delay_s: float = Field(2.0, ge=0)
     """How long it must be so before one is added."""
     downscale_delay_s: float = Field(60.0, ge=0)
@@ -104,6 +106,9 @@ class ScalingConfig(ConfigModel):
     """Replicas of the front."""
     front_cpus: float = Field(0.0, ge=0)
     """CPUs of a front replica, for Ray's bookkeeping."""
+    surge_percent: int = Field(50, ge=0, le=100)
+    """Replicas that a redeployment may start beside those that run, so that none ends before another takes over; it
+    then waits for room. 0, where there never is any, ends one first, and its requests wait for the next."""
     drain_s: float = Field(30.0, gt=0)
     """How long a replica that is to end may work on what it has."""
 
@@ -186,6 +191,8 @@ class CommandConfig(ServeConfig):
         for name, source in self.models.items():
             if not source.startswith("models:/") and not (Path(source) / "config.json").exists():
                 yield f"models.{name}: no artefact at {source!r}; run `make demo` first, or name another folder"
+        if self.auth.mode == "loopback" and os.environ.get("RAY_ADDRESS"):
+            yield "auth.mode: others reach the cluster at RAY_ADDRESS; unset it, or take mode=token with tokens"
         with socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -171,7 +171,7 @@ class Gate:
         return ApiError(413, "body_too_large", f"a request may have {self._max_body / 2**20:g} MiB; send fewer pairs")
 
 
-_QUIET = frozenset({"/healthz", "/readyz", "/metrics", "page"})
+_QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "page"})
 """Routes that probes and browsers ask all the time; they are logged when they fail."""
 
 

@@ -5,8 +5,10 @@ Limits come from the config. JSON is measured before it is parsed, images are me
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
+import re
 import warnings
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -20,12 +22,15 @@ from starlette.requests import Request
 
 from idc.config import did_you_mean
 from serve.config import LimitsConfig
+from serve.fetch import Fetcher
 from serve.schema import ApiError, EncodedPair
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 """Pillow's names of the image formats that are taken."""
 _MAX_TOKENS = 200_000
 """Strings, lists and mappings of a JSON body; more cost seconds to read and are no request."""
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,19}://")
 
 Body = TypeVar("Body", bound=BaseModel)
 Source = str | UploadFile
@@ -42,6 +47,7 @@ class Intake:
 
     def __init__(self, limits: LimitsConfig):
         self.limits = limits
+        self._fetcher = Fetcher(limits)
 
     async def json(self, request: Request, schema: type[Body]) -> Body:
         """The body as ``schema`` has it.
@@ -89,28 +95,29 @@ class Intake:
         Raises:
             ApiError: ``single`` and it is refused.
         """
-        found: list[EncodedPair | str] = []
-        for place, (before, after) in enumerate(sources):
-            name = "{}" if single else f"pairs.{place}.{{}}"
+        if single:
+            ((before, after),) = sources
+            return [EncodedPair(await self.image(before, "before"), await self.image(after, "after"))]
+
+        async def pair(place: int, before: Source, after: Source) -> EncodedPair | str:
+            names = f"pairs.{place}.before", f"pairs.{place}.after"
             try:
-                images = [
-                    await self.image(before, name.format("before")),
-                    await self.image(after, name.format("after")),
-                ]
-                found.append(EncodedPair(*images))
+                return EncodedPair(await self.image(before, names[0]), await self.image(after, names[1]))
             except ApiError as error:
-                if single:
-                    raise
-                found.append(error.message)
-        return found
+                return error.message
+
+        return await asyncio.gather(*(pair(place, *source) for place, source in enumerate(sources)))
 
     async def image(self, source: Source, param: str) -> bytes:
-        """An image file that was uploaded or is given as data URL or base64, its header checked.
+        """An image file that was uploaded or is given as data URL, base64 or URL, its header checked.
 
         Raises:
-            ApiError: 400 none of these, or no image of a format that is taken, or too small; 413 too large.
+            ApiError: 400 none of these, a URL that is not fetched, no image of a format that is taken, or too small;
+                413 too large.
         """
-        if isinstance(source, str):
+        if isinstance(source, str) and _URL.match(source):
+            data = await self._fetcher.get(source, param)
+        elif isinstance(source, str):
             data = self._decoded(source, param)
         else:
             data = await source.read(self._most_bytes + 1)
@@ -129,8 +136,6 @@ class Intake:
             head, comma, encoded = text.partition(",")
             if not comma or not head.lower().endswith(";base64"):
                 raise ApiError(400, "invalid_data_url", f"{param}: a data URL must be data:image/...;base64,...", param)
-        elif "://" in text[:20]:
-            raise ApiError(400, "url_not_allowed", f"{param}: send the image itself; URLs are not fetched here", param)
         if len(encoded) * 3 // 4 > self._most_bytes + 3:
             raise self._too_large(param)
         try:

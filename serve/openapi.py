@@ -16,7 +16,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from idc.data.images import encode_png
-from serve.chat import ChatRequest, Chunk
+from serve.chat_schema import ChatRequest, Chunk
 from serve.config import ServeConfig
 from serve.schema import CaptionOptions, CaptionRequest, ErrorAnswer, StreamEnd
 
@@ -27,6 +27,7 @@ _ERRORS = {
     403: "The server serves its own machine alone.",
     404: "No such model.",
     405: "The path takes other methods.",
+    408: "The body came too slowly.",
     413: "The body, an image or their number is too large.",
     415: "The content type is neither JSON nor, where forms are taken, a form.",
     422: "A field is missing, unknown, of the wrong type, or out of its limits.",
@@ -35,7 +36,7 @@ _ERRORS = {
     503: "Busy, or the model cannot be served now; ask again after `Retry-After` seconds.",
     504: "There was no caption in time.",
 }
-_ASKING = (400, 404, 413, 415, 422, 429, 503, 504)
+_ASKING = (400, 404, 408, 413, 415, 422, 429, 503, 504)
 """What a request for captions may be refused with, besides what every request may."""
 _CAPTION = "the small red cube has moved to the right"
 

@@ -53,6 +53,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @pytest.fixture(scope="session")
+def captioner_artifact(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ProCap of 32x32 pixels that went through both stages, 30 steps of the second; it can imagine. Not to be written
+    to: copy it."""
+    from tests.systems.procap.test_task import STAGE_1, STAGE_2, start
+
+    folder = tmp_path_factory.mktemp("captioner")
+    start(STAGE_1, world.pretrain({"train.steps": 2}), folder / "pretrain")
+    steps = {"train.steps": 30, "validation_pairs": 2, "beams": 3}
+    start(STAGE_2, world.finetune(steps, pretrained=str(folder / "pretrain" / "artifact")), folder / "finetune")
+    return folder / "finetune" / "artifact"
+
+
+@pytest.fixture(scope="session")
 def mlflow_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty MLflow database; MLflow takes seconds to make one, a copy takes none."""
     from mlflow import MlflowClient
@@ -67,3 +80,15 @@ def tracking_uri(mlflow_database: Path, tmp_path: Path) -> str:
     """Of an MLflow of this test's own: ``mlflow.db`` in its folder."""
     shutil.copyfile(mlflow_database, tmp_path / "mlflow.db")
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
+
+
+@pytest.fixture(scope="session")
+def artifact(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The artefact of a ProCap of 32x32 pixels, trained for 30 steps without Ray."""
+    from cluster.train import launch
+
+    job = world.finetune({"train.steps": 30})
+    payload = job.model_dump(mode="json", exclude={"train"})
+    folder = tmp_path_factory.mktemp("captioner") / "run"
+    launch("idc.systems.procap.task:finetune", payload, job.train, folder, local=True)
+    return str(folder / "artifact")

@@ -14,7 +14,7 @@ from idc.data.rendered.captions import true_captions
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.metrics import evaluate as ev
 from idc.metrics import floors
-from idc.metrics.captions import LoadCaptioner, caption_split
+from idc.metrics.captions import LoadCaptioner, caption_split, score_change_maps
 from idc.metrics.changes import LEVIR_NO_CHANGE
 from idc.metrics.config import CAPTION_HOW, EvaluateJob
 from idc.metrics.hallucination import hallucination, truth_of
@@ -33,7 +33,8 @@ _INPUTS = {"pairs", "references", "artifact", "predictions", "vocabulary"}
 
 def evaluation_fingerprint(job: EvaluateJob) -> str:
     """Of everything the numbers depend on: the pairs, the weights or captions, the protocol."""
-    settings = job.model_dump(mode="json", include=set(EvaluateJob.model_fields) - _INPUTS - CAPTION_HOW - {"out"})
+    left_out = {"out"} if job.change_maps else {"out", "change_maps"}
+    settings = job.model_dump(mode="json", include=set(EvaluateJob.model_fields) - _INPUTS - CAPTION_HOW - left_out)
     pairs = read_manifest(job.pairs).fingerprint if job.pairs is not None else _contents(job.references)
     captions = captioning_files(job.artifact) if job.artifact is not None else _contents(job.predictions)
     return fingerprint(_VERSION, pairs, captions, _contents(job.vocabulary), settings, spice_missing() is None)
@@ -84,6 +85,9 @@ def run(
         assert load is not None
         assert job.artifact is not None
         captions = caption_split(job, load, runner, captioning_files(job.artifact), overwrite)
+    maps = score_change_maps(job.out) if job.change_maps else None
+    if job.change_maps and maps is None:
+        _say(f"no change maps: no pair of {job.split} has a mask")
     seconds["captioning"] = time.perf_counter() - started
     ids = {row.pair_id for row in data.known}
     _refuse_difference(ids - captions.keys(), f"pairs of {job.split} have no caption in {job.predictions}")
@@ -150,6 +154,7 @@ def run(
             "seconds": seconds,
             "protocol": {**evaluation.protocol, **source},
             "hallucination": claims,
+            "change_maps": maps,
         }
     )
     ev.save(job.out, evaluation, rows)

@@ -49,15 +49,14 @@ export function asJson(answer) {
   return JSON.stringify(answer, (key, value) => (key === "change_map" || key === "frames" ? undefined : value), 2);
 }
 
+/** Words, and a bar as long as the share; no bar for what is not known. */
 function bar(id, share, words) {
   $(id).textContent = words;
   const track = $(`${id}-track`);
-  track.firstElementChild.style.width = `${100 * (share ?? 0)}%`;
-  track.setAttribute("role", "meter");
-  track.setAttribute("aria-labelledby", `${id}-name`);
-  track.setAttribute("aria-valuemin", "0");
-  track.setAttribute("aria-valuemax", "100");
-  track.setAttribute("aria-valuenow", String(Math.round(100 * (share ?? 0))));
+  track.hidden = share === null;
+  if (share === null) return;
+  track.firstElementChild.style.width = `${100 * share}%`;
+  track.setAttribute("aria-valuenow", String(Math.round(100 * share)));
   track.setAttribute("aria-valuetext", words);
 }
 
@@ -85,7 +84,7 @@ function showMap(dataUrl) {
   picture.onload = () => {
     const canvas = $("map");
     [canvas.width, canvas.height] = [picture.naturalWidth, picture.naturalHeight];
-    const drawing = canvas.getContext("2d");
+    const drawing = canvas.getContext("2d", { willReadFrequently: true });
     drawing.drawImage(picture, 0, 0);
     const pixels = drawing.getImageData(0, 0, canvas.width, canvas.height);
     for (let i = 0; i < pixels.data.length; i += 4) pixels.data.set([255, 120, 0, pixels.data[i]], i);

@@ -29,7 +29,8 @@ CONTRASTS = """() => {
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const text = walker.currentNode.textContent.trim(), element = walker.currentNode.parentElement;
-    if (!text || !element.checkVisibility() || element.closest("script, noscript, option, :disabled, [aria-disabled=true]")) continue;
+    if (!text || !element.checkVisibility()) continue;
+    if (element.closest("script, noscript, option, :disabled, [aria-disabled=true]")) continue;
     const [a, b] = [light(channels(getComputedStyle(element).color)), light(behind(element))].sort((x, y) => y - x);
     found.push([(a + 0.05) / (b + 0.05), text]);
   }

@@ -68,7 +68,8 @@ class Load:
 
     def wait_for(self, more: int) -> None:
         """Until so many further requests have been answered."""
-        until(lambda aim=len(self.statuses) + more: len(self.statuses) + len(self.faults) >= aim)
+        aim = len(self.statuses) + more
+        until(lambda: len(self.statuses) + len(self.faults) >= aim)
 
 
 def until(condition: Callable[[], Any]) -> None:

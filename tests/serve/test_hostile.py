@@ -11,8 +11,9 @@ import pytest
 from serve.api import create_api
 from serve.config import ServeConfig
 from serve.schema import ErrorAnswer
-from tests.serve.hostile import Hostile, Reply, dumped, pair, requests, send
+from tests.serve.hostile import dumped, pair, requests
 from tests.serve.local import LocalBackend, serving
+from tests.serve.wire import Hostile, Reply, send
 
 TOKEN = "the-token-of-a-test"
 ALL = requests()

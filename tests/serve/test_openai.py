@@ -12,7 +12,8 @@ import openai
 import pytest
 
 from serve.api import create_api
-from serve.chat import ChatRequest, images
+from serve.chat import images
+from serve.chat_schema import ChatRequest
 from serve.config import ServeConfig
 from tests.serve.hostile import picture, url
 from tests.serve.local import LocalBackend, serving

@@ -116,6 +116,22 @@ def test_an_artefact_is_told_by_its_files_and_its_captions_are_the_same_when_it_
     assert captioning_identity(copy) != captioning_identity(artifact)
 
 
+def test_a_file_is_added_and_replaced(artifact: Path) -> None:
+    """Listed once, so that a copy without it is incomplete; nothing else of the artefact changes."""
+    before = json.loads((artifact / "config.json").read_text())
+    for text in ("first", "second"):
+        add_file(artifact, "calibration.json", text)
+        assert (artifact / "calibration.json").read_text() == text
+        head = json.loads((artifact / "config.json").read_text())
+        assert head == {**before, "files": sorted([*before["files"], "calibration.json"])}
+    assert not [path for path in artifact.iterdir() if path.name.endswith(".partial")]
+    (artifact / "calibration.json").unlink()
+    with pytest.raises(ValueError, match=r"is incomplete, calibration.json is missing"):
+        read_artifact(artifact)
+    with pytest.raises(ValueError, match="is not an artefact"):
+        add_file(artifact.parent, "calibration.json", "")
+
+
 def test_another_system_and_the_runs_folder_are_refused(artifact: Path) -> None:
     with pytest.raises(ValueError, match="artefact of 'toy', not of 'procap'"):
         read_artifact(artifact, system="procap")
@@ -145,7 +161,7 @@ def test_reading_needs_neither_pyarrow_nor_ray_nor_torch(artifact: Path) -> None
     code = (
         "import sys\n"
         "for name in ('pyarrow', 'ray', 'mlflow', 'deepspeed', 'torch'): sys.modules[name] = None\n"
-        "from idc.training.artifact import read_artifact\n"
+        "from idc.training.artifact import add_file, read_artifact\n"
         f"assert read_artifact({str(artifact)!r}).system == 'toy'"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])

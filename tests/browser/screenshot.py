@@ -1,0 +1,48 @@
+"""A picture of the served page with an answer on it, for the README.
+
+python -m tests.browser.screenshot runs/demo/finetune-0/artifact docs/serve.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+
+from PIL import Image, ImageOps
+from playwright.sync_api import sync_playwright
+
+from serve.api import create_api
+from tests.browser.chromium import chromium
+from tests.serve.local import LocalBackend, local_config, serving
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("artifact", help="a trained captioner")
+    parser.add_argument("out", help="the PNG file")
+    parser.add_argument("--example", type=int, default=2, help="which of the page's examples, from 1 (default: 2)")
+    parser.add_argument("--width", type=int, default=1000, help="of the window (default: 1000)")
+    parser.add_argument("--dark", action="store_true", help="in dark colours")
+    args = parser.parse_args()
+    api = create_api(local_config(args.artifact), LocalBackend(args.artifact))
+    with serving(api) as url, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium(), args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        page = browser.new_page(
+            viewport={"width": args.width, "height": 900},
+            color_scheme="dark" if args.dark else "light",
+            reduced_motion="reduce",
+        )
+        page.goto(f"{url}/")
+        page.locator("#examples button").nth(args.example - 1).click()
+        page.locator("#map[data-drawn]").wait_for()
+        page.mouse.move(0, 0)
+        shot = page.screenshot(full_page=True)
+        browser.close()
+    # Six bits a channel look the same and pack better: the pictures' grain is in the other two.
+    ImageOps.posterize(Image.open(io.BytesIO(shot)).convert("RGB"), 6).save(args.out, optimize=True)
+
+
+if __name__ == "__main__":
+    main()

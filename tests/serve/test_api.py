@@ -1,0 +1,236 @@
+"""The HTTP interface over a real captioner in this process: captions, limits, queues, logs, numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import numpy as np
+import pytest
+
+from idc.data.images import decode_image
+from serve.api import create_api
+from serve.auth import Doorkeeper
+from serve.captioner import Captioner
+from serve.config import AuthConfig
+from serve.schema import ApiError, CaptionAnswer, Captioned, EncodedPair, ErrorAnswer, Options
+from tests.serve.hostile import picture
+from tests.serve.local import LocalBackend, local_config, serving
+
+PAIRS = [EncodedPair(picture(shade=40 * n), picture(40, 30, shade=40 * n + 20)) for n in range(3)]
+TOKENS = {"first": "a-token", "second": "another-token"}
+
+
+class HeldBackend(LocalBackend):
+    """Captions only once it is let go on, so that requests wait for as long as a test wants."""
+
+    def __init__(self, artifact: str):
+        super().__init__(artifact)
+        self.go_on = threading.Event()
+        self.asked = threading.Semaphore(0)
+
+    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[Captioned]:
+        self.asked.release()
+        await asyncio.to_thread(self.go_on.wait)
+        return await super().caption(pairs, model, options)
+
+
+@pytest.fixture(scope="module")
+def client(artifact: str) -> Iterator[httpx2.Client]:
+    api = create_api(local_config(artifact), LocalBackend(artifact))
+    with serving(api) as url, httpx2.Client(base_url=url, timeout=60) as client:
+        yield client
+
+
+def body(pair: EncodedPair, prefix: str = "") -> dict[str, Any]:
+    return {name: prefix + base64.b64encode(getattr(pair, name)).decode() for name in ("before", "after")}
+
+
+def form(pair: EncodedPair) -> list[tuple[str, tuple[str, bytes]]]:
+    return [("before", ("b.png", pair.before)), ("after", ("a.png", pair.after))]
+
+
+def test_json_data_urls_and_forms_give_what_the_captioner_gives(client: httpx2.Client, artifact: str) -> None:
+    (expected,) = Captioner(artifact).caption(PAIRS[:1], [Options(candidates=2, beams=2, change_map=True)])
+    wish = {"candidates": 2, "change_map": True}
+    answers = [
+        client.post("/v1/captions", json={**body(PAIRS[0]), **wish}),
+        client.post("/v1/captions", json={**body(PAIRS[0], "data:image/png;base64,"), **wish}),
+        client.post("/v1/captions", json={"pairs": [{**body(PAIRS[0]), "id": "x"}], **wish}),
+        client.post("/v1/captions", files=form(PAIRS[0]), data={"candidates": "2", "change_map": "true"}),
+    ]
+    for answer in answers:
+        told = CaptionAnswer.model_validate_json(answer.raise_for_status().content)
+        (result,) = told.results
+        assert [(one.caption, one.log_probability) for one in result.candidates] == [
+            (text, pytest.approx(value, abs=1e-5)) for text, value in expected.captions
+        ]
+        assert (result.caption, result.confidence) == (result.candidates[0].caption, result.candidates[0].confidence)
+        assert result.change_map is not None
+        data = base64.b64decode(result.change_map.removeprefix("data:image/png;base64,"))
+        assert decode_image(data).shape == (30, 40, 3)  # of the image after
+        assert told.request_id == answer.headers["x-request-id"]
+        assert told.version == artifact
+    assert answers[2].json()["results"][0]["id"] == "x"
+
+
+def test_one_bad_pair_of_several_has_its_error_and_the_others_captions(client: httpx2.Client) -> None:
+    truncated = EncodedPair(PAIRS[1].before, PAIRS[1].after[:-40])
+    no_image = EncodedPair(b"<svg/>", PAIRS[1].after)
+    pairs = [PAIRS[0], truncated, no_image, PAIRS[2]]
+    answer = client.post("/v1/captions", json={"pairs": [body(pair) for pair in pairs]}).raise_for_status().json()
+    alone = [client.post("/v1/captions", json=body(pair)).json() for pair in (PAIRS[0], PAIRS[2])]
+    results = answer["results"]
+    assert [result["caption"] for result in (results[0], results[3])] == [one["results"][0]["caption"] for one in alone]
+    assert results[1]["error"].startswith("after: truncated image")
+    assert results[2]["error"].startswith("pairs.2.before: no readable image")
+    assert client.post("/v1/captions", json=body(truncated)).status_code == 400
+
+
+def test_a_limit_names_itself_and_its_field(artifact: str) -> None:
+    limits = {"pairs": 2, "candidates": 3, "image_pixels": 1000, "image_side": 45, "body_mib": 0.01, "beams": 4}
+    api = create_api(local_config(artifact, limits=limits), LocalBackend(artifact))
+    small = body(EncodedPair(picture(20, 20), picture(20, 20)))
+    large = {"before": small["before"], "after": base64.b64encode(picture(40, 40)).decode()}
+    long = {"before": small["before"], "after": base64.b64encode(picture(50, 10)).decode()}
+    cases: list[tuple[dict[str, Any], int, str, str | None]] = [
+        ({"pairs": [small] * 3}, 413, "too_many_pairs", "pairs"),
+        ({**small, "candidates": 4}, 422, "too_many_candidates", "candidates"),
+        ({**small, "candidates": 3, "beams": 2}, 422, "too_few_beams", "beams"),
+        ({**small, "beams": 5}, 422, "too_many_beams", "beams"),
+        (large, 413, "too_many_pixels", "after"),
+        (long, 413, "too_many_pixels", "after"),
+        ({**small, "model": "dema"}, 404, "unknown_model", "model"),
+        ({**small, "id": "x" * 20_000}, 413, "body_too_large", None),
+    ]
+    with serving(api) as url, httpx2.Client(base_url=url, timeout=60) as client:
+        assert client.post("/v1/captions", json=small).status_code == 200
+        for asked, status, code, param in cases:
+            answer = client.post("/v1/captions", json=asked)
+            error = ErrorAnswer.model_validate_json(answer.content).error
+            assert (answer.status_code, error.code, error.param) == (status, code, param), error.message
+
+
+def test_tokens_open_what_is_closed_and_their_names_stand_in_the_log(
+    artifact: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokens = [{"name": name, "sha256": hashlib.sha256(token.encode()).hexdigest()} for name, token in TOKENS.items()]
+    api = create_api(local_config(artifact, auth={"tokens": tokens}), LocalBackend(artifact))
+    capsys.readouterr()
+    with serving(api) as url, httpx2.Client(base_url=url, timeout=60) as client:
+        for path in ("/", "/web/style.css", "/docs", "/openapi.json", "/healthz", "/readyz"):
+            assert client.get(path).status_code == 200, path
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKENS['first']}"}):
+            for path in ("/v1/models", "/metrics", "/v1/captions", "/nowhere"):
+                answer = client.get(path, headers=headers)
+                assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), path
+        for token in TOKENS.values():
+            headers = {"Authorization": f"Bearer {token}", "X-Request-ID": f"id-of-{token}"}
+            answer = client.post("/v1/captions", json=body(PAIRS[0]), headers=headers).raise_for_status()
+            assert answer.headers["x-request-id"] == f"id-of-{token}"
+        bad = client.get("/v1/models", headers={"X-Request-ID": "not an id"})
+        assert re.fullmatch("[0-9a-f]{32}", bad.headers["x-request-id"])
+    printed = capsys.readouterr().out
+    entries = [json.loads(line) for line in printed.splitlines()]
+    good = [entry for entry in entries if entry["status"] == 200]
+    assert [(entry["caller"], entry["route"], entry["pairs"]) for entry in good] == [
+        ("first", "/v1/captions", 1), ("second", "/v1/captions", 1)
+    ]  # fmt: skip
+    assert {entry["request_id"] for entry in good} == {f"id-of-{token}" for token in TOKENS.values()}
+    assert body(PAIRS[0])["before"][:40] not in printed
+
+
+@pytest.mark.parametrize(
+    ("address", "headers", "code"),
+    [
+        ("127.0.0.1", {"host": "localhost:8000"}, None),
+        ("::1", {"host": "[::1]:8000"}, None),
+        ("::ffff:127.0.0.1", {"host": "127.0.0.1"}, None),
+        ("192.0.2.7", {"host": "localhost"}, "not_local"),
+        (None, {"host": "localhost"}, "not_local"),
+        ("127.0.0.1", {"host": "localhost", "x-forwarded-for": "127.0.0.1"}, "not_local"),
+        ("127.0.0.1", {"host": "rebound.example"}, "host_not_local"),
+        ("127.0.0.1", {"host": "127.0.0.1.rebound.example:8000"}, "host_not_local"),
+    ],
+)
+def test_loopback_serves_this_machine_alone(address: str | None, headers: dict[str, str], code: str | None) -> None:
+    from starlette.datastructures import Headers
+
+    keeper = Doorkeeper(AuthConfig(mode="loopback"))
+    if code is None:
+        assert keeper.caller(address, Headers(headers)) == address
+        return
+    with pytest.raises(ApiError) as refused:
+        keeper.caller(address, Headers(headers))
+    assert (refused.value.status, refused.value.code) == (403, code)
+
+
+def test_queues_have_ends_for_each_and_for_all(artifact: str) -> None:
+    tokens = [{"name": name, "sha256": hashlib.sha256(token.encode()).hexdigest()} for name, token in TOKENS.items()]
+    limits = {"waiting_pairs": 5, "waiting_pairs_each": 3}
+    backend = HeldBackend(artifact)
+    api = create_api(local_config(artifact, auth={"tokens": tokens}, limits=limits), backend)
+    with serving(api) as url, ThreadPoolExecutor(8) as threads, httpx2.Client(base_url=url, timeout=60) as client:
+
+        def ask(name: str, pairs: int) -> httpx2.Response:
+            headers = {"Authorization": f"Bearer {TOKENS[name]}"}
+            return client.post("/v1/captions", json={"pairs": [body(PAIRS[0])] * pairs}, headers=headers)
+
+        held = [threads.submit(ask, "first", 3), threads.submit(ask, "second", 2)]
+        for _ in held:
+            assert backend.asked.acquire(timeout=60)
+        for name, pairs, status in (("first", 1, 429), ("second", 2, 429), ("second", 1, 503)):
+            refused = ask(name, pairs)
+            assert (refused.status_code, refused.headers["retry-after"]) == (status, "1"), (name, pairs)
+        metrics = client.get("/metrics", headers={"Authorization": f"Bearer {TOKENS['first']}"}).text
+        assert "idc_pairs_waiting 5.0" in metrics
+        backend.go_on.set()
+        assert [one.result().status_code for one in held] == [200, 200]
+        assert ask("first", 3).status_code == 200  # the room is free again
+        metrics = client.get("/metrics", headers={"Authorization": f"Bearer {TOKENS['first']}"}).text
+    assert "idc_pairs_waiting 0.0" in metrics
+    assert 'idc_pairs_total{outcome="captioned"} 8.0' in metrics
+    assert 'idc_requests_total{route="/v1/captions",status="429"} 2.0' in metrics
+    assert f'idc_model_info{{model="demo",version="{artifact}"}} 1.0' in metrics
+
+
+def test_what_takes_too_long_is_answered_by_504(artifact: str) -> None:
+    backend = HeldBackend(artifact)
+    api = create_api(local_config(artifact, limits={"timeout_s": 0.3}), backend)
+    with serving(api) as url, httpx2.Client(base_url=url, timeout=60) as client:
+        answer = client.post("/v1/captions", json=body(PAIRS[0]))
+        assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
+        backend.go_on.set()
+        assert "idc_pairs_waiting 0.0" in client.get("/metrics").text
+
+
+def test_the_docs_need_nothing_from_elsewhere(client: httpx2.Client) -> None:
+    answer = client.get("/docs")
+    html = answer.raise_for_status().text
+    paths = client.get("/openapi.json").json()["paths"]
+    assert len(paths) >= 6
+    for path in paths:
+        assert f" {path}</code>" in html
+    linked = set(re.findall(r'(?:href|src)="?([^"> ]+)', html))
+    anchors = {link for link in linked if link.startswith("#")}
+    assert linked - anchors == {"web/style.css", "web/docs.css", "./", "openapi.json"}
+    assert all(f'id="{anchor[1:]}"' in html for anchor in anchors)
+    for link in linked - anchors:
+        assert client.get(f"/{link.removeprefix('./')}").status_code == 200
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_mixed_sizes_in_one_request(client: httpx2.Client) -> None:
+    sizes = np.random.default_rng(3).integers(2, 90, (6, 4))
+    pairs = [EncodedPair(picture(int(a), int(b)), picture(int(c), int(d))) for a, b, c, d in sizes]
+    answer = client.post("/v1/captions", json={"pairs": [body(pair) for pair in pairs]}).raise_for_status().json()
+    assert [result["index"] for result in answer["results"]] == list(range(6))
+    assert all(result["caption"] for result in answer["results"])

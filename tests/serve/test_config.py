@@ -1,0 +1,120 @@
+"""Settings of an application: all faults at once, before Ray is started; the shipped files are right."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import yaml
+
+from idc.config import ConfigError, load
+from serve.app import build
+from serve.config import CommandConfig, ServeConfig
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = ROOT / "serve" / "configs"
+
+
+def test_the_demo_serves_the_demos_artefact_on_this_machine_alone() -> None:
+    config = load(CommandConfig, str(CONFIGS / "demo.yaml"))
+    assert config.models == {"demo": "runs/demo/finetune-0/artifact"}
+    assert (config.auth.mode, config.host) == ("loopback", "127.0.0.1")
+
+
+def test_the_production_file_is_one_that_serve_and_we_know_entirely() -> None:
+    from ray.serve.schema import ServeDeploySchema
+
+    text = yaml.safe_load((CONFIGS / "production.yaml").read_text(encoding="utf-8"))
+    schema = ServeDeploySchema.model_validate(text)
+    (application,) = schema.applications
+    assert application.import_path == "serve.app:build"
+    assert set(text) <= set(ServeDeploySchema.model_fields)  # Serve itself takes keys that it does not know
+    assert set(text["http_options"]) <= set(type(schema.http_options).model_fields)
+    assert set(text["applications"][0]) <= set(type(application).model_fields)
+    config = load(ServeConfig, overrides=application.args)
+    assert config.auth.mode == "token"
+    assert config.scaling.drain_s >= config.limits.timeout_s
+
+
+GOOD: dict[str, Any] = {"models": {"a": "runs/a"}, "auth": {"mode": "loopback"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "faults"),
+    [
+        ({"auth": {"mode": "token"}}, ["auth.tokens: give at least one, or mode=loopback"]),
+        ({"auth": {"mode": "none"}}, ["auth.mode: 'none' is not one of token, loopback"]),
+        ({"models": {}}, ["models: name at least one"]),
+        ({"default": "b"}, ["default: 'b' is none of the models (a)"]),
+        ({"batching": {"max_pair": 4}}, ["batching.max_pair: no such setting; did you mean 'max_pairs'?"]),
+        (
+            {"limits": {"pairs": 0}, "scaling": {"min_replicas": 3, "gpu": 1}},
+            ["limits.pairs: input should be greater than 0", "scaling.gpu: no such setting", "scaling.min_replicas: 3"],
+        ),
+    ],
+)
+def test_every_fault_is_named_with_its_place(changes: dict[str, Any], faults: list[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        build({**GOOD, **changes})
+    assert len(refused.value.faults) == len(faults)
+    for fault in faults:
+        assert any(line.startswith(f"args of serve.app:build: {fault}") for line in refused.value.faults), fault
+
+
+def test_behind_haproxy_nobody_counts_as_local(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_SERVE_ENABLE_HA_PROXY", "1")
+    with pytest.raises(ConfigError, match="loopback cannot tell who asks behind HAProxy"):
+        build(GOOD)
+
+
+def test_the_command_names_what_is_missing_and_what_is_taken(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        run = subprocess.run(
+            [sys.executable, "-m", "serve.app", f"port={port}", "host=127.0.0.1", "batching.wait_m=3"],
+            cwd=tmp_path, env={**os.environ, "RAY_ADDRESS": "auto"}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert run.returncode == 2
+    assert "batching.wait_m: no such setting; did you mean 'wait_ms'?" in run.stderr
+    assert f"port: cannot listen on 127.0.0.1:{port} (Address already in use)" in run.stderr
+    assert "models.demo: no artefact at 'runs/demo/finetune-0/artifact'; run `make demo` first" in run.stderr
+    assert "auth.mode: others reach the cluster at RAY_ADDRESS" in run.stderr
+    open_to_all = subprocess.run(
+        [sys.executable, "-m", "serve.app", "host=0.0.0.0"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert open_to_all.returncode == 2
+    assert "auth.mode=loopback serves this machine alone, not '0.0.0.0'" in open_to_all.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.parametrize("haproxy", ["false", "true"])
+def test_the_command_serves_until_it_is_told_to_end(artifact: str, tmp_path: Path, haproxy: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-u", "-m", "serve.app", f"models.demo={artifact}", f"port={port}", f"haproxy={haproxy}"]
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            said = next(line for line in process.stdout if line.startswith("the page: "))
+            assert said.startswith(f"the page: http://127.0.0.1:{port}/")
+            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+                assert "<html" in client.get("/").raise_for_status().text
+                assert client.get("/readyz").status_code == 200
+                elsewhere = client.get("/readyz", headers={"Host": "rebound.example"})
+                assert elsewhere.status_code == 403
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.stdout.read()
+    assert process.returncode == 0
