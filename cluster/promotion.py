@@ -45,7 +45,7 @@ class PromoteJob(ConfigModel):
     alias: str = Field("champion", pattern=r"^[^/:@']+$")
     """What is moved."""
     version: int | None = Field(None, ge=1)
-    """The candidate; by default the newest version."""
+    """The candidate; by default the newest version, unless it was rolled back."""
     metric: Literal["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "S_m*"] = "CIDEr"
     """What decides."""
     margin: float = Field(0.05, ge=0, lt=1)
@@ -145,8 +145,9 @@ def status(job: PromoteJob) -> str:
             head, mark = " " * len(head), ""
         if not one.evaluations:
             lines.append(f"{head}{'':8}  nothing{mark}")
-    lines.append("history:" if registry.history() else f"history: {job.alias} was never given")
-    for move in registry.history():
+    history = registry.history()
+    lines.append("history:" if history else f"history: {job.alias} was never given")
+    for move in history:
         lines.append(f"  {move.at:%Y-%m-%d %H:%M:%S} UTC  {move.old or 'none'} -> {move.new}  {move.kind}: {move.why}")
     return "\n".join(lines)
 
@@ -160,6 +161,8 @@ def _forward(registry: Registry, job: PromoteJob) -> Promotion:
     old = registry.champion()
     if old == candidate.number:
         raise ValueError(f"version {old} is {job.alias} already; version=N names another one")
+    if job.version is None and any(m.kind == "rollback" and m.old == candidate.number for m in registry.history()):
+        raise ValueError(f"version {candidate.number} was rolled back; version={candidate.number} promotes it again")
     decision: Decision | None = None
     scored: Scored | None = None
     kind: Literal["first", "compared", "forced"] = "first" if old is None else "compared"
@@ -179,7 +182,7 @@ def _forward(registry: Registry, job: PromoteJob) -> Promotion:
             raise
         kind, why = "forced", f"forced, although {error}" if decision is None else f"forced, although {decision.text()}"
     return Promotion(
-        at=datetime.now(UTC), kind=kind, old=old, new=candidate.number, why=why.replace("\n", " "),
+        at=datetime.now(UTC), alias=job.alias, kind=kind, old=old, new=candidate.number, why=why.replace("\n", " "),
         command=command_line(), decision=decision, scored=scored,
     )  # fmt: skip
 
@@ -235,6 +238,6 @@ def _back(registry: Registry) -> Promotion:
         )
     registry.version(stack[-1])
     return Promotion(
-        at=datetime.now(UTC), kind="rollback", old=now, new=stack[-1],
+        at=datetime.now(UTC), alias=registry.alias, kind="rollback", old=now, new=stack[-1],
         why=f"rolled back from version {now} to the {registry.alias} before", command=command_line(),
     )  # fmt: skip

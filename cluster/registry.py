@@ -31,7 +31,7 @@ from cluster.tracking import RUN_TAG, beside, find_run, open_experiment
 from idc.config import missing_database
 from idc.metrics.evaluate import EVALUATION, PREDICTIONS, load
 from idc.metrics.promotion import Decision, Scored, checked_evaluation
-from idc.training.artifact import IDENTITY_TAG, WEIGHTS, Artifact, captioning_identity, file_hash, identity
+from idc.training.artifact import IDENTITY_TAG, WEIGHTS, Artifact, file_hash, identity
 from idc.training.config import TrackingConfig
 
 EVALUATION_TAG, PROMOTION_TAG = "evaluation.", "promotion."
@@ -63,6 +63,7 @@ class Promotion(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     at: datetime
+    alias: str
     kind: Literal["first", "compared", "forced", "rollback"]
     old: int | None
     """The champion before."""
@@ -92,6 +93,7 @@ class Registry:
     def __init__(self, uri: str, name: str, alias: str = "champion", make: bool = False):
         if not make and (faults := list(missing_database(uri, "tracking_uri"))):
             raise ValueError(faults[0])
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         from mlflow import MlflowClient
 
         self.uri, self.name, self.alias = uri, name, alias
@@ -157,7 +159,7 @@ class Registry:
         Raises:
             ValueError: the evaluation is not of this artefact or cannot be used; nothing was written then.
         """
-        scored = None if evaluation is None else checked_evaluation(evaluation, captioning_identity(artifact.path))
+        scored = None if evaluation is None else checked_evaluation(evaluation, artifact.path)
         mark = identity(artifact.path)
         found = next((one for one in self.versions() if one.artifact == mark), None)
         with self._asked():
@@ -228,11 +230,12 @@ class Registry:
     # -- parts ------------------------------------------------------------------------------------------------------
 
     def _moves(self) -> dict[str, Promotion]:
-        """Tag -> move, the oldest first."""
+        """Tag -> move of this alias, the oldest first."""
         with self._asked():
             tags = model.tags if (model := self._model()) is not None else {}
         names = sorted(name for name in tags if name.startswith(PROMOTION_TAG))
-        return {name: Promotion.model_validate_json(tags[name]) for name in names}
+        moves = {name: Promotion.model_validate_json(tags[name]) for name in names}
+        return {name: move for name, move in moves.items() if move.alias == self.alias}
 
     def _run_of(self, artifact: Artifact, mark: str) -> str:
         """The training run that the artefact is of, if this MLflow knows it, else a new run."""

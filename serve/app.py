@@ -29,7 +29,7 @@ from idc.config import ConfigError, cli, enter_root, load
 from serve.batching import Batcher
 from serve.config import CommandConfig, ServeConfig
 from serve.log import log
-from serve.registry import SCHEME, Resolver
+from serve.registry import SCHEME, Resolver, absolute_uri
 from serve.schema import Busy, Captioned, EncodedPair, Options, Served
 
 if TYPE_CHECKING:
@@ -167,7 +167,13 @@ class Model:
         return None
 
     async def caption(self, version: str, pairs: list[EncodedPair], options: Options) -> list[Captioned] | str:
-        """The pairs' captions, at most ``batching.max_pairs`` of them; a text if the model cannot do that."""
+        """The pairs' captions, at most ``batching.max_pairs`` of them; a text if the model cannot do that.
+
+        Raises:
+            Busy: the version cannot be loaded.
+        """
+        if reason := await self.warm(version):
+            raise Busy(f"{version} cannot be loaded: {reason}")
         captioner = await self._captioner(version)
         if reason := captioner.can(options):
             return str(reason)
@@ -234,7 +240,7 @@ class Replicas:
                 task.cancel()
 
     async def _piece(self, version: str, pairs: list[EncodedPair], options: Options) -> list[Captioned]:
-        from ray.exceptions import RayActorError
+        from ray.exceptions import RayActorError, RayTaskError
         from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
         again = True
@@ -244,11 +250,17 @@ class Replicas:
                 found: list[Captioned] | str = await response
             except RayActorError as error:  # the replica died or cannot be reached; another one does it as well, once
                 if not again:
-                    raise Busy from error
+                    raise Busy("the replicas that were asked died; ask again") from error
                 again = False
                 continue
-            except (BackPressureError, DeploymentUnavailableError) as error:
+            except BackPressureError as error:
                 raise Busy from error
+            except DeploymentUnavailableError as error:
+                raise Busy("the captioner's replicas cannot be started; Serve's status and log say why") from error
+            except RayTaskError as error:
+                if isinstance(error.cause, Busy):
+                    raise error.cause from None
+                raise
             except asyncio.CancelledError:
                 response.cancel()
                 raise
@@ -285,11 +297,14 @@ class Replicas:
             elif version == served.version:
                 self._note(name, newer_error=None)
             elif self._not_before.get(version, 0.0) <= time.monotonic():
-                if reason := await self._warm(version):
-                    self._not_before[version] = time.monotonic() + _RETRY_POLLS * self._config.registry.poll_s
-                    self._note(name, newer_error=f"{version} cannot be served: {reason}")
-                else:
+                try:
+                    await self._warm(version)
                     self._note(name, version=version, newer_error=None)
+                except ValueError as error:
+                    self._not_before[version] = time.monotonic() + _RETRY_POLLS * self._config.registry.poll_s
+                    self._note(name, newer_error=f"{version} cannot be served: {error}")
+                except Busy as error:  # the next look tries again
+                    self._note(name, newer_error=f"{version} is not served yet: {error}")
         current = {served.version for served in self._served.values()}
         self._handles = {version: handle for version, handle in self._handles.items() if version in current}
 
@@ -299,8 +314,13 @@ class Replicas:
             self._served[name] = after
             log(event="model", model=name, version=after.version, error=after.error or after.newer_error)
 
-    async def _warm(self, version: str) -> str | None:
-        """Have every replica load a version; one is started if there is none. Why it cannot be loaded, or None."""
+    async def _warm(self, version: str) -> None:
+        """Have every replica load a version; one is started if there is none.
+
+        Raises:
+            ValueError: it cannot be loaded.
+            Busy: a replica went away while it loaded.
+        """
         from ray.exceptions import RayError
         from ray.serve.exceptions import RayServeException
 
@@ -310,8 +330,9 @@ class Replicas:
             except RayServeException:  # there is no replica
                 reasons = [await self._handle_for(version).warm.remote(version)]
         except (RayError, RayServeException) as error:
-            return f"{type(error).__name__} while it was loaded"
-        return next((reason for reason in reasons if reason is not None), None)
+            raise Busy(f"{type(error).__name__} while it was loaded") from error
+        if reason := next((reason for reason in reasons if reason is not None), None):
+            raise ValueError(reason)
 
     async def ready(self) -> str | None:
         served = self.models()
@@ -377,6 +398,7 @@ def run(config: CommandConfig) -> None:
         serve.start(http_options={"host": config.host, "port": config.port}, logging_config={"log_level": "WARNING"})
         settings = config.model_dump(include=set(ServeConfig.model_fields))
         settings["models"] = {name: _absolute(source) for name, source in config.models.items()}
+        settings["registry"]["tracking_uri"] = absolute_uri(config.registry.tracking_uri)
         serve.run(application(ServeConfig(**settings)), name=APPLICATION)
         where = "localhost" if config.host in ("0.0.0.0", "::") else config.host
         print(f"the page: http://{where}:{config.port}/  (programs: /docs; Ctrl-C ends it)", flush=True)

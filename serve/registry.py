@@ -128,6 +128,7 @@ class Resolver:
             raise ValueError(faults[0])  # MLflow would make an empty one
         # A server that is away is to be told of soon: MLflow's own seven retries take minutes.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+        os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         from mlflow import MlflowClient
 
         return MlflowClient(tracking_uri=self._uri, registry_uri=self._uri)
@@ -157,6 +158,13 @@ class Resolver:
             )
         Path(got).rename(target)
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def absolute_uri(uri: str | None) -> str | None:
+    """A tracking URI (by default MLFLOW_TRACKING_URI) as processes in other folders see it: a SQLite file by its whole
+    path."""
+    uri, start = uri or os.environ.get("MLFLOW_TRACKING_URI"), "sqlite:///"
+    return f"{start}{Path(uri.removeprefix(start)).resolve()}" if uri is not None and uri.startswith(start) else uri
 
 
 def _parse(source: str) -> _Reference:

@@ -81,7 +81,7 @@ class Served:
 
 
 class Busy(Exception):
-    """The replicas take no more for now: 503 with Retry-After."""
+    """The replicas take no more for now, or cannot; the text says why if it is not their queues: 503, Retry-After."""
 
 
 class Backend(Protocol):

@@ -99,8 +99,9 @@ class Service:
         try:
             async with asyncio.timeout(timeout_s):
                 results = await self.backend.caption(list(pairs), model.name, options)
-        except Busy:
-            raise ApiError(503, "busy", "all replicas have as much as they take; ask again", retry_after_s=1) from None
+        except Busy as error:
+            message = str(error) or "all replicas have as much as they take; ask again"
+            raise ApiError(503, "busy", message, retry_after_s=1) from None
         except TimeoutError:
             raise ApiError(504, "timeout", f"there was no caption within {timeout_s:g} s") from None
         except ValueError as error:

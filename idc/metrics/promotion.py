@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict
 
 from idc.metrics.evaluate import load, load_predictions
 from idc.metrics.significance import Comparison, Difference
+from idc.training.artifact import captioning_identity
 
 Verdict = Literal["better", "within the margin", "undecided", "worse"]
 
@@ -51,22 +52,22 @@ class Scored(BaseModel):
         return f"{self.pairs} pairs of {self.split} of {self.folder} ({self.data_set}, {self.data}), {self.protocol}"
 
 
-def checked_evaluation(folder: str | Path, captioner: str) -> Scored:
-    """An evaluation in short, once it is clear that candidates can be judged by it.
-
-    Args:
-        captioner: :func:`idc.training.artifact.captioning_identity` of the artefact that it should be of.
+def checked_evaluation(folder: str | Path, artifact: str | Path) -> Scored:
+    """The evaluation of an artefact in short, once it is clear that it can be judged by it.
 
     Raises:
         ValueError: it is of another artefact, of altered or training pairs, or has no scores; with what to do.
     """
     found = load(folder)
-    again = "evaluate it again: python jobs/evaluate.py --overwrite artifact=... pairs=... out=..."
+    again = (
+        f"evaluate it again: python jobs/evaluate.py --overwrite artifact={artifact} "
+        f"pairs={found.protocol.get('pairs')} split={found.split} out={folder}"
+    )
     if found.artifact is None:
         raise ValueError(f"evaluation: {folder} does not say which artefact it is of; {again}")
-    if found.artifact != captioner:
+    if found.artifact != captioning_identity(artifact):
         of = found.protocol.get("captioner")
-        raise ValueError(f"evaluation: {folder} is of another artefact (then in {of}); {again}")
+        raise ValueError(f"evaluation: {folder} is of another artefact ({of}, as it was then); {again}")
     if not found.scores or not load_predictions(folder)[0].statistics:
         raise ValueError(f"evaluation: {folder} has no scores that can be compared sentence by sentence; {again}")
     if found.split == "train":
@@ -115,7 +116,7 @@ class Decision(BaseModel):
         why = {
             "better": "the whole interval is above 0",
             "within the margin": f"its lower end is no loss of more than {edge}",
-            "worse": f"the whole interval is below 0, and a loss of more than {edge} is not ruled out",
+            "worse": f"a loss is shown, and one of more than {edge} is not ruled out",
             "undecided": f"these pairs neither show a loss nor rule out one of more than {edge}{self._enough(limit)}",
         }[self.verdict]
         return f"{self.verdict}: {numbers}; {why}"

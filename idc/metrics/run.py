@@ -23,7 +23,7 @@ from idc.metrics.origin import origin
 from idc.metrics.protocols import BESIDE, LEVIR, LevirVocabulary, Protocol, protocol
 from idc.metrics.references import Known, read_captions, read_references
 from idc.metrics.scoring import evaluate
-from idc.training.artifact import captioning_identity, file_hash
+from idc.training.artifact import captioning_files, captioning_identity, file_hash
 
 _VERSION = 3
 """Goes up when the same inputs would give other numbers."""
@@ -36,7 +36,7 @@ def evaluation_fingerprint(job: EvaluateJob) -> str:
     left_out = {"out"} if job.change_maps else {"out", "change_maps"}
     settings = job.model_dump(mode="json", include=set(EvaluateJob.model_fields) - _INPUTS - CAPTION_HOW - left_out)
     pairs = read_manifest(job.pairs).fingerprint if job.pairs is not None else _contents(job.references)
-    captions = captioning_identity(job.artifact) if job.artifact is not None else _contents(job.predictions)
+    captions = captioning_files(job.artifact) if job.artifact is not None else _contents(job.predictions)
     return fingerprint(_VERSION, pairs, captions, _contents(job.vocabulary), settings, spice_missing() is None)
 
 
@@ -83,7 +83,8 @@ def run(
             captions = {row.pair_id: captions[row.pair_id] for row in data.known if row.pair_id in captions}
     else:
         assert load is not None
-        captions = caption_split(job, load, runner, captioning_identity(job.artifact or ""), overwrite)
+        assert job.artifact is not None
+        captions = caption_split(job, load, runner, captioning_files(job.artifact), overwrite)
     maps = score_change_maps(job.out) if job.change_maps else None
     if job.change_maps and maps is None:
         _say(f"no change maps: no pair of {job.split} has a mask")

@@ -208,14 +208,23 @@ def identity(path: Path | str) -> str:
     return _combined({name: file_hash(path / name) for name in (CONFIG, *_read_json(path / CONFIG)["files"])})
 
 
-def captioning_identity(path: Path | str) -> str:
-    """A hash over all of an artefact that its captions depend on; the card, the metrics and the calibration are not of
-    it, so that an evaluation stays that of the artefact when it is calibrated."""
+def captioning_files(path: Path | str) -> dict[str, str]:
+    """Name -> SHA-256 of all files in an artefact's folder that its captions may depend on.
+
+    The calibration is not of them: it is added later, and is then left out of the list of files in config.json too.
+    """
     path = Path(path)
-    head = _read_json(path / CONFIG)
-    files = [name for name in head["files"] if name not in (CARD, METRICS, CALIBRATION)]
-    settings = json.dumps({"system": head["system"], "config": head["config"]}, sort_keys=True)
-    return _combined({name: file_hash(path / name) for name in files} | {CONFIG: settings})
+    found = {str(file.relative_to(path)): file_hash(file) for file in sorted(path.rglob("*")) if file.is_file()}
+    if found.pop(CALIBRATION, None) is not None:
+        head = _read_json(path / CONFIG)
+        before = _json({**head, "files": [name for name in head["files"] if name != CALIBRATION]})
+        found[CONFIG] = hashlib.sha256(before.encode()).hexdigest()
+    return found
+
+
+def captioning_identity(path: Path | str) -> str:
+    """A hash over :func:`captioning_files`: an evaluation is that of the artefact, calibrated or not."""
+    return _combined(captioning_files(path))
 
 
 def _combined(hashes: Mapping[str, str]) -> str:

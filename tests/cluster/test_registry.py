@@ -24,6 +24,7 @@ from idc.metrics.scoring import evaluate
 from idc.training.artifact import captioning_identity, write_artifact
 from idc.training.config import TrackingConfig
 from serve.registry import Resolver
+from tests.systems.procap.test_task import STAGE_1, STAGE_2, start
 from tests.systems.procap.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -163,7 +164,7 @@ def test_a_life_first_better_worse_equal_forced_and_back(place: Place, tmp_path:
     assert better.why in (tmp_path / "out" / "promotion.txt").read_text()
 
     place.add(3.0, wrong=20)
-    with pytest.raises(ValueError, match="version 3 stays a candidate: worse: CIDEr .* --force promotes it"):
+    with pytest.raises(ValueError, match=r"version 3 stays a candidate: worse: CIDEr .* --force promotes it"):
         place.promote()
     assert champion() == "models:/captioner/2"
     place.add(4.0, wrong=5)
@@ -178,9 +179,12 @@ def test_a_life_first_better_worse_equal_forced_and_back(place: Place, tmp_path:
         assert champion() == f"models:/captioner/{expected}"
     with pytest.raises(ValueError, match="no champion of captioner before version 1"):
         place.promote(rollback=True)
+    with pytest.raises(ValueError, match="version 4 was rolled back; version=4 promotes it again"):
+        place.promote()
     assert place.promote(version=4).new == 4, "what was rolled back may come again"
     assert place.promote(rollback=True).new == 1
 
+    assert place.promote(alias="canary", version=2).kind == "first", "another alias has a history of its own"
     history = place.registry.history()
     assert [(one.old, one.new, one.kind) for one in history] == [
         (None, 1, "first"), (1, 2, "compared"), (2, 4, "compared"), (4, 3, "forced"),
@@ -252,7 +256,7 @@ def test_the_jobs_register_what_captions_and_nothing_else(
         importlib.import_module(f"jobs.{job}").main()
         return capsys.readouterr().out
 
-    with pytest.raises(SystemExit, match="register: .*stage 1, which cannot caption"):
+    with pytest.raises(SystemExit, match=r"register: .*stage 1, which cannot caption"):
         run("register", f"artifact={tmp_path / 'pretrain' / 'artifact'}")
     assert place.registry.versions() == []
     assert "version 1" in run("register", f"artifact={artifact}", f"evaluation={tmp_path / 'evaluation'}")
@@ -268,7 +272,9 @@ def test_the_jobs_register_what_captions_and_nothing_else(
 
 
 def wish(old: int | None, new: int) -> Promotion:
-    return Promotion(at=datetime.now(UTC), kind="compared", old=old, new=new, why="a test", command="")
+    return Promotion(
+        at=datetime.now(UTC), alias="champion", kind="compared", old=old, new=new, why="a test", command=""
+    )
 
 
 def test_whoever_was_compared_with_another_champion_comes_too_late(place: Place) -> None:

@@ -11,6 +11,7 @@ from idc.metrics import evaluate as ev
 from idc.metrics.promotion import checked_evaluation, decide
 from idc.metrics.scoring import evaluate
 from idc.metrics.significance import Comparison, Difference, compare
+from idc.training.artifact import captioning_identity
 
 QUICK = ("BLEU", "ROUGE-L", "CIDEr")
 """Everything but METEOR, whose start takes ten seconds."""
@@ -102,11 +103,14 @@ def test_an_evaluation_that_tells_nothing_of_the_artefact_is_refused(
     evaluation, rows = scored(FEW, pairs=12)
     data = {"data_set": "rendered", "fingerprint": "f00d"}
     protocol = {**evaluation.protocol, "data": data, "pairs": "data/pairs", "captioner": "runs/a"}
-    found = evaluation.model_copy(update={"artifact": "mine", "protocol": protocol})
+    artifact = tmp_path / "artifact"
+    artifact.mkdir()
+    (artifact / "config.json").write_text("{}")
+    found = evaluation.model_copy(update={"artifact": captioning_identity(artifact), "protocol": protocol})
     ev.save(tmp_path / "good", found, rows)
-    assert checked_evaluation(tmp_path / "good", "mine").key == ("f00d", "test", 12, "coco")
+    assert checked_evaluation(tmp_path / "good", artifact).key == ("f00d", "test", 12, "coco")
     if "variant" in changes:
         changes = {"protocol": {**protocol, "data": {**data, **changes}}}
     ev.save(tmp_path / "bad", found.model_copy(update=changes), rows)
     with pytest.raises(ValueError, match=message):
-        checked_evaluation(tmp_path / "bad", "mine")
+        checked_evaluation(tmp_path / "bad", artifact)

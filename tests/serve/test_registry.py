@@ -12,7 +12,7 @@ import torch
 from mlflow import MlflowClient
 
 from idc.training.artifact import IDENTITY_TAG, identity, read_artifact, write_artifact
-from serve.registry import Resolver
+from serve.registry import Resolver, absolute_uri
 
 
 def make_artifact(path: Path, value: float) -> Path:
@@ -161,3 +161,12 @@ def test_what_is_missing_is_named_with_the_way_out(
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     with pytest.raises(ValueError, match=r"need registry\.tracking_uri"):
         Resolver(None).resolve("models:/captioner/1")
+
+
+def test_a_database_is_found_from_other_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///runs/mlflow.db")
+    assert absolute_uri(None) == absolute_uri("sqlite:///runs/mlflow.db") == f"sqlite:///{tmp_path}/runs/mlflow.db"
+    assert absolute_uri("http://mlflow:5000") == "http://mlflow:5000"
+    monkeypatch.delenv("MLFLOW_TRACKING_URI")
+    assert absolute_uri(None) is None

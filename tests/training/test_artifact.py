@@ -99,19 +99,19 @@ def test_damage_is_named(artifact: Path, what: str, message: str) -> None:
         read_artifact(artifact)
 
 
-def test_an_artefact_is_told_by_its_files_and_captions_by_those_they_depend_on(artifact: Path, tmp_path: Path) -> None:
+def test_an_artefact_is_told_by_its_files_and_its_captions_are_the_same_when_it_is_calibrated(
+    artifact: Path, tmp_path: Path
+) -> None:
     shutil.copytree(artifact, tmp_path / "copy")
     copy = tmp_path / "copy"
-    (copy / ".DS_Store").write_text("not of the artefact")
     assert (identity(copy), captioning_identity(copy)) == (identity(artifact), captioning_identity(artifact))
-    (copy / "calibration.json").write_text("{}")
-    head = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps({**head, "files": [*head["files"], "calibration.json"]}))
+    add_file(copy, "calibration.json", "{}")
     assert identity(copy) != identity(artifact)
     assert captioning_identity(copy) == captioning_identity(artifact)
     (copy / "tokenizer" / "model.safetensors").write_bytes(b"others")
     assert captioning_identity(copy) != captioning_identity(artifact)
     shutil.copyfile(artifact / "tokenizer" / "model.safetensors", copy / "tokenizer" / "model.safetensors")
+    head = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**head, "config": {**head["config"], "width": 4}}))
     assert captioning_identity(copy) != captioning_identity(artifact)
 
