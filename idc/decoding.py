@@ -34,11 +34,13 @@ class CachedDecoder(Protocol):
 
 
 class Decoded(NamedTuple):
-    """Generated ids, without the begin token; ``pad`` after the end token.
+    """Generated ids, without the begin token; ``pad`` after the end token. With several hypotheses a pair every tensor
+    has a dimension N of them after B, the best first.
 
     Attributes:
         ids: (B, T) int64.
-        log_probability: (B,) float32, the sum over the generated tokens, end token included.
+        log_probability: (B,) float32, the sum over the generated tokens, end token included; minus infinity for a
+            hypothesis that there is not, because fewer captions than ``beams`` are possible at all.
         lengths: (B,) int64, generated tokens, end token included.
     """
 
@@ -59,10 +61,11 @@ def decode(
     banned: tuple[int, ...] = (),
     beams: int = 1,
     length_penalty: float = 1.0,
+    hypotheses: int | None = None,
     cached: bool = True,
     stop_early: bool = True,
 ) -> Decoded:
-    """Search the most probable caption of each pair.
+    """Search the most probable caption of each pair, or the most probable ones.
 
     Args:
         memory_BSD: what the decoder attends to, (B, S, D).
@@ -70,11 +73,14 @@ def decode(
         banned: ids that are never generated (unknown word, padding).
         beams: 1 is greedy search.
         length_penalty: the exponent of the scoring rule; only beam search needs it.
+        hypotheses: the N best of the beams by the scoring rule, instead of the best alone.
         stop_early: stop once every row has ended; ``False`` always takes ``max_length`` steps, as the official
             ProCap code does when it measures tokens per second.
     """
     if beams < 1 or max_length < 1:
         raise ValueError(f"beams and max_length must be at least 1, got beams={beams}, max_length={max_length}")
+    if hypotheses is not None and not 1 <= hypotheses <= beams:
+        raise ValueError(f"hypotheses={hypotheses} are asked of beams={beams}; a beam is one hypothesis at the end")
     pairs, device = memory_BSD.shape[0], memory_BSD.device
     rows = pairs * beams
     cache = decoder.start(memory_BSD, max_length, beams) if cached else None
@@ -120,5 +126,8 @@ def decode(
             break
 
     final = score / length.view(pairs, beams).clamp_min(1).float() ** length_penalty
-    best = (first_row.squeeze(1) + final.argmax(dim=-1)).long()
+    if hypotheses is None:
+        best = first_row.squeeze(1) + final.argmax(dim=-1)
+    else:
+        best = first_row + final.argsort(dim=-1, descending=True, stable=True)[:, :hypotheses]
     return Decoded(ids[best, 1:], score.flatten()[best], length[best])

@@ -52,6 +52,23 @@ class Description:
         return self.candidates[0]
 
 
+def beams_of(beams: int | None, candidates: int, validated: int) -> int:
+    """Beams of a search for ``candidates`` captions: those asked for, else as many as the artefact was validated with,
+    or as many as there are to be candidates, if that is more.
+
+    Raises:
+        ValueError: fewer beams than candidates are asked for, or less than one of either.
+    """
+    if candidates < 1 or (beams is not None and beams < 1):
+        raise ValueError(f"beams and candidates must be at least 1, got beams={beams}, candidates={candidates}")
+    if beams is not None and beams < candidates:
+        raise ValueError(
+            f"candidates={candidates} need as many beams, got beams={beams}; ask for beams={candidates}, or leave "
+            "beams out"
+        )
+    return max(validated, candidates) if beams is None else beams
+
+
 class Describer(Protocol):
     """A captioner in use. Images are uint8 RGB (H, W, 3) of any sizes; a call is one batch.
 
@@ -74,10 +91,11 @@ class Describer(Protocol):
         candidates: int = 1,
         change_map: bool = False,
     ) -> list[Description]:
-        """Captions with confidences.
+        """Captions with confidences. The best is what :meth:`__call__` says, if the beams are the same.
 
         Args:
-            beams: of the search, 1 is greedy; by default what the artefact was validated with.
+            beams: of the search, 1 is greedy; by default what the artefact was validated with, or as many as there are
+                to be candidates, if that is more.
             candidates: captions a pair at most; more than one needs as many beams.
             change_map: also say where.
 

@@ -82,6 +82,47 @@ def test_wide_beam_finds_the_best_caption_of_all() -> None:
         assert total / length**0.7 == pytest.approx(score, abs=1e-4)
 
 
+@pytest.mark.parametrize("length_penalty", [0.0, 1.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_best_hypotheses_of_a_pair(seed: int, length_penalty: float) -> None:
+    """Cached as uncached; the first is the one that is found without asking for more; by the scoring rule, and each
+    with its own words' probability."""
+    decoder, memory = make_decoder(seed), torch.randn(4, 2, 24)
+    with torch.no_grad():
+        decoder.word_bias[EOS] += 5  # hypotheses of several lengths
+    options = {"beams": 4, "length_penalty": length_penalty}
+    best = search(decoder, memory, **options)
+    several = search(decoder, memory, hypotheses=3, **options)
+    uncached = search(decoder, memory, hypotheses=3, cached=False, **options)
+    assert several.ids.shape == (4, 3, 9)
+    assert torch.equal(several.ids, uncached.ids)
+    for name in ("ids", "log_probability", "lengths"):
+        assert torch.equal(getattr(several, name)[:, 0], getattr(best, name))
+    scores = several.log_probability / several.lengths.float() ** length_penalty
+    assert bool((scores.diff(dim=1) <= 0).all())
+    assert several.lengths.unique().numel() > 1
+    for pair, (rows, totals, lengths) in enumerate(zip(*(part.tolist() for part in several), strict=True)):
+        assert len({tuple(row) for row in rows}) == 3
+        for row, total, length in zip(rows, totals, lengths, strict=True):
+            assert row[length - 1] == EOS or length == 9
+            assert EOS not in row[: length - 1]
+            with torch.no_grad():
+                logits = decoder(torch.tensor([[BOS, *row[: length - 1]]]), memory[pair : pair + 1])
+            words = torch.tensor(row[:length])
+            assert logits.log_softmax(-1)[0, torch.arange(length), words].sum().item() == pytest.approx(total, abs=1e-3)
+
+
+def test_hypotheses_that_there_are_not_have_no_probability() -> None:
+    """Captions of one token: as many as there are words that are not banned, and 17 beams."""
+    decoder = make_decoder(0)
+    found = decode(
+        decoder, torch.randn(1, 2, 24), bos=BOS, eos=EOS, pad=PAD, max_length=1, banned=(UNK, PAD), beams=17,
+        hypotheses=17,
+    )  # fmt: skip
+    assert found.log_probability.isfinite().sum() == VOCABULARY - 2
+    assert bool(found.log_probability[0, : VOCABULARY - 2].isfinite().all())
+
+
 def test_a_pair_is_captioned_alike_alone_and_in_a_batch() -> None:
     decoder, memory = make_decoder(7), torch.randn(6, 11, 24)
     together = search(decoder, memory, beams=3)
@@ -100,3 +141,6 @@ def test_no_early_stop_takes_every_step_and_changes_nothing() -> None:
 def test_impossible_beam_count_is_refused() -> None:
     with pytest.raises(ValueError, match="beams=0"):
         search(make_decoder(0), torch.randn(1, 3, 24), beams=0)
+    for wrong in (0, 4):
+        with pytest.raises(ValueError, match=f"hypotheses={wrong} are asked of beams=3"):
+            search(make_decoder(0), torch.randn(1, 3, 24), beams=3, hypotheses=wrong)

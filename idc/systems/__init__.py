@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import numpy as np
+    from idc.describe import Describer
 
 SYSTEMS = ("procap",)
 
 
 def load(name: str) -> ModuleType:
-    """The ``task`` module of a system; every one offers ``load_captioner(artifact_dir)``.
+    """The ``task`` module of a system; every one offers ``load_captioner(artifact_dir, device)``.
 
     Raises:
         ValueError: if there is no such system.
@@ -24,12 +23,13 @@ def load(name: str) -> ModuleType:
     return importlib.import_module(f"idc.systems.{name}.task")
 
 
-def load_captioner(artifact: str, device: str = "cpu") -> Callable[[list[np.ndarray], list[np.ndarray]], list[str]]:
-    """The captioner of an artefact, of whatever system: before and after images to one caption a pair.
+def load_captioner(artifact: str, device: str = "cpu") -> Describer:
+    """The captioner of an artefact, of whatever system.
 
     Raises:
         ValueError: it is not an artefact of a captioner.
     """
     from idc.training.artifact import read_artifact
 
-    return load(read_artifact(artifact).system).load_captioner(artifact, device=device)
+    captioner: Describer = load(read_artifact(artifact).system).load_captioner(artifact, device=device)
+    return captioner

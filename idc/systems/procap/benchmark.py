@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     import torch
 
     from idc.decoding import Decoded
+    from idc.systems.procap.captioner import Captioner
     from idc.systems.procap.model import ProcedureEncoder, Shapes
-    from idc.systems.procap.task import Captioner, PretrainTask
+    from idc.systems.procap.task import PretrainTask
     from idc.vision.tokenizer import ImageTokenizer
 
 Frames = Literal["queries", "given", "even", "drawn"]
@@ -157,8 +158,8 @@ def make_captioner(config: CaptioningConfig, num_keyframes: int) -> Captioner:
     common is taken off: so captions tell pairs apart and are worth comparing."""
     import torch
 
+    from idc.systems.procap.captioner import Captioner
     from idc.systems.procap.model import Shapes
-    from idc.systems.procap.task import Captioner
 
     shape = config.tokenizer
     shapes = Shapes(num_keyframes, shape.grid, shape.latent_dim, shape.codebook_size, config.vocabulary_size)
@@ -460,8 +461,8 @@ def measure_decoder(config: DecodingConfig) -> list[Measurement]:
     """The decoder alone, cached over uncached, at the paper's CLEVR-Change size with random weights."""
     import torch
 
+    from idc.systems.procap.captioner import Captioner
     from idc.systems.procap.model import Shapes
-    from idc.systems.procap.task import Captioner
 
     torch.manual_seed(0)
     torch.set_num_threads(config.threads)

@@ -28,13 +28,14 @@ from torch import Tensor, nn
 from idc.data.images import ImageError, decode_image, read_bytes, resize_image
 from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary, words
+from idc.systems.procap.captioner import TOKENIZER, PairCaptioner, pictures, shapes_of
 from idc.systems.procap.clip import ClipWords
 from idc.systems.procap.config import EncoderConfig
 from idc.systems.procap.data import text_slot
 from idc.systems.procap.model import ProcedureEncoder, make_token_head
-from idc.systems.procap.task import TOKENIZER, PairCaptioner, part_of, shapes_of
+from idc.systems.procap.task import part_of
 from idc.training.artifact import Artifact, read_artifact
-from idc.vision.tokenizer import ImageTokenizer, prepare_frame, to_frames, to_images, tokenizer_fingerprint
+from idc.vision.tokenizer import ImageTokenizer, prepare_frame, to_images, tokenizer_fingerprint
 
 ROUNDS = 8
 """Rounds of mask-predict, if nothing is said."""
@@ -205,7 +206,8 @@ class Imaginer:
         if self.modeler is not None:
             found.append(self.modeler.imagine(before, after, self.caption(before, after, caption), rounds))
         if self.captioner is not None and self.head is not None:
-            found.append(self._implicit(self.captioner, self.head, before, after))
+            frames = np.stack(self.captioner.imagine(before, after, self.head))
+            found.append(Imagined("stage 2, the procedure queries", frames))
         return found
 
     def caption(self, before: np.ndarray, after: np.ndarray, given: str | None = None) -> str:
@@ -215,14 +217,6 @@ class Imaginer:
         if self.captioner is None:
             raise ValueError("an artefact of stage 1 makes no captions: give one, or an artefact of stage 2")
         return self.captioner([before], [after])[0]
-
-    @torch.no_grad()
-    def _implicit(self, captioner: PairCaptioner, head: nn.Module, before: np.ndarray, after: np.ndarray) -> Imagined:
-        images = ends(before, after, captioner.tokenizer).to(captioner.device)
-        hidden = captioner.captioner.procedure(captioner.tokenizer.features(images).float().unsqueeze(0))
-        between = captioner.captioner.encoder.shapes.num_keyframes
-        tokens = _inner(hidden, between, head)[0].argmax(dim=-1).unflatten(0, (between, -1))
-        return Imagined("stage 2, the procedure queries", pictures(images, tokens, captioner.tokenizer))
 
 
 def _check_same(second: Artifact, first: Artifact) -> None:
@@ -236,13 +230,6 @@ def _check_same(second: Artifact, first: Artifact) -> None:
 def ends(before: np.ndarray, after: np.ndarray, tokenizer: ImageTokenizer) -> Tensor:
     """The two images as the tokenizer wants them, (2, 3, Y, X) in [0, 1]."""
     return to_images(np.stack([prepare_frame(image, tokenizer.config) for image in (before, after)]))
-
-
-@torch.no_grad()
-def pictures(ends_23YX: Tensor, tokens_kP: Tensor, tokenizer: ImageTokenizer) -> np.ndarray:
-    """Frames of codebook entries: those of the two ends, and between them the given ones."""
-    first, last = tokenizer.encode(ends_23YX).unsqueeze(1).unbind(0)
-    return to_frames(tokenizer.decode(torch.cat([first, tokens_kP, last])))
 
 
 # -- to look at ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from idc.config import ConfigModel
 if TYPE_CHECKING:
     import torch
 
-    from idc.systems.procap.task import Captioner
+    from idc.systems.procap.captioner import Captioner
     from idc.vision.tokenizer import ImageTokenizer
 
 

@@ -225,7 +225,7 @@ def evaluate(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any
     """Caption and score; what is scored already is not scored again."""
     from idc.metrics.run import finished
     from idc.metrics.run import run as score
-    from idc.systems.procap.task import load_captioner
+    from idc.systems.procap.captioner import load_captioner
 
     job = EvaluateJob.model_validate({**payload["job"], "out": folder})
     load = partial(load_captioner, job.artifact or "", payload["device"])
@@ -267,7 +267,7 @@ def tokens_per_second(payload: dict[str, Any], folder: str, run: Runner) -> dict
     import torch
 
     from idc.data.images import decode_image
-    from idc.systems.procap.task import load_captioner
+    from idc.systems.procap.captioner import load_captioner
 
     captioner = load_captioner(payload["artifact"], payload["device"])
     of = None if payload["split"] == "all" else payload["split"]

@@ -1,45 +1,36 @@
-"""ProCap's two stages as tasks of the one training loop, its artefacts, and the captioner made of them."""
+"""ProCap's two stages as tasks of the one training loop, and their artefacts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
-from idc.data.text import OWN_IDS, PAD, SpecialIds, Vocabulary
-from idc.decoding import Decoded, decode
+from idc.data.text import PAD, Vocabulary
 from idc.metrics.coco import cider
+from idc.systems.procap.captioner import INTERPOLATOR, TOKENIZER, Captioner, key_frames, shapes_of
+from idc.systems.procap.captioner import load_captioner as load_captioner
 from idc.systems.procap.clip import ClipWords, clip_blocks
-from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob, PretrainJob, Procedure
+from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob, Procedure
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, as_images, collate
-from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes, TextDecoder, make_token_head
-from idc.systems.procap.speed import SpeedConfig, accelerate, running
+from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
 from idc.training.artifact import read_artifact, write_artifact
 from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders
 from idc.training.loop import fit
 from idc.training.task import Batch, Task, mean_per_sample
-from idc.vision.config import ProceduresConfig
-from idc.vision.keyframes import KeyFrames
 from idc.vision.procedures import filmstrip
-from idc.vision.tokenizer import ImageTokenizer, prepare_images, preprocess, tokenizer_fingerprint
+from idc.vision.tokenizer import ImageTokenizer, preprocess, tokenizer_fingerprint
 
 FrameFeatures = Callable[[Tensor], Tensor]
 """The frozen tokenizer's features: images (M, 3, Y, X) in [0, 1] to (M, P, Z)."""
-
-TOKENIZER = "tokenizer"
-"""Folder of the image tokenizer inside an artefact."""
-INTERPOLATOR = "interpolation_weights"
-"""Weights of the interpolator inside the artefact of an explicit captioner, if it has any; the setting's name, too."""
 
 
 def frame_features(frames: Tensor, extract: FrameFeatures) -> Tensor:
@@ -144,67 +135,6 @@ def _true_or_false(true: Tensor, false: Tensor, counted: Tensor) -> tuple[Tensor
     each = F.softplus(-true) + F.softplus(false)
     right = ((true > 0).float() + (false < 0).float()) / 2
     return mean_per_sample(each.unsqueeze(1), counted.unsqueeze(1)), right.mean()
-
-
-class Captioner(torch.nn.Module):
-    """Encoder and decoder together: tokenizer features in, word ids out.
-
-    Features are those of the two images (G = 2), or, where ``kind`` is "frames", of all G = k + 2 frames.
-
-    Args:
-        kind: what stands between the two images, see :attr:`FinetuneJob.procedure`.
-        token_head: have stage 1's head from patches to codebook entries, too. No caption needs it; it shows what the
-            procedure looks like (`imagine.py`). It is not trained (as in the official code).
-    """
-
-    def __init__(
-        self,
-        encoder: EncoderConfig,
-        decoder: DecoderConfig,
-        shapes: Shapes,
-        kind: Procedure = "queries",
-        token_head: bool = False,
-    ):
-        super().__init__()
-        self.kind = kind
-        self.encoder = ProcedureEncoder(encoder, shapes)
-        positions = (2 if kind == "none" else shapes.frames) * shapes.patches
-        self.decoder = TextDecoder(decoder, encoder.width, shapes.vocabulary_size, positions)
-        self.token_head = make_token_head(encoder.width, shapes.codebook_size) if token_head else None
-
-    def procedure(self, frames_BGPZ: Tensor) -> Tensor:
-        """The latent procedure of frame features, (B, F*P, D), or (B, 2*P, D) with nothing between the images."""
-        latent: Tensor = self.encoder("procedure", frames_BGPZ, self.kind)
-        return latent
-
-    def forward(self, frames_BGPZ: Tensor, ids_BT: Tensor) -> Tensor:
-        """Logits (B, T, V), teacher forced."""
-        return self.decoder(ids_BT, self.procedure(frames_BGPZ))
-
-    def search(
-        self,
-        frames_BGPZ: Tensor,
-        *,
-        beams: int,
-        length_penalty: float,
-        special: SpecialIds = OWN_IDS,
-        cached: bool = True,
-    ) -> Decoded:
-        """Captions as word ids; the unknown word is never generated, nor padding and a second beginning unless
-        ``decoder.ban_unknown_only`` is set."""
-        config = self.decoder.config
-        return decode(
-            self.decoder,
-            self.procedure(frames_BGPZ),
-            bos=special.bos,
-            eos=special.eos,
-            pad=special.pad,
-            max_length=config.max_length - 1,
-            banned=(special.unk,) if config.ban_unknown_only else (special.unk, special.pad, special.bos),
-            beams=beams,
-            length_penalty=length_penalty,
-            cached=cached,
-        )
 
 
 class FinetuneTask(Task):
@@ -363,7 +293,7 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     size = max(1, job.train.micro_batch_size // context.world_size)
     frames = job.explicit_frames if job.procedure == "frames" else None
     if frames is not None:
-        _key_frames(frames, info.build, tokenizer)  # fails now, not after the training
+        key_frames(frames, info.build, tokenizer)  # fails now, not after the training
     extras = {TOKENIZER: info.tokenizer}
     if frames is not None and (weights := info.build.get(INTERPOLATOR)) is not None:
         extras[INTERPOLATOR] = weights
@@ -409,29 +339,6 @@ def _tokenizer(info: ProcedureInfo) -> ImageTokenizer:
     return tokenizer
 
 
-def _key_frames(which: str, build: dict[str, Any], tokenizer: ImageTokenizer) -> KeyFrames:
-    """What makes the frames between two images as those of the procedures were made.
-
-    Args:
-        which: :attr:`FinetuneJob.explicit_frames`.
-        build: the settings of the procedures.
-
-    Raises:
-        ValueError: the procedures' key frames were drawn by more than two images tell, or a part cannot be loaded.
-    """
-    if build.get("videos"):
-        raise ValueError(
-            "procedure=frames: the frames of these procedures were read from build.videos, which a new pair is not in; "
-            "build procedures with an interpolation"
-        )
-    if which != "even" and (build.get("strategy") in ("visual_text", "mixed") or build.get("scores") is not None):
-        raise ValueError(
-            "procedure=frames: the key frames of these procedures were drawn with captions or stored scores, which a "
-            "new pair does not have; build procedures with strategy=visual, or set explicit_frames=even"
-        )
-    return KeyFrames(ProceduresConfig.model_validate(build), tokenizer, even=which == "even")
-
-
 def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, dict[str, Tensor], dict[str, Tensor]]:
     """Config and weights of the encoder in a stage 1 artefact, and of its token head, if it fits these procedures."""
     artifact = read_artifact(path, system="procap")
@@ -454,71 +361,3 @@ def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, 
 def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors under a prefix, without it."""
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
-
-
-def shapes_of(saved: dict[str, Any]) -> Shapes:
-    return Shapes(**{**saved, "grid": tuple(saved["grid"])})
-
-
-class PairCaptioner:
-    """A stage 2 artefact in use: pixels in, captions out.
-
-    Args:
-        path: the artefact.
-        device: where to run.
-        speed: how; the default changes no caption but by the rounding of float32.
-    """
-
-    def __init__(self, path: Path | str, device: str = "cpu", speed: SpeedConfig | None = None):
-        artifact = read_artifact(path, system="procap")
-        if artifact.config["stage"] != "finetune":
-            raise ValueError(f"{path} is an artefact of ProCap's stage 1, which cannot caption; run finetune_procap.py")
-        assert artifact.vocabulary is not None
-        job = artifact.config["job"]
-        self.vocabulary = artifact.vocabulary
-        self.beams, self.length_penalty = job["beams"], job["length_penalty"]
-        self.device = torch.device(device)
-        self.tokenizer = ImageTokenizer.load(artifact.extra(TOKENIZER)).to(self.device)
-        self.captioner = Captioner(
-            EncoderConfig.model_validate(artifact.config["encoder"]),
-            DecoderConfig.model_validate(job["decoder"]),
-            shapes_of(artifact.config["shapes"]),
-            job.get("procedure", "queries"),
-            artifact.config.get("token_head", False),
-        )
-        artifact.load_into(self.captioner)
-        self.speed = speed or SpeedConfig()
-        accelerate(self.tokenizer, self.captioner, self.speed, self.device)
-        self.captioner.to(self.device).eval()
-        self.explicit: KeyFrames | None = None
-        if self.captioner.kind == "frames":
-            build = dict(artifact.config["build"])
-            if build.get(INTERPOLATOR) is not None:
-                build[INTERPOLATOR] = str(artifact.extra(INTERPOLATOR))
-            self.explicit = _key_frames(job["explicit_frames"], build, self.tokenizer)
-
-    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
-        """Captions of pairs of uint8 RGB images (H, W, 3) of any sizes; one batch."""
-        with running(self.speed, self.device):
-            return self._captions(befores, afters)
-
-    def _captions(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
-        if len(befores) != len(afters):
-            raise ValueError(f"{len(befores)} before and {len(afters)} after images do not make pairs")
-        if not befores:
-            return []
-        features = self._ends(befores, afters) if self.explicit is None else self.explicit(befores, afters)
-        special = self.vocabulary.special
-        found = self.captioner.search(features, beams=self.beams, length_penalty=self.length_penalty, special=special)
-        return [self.vocabulary.decode([special.bos, *ids]) for ids in found.ids.tolist()]
-
-    def _ends(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
-        """Features of the two images of each pair, (B, 2, P, Z)."""
-        images = prepare_images([*befores, *afters], self.tokenizer.config)
-        features = self.tokenizer.features(images.to(self.device)).float()
-        return torch.stack([features[: len(befores)], features[len(befores) :]], dim=1)
-
-
-def load_captioner(path: Path | str, device: str = "cpu", speed: SpeedConfig | None = None) -> PairCaptioner:
-    """The captioner of an artefact."""
-    return PairCaptioner(path, device, speed)

@@ -22,10 +22,10 @@ from torch import Tensor
 from idc.config import load
 from idc.data.images import encode_png
 from idc.data.text import PROCAP_SPECIALS, Vocabulary
+from idc.systems.procap.captioner import PairCaptioner, load_captioner
 from idc.systems.procap.config import ConvertJob
 from idc.systems.procap.convert import CONVERSION, convert, convert_stage_1, convert_stage_2
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder
-from idc.systems.procap.task import PairCaptioner, load_captioner
 from idc.training.artifact import read_artifact
 from idc.training.foreign import Dropped, Ledger, read_checkpoint
 from idc.vision.pair_encoder import PairEncoder

@@ -18,9 +18,10 @@ from torch import Tensor
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from idc.data.text import PAD
+from idc.systems.procap.captioner import PairCaptioner
 from idc.systems.procap.data import PretrainDataset, ProcedureInfo, collate
 from idc.systems.procap.imagine import Imaginer, Modeler, filmstrip, mask_predict
-from idc.systems.procap.task import PairCaptioner, PretrainTask, part_of
+from idc.systems.procap.task import PretrainTask, part_of
 from idc.training.artifact import read_artifact
 from idc.vision.tokenizer import ImageTokenizer
 from tests.systems.procap.test_variants import STAGE_1, STAGE_2, start

@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from idc.data.text import BOS, EOS, PAD, Vocabulary
+from idc.systems.procap.captioner import Captioner
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob, LossConfig, PretrainJob
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes, TextDecoder
-from idc.systems.procap.task import Captioner, FinetuneTask, PretrainTask
+from idc.systems.procap.task import FinetuneTask, PretrainTask
 
 SHAPES = Shapes(num_keyframes=2, grid=(2, 3), feature_dim=8, codebook_size=11, vocabulary_size=20)
 PAPER = Shapes(num_keyframes=2, grid=(14, 14), feature_dim=256, codebook_size=1024, vocabulary_size=80)

@@ -14,9 +14,10 @@ import torch
 from cluster.train import launch
 from idc.data.text import PAD
 from idc.systems import load
+from idc.systems.procap.captioner import Captioner, PairCaptioner
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob, PretrainJob
 from idc.systems.procap.data import FinetuneDataset, ProcedureInfo, collate
-from idc.systems.procap.task import Captioner, FinetuneTask, PairCaptioner, frame_features
+from idc.systems.procap.task import FinetuneTask, frame_features
 from idc.training.artifact import read_artifact
 from idc.training.loop import read_log
 from idc.vision.tokenizer import ImageTokenizer

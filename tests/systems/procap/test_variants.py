@@ -15,9 +15,10 @@ from cluster.train import launch
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from idc.data.text import PAD
+from idc.systems.procap.captioner import PairCaptioner
 from idc.systems.procap.config import SCHEMES, EncoderConfig, FinetuneJob, MaskingConfig, PretrainJob
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, collate, draw_mask
-from idc.systems.procap.task import FinetuneTask, PairCaptioner, PretrainTask
+from idc.systems.procap.task import FinetuneTask, PretrainTask
 from idc.training.artifact import read_artifact
 from idc.vision.config import ProceduresConfig
 from idc.vision.keyframes import even_frames

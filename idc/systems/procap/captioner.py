@@ -1,0 +1,269 @@
+"""A stage 2 artefact in use: what it says of pairs, how sure it is, where it looks, and what it imagines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from idc.data.text import OWN_IDS, SpecialIds
+from idc.decoding import Decoded, decode
+from idc.describe import Candidate, Description, beams_of
+from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure
+from idc.systems.procap.model import ProcedureEncoder, Shapes, TextDecoder, make_token_head
+from idc.systems.procap.speed import SpeedConfig, accelerate, running
+from idc.training.artifact import read_artifact
+from idc.vision.config import ProceduresConfig
+from idc.vision.keyframes import KeyFrames
+from idc.vision.tokenizer import ImageTokenizer, prepare_images, to_frames
+
+TOKENIZER = "tokenizer"
+"""Folder of the image tokenizer inside an artefact."""
+INTERPOLATOR = "interpolation_weights"
+"""Weights of the interpolator inside the artefact of an explicit captioner, if it has any; the setting's name, too."""
+
+
+class Captioner(nn.Module):
+    """Encoder and decoder together: tokenizer features in, word ids out.
+
+    Features are those of the two images (G = 2), or, where ``kind`` is "frames", of all G = k + 2 frames.
+
+    Args:
+        kind: what stands between the two images, see :attr:`FinetuneJob.procedure`.
+        token_head: have stage 1's head from patches to codebook entries, too. No caption needs it; it shows what the
+            procedure looks like. It is not trained (as in the official code).
+    """
+
+    def __init__(
+        self,
+        encoder: EncoderConfig,
+        decoder: DecoderConfig,
+        shapes: Shapes,
+        kind: Procedure = "queries",
+        token_head: bool = False,
+    ):
+        super().__init__()
+        self.kind = kind
+        self.encoder = ProcedureEncoder(encoder, shapes)
+        positions = (2 if kind == "none" else shapes.frames) * shapes.patches
+        self.decoder = TextDecoder(decoder, encoder.width, shapes.vocabulary_size, positions)
+        self.token_head = make_token_head(encoder.width, shapes.codebook_size) if token_head else None
+
+    def procedure(self, frames_BGPZ: Tensor) -> Tensor:
+        """The latent procedure of frame features, (B, F*P, D), or (B, 2*P, D) with nothing between the images."""
+        latent: Tensor = self.encoder("procedure", frames_BGPZ, self.kind)
+        return latent
+
+    def forward(self, frames_BGPZ: Tensor, ids_BT: Tensor) -> Tensor:
+        """Logits (B, T, V), teacher forced."""
+        return self.decoder(ids_BT, self.procedure(frames_BGPZ))
+
+    def search(self, frames_BGPZ: Tensor, **options: Any) -> Decoded:
+        """:meth:`decode` of the frames' procedure."""
+        return self.decode(self.procedure(frames_BGPZ), **options)
+
+    def decode(
+        self,
+        procedure_BSD: Tensor,
+        *,
+        beams: int,
+        length_penalty: float,
+        hypotheses: int | None = None,
+        special: SpecialIds = OWN_IDS,
+        cached: bool = True,
+    ) -> Decoded:
+        """Captions as word ids; the unknown word is never generated, nor padding and a second beginning unless
+        ``decoder.ban_unknown_only`` is set."""
+        config = self.decoder.config
+        return decode(
+            self.decoder,
+            procedure_BSD,
+            bos=special.bos,
+            eos=special.eos,
+            pad=special.pad,
+            max_length=config.max_length - 1,
+            banned=(special.unk,) if config.ban_unknown_only else (special.unk, special.pad, special.bos),
+            beams=beams,
+            length_penalty=length_penalty,
+            hypotheses=hypotheses,
+            cached=cached,
+        )
+
+    def imagined(self, procedure_BSD: Tensor, head: nn.Module) -> Tensor:
+        """The most probable codebook entries of the frames between the images, (B, k, P)."""
+        assert self.kind == "queries"
+        codes: Tensor = head(procedure_BSD.unflatten(1, (self.encoder.shapes.frames, -1))[:, 1:-1]).argmax(dim=-1)
+        return codes
+
+
+def shapes_of(saved: dict[str, Any]) -> Shapes:
+    return Shapes(**{**saved, "grid": tuple(saved["grid"])})
+
+
+def key_frames(which: str, build: dict[str, Any], tokenizer: ImageTokenizer) -> KeyFrames:
+    """What makes the frames between two images as those of the procedures were made.
+
+    Args:
+        which: :attr:`FinetuneJob.explicit_frames`.
+        build: the settings of the procedures.
+
+    Raises:
+        ValueError: the procedures' key frames were drawn by more than two images tell, or a part cannot be loaded.
+    """
+    if build.get("videos"):
+        raise ValueError(
+            "procedure=frames: the frames of these procedures were read from build.videos, which a new pair is not in; "
+            "build procedures with an interpolation"
+        )
+    if which != "even" and (build.get("strategy") in ("visual_text", "mixed") or build.get("scores") is not None):
+        raise ValueError(
+            "procedure=frames: the key frames of these procedures were drawn with captions or stored scores, which a "
+            "new pair does not have; build procedures with strategy=visual, or set explicit_frames=even"
+        )
+    return KeyFrames(ProceduresConfig.model_validate(build), tokenizer, even=which == "even")
+
+
+class PairCaptioner:
+    """A stage 2 artefact in use, an :class:`idc.describe.Describer`: pixels in, captions out.
+
+    Args:
+        path: the artefact.
+        device: where to run.
+        speed: how; the default changes no caption but by the rounding of float32.
+    """
+
+    def __init__(self, path: Path | str, device: str = "cpu", speed: SpeedConfig | None = None):
+        artifact = read_artifact(path, system="procap")
+        if artifact.config["stage"] != "finetune":
+            raise ValueError(f"{path} is an artefact of ProCap's stage 1, which cannot caption; run finetune_procap.py")
+        assert artifact.vocabulary is not None
+        job = artifact.config["job"]
+        self.path = artifact.path
+        self.vocabulary = artifact.vocabulary
+        self.beams, self.length_penalty = job["beams"], job["length_penalty"]
+        self.device = torch.device(device)
+        self.tokenizer = ImageTokenizer.load(artifact.extra(TOKENIZER)).to(self.device)
+        self.captioner = Captioner(
+            EncoderConfig.model_validate(artifact.config["encoder"]),
+            DecoderConfig.model_validate(job["decoder"]),
+            shapes_of(artifact.config["shapes"]),
+            job.get("procedure", "queries"),
+            artifact.config.get("token_head", False),
+        )
+        artifact.load_into(self.captioner)
+        self.can_imagine = self.captioner.kind == "queries" and self.captioner.token_head is not None
+        self.speed = speed or SpeedConfig()
+        accelerate(self.tokenizer, self.captioner, self.speed, self.device)
+        self.captioner.to(self.device).eval()
+        self.explicit: KeyFrames | None = None
+        if self.captioner.kind == "frames":
+            build = dict(artifact.config["build"])
+            if build.get(INTERPOLATOR) is not None:
+                build[INTERPOLATOR] = str(artifact.extra(INTERPOLATOR))
+            self.explicit = key_frames(job["explicit_frames"], build, self.tokenizer)
+
+    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
+        """Captions of pairs of uint8 RGB images (H, W, 3) of any sizes; one batch."""
+        if not _pairs(befores, afters):
+            return []
+        with running(self.speed, self.device):
+            found = self._search(self.captioner.procedure(self._features(befores, afters)), self.beams)
+        return [self._text(ids) for ids in found.ids.tolist()]
+
+    def describe(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        *,
+        beams: int | None = None,
+        candidates: int = 1,
+        change_map: bool = False,
+    ) -> list[Description]:
+        """See :class:`idc.describe.Describer`; the candidates are the hypotheses that the beams end with."""
+        beams = beams_of(beams, candidates, self.beams)
+        if not _pairs(befores, afters):
+            return []
+        with running(self.speed, self.device):
+            procedure = self.captioner.procedure(self._features(befores, afters))
+            # Two hypotheses may read alike: so that there are enough of them, all beams are asked for.
+            found = self._search(procedure, beams, hypotheses=beams if candidates > 1 else 1)
+        ids, lengths, totals = (part.tolist() for part in (found.ids, found.lengths, found.log_probability))
+        return [Description(self._candidates(*each, candidates)) for each in zip(ids, lengths, totals, strict=True)]
+
+    def imagine(self, before: np.ndarray, after: np.ndarray, head: nn.Module | None = None) -> list[np.ndarray]:
+        """The hidden states that the decoder reads, through stage 1's head from patches to codebook entries, decoded by
+        the image tokenizer (``imagine.py`` says what that is worth).
+
+        Args:
+            head: by default the artefact's own.
+
+        Returns:
+            k + 2 frames, uint8 (Y, X, 3); first and last are the two images as their own codebook entries show them.
+
+        Raises:
+            ValueError: the artefact has no head, or no queries.
+        """
+        head = head if head is not None else self.captioner.token_head
+        if head is None or self.captioner.kind != "queries":
+            raise ValueError(
+                f"{self.path} cannot imagine: it needs procedure=queries and stage 1's head from patches to codebook "
+                "entries, which an artefact that began with stage 1 has"
+            )
+        with running(self.speed, self.device):
+            images = prepare_images([before, after], self.tokenizer.config).to(self.device)
+            features = self.tokenizer.features(images).float().unsqueeze(0)
+            codes = self.captioner.imagined(self.captioner.procedure(features), head)[0]
+            return list(pictures(images, codes, self.tokenizer))
+
+    def _search(self, procedure: Tensor, beams: int, hypotheses: int | None = None) -> Decoded:
+        special, penalty = self.vocabulary.special, self.length_penalty
+        return self.captioner.decode(
+            procedure, beams=beams, length_penalty=penalty, hypotheses=hypotheses, special=special
+        )
+
+    def _features(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
+        """What the encoder reads, (B, G, P, Z)."""
+        return self._ends(befores, afters) if self.explicit is None else self.explicit(befores, afters)
+
+    def _ends(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
+        """Features of the two images of each pair, (B, 2, P, Z)."""
+        images = prepare_images([*befores, *afters], self.tokenizer.config)
+        features = self.tokenizer.features(images.to(self.device)).float()
+        return torch.stack([features[: len(befores)], features[len(befores) :]], dim=1)
+
+    def _text(self, ids: list[int]) -> str:
+        return self.vocabulary.decode([self.vocabulary.special.bos, *ids])
+
+    def _candidates(
+        self, ids_NT: list[list[int]], lengths_N: list[int], totals_N: list[float], count: int
+    ) -> tuple[Candidate, ...]:
+        """The best ``count`` different texts of the hypotheses of a pair."""
+        found: dict[str, Candidate] = {}
+        for ids, length, total in zip(ids_NT, lengths_N, totals_N, strict=True):
+            text = self._text(ids)
+            if text not in found and (not found or math.isfinite(total)):
+                found[text] = Candidate(text, total / max(1, length))
+        return tuple(found.values())[:count]
+
+
+def _pairs(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> int:
+    if len(befores) != len(afters):
+        raise ValueError(f"{len(befores)} before and {len(afters)} after images do not make pairs")
+    return len(befores)
+
+
+@torch.no_grad()
+def pictures(ends_23YX: Tensor, codes_kP: Tensor, tokenizer: ImageTokenizer) -> np.ndarray:
+    """Frames of codebook entries, uint8 (k + 2, Y, X, 3): those of the two ends, and between them the given ones."""
+    first, last = tokenizer.encode(ends_23YX).unsqueeze(1).unbind(0)
+    return to_frames(tokenizer.decode(torch.cat([first, codes_kP, last])))
+
+
+def load_captioner(path: Path | str, device: str = "cpu", speed: SpeedConfig | None = None) -> PairCaptioner:
+    """The captioner of an artefact."""
+    return PairCaptioner(path, device, speed)
