@@ -467,7 +467,7 @@ class ParquetReader:
         rows = []
         for number, record in enumerate(table.to_pylist(), start=first):
             where = f"{PurePosixPath(name).name}:{number}"
-            record = {k: _unwrapped(v) if k in ("before", "after", "mask") else v for k, v in record.items()}
+            record = {k: unwrapped(v) if k in ("before", "after", "mask") else v for k, v in record.items()}
             if record["pair_id"] in (None, ""):
                 rows.append({"pair_id": where, "error": f"no pair id: row {number}"})
                 continue
@@ -479,7 +479,7 @@ class ParquetReader:
         return rows_to_batch(rows)
 
 
-def _unwrapped(value: Any) -> Any:
+def unwrapped(value: Any) -> Any:
     """``{"bytes": ..., "path": ...}``, as the Hugging Face ``datasets`` library writes images, as one of the two."""
     if isinstance(value, dict):
         return value.get("bytes") or value.get("path")
