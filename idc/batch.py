@@ -26,7 +26,7 @@ from idc.data.config import Split
 from idc.data.images import MAX_PIXELS, ImageError, cell_bytes, cell_name, decode_image
 from idc.data.pipeline import Batch, ChunkResult, StageSpec, good_rows, num_rows, run_local
 from idc.data.rows import InputRows, RowFormat, open_rows
-from idc.data.store import MANIFEST, DatasetFolder, Manifest, contents, fingerprint, iter_rows, read_manifest
+from idc.data.store import MANIFEST, DatasetFolder, Manifest, fingerprint, iter_rows, read_manifest
 from idc.describe import Candidate, Describer, beams_of
 
 KIND = "captioned"
@@ -196,6 +196,8 @@ def open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> 
     Raises:
         ValueError: it is of other inputs or settings and ``overwrite`` is off, or it holds something else altogether.
     """
+    from idc.training.artifact import identity
+
     filesystem, inner = files.resolve(job.out)
     if files.exists(filesystem, f"{inner.rstrip('/')}/{MANIFEST}") and (kind := read_manifest(job.out).kind) != KIND:
         raise ValueError(f"out: {job.out} holds {kind}, which this job does not replace; choose another folder")
@@ -205,7 +207,7 @@ def open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> 
         job.out,
         kind=KIND,
         schema=SCHEMA,
-        fingerprint=fingerprint(KIND, _VERSION, source.fingerprint, contents(job.artifact), counts),
+        fingerprint=fingerprint(KIND, _VERSION, source.fingerprint, identity(job.artifact), counts),
         config=settings,
         num_chunks=source.num_chunks,
         overwrite=overwrite,

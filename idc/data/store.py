@@ -117,20 +117,6 @@ def fingerprint(*things: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def contents(path: str | None) -> dict[str, str]:
-    """Hashes of a local file, or of the files in a folder, by their names; of nothing, nothing."""
-    if path is None:
-        return {}
-    given = Path(path)
-    found = sorted(file for file in given.rglob("*") if file.is_file()) if given.is_dir() else [given]
-    return {str(file.relative_to(given)): _hash(file) for file in found}
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 # ------------------------------------------------------------------------------------------------ building
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 
 from idc.data.pipeline import Runner, run_local
 from idc.data.rendered.captions import true_captions
-from idc.data.store import contents, fingerprint, iter_rows, read_manifest
+from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.metrics import evaluate as ev
 from idc.metrics import floors
 from idc.metrics.captions import LoadCaptioner, caption_split
@@ -33,9 +34,9 @@ _INPUTS = {"pairs", "references", "artifact", "predictions", "vocabulary"}
 def evaluation_fingerprint(job: EvaluateJob) -> str:
     """Of everything the numbers depend on: the pairs, the weights or captions, the protocol."""
     settings = job.model_dump(mode="json", include=set(EvaluateJob.model_fields) - _INPUTS - CAPTION_HOW - {"out"})
-    pairs = read_manifest(job.pairs).fingerprint if job.pairs is not None else contents(job.references)
-    captions = contents(job.artifact or job.predictions)
-    return fingerprint(_VERSION, pairs, captions, contents(job.vocabulary), settings, spice_missing() is None)
+    pairs = read_manifest(job.pairs).fingerprint if job.pairs is not None else _contents(job.references)
+    captions = _contents(job.artifact or job.predictions)
+    return fingerprint(_VERSION, pairs, captions, _contents(job.vocabulary), settings, spice_missing() is None)
 
 
 def finished(job: EvaluateJob) -> ev.Evaluation | None:
@@ -81,7 +82,7 @@ def run(
             captions = {row.pair_id: captions[row.pair_id] for row in data.known if row.pair_id in captions}
     else:
         assert load is not None
-        captions = caption_split(job, load, runner, contents(job.artifact), overwrite)
+        captions = caption_split(job, load, runner, _contents(job.artifact), overwrite)
     seconds["captioning"] = time.perf_counter() - started
     ids = {row.pair_id for row in data.known}
     _refuse_difference(ids - captions.keys(), f"pairs of {job.split} have no caption in {job.predictions}")
@@ -255,6 +256,20 @@ def _rows(pairs: str, split: str, limit: int | None, columns: list[str]) -> Iter
 def _refuse_difference(ids: Iterable[str], what: str) -> None:
     if found := sorted(ids):
         raise ValueError(f"{len(found)} {what}: {', '.join(found[:5])}{', ...' if len(found) > 5 else ''}")
+
+
+def _contents(path: str | None) -> dict[str, str]:
+    """Hashes of a file, or of the files in a folder."""
+    if path is None:
+        return {}
+    given = Path(path)
+    found = sorted(file for file in given.rglob("*") if file.is_file()) if given.is_dir() else [given]
+    return {str(file.relative_to(given)): _hash(file) for file in found}
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _say(text: str) -> None:
