@@ -76,6 +76,13 @@ def missing(path: str | None, field: str) -> Iterator[str]:
         yield f"{field}: no such file or folder: {path!r}{seen_from}"
 
 
+def missing_database(uri: str | None, field: str) -> Iterator[str]:
+    """A fault if ``uri`` is that of a SQLite file that does not exist; MLflow would make an empty one."""
+    start = "sqlite:///"
+    if uri is not None and uri.startswith(start):
+        yield from missing(uri.removeprefix(start).partition("?")[0], field)
+
+
 def load(schema: type[Schema], path: str | None = None, overrides: Mapping[str, Any] | None = None) -> Schema:
     """The config of a YAML file (or of the defaults) with dotted ``overrides`` on top.
 

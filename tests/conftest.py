@@ -50,3 +50,20 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     from tests.systems.procap.world import make_world
 
     return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="session")
+def mlflow_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty MLflow database; MLflow takes seconds to make one, a copy takes none."""
+    from mlflow import MlflowClient
+
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    MlflowClient(tracking_uri=f"sqlite:///{path}").search_registered_models()
+    return path
+
+
+@pytest.fixture
+def tracking_uri(mlflow_database: Path, tmp_path: Path) -> str:
+    """Of an MLflow of this test's own: ``mlflow.db`` in its folder."""
+    shutil.copyfile(mlflow_database, tmp_path / "mlflow.db")
+    return f"sqlite:///{tmp_path / 'mlflow.db'}"

@@ -11,6 +11,7 @@ README.md           generated model card
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocabulary.json"
 PREPROCESS, METRICS, CARD = "preprocess.json", "metrics.json", "README.md"
+CALIBRATION = "calibration.json"
+
+IDENTITY_TAG = "idc.artifact"
+"""Tag of a version in the registry: the :func:`identity` of its artefact."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +185,31 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
         metrics=_read_json(path / METRICS),
         vocabulary=Vocabulary.load(path / VOCABULARY) if has_words else None,
     )
+
+
+def identity(path: Path | str) -> str:
+    """A hash over the contents of all files of an artefact, wherever it lies: SHA-256, in hex."""
+    path = Path(path)
+    return _combined({name: _hash(path / name) for name in (CONFIG, *_read_json(path / CONFIG)["files"])})
+
+
+def captioning_identity(path: Path | str) -> str:
+    """A hash over all of an artefact that its captions depend on; the card, the metrics and the calibration are not of
+    it, so that an evaluation stays that of the artefact when it is calibrated."""
+    path = Path(path)
+    head = _read_json(path / CONFIG)
+    files = [name for name in head["files"] if name not in (CARD, METRICS, CALIBRATION)]
+    settings = json.dumps({"system": head["system"], "config": head["config"]}, sort_keys=True)
+    return _combined({name: _hash(path / name) for name in files} | {CONFIG: settings})
+
+
+def _combined(hashes: Mapping[str, str]) -> str:
+    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _card(system: str, config: dict[str, Any], metrics: dict[str, Any], head: str, card: str, use: str) -> str:

@@ -1,0 +1,163 @@
+"""From a source to a local folder: versions of a real MLflow registry on SQLite, downloaded once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+
+import pytest
+import torch
+from mlflow import MlflowClient
+
+from idc.training.artifact import IDENTITY_TAG, identity, read_artifact, write_artifact
+from serve.registry import Resolver
+
+
+def make_artifact(path: Path, value: float) -> Path:
+    return write_artifact(path, system="toy", config={}, state_dict={"weight": torch.full((3,), value)})
+
+
+class Registry:
+    """An MLflow registry with versions of the model ``captioner``."""
+
+    def __init__(self, uri: str, folder: Path):
+        self.client = MlflowClient(tracking_uri=uri)
+        self.uri, self.folder = uri, folder
+        place = (folder / "mlartifacts").as_uri()
+        self.run_id = self.client.create_run(self.client.create_experiment("idc", place)).info.run_id
+        self.client.create_registered_model("captioner")
+
+    def add(self, value: float) -> str:
+        """A version with an artefact of its own."""
+        artifact = make_artifact(self.folder / f"artifact-{value}", value)
+        self.client.log_artifacts(self.run_id, str(artifact), f"{value}/artifact")
+        made = self.client.create_model_version(
+            "captioner", f"runs:/{self.run_id}/{value}/artifact", self.run_id, {IDENTITY_TAG: identity(artifact)}
+        )
+        return str(made.version)
+
+    def uploaded(self, value: float) -> Path:
+        """Where the artefact lies in MLflow's storage."""
+        return self.folder / "mlartifacts" / self.run_id / "artifacts" / str(value) / "artifact"
+
+
+@pytest.fixture
+def registry(tracking_uri: str, tmp_path: Path) -> Registry:
+    return Registry(tracking_uri, tmp_path)
+
+
+def weight(folder: Path) -> float:
+    return float(read_artifact(folder).state_dict()["weight"][0])
+
+
+def test_a_moved_alias_is_seen_and_the_version_before_stays_what_it_was(registry: Registry, tmp_path: Path) -> None:
+    resolver = Resolver(registry.uri)
+    for version, value in (("1", 1.0), ("2", 2.0)):
+        assert registry.add(value) == version
+        registry.client.set_registered_model_alias("captioner", "champion", version)
+        assert resolver.resolve("models:/captioner@champion") == f"models:/captioner/{version}"
+    assert resolver.resolve("models:/captioner/1") == "models:/captioner/1"
+    first, second = (resolver.fetch(f"models:/captioner/{n}", tmp_path / "cache") for n in (1, 2))
+    assert (weight(first), weight(second)) == (1.0, 2.0)
+    assert identity(first) == identity(tmp_path / "artifact-1.0")
+
+
+def test_folders_are_themselves_and_need_no_registry(tmp_path: Path) -> None:
+    artifact = make_artifact(tmp_path / "artifact", 1.0)
+    resolver = Resolver("sqlite:////nowhere/mlflow.db")
+    assert resolver.resolve(str(artifact)) == str(artifact)
+    assert resolver.fetch(str(artifact), tmp_path / "cache") == artifact
+    assert not (tmp_path / "cache").exists()
+    with pytest.raises(ValueError, match=r"did you mean .*artifact"):
+        resolver.resolve(str(tmp_path))
+    with pytest.raises(ValueError, match=r"no config\.json"):
+        resolver.fetch(str(tmp_path / "lost"))
+
+
+def fetch(uri: str, cache: Path) -> str:
+    return str(Resolver(uri).fetch("models:/captioner/1", cache))
+
+
+@pytest.mark.parametrize("among", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
+def test_those_who_fetch_together_download_once(registry: Registry, tmp_path: Path, among: str) -> None:
+    registry.add(1.0)
+    cache = tmp_path / "cache"
+    with ThreadPool(4) if among == "threads" else multiprocessing.get_context("spawn").Pool(2) as pool:
+        first, *others = pool.starmap(fetch, [(registry.uri, cache)] * 4, chunksize=1)
+    assert set(others) == {first}
+    assert weight(Path(first)) == 1.0
+    made = Path(first).stat().st_ino
+    shutil.rmtree(registry.uploaded(1.0))
+    assert fetch(registry.uri, cache) == first
+    assert Path(first).stat().st_ino == made, "nothing was downloaded again"
+    assert [path.name for path in cache.iterdir() if path.is_dir()] == [Path(first).name], "nothing partial is left"
+
+
+def test_a_download_that_was_cut_short_does_not_count(registry: Registry, tmp_path: Path) -> None:
+    registry.add(1.0)
+    cache = tmp_path / "cache"
+    lost = registry.uploaded(1.0) / "model.safetensors"
+    kept = lost.read_bytes()
+    lost.write_bytes(kept[:-4] + b"\0\0\0\0")
+    with pytest.raises(ValueError, match="is not what was registered; register the artefact again"):
+        fetch(registry.uri, cache)
+    lost.unlink()
+    with pytest.raises(ValueError, match=r"incomplete, model\.safetensors is missing"):
+        fetch(registry.uri, cache)
+    lost.write_bytes(kept)
+    assert weight(Path(fetch(registry.uri, cache))) == 1.0
+
+
+def test_the_same_number_in_another_registry_is_another_version(
+    registry: Registry, mlflow_database: Path, tmp_path: Path
+) -> None:
+    registry.add(1.0)
+    (tmp_path / "other").mkdir()
+    shutil.copyfile(mlflow_database, tmp_path / "other" / "mlflow.db")
+    other = Registry(f"sqlite:///{tmp_path / 'other' / 'mlflow.db'}", tmp_path / "other")
+    other.add(2.0)
+    cache = tmp_path / "cache"
+    assert (weight(Path(fetch(registry.uri, cache))), weight(Path(fetch(other.uri, cache)))) == (1.0, 2.0)
+    # and so has one that was deleted and made anew at the same address
+    shutil.copyfile(mlflow_database, tmp_path / "other" / "mlflow.db")
+    Registry(other.uri, tmp_path / "other").add(3.0)
+    assert weight(Path(fetch(other.uri, cache))) == 3.0
+
+
+def test_what_was_fetched_serves_while_the_registry_is_away(registry: Registry, tmp_path: Path) -> None:
+    registry.add(1.0)
+    cache = tmp_path / "cache"
+    first = fetch(registry.uri, cache)
+    (tmp_path / "mlflow.db").rename(tmp_path / "away.db")
+    assert fetch(registry.uri, cache) == first
+    with pytest.raises(ValueError, match=r"no such file or folder: '.*mlflow\.db'"):
+        fetch(registry.uri, tmp_path / "empty")
+    assert not (tmp_path / "mlflow.db").exists(), "an empty registry was made"
+
+
+def test_what_is_missing_is_named_with_the_way_out(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry.add(1.0)
+    resolver = Resolver(registry.uri)
+    for source, named in {
+        "models:/captioner@champion": "no alias 'champion' of the model 'captioner'",
+        "models:/nobody@champion": "no alias 'champion' of the model 'nobody'",
+        "models:/captioner/9": "no version 9 of the model 'captioner'",
+    }.items():
+        with pytest.raises(ValueError, match=named) as caught:
+            resolver.resolve(source)
+        assert registry.uri in str(caught.value)
+        assert "jobs/promote.py" in str(caught.value)
+    with pytest.raises(ValueError, match="is not of the form models:/NAME@ALIAS or models:/NAME/VERSION"):
+        resolver.resolve("models:/captioner")
+    with pytest.raises(ValueError, match="resolve it to a version first"):
+        resolver.fetch("models:/captioner@champion", tmp_path / "cache")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(ValueError, match=r"cannot be looked up .*does the server run\?"):
+        Resolver("http://127.0.0.1:1").resolve("models:/captioner@champion")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(ValueError, match=r"need registry\.tracking_uri"):
+        Resolver(None).resolve("models:/captioner/1")
