@@ -67,3 +67,15 @@ def tracking_uri(mlflow_database: Path, tmp_path: Path) -> str:
     """Of an MLflow of this test's own: ``mlflow.db`` in its folder."""
     shutil.copyfile(mlflow_database, tmp_path / "mlflow.db")
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
+
+
+@pytest.fixture(scope="session")
+def artifact(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The artefact of a ProCap of 32x32 pixels, trained for 30 steps without Ray."""
+    from cluster.train import launch
+
+    job = world.finetune({"train.steps": 30})
+    payload = job.model_dump(mode="json", exclude={"train"})
+    folder = tmp_path_factory.mktemp("captioner") / "run"
+    launch("idc.systems.procap.task:finetune", payload, job.train, folder, local=True)
+    return str(folder / "artifact")

@@ -178,7 +178,8 @@ class ParquetRows:
         if not self.num_rows:
             raise ValueError(f"{path} has no rows")
         self._groups = _Groups(np.array(number, np.int32), np.array(group, np.int32), np.cumsum(rows, dtype=np.int64))
-        self._open: _OpenGroup | None = None
+        self._file: tuple[int, pq.ParquetFile] | None = None
+        self._group: _OpenGroup | None = None
         self.fingerprint = fingerprint("parquet rows", chunk_size, hashed.hexdigest())
 
     def _footer(self, name: str) -> _Footer:
@@ -214,12 +215,23 @@ class ParquetRows:
             first = int(ends[place - 1]) if place else 0
             if first >= stop:
                 return
-            if self._open is None or self._open.place != place or self._open.position > start - first:
-                self._open = _OpenGroup(self, place)
-            yield self._open.rows(max(0, start - first), min(int(ends[place]), stop) - first)
+            if self._group is None or self._group.place != place or self._group.position > start - first:
+                parquet = self._opened(int(self._groups.file[place]))
+                self._group = _OpenGroup(parquet, place, int(self._groups.group[place]), min(64, self._chunk_size))
+            yield self._group.rows(max(0, start - first), min(int(ends[place]), stop) - first)
+
+    def _opened(self, number: int) -> pq.ParquetFile:
+        """A file; the last one stays open, because its footer may be long."""
+        if self._file is None or self._file[0] != number:
+            if self._file is not None:
+                self._file[1].close(force=True)
+            # Buffered, so that of a long row group not more is in memory than what is being read.
+            stream = self.reader.filesystem.open_input_file(self._names[number])
+            self._file = number, pq.ParquetFile(stream, buffer_size=2**20, pre_buffer=False)
+        return self._file[1]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_open": None}
+        return {**self.__dict__, "_file": None, "_group": None}
 
 
 class _Footer(NamedTuple):
@@ -232,16 +244,10 @@ class _Footer(NamedTuple):
 class _OpenGroup:
     """A row group that is read from its beginning to its end, as far as it is asked for."""
 
-    def __init__(self, source: ParquetRows, place: int) -> None:
+    def __init__(self, parquet: pq.ParquetFile, place: int, group: int, size: int) -> None:
         self.place = place
         self.position = 0
-        name = source._names[source._groups.file[place]]
-        # Buffered, so that of a long group not more is in memory than what is being read.
-        self._stream = source.reader.filesystem.open_input_file(name)
-        parquet = pq.ParquetFile(self._stream, buffer_size=2**20, pre_buffer=False)
         columns = [c for c in ("pair_id", "before", "after", "split") if c in parquet.schema_arrow.names]
-        group = int(source._groups.group[place])
-        size = min(64, source._chunk_size)
         self._batches = parquet.iter_batches(size, row_groups=[group], columns=columns, use_threads=False)
         self._left: pa.RecordBatch | None = None
 
