@@ -135,10 +135,14 @@ class Captioned:
     model_seconds: float
     workers: int
 
+    @property
+    def captioned(self) -> int:
+        """Rows with a caption."""
+        return self.rows - sum(self.errors.values())
+
     def text(self) -> str:
         """For the user."""
-        bad = sum(self.errors.values())
-        said = f"{self.rows} rows, {self.rows - bad} with a caption"
+        said = f"{self.rows} rows, {self.captioned} with a caption"
         said += "".join(f", {n} x {reason}" for reason, n in sorted(self.errors.items()))
         if not self.done:
             return said

@@ -6,11 +6,14 @@ Every system's ``load_captioner(artifact, device)`` returns a :class:`Describer`
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+
+MAP_SIDE = 1024
+"""Longer side of a drawn change map at most, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -40,16 +43,37 @@ class Description:
         changed: the probability that anything changed at all, calibrated on held-out pairs; None if the artefact was
             never calibrated.
         change_map: float32 (Y, X) in [0, 1] over the image after, at the model's own resolution; None if not asked for.
+        evidence: what else the system sees, by name, of whether anything changed, beside its words; for calibration.
     """
 
     candidates: tuple[Candidate, ...]
     changed: float | None = None
     change_map: np.ndarray | None = None
+    evidence: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def best(self) -> Candidate:
         """The first candidate."""
         return self.candidates[0]
+
+
+def draw_map(change_map: np.ndarray, size: tuple[int, ...], side: int = MAP_SIDE) -> np.ndarray:
+    """A change map (Y, X), upsampled bilinearly over an image.
+
+    Args:
+        size: height and width of the image.
+        side: the longer side at most.
+
+    Returns:
+        uint8 grey (H, W), 255 for 1; smaller than the image, in its shape, if that is larger than ``side``.
+    """
+    from PIL import Image
+
+    scale = min(1.0, side / max(size))
+    height, width = (max(1, round(length * scale)) for length in size)
+    floats = Image.fromarray(change_map.astype(np.float32))
+    grey = np.asarray(floats.resize((width, height), Image.Resampling.BILINEAR))
+    return (255 * grey.clip(0, 1)).round().astype(np.uint8)
 
 
 def beams_of(beams: int | None, candidates: int, validated: int) -> int:

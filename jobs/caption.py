@@ -1,11 +1,13 @@
 """Say what changed between two images, or between those of very many pairs.
 
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png
+    python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png --json --candidates 3
+    python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png --map map.png --frames film.gif
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input pairs.csv --out captions --local
-    python jobs/caption.py --artifact CAPTIONER --input s3://bucket/pairs --out s3://bucket/captions --actors 8
-    python jobs/caption.py input= --help         the settings of the second form
+    python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input data/demo/pairs --out captions --actors 2
+    python jobs/caption.py input= --help         the settings of the last two
 
-Two images may have any size, mode and format that Pillow reads, and may be URIs; needs no Ray and no data set.
+Two images may have any size, mode and format that Pillow reads, and may be URIs. Needs no Ray and no data set.
 
 With --input: a folder of pairs, Parquet, CSV or JSON lines with the columns `before` and `after` (paths, URIs, in
 Parquet also the bytes), or a folder of images. Every row of it becomes a row of --out, in the same order; one that
@@ -17,9 +19,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from functools import partial
 
 from cluster.config import ClusterConfig
-from idc.batch import CaptionJob
+from idc.batch import CaptionJob, caption_rows
 from idc.config import cli
 
 
@@ -37,54 +40,47 @@ def main() -> None:
         one()
 
 
-def many() -> None:
-    args = cli(Job, __doc__)
-    from functools import partial
-
-    from cluster.session import run_chunks
-    from idc.batch import caption_rows
-
-    job = args.config
-    try:
-        done = caption_rows(job, partial(run_chunks, args.local, job.cluster), args.local, args.overwrite)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"caption: {error}") from None
-    print(f"{job.out}: {done.text()}")
-    if done.rows and done.rows == sum(done.errors.values()):
-        raise SystemExit("caption: no row could be captioned")
-
-
 def one() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", help="image before the change")
     parser.add_argument("after", help="image after the change")
     parser.add_argument("--artifact", required=True, help="a trained captioner: the artifact folder of its run")
     parser.add_argument("--device", default="cpu", help="where to run, e.g. cuda (default: cpu)")
-    parser.add_argument("--json", action="store_true", help="print JSON with the file names and the caption")
+    parser.add_argument("--beams", type=int, help="of the search, 1 is greedy (default: as the artifact was validated)")
+    parser.add_argument("--candidates", type=int, default=1, help="captions at most, best first (default: 1)")
+    parser.add_argument("--map", metavar="PNG", help="write where it changed: white on black, over the image after")
+    parser.add_argument("--frames", metavar="FILE", help="write what the model imagines between: .png or .gif")
+    parser.add_argument("--json", action="store_true", help="print JSON: captions, how sure, whether anything changed")
     args = parser.parse_args()
-    from idc.data.images import ImageError, decode_image, read_bytes
-
-    images, faults = [], []
-    for path in (args.before, args.after):
-        try:
-            images.append(decode_image(read_bytes(path)))
-        except (OSError, ImageError) as error:
-            faults.append(f"{path}: {error}")
-    if faults:
-        print("\n".join(faults), file=sys.stderr)
-        raise SystemExit(2)
-    from idc.systems import load_captioner
+    from idc.caption_pair import caption_pair
 
     try:
-        captioner = load_captioner(args.artifact, args.device)
-    except ValueError as error:
+        found = caption_pair(
+            args.artifact, args.before, args.after, device=args.device, beams=args.beams, candidates=args.candidates,
+            map_to=args.map, frames_to=args.frames,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None
-    caption = captioner([images[0]], [images[1]])[0]
     if args.json:
-        print(json.dumps({"before": args.before, "after": args.after, "caption": caption, "artifact": args.artifact}))
+        print(json.dumps(found))
     else:
-        print(caption)
+        print("\n".join(one["caption"] for one in found["candidates"]))
+
+
+def many() -> None:
+    args = cli(Job, __doc__)
+    from cluster.session import run_chunks
+
+    job = args.config
+    run = partial(run_chunks, args.local, job.cluster)
+    try:
+        done = caption_rows(job, run, args.local, args.overwrite)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"caption: {error}") from None
+    print(f"{job.out}: {done.text()}")
+    if not done.captioned:
+        raise SystemExit("caption: no row could be captioned")
 
 
 if __name__ == "__main__":

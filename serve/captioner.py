@@ -12,15 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from PIL import Image
 
 from idc.data.images import ImageError, decode_image, encode_png
-from idc.describe import Description, beams_of
+from idc.describe import Description, beams_of, draw_map
 from idc.systems import load_captioner
 from serve.schema import Captioned, EncodedPair, Options
-
-MAP_SIDE = 1024
-"""Longer side of a change map at most, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -99,15 +95,6 @@ class Captioner:
         return [found[place] for place in range(len(decoded))]
 
 
-def change_map_png(change_map: np.ndarray, height: int, width: int) -> bytes:
-    """A change map, float (Y, X) in [0, 1], upsampled bilinearly to 8-bit grey of the shape of an image, its longer
-    side at most :data:`MAP_SIDE`."""
-    scale = min(1.0, MAP_SIDE / max(height, width))
-    size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    grey = np.asarray(Image.fromarray(change_map.astype(np.float32)).resize(size, Image.Resampling.BILINEAR))
-    return encode_png((255 * grey.clip(0, 1)).round().astype(np.uint8))
-
-
 def _pixels(pair: Decoded) -> tuple[np.ndarray, np.ndarray]:
     assert pair.before is not None
     assert pair.after is not None
@@ -119,7 +106,7 @@ def _captioned(description: Description, after: np.ndarray, model_ms: float, bat
     return Captioned(
         captions=tuple((one.caption, one.log_probability) for one in description.candidates),
         changed=description.changed,
-        change_map=None if change_map is None else change_map_png(change_map, after.shape[0], after.shape[1]),
+        change_map=None if change_map is None else encode_png(draw_map(change_map, after.shape[:2])),
         model_ms=model_ms,
         batch=batch,
     )

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from idc.data.text import OWN_IDS, SpecialIds
 from idc.decoding import Decoded, decode
 from idc.describe import Candidate, Description, beams_of
+from idc.systems.procap.change_map import combine, disagreement, looks
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure
 from idc.systems.procap.model import ProcedureEncoder, Shapes, TextDecoder, make_token_head
 from idc.systems.procap.speed import SpeedConfig, accelerate, running
@@ -26,6 +27,8 @@ TOKENIZER = "tokenizer"
 """Folder of the image tokenizer inside an artefact."""
 INTERPOLATOR = "interpolation_weights"
 """Weights of the interpolator inside the artefact of an explicit captioner, if it has any; the setting's name, too."""
+DISAGREEMENT = "log_disagreement"
+"""Name of the captioner's evidence."""
 
 
 class Captioner(nn.Module):
@@ -184,16 +187,24 @@ class PairCaptioner:
         candidates: int = 1,
         change_map: bool = False,
     ) -> list[Description]:
-        """See :class:`idc.describe.Describer`; the candidates are the hypotheses that the beams end with."""
+        """See :class:`idc.describe.Describer`; the candidates are the hypotheses that the beams end with, the map is
+        that of ``change_map.py``, and the evidence is the logarithm of the largest disagreement of a patch."""
         beams = beams_of(beams, candidates, self.beams)
         if not _pairs(befores, afters):
             return []
         with running(self.speed, self.device):
-            procedure = self.captioner.procedure(self._features(befores, afters))
+            features = self._features(befores, afters)
+            procedure = self.captioner.procedure(features)
             # Two hypotheses may read alike: so that there are enough of them, all beams are asked for.
             found = self._search(procedure, beams, hypotheses=beams if candidates > 1 else 1)
-        ids, lengths, totals = (part.tolist() for part in (found.ids, found.lengths, found.log_probability))
-        return [Description(self._candidates(*each, candidates)) for each in zip(ids, lengths, totals, strict=True)]
+            apart = disagreement(features)
+            maps = self._change_maps(apart, procedure, found) if change_map else [None] * len(befores)
+        most = apart.amax(dim=1).clamp_min(1e-6).log().tolist()
+        rows = zip(*(part.tolist() for part in (found.ids, found.lengths, found.log_probability)), strict=True)
+        return [
+            Description(self._candidates(*row, candidates), change_map=drawn, evidence={DISAGREEMENT: evidence})
+            for row, drawn, evidence in zip(rows, maps, most, strict=True)
+        ]
 
     def imagine(self, before: np.ndarray, after: np.ndarray, head: nn.Module | None = None) -> list[np.ndarray]:
         """The hidden states that the decoder reads, through stage 1's head from patches to codebook entries, decoded by
@@ -225,6 +236,13 @@ class PairCaptioner:
         return self.captioner.decode(
             procedure, beams=beams, length_penalty=penalty, hypotheses=hypotheses, special=special
         )
+
+    def _change_maps(self, apart: Tensor, procedure: Tensor, found: Decoded) -> list[np.ndarray]:
+        """Change maps (Y, X) of the best hypotheses."""
+        best = Decoded(*(part[:, 0] for part in found))
+        shapes = self.captioner.encoder.shapes
+        seen = looks(self.captioner.decoder, procedure, best, shapes.patches, self.vocabulary.special)
+        return list(combine(apart, seen).unflatten(1, shapes.grid).float().cpu().numpy())
 
     def _features(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
         """What the encoder reads, (B, G, P, Z)."""

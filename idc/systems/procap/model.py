@@ -338,6 +338,11 @@ class DecoderAttention(nn.Module):
         mixed = F.scaled_dot_product_attention(query, keys, values, is_causal=causal, scale=self.scale)
         return self.out(mixed.transpose(1, 2).flatten(2))
 
+    def weights(self, x_BTE: Tensor, keys: Tensor) -> Tensor:
+        """How much each position looks at each key, (B, T, S), mean over the heads; :meth:`forward` never has them."""
+        scores = self._split(self.q(x_BTE)) @ keys.transpose(2, 3) * self.scale
+        return scores.float().softmax(dim=-1).mean(dim=1)
+
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
@@ -413,6 +418,19 @@ class TextDecoder(nn.Module):
             mixed = layer.self_attention(x, *layer.self_attention.keys_values(x), causal=True)
             x = layer.after_self(x, mixed, *layer.cross_attention.keys_values(memory))
         return self._logits(x)
+
+    def attended(self, ids_BT: Tensor, procedure_BSD: Tensor) -> Tensor:
+        """How much the position that says the word after each of ``ids_BT`` looks at each position of the procedure:
+        (B, T, S), mean over layers and heads, sums to 1 over S."""
+        memory = self.project(procedure_BSD)
+        x = self._embed(ids_BT, self._places(ids_BT.shape[1], memory.device), memory.dtype)
+        looks = []
+        for layer in self._layers():
+            mixed = layer.self_attention(x, *layer.self_attention.keys_values(x), causal=True)
+            keys, values = layer.cross_attention.keys_values(memory)
+            looks.append(layer.cross_attention.weights(layer.norm_self(x + mixed), keys))
+            x = layer.after_self(x, mixed, keys, values)
+        return torch.stack(looks).mean(dim=0)
 
     def start(self, procedure_BSD: Tensor, max_length: int, beams: int) -> DecoderCache:
         """See :class:`idc.decoding.CachedDecoder`."""
