@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idc.batch import ArtifactLoader, CaptionJob, Captioned, caption_rows
+from idc.batch import ArtifactLoader, Captioned, CaptionJob, caption_rows
 from idc.config import ConfigError, load, override
 from idc.data.images import encode_png
 from idc.data.pipeline import run_local
