@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
     from idc.decoding import CachedDecoder
 
-Part = Literal["train_overhead", "build_actors", "build_memory", "decoding", "captioning", "pretraining", "scoring"]
+Part = Literal[
+    "train_overhead", "build_actors", "build_memory", "decoding", "captioning", "pretraining", "scoring", "batch"
+]
 
 RECORD = "benchmark.json"
 TABLE = "benchmark.md"
@@ -109,7 +111,8 @@ class BenchmarkJob(ConfigModel):
     """What to measure, on what."""
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
-    """Which parts; captioning and pretraining (of ProCap, at its full size), and scoring, are measured when named."""
+    """Which parts; captioning and pretraining (of ProCap, at its full size), scoring, and batch are measured when
+    named."""
     out: str = "runs/benchmark"
     """Folder of the record; a part that is measured again replaces its older numbers there, other parts stay."""
     pairs: str = "data/demo/pairs"

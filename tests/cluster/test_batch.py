@@ -62,7 +62,7 @@ def test_two_actors_one_of_which_is_killed_give_the_rows_of_one_process(ray_sess
     done = caption_rows(there, on_ray, local=False, load=partial(Grey, str(tmp_path / "mark")))
     assert (tmp_path / "mark").exists()
     assert (done.rows, done.done, done.workers) == (11, 11, 2)
-    assert done.errors == {"after: truncated image": 1}
+    assert done.errors == {"after: not an image": 1}
     assert done.model_seconds > 0
     assert [row["caption"] for row in iter_rows(tmp_path / "local")] == [
         None if i == 4 else f"it became {i + 1}" for i in range(11)

@@ -18,6 +18,7 @@ from idc.batch import CaptionJob, caption_rows
 from idc.config import load
 from idc.data.pipeline import run_local
 from idc.data.store import iter_rows, read_manifest, read_table
+from jobs import caption
 from tests.systems.procap.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,13 +100,15 @@ def test_sigkill_of_the_command_and_its_ray(artifact: str, world: World, tmp_pat
     same_rows(out, tmp_path / "whole")
 
 
-def test_an_input_of_bad_rows_alone_ends_with_1_and_its_rows(artifact: str, tmp_path: Path) -> None:
+def test_an_input_of_bad_rows_alone_ends_with_1_and_its_rows(
+    artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Paths from another folder, say: every row says so, and so does the status."""
-    (tmp_path / "t.csv").write_text("before,after\n" + "a.png,b.png\n" * 3)
-    command = [sys.executable, str(ROOT / "jobs" / "caption.py"), "--local", "--artifact", artifact, "--input",
-               str(tmp_path / "t.csv"), "--out", str(tmp_path / "out"), "--jsonl", str(tmp_path / "o.jsonl")]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "3 rows, 0 with a caption, 3 x before: missing file" in done.stdout
-    assert done.stderr.splitlines()[-1] == "caption: no row could be captioned"
-    assert len((tmp_path / "o.jsonl").read_text().splitlines()) == 3
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("before,after\n" + "a.png,b.png\n" * 3)
+    given = f"caption.py --local --artifact {artifact} --input t.csv --out out --jsonl o.jsonl"
+    monkeypatch.setattr(sys, "argv", given.split())
+    with pytest.raises(SystemExit, match="caption: no row could be captioned"):
+        caption.main()
+    assert "out: 3 rows, 0 with a caption, 3 x before: missing file" in capsys.readouterr().out
+    assert len(Path("o.jsonl").read_text().splitlines()) == 3
