@@ -196,6 +196,8 @@ def _long(config: BatchConfig, command: list[str], out: Path, bare: float) -> It
     _check(out, config.count)
     say(f"batch: {config.count} rows, every id once; {config.count / seconds:.1f} pairs a second")
     runs = {"killed": first.memory, "given again": second.memory}
+    if min(map(len, runs.values())) < 2:
+        raise ValueError("batch: the long job was too short to be weighed; take a larger count or a smaller sample_s")
     yield Measurement(
         part="batch",
         title=f"captioning {config.count} pairs, the job killed once in the middle and an actor later, start to end, "
@@ -298,7 +300,7 @@ class _Watched:
         total = 0
         for process in self._processes():
             try:
-                total += process.memory_footprint().pss
+                total += process.memory_full_info().pss
             except self._psutil.Error:
                 continue  # it ended meanwhile
         self.memory.append((round(now - self._began, 1), round(total / 2**20, 1)))
