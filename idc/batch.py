@@ -281,7 +281,8 @@ class CaptionRows:
     ) -> None:
         self._describer = load()
         self._reader = reader
-        self._options = {"beams": beams, "candidates": candidates}
+        self._beams = beams
+        self._candidates = candidates
         self._batch_size = batch_size
         self._max_pixels = max_pixels
         self._pool = ThreadPoolExecutor(readers)
@@ -302,7 +303,7 @@ class CaptionRows:
                 continue
             began = time.perf_counter()
             good, befores, afters = zip(*readable, strict=True)
-            descriptions = self._describer.describe(befores, afters, **self._options)
+            descriptions = self._describer.describe(befores, afters, beams=self._beams, candidates=self._candidates)
             seconds[list(good)] = (time.perf_counter() - began) / len(good)
             for place, description in zip(good, descriptions, strict=True):
                 told[place] = {

@@ -67,7 +67,7 @@ def open_rows(
     if format == "auto":
         format = _guess(path, filesystem)
     rows: _Rows
-    if format in ("pairs", "parquet"):
+    if format == "pairs" or format == "parquet":
         rows = ParquetRows(path, chunk_size=chunk_size, filesystem=filesystem, pairs=format == "pairs")
     elif format == "folder":
         rows = FolderReader(path, chunk_size=chunk_size, filesystem=filesystem)
@@ -167,7 +167,9 @@ class ParquetRows:
         self.reader = files.Reader(filesystem, folder)
         self._chunk_size = chunk_size
         hashed = hashlib.sha256()
-        number, group, rows = [], [], []
+        number: list[int] = []
+        group: list[int] = []
+        rows: list[int] = []
         with ThreadPoolExecutor(_FOOTER_READERS) as pool:
             for place, (name, footer) in enumerate(zip(self._names, pool.map(self._footer, self._names), strict=True)):
                 hashed.update(f"{name.removeprefix(folder)} ".encode("utf-8", "surrogateescape") + footer.raw)
