@@ -145,6 +145,22 @@ class Stamper:
         return batch
 
 
+def stamps_of(folder: Path) -> list[Stamp]:
+    """What the stampers of a job wrote into a folder."""
+    return [
+        Stamp(worker=worker, seconds=line["seconds"], rows=line["rows"])
+        for worker, written in _written(folder).items()
+        for line in written
+    ]
+
+
+def _written(folder: Path) -> dict[int, list[dict[str, Any]]]:
+    return {
+        int(path.stem): [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for path in sorted(folder.glob("*.jsonl"))
+    }
+
+
 def build_speed(
     build: ProceduresConfig, num_pairs: int, actors: int, rounds: int, cluster: ClusterConfig
 ) -> Measurement:
@@ -221,16 +237,9 @@ def _build_once(build: dict[str, Any], place: str, cluster: dict[str, Any]) -> d
 
     with session(ClusterConfig.model_validate(cluster)):
         manifest = build_procedures(ProceduresConfig.model_validate(build), str(Path(place) / "procedures"), on_ray)
-    lines = {
-        int(path.stem): [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        for path in sorted(stamps.glob("*.jsonl"))
-    }
+    lines = _written(stamps)
     return {
-        "stamps": [
-            Stamp(worker=worker, seconds=line["seconds"], rows=line["rows"])
-            for worker, written in lines.items()
-            for line in written
-        ],
+        "stamps": stamps_of(stamps),
         "driver_mib": peak_memory_mib(),
         "actors_mib": [max(line["peak_mib"] for line in written) for written in lines.values()],
         "pairs": manifest.num_rows + manifest.num_rejected,

@@ -13,7 +13,7 @@ import logging
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import ray
@@ -46,6 +46,7 @@ def run(
     max_reject_share: float = 0.05,
     extra: dict[str, Any] | None = None,
     name: str = "chunks",
+    watch: Callable[[ChunkResult], None] | None = None,
     no_progress_timeout_s: float = 600.0,
 ) -> Manifest:
     """Run the pending chunks of ``folder`` on the connected Ray cluster, then complete it.
@@ -64,7 +65,7 @@ def run(
     if pending:
         with _data_settings(no_progress_timeout_s):
             results = _results(folder, source, _fit(_groups(stages)), to_rows, pending)
-            show(results, folder, len(pending), progress, name)
+            show(results, folder, len(pending), progress, name, watch)
     return finish(folder, max_reject_share, extra)
 
 
@@ -180,7 +181,7 @@ def _results(
             num_gpus=group[0].num_gpus,
         )
     for row in data.iter_rows():
-        yield ChunkResult(int(row["chunk_id"]), int(row["num_rows"]), int(row["num_rejects"]))
+        yield ChunkResult(int(row["chunk_id"]), int(row["num_rows"]), int(row["num_rejects"]), float(row["seconds"]))
 
 
 class _Group:
@@ -208,4 +209,4 @@ class _Group:
             result = write_result(self.folder, chunk, batch, self.to_rows)
         except Exception as exc:
             raise RuntimeError(f"chunk {chunk}: {type(exc).__name__}: {exc}") from exc
-        return {"chunk_id": [chunk], "num_rows": [result.num_rows], "num_rejects": [result.num_rejects]}
+        return {name: [value] for name, value in asdict(result).items()}

@@ -6,6 +6,7 @@
     python jobs/benchmark.py --local "parts=[captioning]"
     python jobs/benchmark.py --local --config jobs/configs/benchmark/gpu.yaml
     python jobs/benchmark.py "parts=[serving]"     needs the load generator: apt-get install hey
+    python jobs/benchmark.py "parts=[batch]"       100,000 pairs by jobs/caption.py, killed in the middle: about an hour
     python jobs/benchmark.py "parts=[train_overhead]" procedures=data/mine/procedures train_overhead.rounds=5
 
 Prints a table and writes <out>/benchmark.json (raw numbers, device, commit, command) and <out>/benchmark.md, whose rows
@@ -18,10 +19,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
+from cluster.batch_benchmark import BatchConfig, measure_batch
 from cluster.config import ClusterConfig
 from idc.benchmark import BenchmarkJob, Measurement, Part, Record
-from idc.config import cli, load, refuse
+from idc.config import cli, load, missing, refuse
 from idc.metrics.benchmark import ScoringConfig, measure_scoring
 from idc.systems.procap.benchmark import (
     CaptioningConfig,
@@ -45,6 +48,14 @@ class Job(BenchmarkJob):
     """ProCap, a training step of stage 1."""
     scoring: ScoringConfig = ScoringConfig()
     """Scoring captions."""
+    batch: BatchConfig = BatchConfig()
+    """Captioning an input with jobs/caption.py."""
+
+    def preflight(self) -> Iterator[str]:
+        yield from super().preflight()
+        if "batch" in self.parts:
+            yield from missing(self.batch.artifact, "batch.artifact")
+            yield from missing(self.batch.pairs, "batch.pairs")
 
 
 WITHOUT_RAY = {"decoding", "captioning", "pretraining", "scoring"}
@@ -89,6 +100,10 @@ def measure(part: Part, job: Job) -> Iterator[Measurement]:
         from cluster.serving_benchmark import serving
 
         yield from serving(job.serving, job.cluster)
+        return
+    if part == "batch":
+        command = [sys.executable, str(Path(__file__).with_name("caption.py"))]
+        yield from measure_batch(job.batch, job.cluster, command)
         return
     from cluster.benchmark import build_memory, build_speed, train_overhead
 

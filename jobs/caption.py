@@ -1,10 +1,17 @@
-"""Say what changed between two images.
+"""Say what changed between two images, or between those of very many pairs.
 
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png --json --candidates 3
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png --map map.png --frames film.gif
+    python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input pairs.csv --out captions --local
+    python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input data/demo/pairs --out captions --actors 2
+    python jobs/caption.py input= --help         the settings of the last two
 
-Images may have any size, mode and format that Pillow reads, and may be URIs. Needs no Ray and no data set.
+Two images may have any size, mode and format that Pillow reads, and may be URIs. Needs no Ray and no data set.
+
+With --input: a folder of pairs, Parquet, CSV or JSON lines with the columns `before` and `after` (paths, URIs, in
+Parquet also the bytes), or a folder of images. Every row of it becomes a row of --out, in the same order; one that
+cannot be captioned has its reason in `error`. The same command given again goes on where it was. --local needs no Ray.
 """
 
 from __future__ import annotations
@@ -12,9 +19,28 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from functools import partial
+
+from cluster.config import ClusterConfig
+from idc.batch import CaptionJob, caption_rows
+from idc.config import cli
+
+
+class Job(CaptionJob):
+    """Caption the pairs of an input, and where to do it."""
+
+    cluster: ClusterConfig = ClusterConfig()
+    """The Ray cluster (not with --local)."""
 
 
 def main() -> None:
+    if any(argument.startswith(("--input", "input=", "--config")) for argument in sys.argv[1:]):
+        many()
+    else:
+        one()
+
+
+def one() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", help="image before the change")
     parser.add_argument("after", help="image after the change")
@@ -40,6 +66,21 @@ def main() -> None:
         print(json.dumps(found))
     else:
         print("\n".join(one["caption"] for one in found["candidates"]))
+
+
+def many() -> None:
+    args = cli(Job, __doc__)
+    from cluster.session import run_chunks
+
+    job = args.config
+    run = partial(run_chunks, args.local, job.cluster)
+    try:
+        done = caption_rows(job, run, args.local, args.overwrite)
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"caption: {error}") from None
+    print(f"{job.out}: {done.text()}")
+    if not done.captioned:
+        raise SystemExit("caption: no row could be captioned")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from idc.benchmark import (
     steady_rate,
 )
 from idc.config import ConfigError, load
+from tests.systems.procap.world import World
 
 ROOT = Path(__file__).resolve().parent.parent
 WHERE = Environment(device="d", threads=1, commit="c", command="python x", load=0.1, versions={})
@@ -207,8 +208,26 @@ def test_builds_are_timed_and_weighed(ray_folder: str, tmp_path: Path) -> None:
         build_memory(build, num_pairs=100, times=4, rounds=1, cluster=cluster)
 
 
+@pytest.mark.ray
+@pytest.mark.slow
+def test_captioning_is_timed_and_a_long_one_is_killed_and_checked(artifact: str, world: World, ray_folder: str) -> None:
+    from cluster.batch_benchmark import BatchConfig, measure_batch
+    from cluster.config import ClusterConfig
+
+    config = BatchConfig(artifact=artifact, pairs=world.pairs, num_pairs=400, rounds=1, count=6000, chunk_size=20,
+                         batch_size=20, sample_s=0.2)  # fmt: skip
+    cluster = ClusterConfig(num_cpus=2, num_gpus=0, object_store_mb=100, temp_dir=ray_folder, worker_logs=False)
+    ratio, whole, memory = measure_batch(config, cluster, [sys.executable, str(ROOT / "jobs" / "caption.py")])
+    assert ratio.ratio > 0
+    assert whole.more["parts"] == 300
+    assert 150 <= whole.more["parts_before_the_kill"] < 300
+    assert whole.below == ratio.below
+    assert len(memory.ratios) == 2, "of the run that was killed and of the one after it"
+    assert min(memory.below) > 100
+
+
 def test_ray_is_not_loaded_before_its_session_sets_its_environment() -> None:
-    code = "import sys, cluster.benchmark, cluster.train, idc.vision.procedures; print('ray' in sys.modules)"
+    code = "import sys, cluster.batch_benchmark, cluster.train, idc.vision.procedures; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "False"
 

@@ -333,6 +333,16 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "weights: no such file or folder: 'nowhere.chkpt'",
         ],
     ),
+    "caption": (
+        ["artifact=nowhere", "input=nor/here", "out=made", "beams=2", "candidates=3", "chunk_sise=5", "split=dev"],
+        [
+            "split: 'dev' is not one of train, val, test",
+            "chunk_sise: no such setting; did you mean 'chunk_size'?",
+            "beams: candidates=3 need as many beams, got beams=2",
+            "artifact: no such file or folder: 'nowhere'",
+            "input: no such file or folder: 'nor/here'",
+        ],
+    ),
     "import_dataset": (
         ["source=nowhere", "out=pairs", "format=clevr", "val_share=0.7", "test_share=0.7", "chunk_sise=3"],
         [

@@ -107,7 +107,8 @@ def test_every_system_folder_is_listed_and_has_the_same_files() -> None:
                "idc.metrics.evaluate", "idc.systems", "idc.systems.procap.config", "idc.training.config",
                "idc.vision.config", "idc.data.rendered.config", "idc.report.html", "idc.sweep.config",
                "idc.sweep.summary", "idc.systems.procap.sweep", "idc.describe", "idc.calibration",
-               "idc.caption_pair", "serve.config", "serve.schema", "serve.registry", "serve.api", "serve.app"],
+               "idc.caption_pair", "serve.config", "serve.schema", "serve.registry", "serve.api", "serve.app",
+               "idc.batch"],
 )  # fmt: skip
 def test_importing_loads_no_heavy_library_and_makes_nothing(module: str, tmp_path: Path) -> None:
     code = f"import sys, {module}; print([name for name in {HEAVY!r} if name in sys.modules])"

@@ -12,13 +12,24 @@ from __future__ import annotations
 import io
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from idc.data.files import read_bytes
+from idc.data.files import Reader, read_bytes
 
-__all__ = ["MAX_PIXELS", "ImageError", "check_image", "decode_image", "encode_png", "read_bytes", "resize_image"]
+__all__ = [
+    "MAX_PIXELS",
+    "ImageError",
+    "cell_bytes",
+    "cell_name",
+    "check_image",
+    "decode_image",
+    "encode_png",
+    "read_bytes",
+    "resize_image",
+]
 
 MAX_PIXELS = 50_000_000
 """Above this an image is refused before a single pixel is decoded (an RGB array of 150 MB)."""
@@ -35,7 +46,7 @@ class ImageError(ValueError):
 
     Attributes:
         code: one of "empty file", "truncated image", "damaged image", "not an image", "too many pixels",
-            "unsupported mode"; stable, the text of the error begins with it.
+            "unsupported mode", "missing file", "unreadable file"; stable, the text of the error begins with it.
     """
 
     def __init__(self, code: str, detail: str = "") -> None:
@@ -51,6 +62,29 @@ class CheckedImage:
     data: bytes
     height: int
     width: int
+
+
+def cell_bytes(cell: Any, reader: Reader) -> bytes:
+    """The encoded image that a table's cell holds, or the file that it names.
+
+    Raises:
+        ImageError: "missing file" (also of an empty cell) or "unreadable file".
+    """
+    if not isinstance(cell, bytes | str) or cell == "":
+        raise ImageError("missing file")
+    try:
+        return reader.read(cell) if isinstance(cell, str) else cell
+    except FileNotFoundError as exc:
+        raise ImageError("missing file") from exc
+    except (OSError, ValueError) as exc:
+        raise ImageError("unreadable file", f"{type(exc).__name__}: {exc}") from exc
+
+
+def cell_name(cell: Any) -> str:
+    """What a message calls the image of such a cell."""
+    if isinstance(cell, bytes):
+        return "bytes in the table"
+    return cell if isinstance(cell, str) and cell else "the cell is empty"
 
 
 def decode_image(data: bytes, max_pixels: float = MAX_PIXELS) -> np.ndarray:

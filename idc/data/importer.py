@@ -25,7 +25,7 @@ from pyarrow import fs
 
 from idc.data import files
 from idc.data.config import Format, ImportConfig, ImportJob
-from idc.data.images import CheckedImage, ImageError, check_image
+from idc.data.images import CheckedImage, ImageError, cell_bytes, cell_name, check_image
 from idc.data.pipeline import Batch, Source, StageSpec, good_rows
 from idc.data.store import MANIFEST, DatasetFolder, fingerprint
 from idc.schema import PAIR_SCHEMA_VERSION, SPLITS, pair_arrow_schema
@@ -271,19 +271,10 @@ class LoadPairs:
         }
 
     def _image(self, value: Any, role: str) -> CheckedImage:
-        name = value if isinstance(value, str) else "bytes in the table"
-        if not isinstance(value, bytes | str) or value == "":
-            raise _Bad(f"missing file: {role}, the cell is empty")
         try:
-            data = self.reader.read(value) if isinstance(value, str) else value
-        except FileNotFoundError as exc:
-            raise _Bad(f"missing file: {role}, {name}") from exc
-        except (OSError, ValueError) as exc:
-            raise _Bad(f"unreadable file: {role}, {name}, {type(exc).__name__}: {exc}") from exc
-        try:
-            return check_image(data, self.max_pixels)
+            return check_image(cell_bytes(value, self.reader), self.max_pixels)
         except ImageError as exc:
-            raise _Bad(f"{exc.code}: {role}, {name}" + (f", {exc.detail}" if exc.detail else "")) from exc
+            raise _Bad(f"{exc.code}: {role}, {cell_name(value)}" + (f", {exc.detail}" if exc.detail else "")) from exc
 
     def _split(self, value: Any, key: bytes) -> str:
         if value is None or value == "":

@@ -31,7 +31,8 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
@@ -46,7 +47,8 @@ from idc.data.pipeline import Batch
 from idc.data.store import fingerprint
 
 _KNOWN = frozenset(COLUMNS) - {"error"} | {"caption"}
-_REQUIRED = ("pair_id", "before", "after")
+IMAGES = ("before", "after")
+_REQUIRED = ("pair_id", *IMAGES)
 _ROLES = {"before": "before", "a": "before", "after": "after", "b": "after", "mask": "mask", "label": "mask"}
 _TEXT_FOLDERS = ("captions", "text")
 _ENDING = re.compile(r"(.+)[_-](before|after|mask|label|a|b)", re.IGNORECASE)
@@ -74,12 +76,17 @@ def _record_row(records: list[dict[str, Any]], where: str) -> dict[str, Any]:
     return row
 
 
-def _must_have(names: list[str], where: str) -> None:
-    absent = [name for name in _REQUIRED if name not in names]
+def must_have(names: list[str], where: str, needed: Sequence[str] = _REQUIRED) -> None:
+    """Refuse a table without the needed columns.
+
+    Raises:
+        ValueError: naming those that are absent.
+    """
+    absent = [name for name in needed if name not in names]
     if absent:
         raise ValueError(
             f"{where} has no column {', '.join(absent)}; it has {', '.join(map(repr, names)) or 'none'}. "
-            f"Needed: {', '.join(_REQUIRED)}; known: {', '.join(sorted(_KNOWN))}"
+            f"Needed: {', '.join(needed)}; known: {', '.join(sorted(_KNOWN))}"
         )
 
 
@@ -138,8 +145,13 @@ class FolderReader:
         self.fingerprint = fingerprint("folder", chunk_size, hashed.hexdigest())
 
     @property
+    def num_rows(self) -> int:
+        """The pairs, and the images that are neither a before nor an after."""
+        return len(self._pairs) + len(self._unplaced)
+
+    @property
     def num_chunks(self) -> int:
-        return -(-(len(self._pairs) + len(self._unplaced)) // self._chunk_size)
+        return -(-self.num_rows // self._chunk_size)
 
     def read(self, chunk_id: int) -> Batch:
         first, count = chunk_id * self._chunk_size, len(self._pairs)
@@ -222,6 +234,9 @@ class TableReader:
     Rows that repeat a pair id with the same images add their captions to the pair, wherever they stand; with other
     images they are rejected as duplicates.
 
+    Args:
+        each_row: every row is a pair of its own, in the order of the file; ids may repeat, or be missing (None).
+
     Raises:
         ValueError: the file is missing or empty, or lacks a needed column.
     """
@@ -233,9 +248,11 @@ class TableReader:
         *,
         chunk_size: int = 64,
         filesystem: fs.FileSystem | None = None,
+        each_row: bool = False,
     ) -> None:
         filesystem, self._path = files.resolve(path, filesystem)
         folder, _, self._name = self._path.rpartition("/")
+        self._each_row = each_row
         self.reader = files.Reader(filesystem, folder)
         self._format = format
         self._chunk_size = chunk_size
@@ -249,8 +266,13 @@ class TableReader:
         self.extra: dict[str, Any] = {"notes": [f"columns kept in meta: {', '.join(other)}"] if other else []}
 
     @property
+    def num_rows(self) -> int:
+        """The pairs; with ``each_row`` the rows."""
+        return len(self._starts) - 1
+
+    @property
     def num_chunks(self) -> int:
-        return -(-(len(self._starts) - 1) // self._chunk_size)
+        return -(-self.num_rows // self._chunk_size)
 
     def read(self, chunk_id: int) -> Batch:
         first = chunk_id * self._chunk_size
@@ -271,10 +293,10 @@ class TableReader:
         good = [r for r in records if isinstance(r, dict)]
         if len(good) < len(records):
             return {"pair_id": where, "error": next(r for r in records if isinstance(r, str))}
-        if good[0].get("pair_id") in (None, ""):
+        if good[0].get("pair_id") in (None, "") and not self._each_row:
             return {"pair_id": where, "error": f"no pair id: {where}"}
         row = _record_row(good, where)
-        row["pair_id"] = str(row["pair_id"])
+        row["pair_id"] = str(row["pair_id"]) if row["pair_id"] is not None else None
         if pair in self._duplicates:
             row["error"] = f"duplicate pair id: {where} repeats an id with other images"
         return row
@@ -283,12 +305,17 @@ class TableReader:
         """One pass over the file: where each pair's records are."""
         pairs: dict[bytes, tuple[int, bytes]] = {}
         offsets: list[list[int]] = []
-        lines: list[int] = []
+        lines = array("q")
+        alone = array("q")
         duplicates: set[int] = set()
         hashed = hashlib.sha256(repr((self._header, self._delimiter)).encode("utf-8", "surrogateescape"))
         with self._open() as stream:
             stream.seek(begin)
             for offset, line, record in self._records(stream, hashed):
+                if self._each_row:
+                    alone.append(offset)
+                    lines.append(line + (self._format == "csv"))
+                    continue
                 name = record.get("pair_id") if isinstance(record, dict) else None
                 if isinstance(record, dict) and name not in (None, ""):
                     key, images = _digest(str(name)), _digest([record.get("before"), record.get("after")])
@@ -300,9 +327,10 @@ class TableReader:
                         duplicates.add(len(offsets))
                 offsets.append([offset])
                 lines.append(line + (self._format == "csv"))
-        self._offsets = np.array([o for entry in offsets for o in entry], dtype=np.int64)
-        self._starts = np.cumsum([0, *(len(entry) for entry in offsets)], dtype=np.int64)
-        self._lines = np.repeat(np.array(lines, dtype=np.int64), [len(entry) for entry in offsets])
+        counts = [len(entry) for entry in offsets] if not self._each_row else np.ones(len(alone), np.int64)
+        self._offsets = np.array(alone if self._each_row else [o for entry in offsets for o in entry], dtype=np.int64)
+        self._starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
+        self._lines = np.repeat(np.array(lines, dtype=np.int64), counts)
         self._duplicates = duplicates
         self.fingerprint = fingerprint(self._format, self._chunk_size, hashed.hexdigest())
 
@@ -352,7 +380,7 @@ class TableReader:
         text = raw.decode("utf-8-sig", "replace").rstrip("\r\n")
         split = {d: [name.strip() for name in next(csv.reader([text], delimiter=d), [])] for d in (",", ";", "\t")}
         delimiter = max(split, key=lambda d: len(set(split[d]) & _KNOWN))
-        _must_have(split[delimiter], self._name)
+        must_have(split[delimiter], self._name, IMAGES if self._each_row else _REQUIRED)
         return split[delimiter], delimiter, len(raw)
 
 
@@ -407,7 +435,7 @@ class ParquetReader:
                 except pa.ArrowInvalid as exc:
                     raise ValueError(f"{name} is not a Parquet file: {exc}") from exc
                 columns = parquet.schema_arrow.names
-                _must_have(columns, name)
+                must_have(columns, name)
                 other |= set(columns) - _KNOWN
                 hashed.update(f"{name.removeprefix(folder)} {stream.size()}\n".encode())
                 groups, first = [], row
@@ -439,7 +467,7 @@ class ParquetReader:
         rows = []
         for number, record in enumerate(table.to_pylist(), start=first):
             where = f"{PurePosixPath(name).name}:{number}"
-            record = {k: _unwrapped(v) if k in ("before", "after", "mask") else v for k, v in record.items()}
+            record = {k: unwrapped(v) if k in ("before", "after", "mask") else v for k, v in record.items()}
             if record["pair_id"] in (None, ""):
                 rows.append({"pair_id": where, "error": f"no pair id: row {number}"})
                 continue
@@ -451,7 +479,7 @@ class ParquetReader:
         return rows_to_batch(rows)
 
 
-def _unwrapped(value: Any) -> Any:
+def unwrapped(value: Any) -> Any:
     """``{"bytes": ..., "path": ...}``, as the Hugging Face ``datasets`` library writes images, as one of the two."""
     if isinstance(value, dict):
         return value.get("bytes") or value.get("path")

@@ -140,11 +140,17 @@ def batch_to_rows(batch: Batch) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """What became of a chunk: rows written and rows rejected."""
+    """What became of a chunk.
+
+    Attributes:
+        num_rows, num_rejects: rows written and rows rejected.
+        seconds: of the work that a stage timed: the sum of its column ``seconds``, if it gives one.
+    """
 
     chunk_id: int
     num_rows: int
     num_rejects: int
+    seconds: float = 0.0
 
 
 def run_stages(stages: Iterable[Callable[[Batch], Batch]], batch: Batch) -> Batch:
@@ -165,7 +171,8 @@ def write_result(folder: DatasetFolder, chunk_id: int, batch: Batch, to_rows: To
     else:
         rows = to_rows(good) if num_rows(good) else []
     folder.write_chunk(chunk_id, rows, rejects)
-    return ChunkResult(chunk_id, len(rows) if isinstance(rows, list) else rows.num_rows, len(rejects))
+    count = len(rows) if isinstance(rows, list) else rows.num_rows
+    return ChunkResult(chunk_id, count, len(rejects), float(sum(batch.get("seconds", ()))))
 
 
 class TooManyRejects(ValueError):
@@ -207,6 +214,7 @@ def run_local(
     max_reject_share: float = 0.05,
     extra: dict[str, Any] | None = None,
     name: str = "chunks",
+    watch: Callable[[ChunkResult], None] | None = None,
 ) -> Manifest:
     """Run the pending chunks of ``folder`` in this process, then complete it.
 
@@ -216,6 +224,7 @@ def run_local(
         max_reject_share: of all rows; above it the job fails at its end.
         extra: merged into the manifest's ``extra``.
         name: what the progress bar calls it.
+        watch: is given every chunk's result as it is done.
 
     Raises:
         TooManyRejects: see :func:`finish`.
@@ -227,7 +236,7 @@ def run_local(
     if pending:
         built = [stage.build() for stage in stages]
         results = (write_result(folder, chunk, run_stages(built, source.read(chunk)), to_rows) for chunk in pending)
-        show(results, folder, len(pending), progress, name)
+        show(results, folder, len(pending), progress, name, watch)
     return finish(folder, max_reject_share, extra)
 
 
@@ -238,7 +247,14 @@ def check_chunks(folder: DatasetFolder, source: Source) -> None:
     )
 
 
-def show(results: Iterable[ChunkResult], folder: DatasetFolder, pending: int, progress: bool, name: str) -> None:
+def show(
+    results: Iterable[ChunkResult],
+    folder: DatasetFolder,
+    pending: int,
+    progress: bool,
+    name: str,
+    watch: Callable[[ChunkResult], None] | None = None,
+) -> None:
     """Consume the results and draw the progress bar: chunks done, rows, rejects."""
     total, rows, rejects = folder.num_chunks, 0, 0
     with tqdm(total=total, initial=total - pending, desc=name, unit="chunk", disable=not progress) as bar:
@@ -247,6 +263,8 @@ def show(results: Iterable[ChunkResult], folder: DatasetFolder, pending: int, pr
             rejects += result.num_rejects
             bar.set_postfix(rows=rows, rejects=rejects, refresh=False)
             bar.update()
+            if watch is not None:
+                watch(result)
 
 
 class FolderSource:

@@ -1,0 +1,71 @@
+"""Captions of an input on Ray actors: the rows of one process, whatever dies on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from cluster.config import ClusterConfig
+from cluster.session import run_chunks
+from idc.batch import CaptionJob, caption_rows
+from idc.config import override
+from idc.data.store import iter_rows
+from idc.describe import Candidate, Description
+from tests.data.test_rows import table
+from tests.test_batch import job, quiet
+
+pytestmark = pytest.mark.ray
+
+
+class Grey:
+    """Says how bright the after image is, without torch; its process is killed once, at its second batch."""
+
+    can_imagine = False
+
+    def __init__(self, mark: str | None = None) -> None:
+        self.mark, self.calls = mark, 0
+
+    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
+        return [told.best.caption for told in self.describe(befores, afters)]
+
+    def imagine(self, before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
+        raise ValueError
+
+    def describe(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], **options: Any
+    ) -> list[Description]:
+        self.calls += 1
+        if self.mark is not None and self.calls == 2 and not os.path.exists(self.mark):
+            Path(self.mark).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [Description((Candidate(f"it became {image.mean():.0f}", -0.5),), changed=0.5) for image in afters]
+
+
+def test_two_actors_one_of_which_is_killed_give_the_rows_of_one_process(ray_session: None, artifact: str,
+                                                                        tmp_path: Path) -> None:  # fmt: skip
+    rows = table("bytes").to_pylist()
+    rows[4]["after"] = rows[4]["after"][:30]
+    pairs = table("bytes").from_pylist(rows)
+    pq.write_table(pairs, tmp_path / "t.parquet")
+    base = job(artifact, tmp_path / "t.parquet", tmp_path / "local", chunk_size=2, batch_size=2)
+    caption_rows(base, quiet, load=Grey)
+    there = override(CaptionJob, base, {"out": str(tmp_path / "ray"), "actors": 2, "cpus_per_actor": 0.5})
+    on_ray = partial(run_chunks, False, ClusterConfig(), progress=False)
+    done = caption_rows(there, on_ray, local=False, load=partial(Grey, str(tmp_path / "mark")))
+    assert (tmp_path / "mark").exists()
+    assert (done.rows, done.done, done.workers) == (11, 11, 2)
+    assert done.errors == {"after: not an image": 1}
+    assert done.model_seconds > 0
+    assert [row["caption"] for row in iter_rows(tmp_path / "local")] == [
+        None if i == 4 else f"it became {i + 1}" for i in range(11)
+    ]
+    for part in (tmp_path / "local").glob("*.parquet"):
+        assert part.read_bytes() == (tmp_path / "ray" / part.name).read_bytes()

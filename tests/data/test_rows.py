@@ -1,0 +1,236 @@
+"""Rows as they are given: every kind of input, each row once and in its place, whatever is wrong with it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from idc.data.images import cell_bytes, decode_image, encode_png
+from idc.data.pipeline import iter_chunks
+from idc.data.rows import InputRows, open_rows
+from idc.data.store import DatasetFolder
+from idc.schema import ChangePair, pair_arrow_schema
+
+COUNT = 11
+
+
+def picture(value: int) -> bytes:
+    return encode_png(np.full((6, 8, 3), value, np.uint8))
+
+
+def put_images(folder: Path) -> None:
+    for i in range(COUNT):
+        for role, value in (("before", i), ("after", i + 1)):
+            (folder / role).mkdir(parents=True, exist_ok=True)
+            (folder / role / f"p{i:02d}.png").write_bytes(picture(value))
+
+
+def table(cells: str, paths: Path | None = None) -> pa.Table:
+    """The pairs as a table of bytes, of ``{"bytes", "path"}``, or of paths."""
+    columns: dict[str, list[Any]] = {"pair_id": [f"p{i:02d}" for i in range(COUNT)], "note": ["x"] * COUNT}
+    for role, step in (("before", 0), ("after", 1)):
+        data = [picture(i + step) for i in range(COUNT)]
+        if cells == "struct":
+            columns[role] = [{"bytes": one, "path": None} for one in data]
+        elif cells == "paths":
+            columns[role] = [str((paths or Path()) / role / f"p{i:02d}.png") for i in range(COUNT)]
+        else:
+            columns[role] = data
+    return pa.table(columns)
+
+
+def write_pairs(path: Path, split: str = "train", images: bool = True) -> None:
+    rows = []
+    for i in range(COUNT):
+        before, after = (picture(i), picture(i + 1)) if images else (b"", b"")
+        rows.append(ChangePair(f"p{i:02d}", before, after, split=split if i % 2 else "test").to_row())
+    extra = {} if images else {"images": False}
+    folder = DatasetFolder.open_for_build(
+        path, kind="pairs", schema=pair_arrow_schema(), fingerprint="f", config={}, num_chunks=3, extra=extra
+    )
+    for chunk in range(3):
+        folder.write_chunk(chunk, rows[4 * chunk : 4 * chunk + 4])
+    folder.finish()
+
+
+def make(kind: str, folder: Path) -> str:
+    """An input of the same eleven pairs."""
+    folder.mkdir()
+    put_images(folder / "images")
+    if kind == "folder of images":
+        return str(folder / "images")
+    if kind == "folder of pairs":
+        write_pairs(folder / "pairs")
+        return str(folder / "pairs")
+    if kind == "csv":
+        lines = [f"p{i:02d};images/before/p{i:02d}.png;images/after/p{i:02d}.png" for i in range(COUNT)]
+        (folder / "t.csv").write_text("\n".join(["pair_id;before;after", *lines]))
+        return str(folder / "t.csv")
+    if kind == "jsonl":
+        rows = table("paths", folder / "images").to_pylist()
+        (folder / "t.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+        return str(folder / "t.jsonl")
+    if kind == "parquet folders":
+        for name, rows in (("2024", slice(0, 5)), ("2025", slice(5, COUNT))):
+            (folder / "parts" / name).mkdir(parents=True)
+            part = table("paths", folder / "images").take(list(range(COUNT))[rows])
+            pq.write_table(part, folder / "parts" / name / "part.parquet", row_group_size=2)
+        (folder / "parts" / "_old").mkdir()
+        pq.write_table(table("bytes"), folder / "parts" / "_old" / "part.parquet")
+        pq.write_table(table("bytes").slice(0, 0), folder / "parts" / "empty.parquet")
+        return str(folder / "parts")
+    cells = "struct" if kind == "parquet of datasets" else "bytes"
+    pq.write_table(table(cells), folder / "t.parquet")
+    if kind != "bucket":
+        return str(folder / "t.parquet")
+    fsspec.filesystem("memory").store.clear()
+    with fsspec.open("memory://bucket/in/t.parquet", "wb") as stream:
+        stream.write((folder / "t.parquet").read_bytes())
+    return "memory://bucket/in"
+
+
+KINDS = ("folder of images", "folder of pairs", "csv", "jsonl", "parquet", "parquet folders", "parquet of datasets",
+         "bucket")  # fmt: skip
+
+
+def rows_of(source: InputRows) -> list[tuple[int, str, int, int]]:
+    """Place, id, and the grey values of both images of every row."""
+    found = []
+    for batch in iter_chunks(pickle.loads(pickle.dumps(source))):
+        assert batch["error"] == [None] * len(batch["row"])
+        for row, name, *cells in zip(batch["row"], batch["pair_id"], batch["before"], batch["after"], strict=True):
+            before, after = (int(decode_image(cell_bytes(cell, source.reader))[0, 0, 0]) for cell in cells)
+            found.append((row, name, before, after))
+    return found
+
+
+ALL = [(i, f"p{i:02d}", i, i + 1) for i in range(COUNT)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_input_gives_the_same_rows(kind: str, tmp_path: Path) -> None:
+    path = make(kind, tmp_path / "in")
+    if kind == "parquet folders":
+        assert rows_of(open_rows(path, "parquet", chunk_size=3)) == ALL
+    else:
+        assert rows_of(open_rows(path, chunk_size=3)) == ALL
+    assert rows_of(open_rows(path, "parquet" if "parquet" in kind else "auto", chunk_size=4, limit=6)) == ALL[:6]
+
+
+def test_a_long_row_group_is_read_in_any_order_of_its_chunks(tmp_path: Path) -> None:
+    """300 rows in groups of 170 and 130, in chunks that end anywhere in them."""
+    ids = [f"p{i}" for i in range(300)]
+    images = [i.to_bytes(2, "big") for i in range(300)]
+    pq.write_table(pa.table({"pair_id": ids, "before": images, "after": images}), tmp_path / "t.parquet",
+                   row_group_size=170)  # fmt: skip
+    for size in (7, 64, 100, 170, 1000):
+        source = open_rows(str(tmp_path / "t.parquet"), chunk_size=size)
+        order = list(range(source.num_chunks))
+        for chunks in (order, order[::-1], order[::2] + order[1::2]):
+            for chunk in chunks:
+                batch = source.read(chunk)
+                rows = list(range(chunk * size, min(chunk * size + size, 300)))
+                assert batch["row"] == rows
+                assert batch["pair_id"] == ids[rows[0] : rows[-1] + 1]
+                assert batch["before"] == batch["after"] == images[rows[0] : rows[-1] + 1]
+
+
+def test_rows_of_a_table_are_neither_merged_nor_left_out(tmp_path: Path) -> None:
+    lines = [
+        "pair_id,before,after,captions",
+        "a,x.png,y.png,one",
+        "a,x.png,y.png,another",
+        ",x.png,y.png,no id",
+        "a,z.png,y.png,other images",
+        "b,x.png,y.png,c,too many cells",
+        "c,,y.png,",
+        '"d\nd",x.png,y.png,',
+    ]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    source = open_rows(str(tmp_path / "t.csv"), chunk_size=2)
+    batches = list(iter_chunks(source))
+    assert [len(batch["row"]) for batch in batches] == [2, 2, 2, 1]
+    flat = {name: [value for batch in batches for value in batch[name]] for name in batches[0]}
+    assert flat["row"] == list(range(7))
+    assert flat["pair_id"] == ["a", "a", "2", "a", "t.csv:6", "c", "d\nd"]
+    assert flat["error"] == [None] * 4 + ["bad row: 5 cells under 4 columns"] + [None] * 2
+    assert flat["before"] == ["x.png", "x.png", "x.png", "z.png", None, None, "x.png"]
+
+
+def test_a_table_needs_no_ids(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"before": "x", "after": "y"}\n[1]\n{"before": "z", "after": "y"}\n')
+    batch = open_rows(str(tmp_path / "t.jsonl")).read(0)
+    assert batch["pair_id"] == ["0", "t.jsonl:2", "2"]
+    assert batch["error"] == [None, "bad row: a list, not a JSON object", None]
+    pq.write_table(table("bytes").drop(["pair_id"]), tmp_path / "t.parquet")
+    assert open_rows(str(tmp_path / "t.parquet"), chunk_size=6).read(1)["pair_id"] == ["6", "7", "8", "9", "10"]
+
+
+def test_images_without_a_partner_are_rows(tmp_path: Path) -> None:
+    put_images(tmp_path)
+    (tmp_path / "after" / "p03.png").unlink()
+    (tmp_path / "logo.png").write_bytes(picture(1))
+    source = open_rows(str(tmp_path), chunk_size=5)
+    batches = list(iter_chunks(source))
+    errors = {batch["row"][i]: e for batch in batches for i, e in enumerate(batch["error"]) if e is not None}
+    assert errors == {
+        3: "missing partner: there is no after image for before/p03.png",
+        COUNT: "unplaced image: it is neither a before nor an after",
+    }
+    assert source.num_rows == COUNT + 1
+
+
+def test_only_rows_of_a_split_with_their_places_in_the_input(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "pairs", split="val")
+    assert rows_of(open_rows(str(tmp_path / "pairs"), chunk_size=4, split="val")) == ALL[1::2]
+    assert rows_of(open_rows(str(tmp_path / "pairs"), chunk_size=4, split="test", limit=5)) == ALL[:5:2]
+    assert rows_of(open_rows(str(tmp_path / "pairs"), split="train")) == []
+
+
+def test_another_input_has_another_fingerprint(tmp_path: Path) -> None:
+    def mark(values: list[int], **options: Any) -> str:
+        images = [bytes([value]) for value in values]
+        ids = [f"p{value}" for value in values]
+        pq.write_table(pa.table({"pair_id": ids, "before": images, "after": images}), tmp_path / "t.parquet")
+        return open_rows(str(tmp_path / "t.parquet"), **options).fingerprint
+
+    first = mark([1, 2, 3])
+    assert mark([1, 2, 3]) == first
+    others = {mark([1, 2, 4]), mark([1, 2, 3, 3]), mark([1, 2, 3], limit=2), mark([1, 2, 3], split="val"),
+              mark([1, 2, 3], chunk_size=2)}  # fmt: skip
+    assert len(others | {first}) == 6
+
+
+def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    def refused(name: str, message: str, **options: Any) -> None:
+        with pytest.raises(ValueError, match=message):
+            open_rows(str(tmp_path / name), **options)
+
+    (tmp_path / "no.csv").write_text("before,image\nx,y\n")
+    refused("no.csv", "no.csv has no column after; it has 'before', 'image'. Needed: before, after;")
+    (tmp_path / "empty.csv").write_text("before,after\n")
+    refused("empty.csv", "has no rows")
+    pq.write_table(table("bytes").drop(["after"]), tmp_path / "t.parquet")
+    refused("t.parquet", "t.parquet has no column after")
+    (tmp_path / "t2.parquet").write_bytes(b"PAR1 but not really PAR1")
+    refused("t2.parquet", "is not a Parquet file")
+    (tmp_path / "nothing").mkdir()
+    refused("nothing", "has no pairs: put the images into before/ and after/")
+    refused("nothing", "has no Parquet files", format="parquet")
+    write_pairs(tmp_path / "bare", images=False)
+    refused("bare", "has annotations alone")
+    DatasetFolder.open_for_build(
+        tmp_path / "frames", kind="procedures", schema=pa.schema([]), fingerprint="f", config={}, num_chunks=0
+    ).finish()
+    refused("frames", "holds procedures, not pairs")
+    (tmp_path / "official").mkdir()
+    (tmp_path / "official" / "splits.json").write_text("{}")
+    refused("official", "has the layout clevr_change: import it first")
