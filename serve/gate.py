@@ -124,8 +124,8 @@ class Gate:
             await _answer(error, visit, scope, receive, send_out)
         except Exception:
             visit.failure = traceback.format_exc()
-            error = ApiError(500, "internal_error", "this went wrong here; the log has it under the request's id")
-            await _answer(error, visit, scope, receive, send_out)
+            fault = ApiError(500, "internal_error", "this went wrong here; the log has it under the request's id")
+            await _answer(fault, visit, scope, receive, send_out)
         finally:
             self._held -= visit.body_bytes
             self._metrics.request(visit)

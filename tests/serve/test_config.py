@@ -50,7 +50,7 @@ GOOD: dict[str, Any] = {"models": {"a": "runs/a"}, "auth": {"mode": "loopback"}}
     ("changes", "faults"),
     [
         ({"auth": {"mode": "token"}}, ["auth.tokens: give at least one, or mode=loopback"]),
-        ({"auth": {"mode": "none"}}, ["auth.mode: 'none' is not one of token, loopback"]),
+        ({"auth": {"mode": "none"}}, ["auth.mode: 'none' is not one of token, loopback", "auth.tokens: give"]),
         ({"models": {}}, ["models: name at least one"]),
         ({"default": "b"}, ["default: 'b' is none of the models (a)"]),
         ({"batching": {"max_pair": 4}}, ["batching.max_pair: no such setting; did you mean 'max_pairs'?"]),
