@@ -154,7 +154,7 @@ class BenchmarkJob(ConfigModel):
     """What to measure, on what."""
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
-    """Which parts; captioning and pretraining (of ProCap, at its full size), scoring, serving, batch: only when named."""
+    """Which parts. Captioning and pretraining (of ProCap, at its full size), scoring, serving, batch: only if named."""
     out: str = "runs/benchmark"
     """Folder of the record; a part that is measured again replaces its older numbers there, other parts stay."""
     pairs: str = "data/demo/pairs"
