@@ -1,9 +1,9 @@
-# Everything starts here: `make demo` and `make test` install what they need into .venv first.
+# Everything starts here: `make demo`, `make serve` and `make test` install what they need into .venv first.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test test-all lint
+.PHONY: setup demo serve test test-all lint
 
 setup: $(VENV)/.installed
 
@@ -17,6 +17,9 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 
 demo: setup
 	$(BIN)/python jobs/demo.py $(DEMO)
+
+serve: setup
+	$(BIN)/python -m serve.app $(SERVE)
 
 test: setup lint
 	$(BIN)/python -m pytest -m "not slow"
