@@ -244,12 +244,13 @@ class _Watched:
         self._psutil = psutil
         self._out = out
         self._sample_s = sample_s
+        self._before = self._parts()
         self._output = out.with_name(f"{out.name}-{time.time_ns()}.log")
         with self._output.open("wb") as stream:
             self._process = subprocess.Popen(command, stdout=stream, stderr=stream, start_new_session=True)
         self._began = self._looked = time.monotonic()
         self.memory: list[tuple[float, float]] = []
-        """Seconds since the start, and MiB; from the first part on, when all workers have their captioner."""
+        """Seconds since the start, and MiB; from its first part on, when there is a captioner."""
 
     def run_until(self, parts: int) -> None:
         """Wait until so many parts are written."""
@@ -294,7 +295,7 @@ class _Watched:
 
     def _look(self) -> None:
         now = time.monotonic()
-        if now - self._looked < self._sample_s or not self._parts():
+        if now - self._looked < self._sample_s or self._parts() == self._before:
             return
         self._looked = now
         total = 0
