@@ -92,6 +92,6 @@ def test_a_few_requests(case: Any, address: str) -> None:
 
 @pytest.mark.slow
 @SCHEMA.parametrize()
-@settings(max_examples=300, derandomize=True, deadline=None, database=None, suppress_health_check=QUIET)
+@settings(max_examples=100, derandomize=True, deadline=None, database=None, suppress_health_check=QUIET)
 def test_many_requests(case: Any, address: str) -> None:
     check(case, address)
