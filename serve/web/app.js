@@ -20,7 +20,7 @@ let answered = null; // {answer, pair, model} of what is shown
 let busy = null; // the timer of a server that said when to ask again
 
 function complain(error) {
-  if (error.status === 401 || error.status === 403) return askForToken(error);
+  if (error.status === 401) return askForToken(error);
   const place = error.side ? $(`${error.side}-fault`) : $("fault");
   place.textContent = error.message.replace(/^(before|after): /, (_, side) => `${pair[side].name}: `);
   if (error.wait !== null && error.wait !== undefined) {

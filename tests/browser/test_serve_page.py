@@ -1,186 +1,25 @@
-"""The served page in a real browser, over HTTP, with captioners that were trained for it."""
+"""The served page in a real browser, over HTTP, with real captioners: what it shows, and how it is used."""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import json
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
-from safetensors.torch import load_file, save_file
+from playwright.sync_api import expect
 
-from idc.calibration import CalibrateJob, calibrate
-from idc.data.images import decode_image
-from idc.data.store import iter_rows
-from idc.describe import Describer, Description
-from idc.systems import load_captioner
-from serve.api import create_api
-from serve.schema import Busy, Captioned, EncodedPair, Options, Served
-from tests.browser.chromium import chromium
 from tests.browser.driving import CONTRASTS, drop, paste, pixels, too_wide, unnamed
-from tests.serve.local import LocalBackend, local_config, serving
-from tests.systems.procap.test_variants import STAGE_1, STAGE_2, start
-from tests.systems.procap.world import World
+from tests.browser.served import Backend, Visit, described, told
 
 pytestmark = pytest.mark.slow
 
-TOKEN = "a-token-of-the-test"
-LIMITS = {"image_mib": 1, "body_mib": 4, "image_pixels": 1_000_000}
 
-
-@dataclass
-class Backend:
-    """Two captioners side by side: ``imagining`` and, of weights without that part, ``plain``."""
-
-    artifacts: dict[str, str]
-    full: bool = False
-    stuck: bool = False
-    locals: dict[str, LocalBackend] = field(init=False)
-    describers: dict[str, Describer] = field(init=False)
-    """The same artefacts again, to hold the answers against."""
-
-    def __post_init__(self) -> None:
-        self.describers = {name: load_captioner(path) for name, path in self.artifacts.items()}
-        self.locals = {name: LocalBackend(path, (name,)) for name, path in self.artifacts.items()}
-
-    def models(self) -> list[Served]:
-        return [served for local in self.locals.values() for served in local.models()]
-
-    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[Captioned]:
-        if self.full:
-            raise Busy
-        while self.stuck:
-            await asyncio.sleep(0.01)
-        return await self.locals[model].caption(pairs, model, options)
-
-    async def ready(self) -> str | None:
-        return None
-
-    async def replicas(self) -> dict[str, int]:
-        return {"Model": 1}
-
-
-@dataclass
-class Seen:
-    """A page, and what it did."""
-
-    page: Page
-    url: str
-    errors: list[str] = field(default_factory=list)
-    """What the browser's console complains of."""
-    elsewhere: list[str] = field(default_factory=list)
-    """Requests to anywhere else."""
-
-    def open(self) -> Page:
-        def told(message: ConsoleMessage) -> None:
-            if message.type in ("error", "warning"):
-                self.errors.append(f"{message.text} {message.location.get('url')}")
-
-        def asked(request: Request) -> None:
-            if not request.url.startswith((f"{self.url}/", "data:", f"blob:{self.url}/")):
-                self.elsewhere.append(request.url)
-
-        self.page.on("console", told)
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", asked)
-        self.page.set_default_timeout(20_000)
-        self.page.goto(f"{self.url}/")
-        expect(self.page.locator("#examples button")).to_have_count(5)
-        return self.page
-
-
-Visit = Callable[..., AbstractContextManager[Seen]]
-
-
-@pytest.fixture(scope="module")
-def backend(world: World, tmp_path_factory: pytest.TempPathFactory) -> Backend:
-    folder = tmp_path_factory.mktemp("served")
-    first = start(STAGE_1, world.pretrain({"train.steps": 2}), folder / "stage1")
-    short = {"train.steps": 2, "validation_pairs": 2}
-    imagining = start(STAGE_2, world.finetune(short, pretrained=str(first)), folder / "imagining")
-    plain = start(STAGE_2, world.finetune(short), folder / "plain")
-    # Loud weights say something else of every pair, where a short training says the same of all.
-    torch.manual_seed(0)
-    state = load_file(imagining / "model.safetensors")
-    loud = {name: value + 0.3 * torch.randn_like(value) for name, value in state.items()}
-    save_file(loud, imagining / "model.safetensors")
-    job = CalibrateJob(artifact=str(imagining), pairs=world.pairs)
-    calibrate(job, lambda: load_captioner(job.artifact))
-    return Backend({"imagining": str(imagining), "plain": str(plain)})
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
-        browser = playwright.chromium.launch(executable_path=chromium(), args=flags)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def url(backend: Backend) -> Iterator[str]:
-    with serving(create_api(local_config("", models=backend.artifacts, limits=LIMITS), backend)) as address:
-        yield address
-
-
-@pytest.fixture
-def visit(browser: Browser, url: str) -> Visit:
-    @contextmanager
-    def new(url: str = url, **context: Any) -> Iterator[Seen]:
-        opened = browser.new_context(permissions=["clipboard-read", "clipboard-write"], **context)
-        try:
-            yield Seen(opened.new_page(), url)
-        finally:
-            opened.close()
-
-    return new
-
-
-@pytest.fixture(scope="module")
-def pair(backend: Backend, world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Files of a rendered pair that has another caption when it is swapped, and yet another with one image twice.
-    Their names sort the wrong way round."""
-    folder = tmp_path_factory.mktemp("pair")
-    before, after = files = folder / "before.png", folder / "after.png"
-    for row in iter_rows(world.pairs):
-        before.write_bytes(row["before"])
-        after.write_bytes(row["after"])
-        if len({told(backend, two) for two in (files, (after, before), (after, after))}) == 3:
-            return files
-    pytest.fail("no pair shows by its caption which image was where")
-
-
-def described(backend: Backend, pair: tuple[Path, Path], model: str = "imagining") -> Description:
-    """What the artefact itself tells."""
-    before, after = (decode_image(path.read_bytes()) for path in pair)
-    return backend.describers[model].describe([before], [after], candidates=3)[0]
-
-
-def told(backend: Backend, pair: tuple[Path, Path], model: str = "imagining") -> str:
-    """Its caption."""
-    return described(backend, pair, model).best.caption
-
-
-def flat(path: Path, colour: tuple[int, int, int], width: int = 40, height: int = 30) -> Path:
-    Image.new("RGB", (width, height), colour).save(path)
-    return path
-
-
-def noise(path: Path, side: int) -> Path:
-    """A PNG of about 3 side^2 bytes."""
-    data = np.random.default_rng(0).integers(0, 256, (side, side, 3), dtype=np.uint8)
-    Image.fromarray(data).save(path, compress_level=0)
+def flat(path: Path, colour: tuple[int, int, int]) -> Path:
+    Image.new("RGB", (40, 30), colour).save(path)
     return path
 
 
@@ -378,127 +217,6 @@ def test_history_is_kept_bounded_and_cleared(backend: Backend, pair: tuple[Path,
         page.reload()
         expect(page.locator("#history")).to_be_hidden()
         assert page.evaluate("localStorage['idc.history']") is None
-
-
-def test_broken_and_oversized_files_are_explained_beside_their_slot(
-    pair: tuple[Path, Path], tmp_path: Path, visit: Visit
-) -> None:
-    (tmp_path / "words.png").write_text("no picture")
-    (tmp_path / "photo.heic").write_bytes(b"\0\0\0\x18ftypheic")
-    (tmp_path / "empty.png").touch()
-    (tmp_path / "drawing.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>')
-    big = noise(tmp_path / "large.png", 700)
-    cut = tmp_path / "cut.png"
-    cut.write_bytes(noise(tmp_path / "whole.png", 300).read_bytes()[:9000])
-    with visit() as seen:
-        page = seen.open()
-        drop(page, page.locator("[data-side=after]"), pair[1])
-        slot, fault = page.locator("[data-side=before]"), page.locator("#before-fault")
-        for name, message in (
-            ("words.png", "words.png cannot be read as an image: it is damaged or of another kind"),
-            ("photo.heic", "photo.heic is a HEIC file, which this browser cannot show. Save it as JPEG or PNG."),
-            ("empty.png", "empty.png is empty."),
-        ):
-            drop(page, slot, tmp_path / name)
-            expect(fault).to_contain_text(message)
-            expect(fault).to_have_attribute("role", "alert")
-            expect(page.locator("#ask")).to_be_disabled()
-        assert seen.errors == []
-        for path, message in (
-            (tmp_path / "drawing.svg", "drawing.svg: no readable image; taken are PNG, JPEG"),
-            (big, "large.png: an image may have 1 MiB"),
-            (flat(tmp_path / "wide.png", (9, 9, 9), 1500, 1000), "wide.png: 1500 x 1000 pixels; allowed are 1,000,000"),
-        ):
-            drop(page, slot, path)
-            expect(page.locator("#before-name")).to_contain_text(path.name)
-            page.locator("#ask").click()
-            expect(fault).to_contain_text(message)
-            expect(page.locator("#result")).to_be_hidden()
-        drop(page, slot, noise(tmp_path / "huge.png", 2000))
-        expect(page.locator("#before-name")).to_contain_text("huge.png")
-        page.locator("#ask").click()
-        expect(page.locator("#fault")).to_contain_text("a request may have 4 MiB")
-        drop(page, slot, cut)  # a browser shows it in part
-        expect(page.locator("#before-name")).to_contain_text("cut.png")
-        page.locator("#ask").click()
-        expect(fault).to_contain_text("cut.png: ")
-        drop(page, page.locator("main"), pair[0], pair[1], cut)
-        expect(page.locator("#fault")).to_contain_text("3 files at once")
-        drop(page, slot, pair[0])
-        expect(page.locator("#before-name")).to_contain_text("before.png")
-        page.locator("#ask").click()
-        expect(page.locator("#result")).to_be_visible()
-        expect(page.locator(".fault").filter(visible=True)).to_have_count(0)
-
-
-def test_a_busy_or_absent_server_is_explained(backend: Backend, pair: tuple[Path, Path], visit: Visit) -> None:
-    with visit() as seen:
-        page = seen.open()
-        page.clock.install()
-        backend.full = True
-        try:
-            drop(page, page.locator("main"), *pair)
-            expect(page.locator("#fault")).to_contain_text("Try again in 1 s.")
-            page.clock.fast_forward(1500)
-            expect(page.locator("#fault")).to_have_text("The server was busy. Try again now.")
-        finally:
-            backend.full = False
-        page.context.set_offline(True)
-        page.locator("#ask").click()
-        expect(page.locator("#fault")).to_contain_text("You are offline.")
-        page.context.set_offline(False)
-        page.locator("#ask").click()
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
-        assert "".join(page.locator(".fault").all_inner_texts()) == ""
-
-
-def test_another_pair_ends_the_question_under_way(backend: Backend, pair: tuple[Path, Path], visit: Visit) -> None:
-    with visit() as seen:
-        page = seen.open()
-        backend.stuck = True
-        try:
-            drop(page, page.locator("main"), *pair)
-            expect(page.locator("#waiting")).to_contain_text("Asking the model")
-            with page.expect_event("requestfailed"):
-                page.locator("#swap").click()
-            expect(page.locator("#waiting")).to_have_text("")
-        finally:
-            backend.stuck = False
-        page.locator("#ask").click()
-        expect(page.locator("#caption")).to_have_text(told(backend, (pair[1], pair[0])))
-
-
-def test_a_token_is_asked_for_and_forgotten_with_the_tab(
-    backend: Backend, pair: tuple[Path, Path], visit: Visit
-) -> None:
-    who = {"name": "tester", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}
-    config = local_config("", models=backend.artifacts, auth={"mode": "token", "tokens": [who]})
-    with serving(create_api(config, backend)) as url, visit(url) as seen:
-        page = seen.open()
-        form, token = page.locator("#token-form"), page.locator("#token")
-        expect(form).to_be_visible()
-        drop(page, page.locator("main"), *pair)
-        token.fill("wrong")
-        token.press("Enter")
-        expect(page.locator("#token-fault")).not_to_be_empty()
-        token.fill(TOKEN)
-        token.press("Enter")
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
-        expect(form).to_be_hidden()
-        assert TOKEN not in page.evaluate("JSON.stringify(localStorage) + document.cookie + location.href")
-        page.locator("#copy-curl").click()
-        expect(page.locator("#copied")).to_contain_text("Copied")
-        command = page.evaluate("navigator.clipboard.readText()")
-        assert TOKEN not in command
-        run = ["bash", "-c", command]
-        environment = {"IDC_TOKEN": TOKEN, "PATH": "/usr/bin:/bin"}
-        done = subprocess.run(run, cwd=pair[0].parent, env=environment, capture_output=True, text=True, timeout=60)
-        assert json.loads(done.stdout)["results"][0]["caption"] == told(backend, pair)
-        page.reload()
-        drop(page, page.locator("main"), *pair)
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
-        another = Seen(page.context.new_page(), url).open()
-        expect(another.locator("#token-form")).to_be_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
