@@ -246,10 +246,11 @@ def _mark(job: CalibrateJob) -> str:
 def _told(job: CalibrateJob, captioner: Describer, split: str) -> tuple[list[dict[str, float]], list[bool]]:
     """The inputs of a split's pairs, and whether they changed; pairs of which it is not known are left out."""
     columns = ["pair_id", "before", "after", "change_type", "meta"]
-    known = ((row, changed) for row in iter_rows(job.pairs, columns, split) if (changed := _changed(row)) is not None)
+    every = ((row, _changed(row)) for row in iter_rows(job.pairs, columns, split))
+    known = itertools.islice(((row, changed) for row, changed in every if changed is not None), job.max_pairs)
     rows: list[dict[str, float]] = []
     truth: list[bool] = []
-    while batch := list(itertools.islice(known, min(job.batch_size, (job.max_pairs or math.inf) - len(rows)))):
+    while batch := list(itertools.islice(known, job.batch_size)):
         images = [[_decoded(row, name) for row, _ in batch] for name in ("before", "after")]
         rows += map(inputs_of, captioner.describe(*images))
         truth += [changed for _, changed in batch]

@@ -115,13 +115,13 @@ class CaptionPairs:
                 for i, caption in zip(readable, self._captioner(befores, afters), strict=True):
                     captions[i] = caption
             return found
-        found[_MAP] = scores = [None] * num_rows(batch)
+        scores: list[list[float] | None] = [None] * num_rows(batch)
         told = cast(Describer, self._captioner).describe(befores, afters, change_map=True)
         for i, one, before, after in zip(readable, told, befores, afters, strict=True):
             captions[i] = one.best.caption
             if batch["mask"][i] is not None and one.change_map is not None:
                 scores[i] = score_pair(one.change_map, before, after, decode_image(batch["mask"][i]))
-        return found
+        return found | {_MAP: scores}
 
 
 class SplitBatches:

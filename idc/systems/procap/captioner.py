@@ -203,10 +203,12 @@ class PairCaptioner:
             apart = disagreement(features)
             maps = self._change_maps(apart, procedure, found) if change_map else [None] * len(befores)
         most = apart.amax(dim=1).clamp_min(1e-6).log().tolist()
-        rows = zip(*(part.tolist() for part in (found.ids, found.lengths, found.log_probability)), strict=True)
+        parts = (part.tolist() for part in (found.ids, found.lengths, found.log_probability))
         told = [
-            Description(self._candidates(*row, candidates), change_map=drawn, evidence={DISAGREEMENT: evidence})
-            for row, drawn, evidence in zip(rows, maps, most, strict=True)
+            Description(
+                self._candidates(ids, lengths, totals, candidates), change_map=drawn, evidence={DISAGREEMENT: evidence}
+            )
+            for ids, lengths, totals, drawn, evidence in zip(*parts, maps, most, strict=True)
         ]
         return told if self.calibration is None else [replace(one, changed=self.calibration(one)) for one in told]
 
