@@ -227,6 +227,7 @@ def test_requests_of_a_replica_that_is_killed_are_answered_by_another(app: Deplo
     assert all_answered(found), (found.faults, set(found.statuses), found.versions[-1])
 
 
+@pytest.mark.slow
 def test_a_redeployment_fails_no_request(app: Deployed) -> None:
     from ray import serve
 
