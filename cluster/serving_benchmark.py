@@ -52,7 +52,7 @@ def echo(_: Mapping[str, Any]) -> Any:
         async def __call__(self, request: Request) -> dict[str, int]:
             return {"bytes": len(await request.body())}
 
-    return Echo.bind()
+    return Echo.bind()  # type: ignore[attr-defined]  # Ray's decorator
 
 
 def serving(config: ServingConfig, cluster: ClusterConfig) -> list[Measurement]:
@@ -230,7 +230,7 @@ class _Run:
         from ray.util.state import list_actors
 
         actors = list_actors(filters=[("state", "=", "ALIVE")], detail=True, limit=1000)
-        pids = [actor.pid for actor in actors if actor.name and f"{APPLICATION}#{MODEL}#" in actor.name]
+        pids = [actor.pid for actor in actors if actor.pid and actor.name and f"{APPLICATION}#{MODEL}#" in actor.name]
         if not pids:
             raise ValueError("no replica of the captioner was found among Ray's actors")
         os.kill(pids[0], signal.SIGKILL)

@@ -109,13 +109,13 @@ def application(config: ServeConfig) -> Application:
         backpressure_config={"status_code": 503, "retry_after_s": 1},
         **common,
     )
-    return front.bind(config, model.bind(config))
+    return front.bind(config, model.bind(config))  # type: ignore[attr-defined]  # Ray's decorators
 
 
 class Model:
     """A replica that captions: the models last asked for, one batch at a time."""
 
-    async def __init__(self, config: ServeConfig):
+    async def __init__(self, config: ServeConfig):  # type: ignore[misc]  # Ray awaits it
         from ray import serve
 
         enter_root()
@@ -196,7 +196,7 @@ def _run(key: tuple[Captioner, Options], pairs: list[Decoded]) -> list[Captioned
 class Front:
     """A replica that answers HTTP; see :func:`serve.api.create_api`."""
 
-    async def __init__(self, config: ServeConfig, model: DeploymentHandle):
+    async def __init__(self, config: ServeConfig, model: DeploymentHandle):  # type: ignore[misc]  # Ray awaits it
         enter_root()
         self._config = config
         self._replicas = Replicas(config, model)
