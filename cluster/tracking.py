@@ -6,12 +6,17 @@ import logging
 import re
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from idc.training.config import TrackingConfig
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
 RUN_TAG = "idc.run_name"
 PARENT_TAG = "mlflow.parentRunId"
+
+_SQLITE = "sqlite:///"
 
 _FORBIDDEN = re.compile(r"[^\w\-. :/]")
 """What MLflow refuses in a metric's name."""
@@ -34,19 +39,12 @@ class MlflowTracker:
         from mlflow.entities import RunStatus
 
         logging.getLogger("alembic").setLevel(logging.WARNING)
-        root = run_dir.resolve().parent
-        self.uri = tracking.uri or f"sqlite:///{root / 'mlflow.db'}"
+        self.uri = tracking.uri or beside(run_dir)
         self.client = mlflow.MlflowClient(tracking_uri=self.uri)
-        experiment = self.client.get_experiment_by_name(tracking.experiment)
-        if experiment is not None:
-            experiment_id = experiment.experiment_id
-        else:
-            place = None if tracking.uri else (root / "mlartifacts").as_uri()
-            experiment_id = self.client.create_experiment(tracking.experiment, artifact_location=place)
-        quoted = name.replace("'", "\\'")
-        found = self.client.search_runs([experiment_id], f"tags.`{RUN_TAG}` = '{quoted}'", max_results=1)
-        if found:
-            self.run_id = found[0].info.run_id
+        experiment_id = open_experiment(self.client, self.uri, tracking.experiment)
+        found = find_run(self.client, experiment_id, name)
+        if found is not None:
+            self.run_id = found
             self.client.update_run(self.run_id, status=RunStatus.to_string(RunStatus.RUNNING))
         else:
             tags = {RUN_TAG: name, **({PARENT_TAG: parent} if parent is not None else {})}
@@ -95,6 +93,34 @@ class MlflowTracker:
         wanted = f"tags.`{PARENT_TAG}` = '{self.run_id}' and attributes.status = 'RUNNING'"
         for run in self.client.search_runs([self._experiment_id], wanted, max_results=1000):
             self.client.set_terminated(run.info.run_id, "KILLED")
+
+
+def beside(run_dir: Path) -> str:
+    """The tracking URI of runs that were given none: the SQLite file ``mlflow.db`` beside the run's folder."""
+    return f"{_SQLITE}{run_dir.resolve().parent / 'mlflow.db'}"
+
+
+def open_experiment(client: MlflowClient, uri: str, name: str) -> str:
+    """The id of the experiment of this name, which is made if there is none.
+
+    With a SQLite file its artifacts then lie in ``mlartifacts`` beside that file (MLflow's own default would be a
+    folder of wherever the job was started); a server says itself where they lie.
+    """
+    experiment = client.get_experiment_by_name(name)
+    if experiment is not None:
+        return str(experiment.experiment_id)
+    place = None
+    if uri.startswith(_SQLITE):
+        file = Path(uri.removeprefix(_SQLITE).partition("?")[0])
+        place = (file.resolve().parent / "mlartifacts").as_uri()
+    return str(client.create_experiment(name, artifact_location=place))
+
+
+def find_run(client: MlflowClient, experiment_id: str, name: str) -> str | None:
+    """The id of the run of this name."""
+    quoted = name.replace("'", "\\'")
+    found = client.search_runs([experiment_id], f"tags.`{RUN_TAG}` = '{quoted}'", max_results=1)
+    return str(found[0].info.run_id) if found else None
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

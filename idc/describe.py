@@ -57,8 +57,16 @@ class Description:
         return self.candidates[0]
 
 
-def draw_map(change_map: np.ndarray, size: tuple[int, ...], side: int = MAP_SIDE) -> np.ndarray:
-    """A change map (Y, X), upsampled bilinearly over an image.
+def upsample(change_map: np.ndarray, size: Sequence[int]) -> np.ndarray:
+    """A change map (Y, X) bilinearly at another height and width, float32."""
+    from PIL import Image
+
+    floats = Image.fromarray(change_map.astype(np.float32))
+    return np.asarray(floats.resize((size[1], size[0]), Image.Resampling.BILINEAR))
+
+
+def draw_map(change_map: np.ndarray, size: Sequence[int], side: int = MAP_SIDE) -> np.ndarray:
+    """A change map (Y, X) over an image.
 
     Args:
         size: height and width of the image.
@@ -67,13 +75,9 @@ def draw_map(change_map: np.ndarray, size: tuple[int, ...], side: int = MAP_SIDE
     Returns:
         uint8 grey (H, W), 255 for 1; smaller than the image, in its shape, if that is larger than ``side``.
     """
-    from PIL import Image
-
     scale = min(1.0, side / max(size))
-    height, width = (max(1, round(length * scale)) for length in size)
-    floats = Image.fromarray(change_map.astype(np.float32))
-    grey = np.asarray(floats.resize((width, height), Image.Resampling.BILINEAR))
-    return (255 * grey.clip(0, 1)).round().astype(np.uint8)
+    values = upsample(change_map, [max(1, round(length * scale)) for length in size])
+    return (255 * values.clip(0, 1)).round().astype(np.uint8)
 
 
 def beams_of(beams: int | None, candidates: int, validated: int) -> int:

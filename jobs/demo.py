@@ -79,8 +79,10 @@ def steps(folder: str, seeds: list[int], clevr_change: str | None) -> Iterator[t
             *common, f"name=finetune-{seed}", f"pretrained={runs}/pretrain-{seed}/artifact",
         ]  # fmt: skip
         artifact = f"{runs}/finetune-{seed}/artifact"
+        yield f"calibrate{of}", ["jobs/calibrate.py", f"artifact={artifact}", f"pairs={pairs}", "report_split=test"]
         yield f"evaluate on the test split{of}", [
             "jobs/evaluate.py", f"artifact={artifact}", f"pairs={pairs}", f"out={runs}/finetune-{seed}/evaluation",
+            "change_maps=true",
         ]  # fmt: skip
     evaluations = ",".join(f"{runs}/finetune-{seed}/evaluation" for seed in seeds)
     real = []
@@ -116,6 +118,7 @@ def steps(folder: str, seeds: list[int], clevr_change: str | None) -> Iterator[t
 
 def summary(folder: str, seeds: list[int]) -> dict[str, Any]:
     """Scores and floors, mean and deviation over the seeds, and where things are."""
+    from idc.calibration import Calibration
     from idc.metrics.evaluate import aggregate, load
 
     runs = Path("runs") / folder
@@ -123,6 +126,7 @@ def summary(folder: str, seeds: list[int]) -> dict[str, Any]:
     found = aggregate(evaluations)
     first = evaluations[0]
     stages = {"tokenizer": "tokenizer", "stage_1": f"pretrain-{seeds[0]}", "stage_2": f"finetune-{seeds[0]}"}
+    calibration = Calibration.read(ROOT / runs / f"finetune-{seeds[0]}" / "artifact")
     steps = {
         stage: json.loads((ROOT / runs / name / "result.json").read_text(encoding="utf-8"))["seconds_per_step"]
         for stage, name in stages.items()
@@ -138,6 +142,8 @@ def summary(folder: str, seeds: list[int]) -> dict[str, Any]:
         "ceiling": {name: round(value, 4) for name, value in first.ceiling.scores.items()} if first.ceiling else None,
         "change_type_accuracy": _rounded(found.type_accuracy) if found.type_accuracy else None,
         "change_type_chance": round(first.types.chance_most_frequent, 4) if first.types else None,
+        "change_maps": first.change_maps.scores if first.change_maps else None,
+        "changed_probability": calibration.quality["test"].model_dump() if calibration else None,
         "seconds_per_step": {stage: round(seconds, 4) for stage, seconds in steps.items()},
         "artifact": str(runs / f"finetune-{seeds[0]}" / "artifact"),
         "report": str(runs / "report.html"),

@@ -39,7 +39,7 @@ def main() -> None:
     job = args.config
     try:
         evaluation = None if args.overwrite else finished(job)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         refuse([str(error)])
     if evaluation is not None:
         print(f"done before: {job.out}")

@@ -63,13 +63,13 @@ class Captioner:
 
     def decode(self, pair: EncodedPair) -> Decoded:
         """The pixels of both images; touches no model, so that it may run beside it in another thread."""
-        images = []
+        images = {}
         for name, data in (("before", pair.before), ("after", pair.after)):
             try:
-                images.append(decode_image(data))
+                images[name] = decode_image(data)
             except ImageError as error:
                 return Decoded(error=f"{name}: {error}")
-        return Decoded(*images)
+        return Decoded(images["before"], images["after"])
 
     def caption(self, pairs: Sequence[Decoded | EncodedPair], options: Sequence[Options]) -> list[Captioned]:
         """What becomes of each pair, with the options at its place; no pair's fault is another's."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
+import socket
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -59,8 +62,10 @@ class LimitsConfig(ConfigModel):
     """Pairs taken and not answered yet, of everybody; above it 503 with Retry-After."""
     waiting_pairs_each: int = Field(128, gt=0)
     """The same of one token (or, without tokens, of one address); above it 429 with Retry-After."""
+    waiting_mib: float = Field(512.0, gt=0)
+    """Bodies of requests not answered yet, of everybody; above it 503 with Retry-After."""
     timeout_s: float = Field(60.0, gt=0)
-    """Until a request is answered by 504. Must be longer than a cold start."""
+    """Until a request is answered by 504, and until a body must have come. Must be longer than a cold start."""
     fetch_hosts: tuple[str, ...] = ()
     """Hosts (``images.example.org``) from which images named by https URL are fetched; by default none."""
     fetch_timeout_s: float = Field(10.0, gt=0)
@@ -146,3 +151,45 @@ class ServeConfig(ConfigModel):
     def default_model(self) -> str:
         """The name of the model of requests that name none."""
         return self.default or next(iter(self.models))
+
+
+def is_loopback(address: str | None) -> bool:
+    """Whether an address is of this machine itself: 127.0.0.0/8, ::1, and the former written as IPv6."""
+    try:
+        ip = ipaddress.ip_address(address or "")
+    except ValueError:
+        return address == "localhost"
+    return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
+
+
+class CommandConfig(ServeConfig):
+    """``python -m serve.app``: an application, and where this machine serves it."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; 0.0.0.0 for all (with auth.mode=token)."""
+    port: int = Field(8000, gt=0, lt=65536)
+    """Port to listen on."""
+    haproxy: bool = False
+    """Let HAProxy, which comes with Ray, take the connections instead of Ray's own proxy: several times faster."""
+    num_cpus: int | None = Field(None, ge=1)
+    """CPUs a local Ray counts with. Default: the machine's, but at least 4, because Ray's small helpers count too."""
+
+    def faults(self) -> Iterator[str]:
+        yield from super().faults()
+        if self.auth.mode == "loopback" and not is_loopback(self.host):
+            yield (
+                f"host: auth.mode=loopback serves this machine alone, not {self.host!r}; take host=127.0.0.1, or "
+                "auth.mode=token with tokens"
+            )
+
+    def preflight(self) -> Iterator[str]:
+        for name, source in self.models.items():
+            if not source.startswith("models:/") and not (Path(source) / "config.json").exists():
+                yield f"models.{name}: no artefact at {source!r}; run `make demo` first, or name another folder"
+        with socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((self.host, self.port))
+            except OSError as error:
+                where = f"{self.host}:{self.port}"
+                yield f"port: cannot listen on {where} ({error.strerror}); try port={self.port + 1}"

@@ -70,12 +70,14 @@ class Served:
         source: what the config says.
         version: what that is now: ``models:/captioner/7``, or the folder.
         error: why it cannot be served, or None.
+        newer_error: why a newer version of it is not served, while ``version`` goes on serving; or None.
     """
 
     name: str
     source: str
     version: str
     error: str | None = None
+    newer_error: str | None = None
 
 
 class Busy(Exception):
@@ -125,15 +127,9 @@ class Pair(_Closed):
     """Comes back with the answer."""
 
 
-class CaptionRequest(_Closed):
-    """One pair (``before``, ``after``) or several (``pairs``), and what is wanted."""
+class CaptionOptions(_Closed):
+    """What is wanted of pairs; in a multipart form each is a field of its name."""
 
-    before: str | None = Field(None, min_length=1)
-    """The image before, of a request for one pair."""
-    after: str | None = Field(None, min_length=1)
-    """The image after."""
-    pairs: list[Pair] | None = Field(None, min_length=1)
-    """Several pairs."""
     model: str | None = Field(None, max_length=200)
     """A name of ``GET /v1/models``; by default the first."""
     beams: int | None = Field(None, ge=1)
@@ -146,6 +142,17 @@ class CaptionRequest(_Closed):
     """Also answer frames that the model imagines between the images."""
     stream: bool = False
     """Answer as server-sent events, pair by pair."""
+
+
+class CaptionRequest(CaptionOptions):
+    """One pair (``before``, ``after``) or several (``pairs``), and what is wanted."""
+
+    before: str | None = Field(None, min_length=1)
+    """The image before, of a request for one pair."""
+    after: str | None = Field(None, min_length=1)
+    """The image after."""
+    pairs: list[Pair] | None = Field(None, min_length=1)
+    """Several pairs."""
 
     @model_validator(mode="after")
     def _one_way(self) -> CaptionRequest:
@@ -204,8 +211,8 @@ class Timing(_Closed):
     """Pairs in the largest of these batches, others' pairs among them."""
 
 
-class CaptionAnswer(_Closed):
-    """The answer to a :class:`CaptionRequest`."""
+class StreamEnd(_Closed):
+    """The last event of a stream; the rest of the answer to a :class:`CaptionRequest`."""
 
     request_id: str
     """Also in the header X-Request-ID and in the logs."""
@@ -213,10 +220,15 @@ class CaptionAnswer(_Closed):
     """The name it was asked by."""
     version: str
     """What that name stood for: a version of the registry, or a folder."""
-    results: list[PairAnswer]
-    """One a pair, in their order."""
     timing: Timing
     """Where the time went."""
+
+
+class CaptionAnswer(StreamEnd):
+    """The answer to a :class:`CaptionRequest`."""
+
+    results: list[PairAnswer]
+    """One a pair, in their order."""
 
 
 class ErrorBody(_Closed):

@@ -53,6 +53,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 @pytest.fixture(scope="session")
+def captioner_artifact(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A ProCap of 32x32 pixels that went through both stages, 30 steps of the second; it can imagine. Not to be written
+    to: copy it."""
+    from tests.systems.procap.test_task import STAGE_1, STAGE_2, start
+
+    folder = tmp_path_factory.mktemp("captioner")
+    start(STAGE_1, world.pretrain({"train.steps": 2}), folder / "pretrain")
+    steps = {"train.steps": 30, "validation_pairs": 2, "beams": 3}
+    start(STAGE_2, world.finetune(steps, pretrained=str(folder / "pretrain" / "artifact")), folder / "finetune")
+    return folder / "finetune" / "artifact"
+
+
+@pytest.fixture(scope="session")
 def mlflow_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty MLflow database; MLflow takes seconds to make one, a copy takes none."""
     from mlflow import MlflowClient

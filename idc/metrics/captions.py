@@ -6,8 +6,9 @@ work; a batch that is done is a file. Scoring comes after, on all captions toget
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,8 @@ from idc.data import files
 from idc.data.images import ImageError, decode_image
 from idc.data.pipeline import Batch, Runner, StageSpec, _read_range, good_rows, num_rows, with_errors
 from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_manifest
+from idc.describe import Describer
+from idc.metrics.change_maps import ChangeMaps, score_pair, summarise
 from idc.metrics.config import EvaluateJob
 
 Captioner = Callable[[list[np.ndarray], list[np.ndarray]], list[str]]
@@ -28,7 +31,9 @@ LoadCaptioner = Callable[[], Captioner]
 FOLDER = "captions"
 """Where captions are kept in the folder of an evaluation."""
 
+_MAP = "change_map"
 _SCHEMA = pa.schema([pa.field("pair_id", pa.string(), False), pa.field("caption", pa.string(), False)])
+_SCHEMA_WITH_MAPS = _SCHEMA.append(pa.field(_MAP, pa.list_(pa.float64())))
 
 
 def caption_split(
@@ -45,17 +50,19 @@ def caption_split(
         ValueError: an image cannot be read, the folder has no images, or ``job.out`` holds other captions.
     """
     assert job.pairs is not None
-    source = SplitBatches(job.pairs, job.split, job.max_pairs, job.batch_size)
+    columns = ["pair_id", "before", "after", *(["mask"] if job.change_maps else [])]
+    source = SplitBatches(job.pairs, job.split, job.max_pairs, job.batch_size, columns)
     manifest = read_manifest(job.pairs)
     if manifest.extra.get("images") is False:
         raise ValueError(f"{job.pairs} was imported without images: give predictions= made elsewhere")
-    mark = fingerprint("captions", manifest.fingerprint, weights, job.split, job.max_pairs, job.batch_size)
+    settings = (job.split, job.max_pairs, job.batch_size, *(["change maps"] if job.change_maps else []))
+    mark = fingerprint("captions", manifest.fingerprint, weights, *settings)
     path = Path(job.out) / FOLDER
     other = path.exists() and read_manifest(path).fingerprint != mark
     folder = DatasetFolder.open_for_build(
         path,
         kind="captions",
-        schema=_SCHEMA,
+        schema=_SCHEMA_WITH_MAPS if job.change_maps else _SCHEMA,
         fingerprint=mark,
         config=job.model_dump(mode="json", include=set(EvaluateJob.model_fields)),
         num_chunks=source.num_chunks,
@@ -63,20 +70,30 @@ def caption_split(
     )
     stage = StageSpec(
         CaptionPairs,
-        {"load": load},
+        {"load": load, "change_maps": job.change_maps},
         num_cpus=job.cpus_per_actor,
         num_gpus=job.gpus_per_actor,
         concurrency=job.actors,
     )
     run(folder, source, [stage], max_reject_share=0.0, name="captioning")
-    return {row["pair_id"]: row["caption"] for row in iter_rows(path)}
+    return {row["pair_id"]: row["caption"] for row in iter_rows(path, ["pair_id", "caption"])}
+
+
+def score_change_maps(out: str) -> ChangeMaps | None:
+    """What :func:`caption_split` has kept of the change maps in ``out``; None if no pair has a mask."""
+    return summarise(row[_MAP] for row in iter_rows(Path(out) / FOLDER, [_MAP]))
 
 
 class CaptionPairs:
-    """Stage: both images of every pair to ``caption``; a pair whose image cannot be read gets an error."""
+    """Stage: both images of every pair to ``caption``; a pair whose image cannot be read gets an error.
 
-    def __init__(self, load: LoadCaptioner) -> None:
+    Args:
+        change_maps: hold change maps against the masks, too (:func:`idc.metrics.change_maps.score_pair`).
+    """
+
+    def __init__(self, load: LoadCaptioner, change_maps: bool = False) -> None:
         self._captioner = load()
+        self._change_maps = change_maps
 
     def __call__(self, batch: Batch) -> Batch:
         batch = with_errors(batch)
@@ -92,10 +109,19 @@ class CaptionPairs:
             readable.append(i)
             befores.append(pair[0])
             afters.append(pair[1])
-        if readable:
-            for i, caption in zip(readable, self._captioner(befores, afters), strict=True):
-                captions[i] = caption
-        return {"pair_id": batch["pair_id"], "caption": captions, "error": errors}
+        found: Batch = {"pair_id": batch["pair_id"], "caption": captions, "error": errors}
+        if not self._change_maps:
+            if readable:
+                for i, caption in zip(readable, self._captioner(befores, afters), strict=True):
+                    captions[i] = caption
+            return found
+        scores: list[list[float] | None] = [None] * num_rows(batch)
+        told = cast(Describer, self._captioner).describe(befores, afters, change_map=True)
+        for i, one, before, after in zip(readable, told, befores, afters, strict=True):
+            captions[i] = one.best.caption
+            if batch["mask"][i] is not None and one.change_map is not None:
+                scores[i] = score_pair(one.change_map, before, after, decode_image(batch["mask"][i]))
+        return found | {_MAP: scores}
 
 
 class SplitBatches:
@@ -104,11 +130,20 @@ class SplitBatches:
     Args:
         split: or ``all``.
         limit: only the first so many pairs of the split.
+        columns: what is read of them.
     """
 
-    def __init__(self, path: str, split: str, limit: int | None, batch_size: int) -> None:
+    def __init__(
+        self,
+        path: str,
+        split: str,
+        limit: int | None,
+        batch_size: int,
+        columns: Sequence[str] = ("pair_id", "before", "after"),
+    ) -> None:
         self._filesystem, inner = files.resolve(path)
         self._path = inner.rstrip("/")
+        self._columns = list(columns)
         wanted: list[tuple[str, int]] = []
         for part in read_manifest(path).parts:
             with self._filesystem.open_input_file(f"{self._path}/{part.file}") as stream:
@@ -128,6 +163,6 @@ class SplitBatches:
             rows_of.setdefault(file, []).append(row)
         for file, rows in rows_of.items():
             with self._filesystem.open_input_file(f"{self._path}/{file}") as stream:
-                read = _read_range(pq.ParquetFile(stream), rows[0], rows[-1] + 1, ["pair_id", "before", "after"])
+                read = _read_range(pq.ParquetFile(stream), rows[0], rows[-1] + 1, self._columns)
             tables.append(read.take(np.array(rows) - rows[0]))
         return pa.concat_tables(tables).to_pydict()

@@ -49,6 +49,9 @@ class EvaluateJob(ConfigModel):
     """Cores of one of them, where there are several."""
     gpus_per_actor: float = Field(0.0, ge=0)
     """GPUs of one of them; above 0 they caption on cuda."""
+    change_maps: bool = False
+    """Hold the captioner's change maps against the masks of changed pairs, beside the pixel difference and a blob in
+    the middle; for pairs that have masks, as rendered ones do."""
     metrics: tuple[Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr"], ...] = Field(
         ("BLEU", "METEOR", "ROUGE-L", "CIDEr"), min_length=1
     )
@@ -75,6 +78,8 @@ class EvaluateJob(ConfigModel):
             yield "pairs, references: give one of the two"
         if self.references is not None and self.artifact is not None:
             yield "references: an artifact captions images, so it needs pairs; references go with predictions"
+        if self.change_maps and self.artifact is None:
+            yield "change_maps: a captioner makes them, so they need an artifact; captions made elsewhere have none"
         if self.vocabulary is not None and self.protocol != "levir_ids":
             yield f"vocabulary: only protocol=levir_ids has one, not {self.protocol}"
         if self.pairs is not None and self.split == "all" and self.nearest_train_pairs:

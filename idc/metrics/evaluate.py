@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from idc.metrics import changes
+from idc.metrics.change_maps import ChangeMaps
 from idc.metrics.hallucination import Hallucination
 
 EVALUATION = "evaluation.json"
@@ -93,6 +94,8 @@ class Evaluation(_Record):
 
     fingerprint: str = ""
     """Of what was evaluated, on what, and how: equal fingerprints mean equal numbers."""
+    artifact: str | None = None
+    """Whose captions these are: :func:`idc.training.artifact.captioning_identity`; ``None`` if they came as a file."""
     split: str
     pairs: int
     references: int
@@ -117,6 +120,8 @@ class Evaluation(_Record):
     """Metric -> bootstrap interval of its score; how it was made stands in ``protocol``."""
     hallucination: Hallucination | None = None
     """What the captions claim, held against the truth; ``None`` where it is not known."""
+    change_maps: ChangeMaps | None = None
+    """Where the captioner sees changes, held against the masks; ``None`` if not asked for, or without masks."""
     protocol: dict[str, Any]
     seconds: dict[str, float] = {}
     """How long captioning, floors and scoring took."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator
@@ -15,7 +14,7 @@ from idc.data.rendered.captions import true_captions
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.metrics import evaluate as ev
 from idc.metrics import floors
-from idc.metrics.captions import LoadCaptioner, caption_split
+from idc.metrics.captions import LoadCaptioner, caption_split, score_change_maps
 from idc.metrics.changes import LEVIR_NO_CHANGE
 from idc.metrics.config import CAPTION_HOW, EvaluateJob
 from idc.metrics.hallucination import hallucination, truth_of
@@ -24,6 +23,7 @@ from idc.metrics.origin import origin
 from idc.metrics.protocols import BESIDE, LEVIR, LevirVocabulary, Protocol, protocol
 from idc.metrics.references import Known, read_captions, read_references
 from idc.metrics.scoring import evaluate
+from idc.training.artifact import captioning_identity, file_hash
 
 _VERSION = 3
 """Goes up when the same inputs would give other numbers."""
@@ -33,9 +33,10 @@ _INPUTS = {"pairs", "references", "artifact", "predictions", "vocabulary"}
 
 def evaluation_fingerprint(job: EvaluateJob) -> str:
     """Of everything the numbers depend on: the pairs, the weights or captions, the protocol."""
-    settings = job.model_dump(mode="json", include=set(EvaluateJob.model_fields) - _INPUTS - CAPTION_HOW - {"out"})
+    left_out = {"out"} if job.change_maps else {"out", "change_maps"}
+    settings = job.model_dump(mode="json", include=set(EvaluateJob.model_fields) - _INPUTS - CAPTION_HOW - left_out)
     pairs = read_manifest(job.pairs).fingerprint if job.pairs is not None else _contents(job.references)
-    captions = _contents(job.artifact or job.predictions)
+    captions = captioning_identity(job.artifact) if job.artifact is not None else _contents(job.predictions)
     return fingerprint(_VERSION, pairs, captions, _contents(job.vocabulary), settings, spice_missing() is None)
 
 
@@ -82,7 +83,10 @@ def run(
             captions = {row.pair_id: captions[row.pair_id] for row in data.known if row.pair_id in captions}
     else:
         assert load is not None
-        captions = caption_split(job, load, runner, _contents(job.artifact), overwrite)
+        captions = caption_split(job, load, runner, captioning_identity(job.artifact or ""), overwrite)
+    maps = score_change_maps(job.out) if job.change_maps else None
+    if job.change_maps and maps is None:
+        _say(f"no change maps: no pair of {job.split} has a mask")
     seconds["captioning"] = time.perf_counter() - started
     ids = {row.pair_id for row in data.known}
     _refuse_difference(ids - captions.keys(), f"pairs of {job.split} have no caption in {job.predictions}")
@@ -145,9 +149,11 @@ def run(
     evaluation = evaluation.model_copy(
         update={
             "fingerprint": evaluation_fingerprint(job),
+            "artifact": captioning_identity(job.artifact) if job.artifact is not None else None,
             "seconds": seconds,
             "protocol": {**evaluation.protocol, **source},
             "hallucination": claims,
+            "change_maps": maps,
         }
     )
     ev.save(job.out, evaluation, rows)
@@ -264,12 +270,7 @@ def _contents(path: str | None) -> dict[str, str]:
         return {}
     given = Path(path)
     found = sorted(file for file in given.rglob("*") if file.is_file()) if given.is_dir() else [given]
-    return {str(file.relative_to(given)): _hash(file) for file in found}
-
-
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return {str(file.relative_to(given)): file_hash(file) for file in found}
 
 
 def _say(text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from idc.metrics import floors
+from idc.metrics.change_maps import table as maps_table
 from idc.metrics.changes import ChangeTable
 from idc.metrics.evaluate import Evaluation
 from idc.metrics.hallucination import table as claims_table
@@ -47,6 +48,8 @@ def table(evaluation: Evaluation) -> str:
         )
     if evaluation.hallucination is not None:
         lines.append(claims_table(evaluation.hallucination))
+    if evaluation.change_maps is not None:
+        lines.append(maps_table(evaluation.change_maps))
     return "\n".join(lines)
 
 

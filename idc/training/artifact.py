@@ -6,6 +6,7 @@ vocabulary.json     words, if the system has its own
 preprocess.json     what has to be done to the two images
 metrics.json        what was measured when it was written
 README.md           generated model card
+calibration.json    the probability that anything changed, if it was calibrated (idc/calibration.py)
 <extras>            further files and folders, e.g. tokenizer/ of a captioner that reads image tokens
 """
 
@@ -149,6 +150,20 @@ def write_artifact(
     return path
 
 
+def add_file(path: Path | str, name: str, text: str) -> None:
+    """Add a text file to an artefact, or replace one that was added; neither it nor the list of files is ever seen half
+    written.
+
+    Raises:
+        ValueError: ``path`` is not an artefact.
+    """
+    artifact = read_artifact(path).path
+    _replace(artifact / name, text)
+    head = _read_json(artifact / CONFIG)
+    if name not in head["files"]:
+        _replace(artifact / CONFIG, _json({**head, "files": sorted([*head["files"], name])}))
+
+
 def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
     """Read an artefact's description and check that it is all there.
 
@@ -190,7 +205,7 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
 def identity(path: Path | str) -> str:
     """A hash over the contents of all files of an artefact, wherever it lies: SHA-256, in hex."""
     path = Path(path)
-    return _combined({name: _hash(path / name) for name in (CONFIG, *_read_json(path / CONFIG)["files"])})
+    return _combined({name: file_hash(path / name) for name in (CONFIG, *_read_json(path / CONFIG)["files"])})
 
 
 def captioning_identity(path: Path | str) -> str:
@@ -200,15 +215,16 @@ def captioning_identity(path: Path | str) -> str:
     head = _read_json(path / CONFIG)
     files = [name for name in head["files"] if name not in (CARD, METRICS, CALIBRATION)]
     settings = json.dumps({"system": head["system"], "config": head["config"]}, sort_keys=True)
-    return _combined({name: _hash(path / name) for name in files} | {CONFIG: settings})
+    return _combined({name: file_hash(path / name) for name in files} | {CONFIG: settings})
 
 
 def _combined(hashes: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
-def _hash(path: Path) -> str:
-    with path.open("rb") as file:
+def file_hash(path: Path | str) -> str:
+    """SHA-256 of a file, in hex."""
+    with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -226,8 +242,18 @@ def _card(system: str, config: dict[str, Any], metrics: dict[str, Any], head: st
     )
 
 
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
 def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    path.write_text(_json(value), encoding="utf-8")
+
+
+def _replace(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
 
 
 def _read_json(path: Path) -> Any:

@@ -9,7 +9,6 @@ them, and refuses every other name.
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 import types
 import zipfile
@@ -250,9 +249,3 @@ def listing(dropped: Sequence[Dropped]) -> str:
         lines.append(f"dropped, {reason}:")
         lines += [f"  {item.name} {item.shape}" for item in items]
     return "\n".join(lines)
-
-
-def file_hash(path: Path | str) -> str:
-    """SHA-256 of a file."""
-    with Path(path).open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -40,8 +40,7 @@ def test_one_process_ray_and_an_interrupted_run_give_the_same_to_the_last_bit(
     ray_session: None, tmp_path: Path
 ) -> None:
     pairs = make_pairs(tmp_path / "pairs")
-    (tmp_path / "a").write_text("weights")
-    base = job(pairs, tmp_path / "local", artifact=str(tmp_path / "a"), metrics=["BLEU", "ROUGE-L", "CIDEr"],
+    base = job(pairs, tmp_path / "local", metrics=["BLEU", "ROUGE-L", "CIDEr"],
                resamples=50)  # fmt: skip
 
     def at(name: str, **settings: Any) -> EvaluateJob:

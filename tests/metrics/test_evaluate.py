@@ -248,7 +248,7 @@ def by_brightness(befores: list[np.ndarray], afters: list[np.ndarray]) -> list[s
 def job(pairs: Path, out: Path, **settings: Any) -> EvaluateJob:
     artifact = pairs.parent / "artifact"
     artifact.mkdir(exist_ok=True)
-    (artifact / "config.json").write_text("{}")
+    (artifact / "config.json").write_text('{"system": "toy", "config": {}, "files": []}')
     given = {"pairs": str(pairs), "out": str(out), "metrics": ["CIDEr"], "artifact": str(artifact), **settings}
     return load(EvaluateJob, None, {name: value for name, value in given.items() if value is not None})
 
@@ -268,7 +268,7 @@ def test_a_split_is_captioned_and_scored_with_floors(pairs: Path, tmp_path: Path
     assert finished(job(pairs, tmp_path / "out", batch_size=1)) == evaluation, "the batch size changes no number"
     with pytest.raises(ValueError, match="evaluation of something else"):
         finished(job(pairs, tmp_path / "out", split="train"))
-    (tmp_path / "artifact" / "config.json").write_text('{"other": "weights"}')
+    (tmp_path / "artifact" / "config.json").write_text('{"system": "toy", "config": {"other": 1}, "files": []}')
     with pytest.raises(ValueError, match="evaluation of something else"):
         finished(made)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from idc.data.text import Vocabulary
-from idc.training.artifact import read_artifact, write_artifact
+from idc.training.artifact import add_file, captioning_identity, identity, read_artifact, write_artifact
 from tests.training.toy import ToyTask
 
 
@@ -98,6 +99,39 @@ def test_damage_is_named(artifact: Path, what: str, message: str) -> None:
         read_artifact(artifact)
 
 
+def test_an_artefact_is_told_by_its_files_and_captions_by_those_they_depend_on(artifact: Path, tmp_path: Path) -> None:
+    shutil.copytree(artifact, tmp_path / "copy")
+    copy = tmp_path / "copy"
+    (copy / ".DS_Store").write_text("not of the artefact")
+    assert (identity(copy), captioning_identity(copy)) == (identity(artifact), captioning_identity(artifact))
+    (copy / "calibration.json").write_text("{}")
+    head = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**head, "files": [*head["files"], "calibration.json"]}))
+    assert identity(copy) != identity(artifact)
+    assert captioning_identity(copy) == captioning_identity(artifact)
+    (copy / "tokenizer" / "model.safetensors").write_bytes(b"others")
+    assert captioning_identity(copy) != captioning_identity(artifact)
+    shutil.copyfile(artifact / "tokenizer" / "model.safetensors", copy / "tokenizer" / "model.safetensors")
+    (copy / "config.json").write_text(json.dumps({**head, "config": {**head["config"], "width": 4}}))
+    assert captioning_identity(copy) != captioning_identity(artifact)
+
+
+def test_a_file_is_added_and_replaced(artifact: Path) -> None:
+    """Listed once, so that a copy without it is incomplete; nothing else of the artefact changes."""
+    before = json.loads((artifact / "config.json").read_text())
+    for text in ("first", "second"):
+        add_file(artifact, "calibration.json", text)
+        assert (artifact / "calibration.json").read_text() == text
+        head = json.loads((artifact / "config.json").read_text())
+        assert head == {**before, "files": sorted([*before["files"], "calibration.json"])}
+    assert not [path for path in artifact.iterdir() if path.name.endswith(".partial")]
+    (artifact / "calibration.json").unlink()
+    with pytest.raises(ValueError, match=r"is incomplete, calibration.json is missing"):
+        read_artifact(artifact)
+    with pytest.raises(ValueError, match="is not an artefact"):
+        add_file(artifact.parent, "calibration.json", "")
+
+
 def test_another_system_and_the_runs_folder_are_refused(artifact: Path) -> None:
     with pytest.raises(ValueError, match="artefact of 'toy', not of 'procap'"):
         read_artifact(artifact, system="procap")
@@ -127,7 +161,7 @@ def test_reading_needs_neither_pyarrow_nor_ray_nor_torch(artifact: Path) -> None
     code = (
         "import sys\n"
         "for name in ('pyarrow', 'ray', 'mlflow', 'deepspeed', 'torch'): sys.modules[name] = None\n"
-        "from idc.training.artifact import read_artifact\n"
+        "from idc.training.artifact import add_file, read_artifact\n"
         f"assert read_artifact({str(artifact)!r}).system == 'toy'"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2])

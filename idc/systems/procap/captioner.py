@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from idc.calibration import Calibration
 from idc.data.text import OWN_IDS, SpecialIds
 from idc.decoding import Decoded, decode
 from idc.describe import Candidate, Description, beams_of
@@ -148,6 +150,7 @@ class PairCaptioner:
         job = artifact.config["job"]
         self.path = artifact.path
         self.vocabulary = artifact.vocabulary
+        self.calibration = Calibration.load(path, evidence=[DISAGREEMENT])
         self.beams, self.length_penalty = job["beams"], job["length_penalty"]
         self.device = torch.device(device)
         self.tokenizer = ImageTokenizer.load(artifact.extra(TOKENIZER)).to(self.device)
@@ -200,11 +203,14 @@ class PairCaptioner:
             apart = disagreement(features)
             maps = self._change_maps(apart, procedure, found) if change_map else [None] * len(befores)
         most = apart.amax(dim=1).clamp_min(1e-6).log().tolist()
-        rows = zip(*(part.tolist() for part in (found.ids, found.lengths, found.log_probability)), strict=True)
-        return [
-            Description(self._candidates(*row, candidates), change_map=drawn, evidence={DISAGREEMENT: evidence})
-            for row, drawn, evidence in zip(rows, maps, most, strict=True)
+        parts = (part.tolist() for part in (found.ids, found.lengths, found.log_probability))
+        told = [
+            Description(
+                self._candidates(ids, lengths, totals, candidates), change_map=drawn, evidence={DISAGREEMENT: evidence}
+            )
+            for ids, lengths, totals, drawn, evidence in zip(*parts, maps, most, strict=True)
         ]
+        return told if self.calibration is None else [replace(one, changed=self.calibration(one)) for one in told]
 
     def imagine(self, before: np.ndarray, after: np.ndarray, head: nn.Module | None = None) -> list[np.ndarray]:
         """The hidden states that the decoder reads, through stage 1's head from patches to codebook entries, decoded by

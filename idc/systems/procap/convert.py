@@ -25,8 +25,8 @@ from idc.data.text import Vocabulary
 from idc.systems.procap.captioner import TOKENIZER, Captioner
 from idc.systems.procap.config import ConvertJob, DecoderConfig, EncoderConfig, FinetuneJob, LossConfig, PretrainJob
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
-from idc.training.artifact import write_artifact
-from idc.training.foreign import Dropped, Ledger, file_hash, find_state, read_checkpoint
+from idc.training.artifact import file_hash, write_artifact
+from idc.training.foreign import Dropped, Ledger, find_state, read_checkpoint
 from idc.vision.pair_encoder_convert import convert_clip4idc
 from idc.vision.tokenizer import ImageTokenizer, preprocess
 from idc.vision.tokenizer_convert import convert_vqgan

@@ -171,6 +171,12 @@ def test_the_explicit_captioner_makes_the_frames_itself(
     alone = captioner.explicit([before], [after])
     torch.testing.assert_close(alone, made[:1], rtol=1e-4, atol=1e-4)  # the same draw in any company
     assert captioner([before], [after]) == captioner([before, after], [after, before])[:1]
+    [told] = captioner.describe([before], [after], change_map=True)
+    assert told.change_map is not None
+    assert told.change_map.shape == (4, 4)
+    assert not captioner.can_imagine
+    with pytest.raises(ValueError, match="cannot imagine: it needs procedure=queries"):
+        captioner.imagine(before, after)
 
 
 def test_the_captioner_without_a_procedure(world: World, pretrained: str, pair: Any, tmp_path: Path) -> None:
@@ -179,7 +185,12 @@ def test_the_captioner_without_a_procedure(world: World, pretrained: str, pair: 
     state = read_artifact(artifact).state_dict()
     assert state["decoder.project.3.norm.weight"].shape == (2 * PATCHES * 32,)
     before, after, _ = pair
-    assert len(PairCaptioner(artifact)([before], [after])) == 1
+    captioner = PairCaptioner(artifact)
+    [told] = captioner.describe([before], [after], change_map=True)
+    assert [told.best.caption] == captioner([before], [after])
+    assert told.change_map is not None
+    assert told.change_map.shape == (4, 4)
+    assert not captioner.can_imagine
 
 
 def test_evenly_spaced_frames_are_the_official_ones() -> None:

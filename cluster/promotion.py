@@ -1,0 +1,240 @@
+"""Registering, promoting and rolling back: what ``jobs/register.py`` and ``jobs/promote.py`` do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from cluster.registry import Promotion, Registry, Version, uri_of
+from idc.config import ConfigModel, missing, missing_database
+from idc.metrics.config import CompareJob
+from idc.metrics.origin import command_line
+from idc.metrics.promotion import Decision, Scored, decide
+from idc.metrics.significance import compare_evaluations
+from idc.training.artifact import read_artifact
+
+
+class RegisterJob(ConfigModel):
+    """Put a captioner into an MLflow registry, with its evaluation."""
+
+    artifact: str = Field(min_length=1)
+    """Artefact of the captioner."""
+    evaluation: str | None = None
+    """Folder of its evaluation; without one it is registered, and cannot be promoted until one is added."""
+    name: str = Field("captioner", pattern=r"^[^/:@']+$")
+    """The registered model."""
+    tracking_uri: str | None = None
+    """MLflow's; by default MLFLOW_TRACKING_URI, else that of the training run the artefact lies in."""
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.artifact, "artifact")
+        yield from missing(self.evaluation, "evaluation")
+
+
+class PromoteJob(ConfigModel):
+    """Move the alias to a candidate that is not worse than the champion."""
+
+    tracking_uri: str | None = None
+    """MLflow's; by default MLFLOW_TRACKING_URI."""
+    name: str = Field("captioner", pattern=r"^[^/:@']+$")
+    """The registered model."""
+    alias: str = Field("champion", pattern=r"^[^/:@']+$")
+    """What is moved."""
+    version: int | None = Field(None, ge=1)
+    """The candidate; by default the newest version."""
+    metric: Literal["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "S_m*"] = "CIDEr"
+    """What decides."""
+    margin: float = Field(0.05, ge=0, lt=1)
+    """The loss that has to be ruled out, as a share of the champion's score. 0.05: the lower end of the 95 % interval
+    of the difference must not be below -5 % of it. 0: the candidate must be shown to lose nothing."""
+    force: bool = False
+    """Promote whatever the comparison says, or if there is none."""
+    rollback: bool = False
+    """Give the alias back to the champion before."""
+    status: bool = False
+    """Print versions, scores and history, and change nothing."""
+    dry_run: bool = False
+    """Say what would be done, and change nothing."""
+    out: str | None = None
+    """Folder for promotion.json and promotion.txt; they are also put beside the version's files in MLflow."""
+
+    def faults(self) -> Iterator[str]:
+        if self.rollback and (self.version is not None or self.force):
+            yield "rollback: goes to the champion before and compares nothing; leave out version and force"
+        if self.status and (self.rollback or self.force or self.version is not None):
+            yield "status: only shows; leave out version, force and rollback"
+
+    def preflight(self) -> Iterator[str]:
+        try:
+            yield from missing_database(uri_of(self.tracking_uri), "tracking_uri")
+        except ValueError as error:
+            yield str(error)
+
+
+def register(job: RegisterJob) -> str:
+    """Put the artefact into the registry; what was done, in words.
+
+    Raises:
+        ValueError: the artefact or the evaluation is damaged, or they do not belong together; nothing was written then.
+    """
+    artifact = read_artifact(job.artifact)
+    registry = Registry(uri_of(job.tracking_uri, artifact.path), job.name, make=True)
+    version, done = registry.register(artifact, job.evaluation)
+    lines = [f"{artifact.path} {done[0]}", *done[1:]]
+    if not version.evaluations:
+        lines.append(
+            "it has no evaluation and cannot be promoted: python jobs/evaluate.py makes one, then give it here"
+        )
+    return "\n".join(lines)
+
+
+def promote(job: PromoteJob) -> Promotion:
+    """Promote a candidate, or roll back; nothing is written with ``job.dry_run``.
+
+    Raises:
+        ValueError: the candidate is worse, or cannot be compared, or there is nothing to do it with; with the way out.
+    """
+    registry = Registry(uri_of(job.tracking_uri), job.name, job.alias)
+    promotion = _back(registry) if job.rollback else _forward(registry, job)
+    if job.dry_run:
+        return promotion
+    registry.move(promotion)
+    version = registry.version(promotion.new)
+    record = promotion.model_copy(update={"state": "done"}).model_dump_json(indent=1) + "\n"
+    files = {"promotion.json": record, "promotion.txt": describe(promotion, job) + "\n"}
+    for name, text in files.items():
+        if version.artifact:
+            registry.note(version, f"promotions/{promotion.at:%Y%m%dT%H%M%S.%f}/{name}", text)
+        if job.out is not None:
+            Path(job.out).mkdir(parents=True, exist_ok=True)
+            (Path(job.out) / name).write_text(text, encoding="utf-8")
+    return promotion
+
+
+def describe(promotion: Promotion, job: PromoteJob) -> str:
+    """A promotion in words."""
+    would = "would go" if job.dry_run else "goes"
+    before = f" from version {promotion.old}" if promotion.old is not None else ""
+    lines = [f"{job.alias} of {job.name} {would}{before} to version {promotion.new}", promotion.why]
+    if promotion.scored is not None:
+        lines.append(f"compared on {promotion.scored}")
+    lines.append(f"{promotion.at:%Y-%m-%d %H:%M:%S} UTC, {promotion.command or 'by no command of the project'}")
+    return "\n".join(lines)
+
+
+def status(job: PromoteJob) -> str:
+    """Versions with scores, who is champion, and all moves of the alias, as a table."""
+    registry = Registry(uri_of(job.tracking_uri), job.name, job.alias)
+    versions, champion = registry.versions(), registry.champion()
+    if not versions:
+        return f"{job.name} has no versions in {registry.uri}; python jobs/register.py adds one"
+    lines = [
+        f"{job.name} in {registry.uri}",
+        f"{'version':>8}  {'registered':17}{'system':10}{job.metric:>8}  evaluated on",
+    ]
+    for one in versions:
+        head = f"{one.number:8d}  {one.created:%Y-%m-%d %H:%M} {one.system:10}"
+        mark = f"  <- {job.alias}" if one.number == champion else ""
+        for scored in one.evaluations.values():
+            value = f"{100 * scored.scores[job.metric]:8.2f}" if job.metric in scored.scores else f"{'':8}"
+            lines.append(f"{head}{value}  {scored}{mark}")
+            head, mark = " " * len(head), ""
+        if not one.evaluations:
+            lines.append(f"{head}{'':8}  nothing{mark}")
+    lines.append("history:" if registry.history() else f"history: {job.alias} was never given")
+    for move in registry.history():
+        lines.append(f"  {move.at:%Y-%m-%d %H:%M:%S} UTC  {move.old or 'none'} -> {move.new}  {move.kind}: {move.why}")
+    return "\n".join(lines)
+
+
+def _forward(registry: Registry, job: PromoteJob) -> Promotion:
+    """The promotion of the candidate, after it was held against the champion."""
+    versions = registry.versions()
+    if not versions:
+        raise ValueError(f"{job.name} has no versions in {registry.uri}; python jobs/register.py adds one")
+    candidate = registry.version(job.version) if job.version is not None else versions[-1]
+    old = registry.champion()
+    if old == candidate.number:
+        raise ValueError(f"version {old} is {job.alias} already; version=N names another one")
+    decision: Decision | None = None
+    scored: Scored | None = None
+    kind: Literal["first", "compared", "forced"] = "first" if old is None else "compared"
+    why = f"the first {job.alias}: there was none to compare it with"
+    try:
+        if not candidate.evaluations:
+            raise ValueError(f"version {candidate.number} has no evaluation:\n{_commands(candidate, None, registry)}")
+        if old is not None:
+            decision, scored = _compared(registry, registry.version(old), candidate, job)
+            why = decision.text()
+            if not decision.not_worse:
+                raise ValueError(
+                    f"version {candidate.number} stays a candidate: {why}; --force promotes it all the same"
+                )
+    except ValueError as error:
+        if not job.force:
+            raise
+        kind, why = "forced", f"forced, although {error}" if decision is None else f"forced, although {decision.text()}"
+    return Promotion(
+        at=datetime.now(UTC), kind=kind, old=old, new=candidate.number, why=why.replace("\n", " "),
+        command=command_line(), decision=decision, scored=scored,
+    )  # fmt: skip
+
+
+def _compared(registry: Registry, champion: Version, candidate: Version, job: PromoteJob) -> tuple[Decision, Scored]:
+    """The candidate held against the champion by the newest evaluation that both have."""
+    known = {scored.key: key for key, scored in champion.evaluations.items()}
+    shared = [(key, scored) for key, scored in candidate.evaluations.items() if scored.key in known]
+    if not shared:
+        lines = [
+            f"versions {candidate.number} and {champion.number} ({job.alias}) were not evaluated on the same pairs:"
+        ]
+        for one in (candidate, champion):
+            lines += [f"  version {one.number}: {scored}" for scored in one.evaluations.values()]
+        if champion.evaluations:
+            lines.append(_commands(candidate, list(champion.evaluations.values())[-1], registry))
+        else:
+            lines.append(_commands(champion, list(candidate.evaluations.values())[-1], registry))
+        raise ValueError("\n".join(lines))
+    key, scored = shared[-1]
+    with registry.evaluation(champion, known[scored.key]) as a, registry.evaluation(candidate, key) as b:
+        return decide(compare_evaluations(CompareJob(a=a, b=b)), job.metric, job.margin), scored
+
+
+def _commands(version: Version, like: Scored | None, registry: Registry) -> str:
+    """The commands that evaluate a version, as another one was, and add that to the registry."""
+    pairs = "pairs=... split=test" if like is None else f"pairs={like.folder} split={like.split}"
+    protocol = f" protocol={like.protocol}" if like is not None and like.protocol != "coco" else ""
+    out = f"{Path(version.folder).parent}/evaluation-{like.data if like is not None else 'test'}"
+    return (
+        f"evaluate version {version.number} and add that to it:\n"
+        f"  python jobs/evaluate.py artifact={version.folder} {pairs}{protocol} out={out}\n"
+        f"  python jobs/register.py artifact={version.folder} evaluation={out} name={registry.name} "
+        f"tracking_uri={registry.uri}"
+    )
+
+
+def _back(registry: Registry) -> Promotion:
+    """The rollback to the champion before."""
+    now, stack = registry.champion(), list[int]()
+    for move in registry.history():
+        if move.old is not None and stack[-1:] != [move.old]:
+            stack.append(move.old)  # it got the alias by another program
+        if move.kind == "rollback":
+            stack.pop()
+        if stack[-1:] != [move.new]:
+            stack.append(move.new)
+    if stack[-1:] == [now]:
+        stack.pop()
+    if not stack or now is None:
+        raise ValueError(
+            f"there was no {registry.alias} of {registry.name} before version {now}; nothing to go back to"
+        )
+    registry.version(stack[-1])
+    return Promotion(
+        at=datetime.now(UTC), kind="rollback", old=now, new=stack[-1],
+        why=f"rolled back from version {now} to the {registry.alias} before", command=command_line(),
+    )  # fmt: skip

@@ -1,0 +1,100 @@
+"""How well change maps show where a pair changed, held against its true mask, beside two floors.
+
+Three numbers a pair, none of which has a threshold to be tuned:
+
+pointing  1 if the map's highest pixel lies in the mask, else 0 (the pointing game, Zhang et al. 2018)
+AP        average precision of the pixels, ranked by the map
+IoU       intersection over union of the mask and the pixels above the map's own threshold by Otsu (1979)
+
+The floors are maps that need no model: the mean absolute difference of the two images' pixels, and a blob in the middle
+of the image. A map of any resolution is upsampled bilinearly to the image after first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from PIL import Image
+from pydantic import BaseModel, ConfigDict
+
+from idc.data.images import resize_image
+from idc.describe import upsample
+
+MODEL, PIXELS, BLOB = "the captioner's", "floor: pixel difference", "floor: blob in the middle"
+WAYS = (MODEL, PIXELS, BLOB)
+NUMBERS = ("pointing", "AP", "IoU")
+
+
+class ChangeMaps(BaseModel):
+    """Means over the changed pairs that have a mask."""
+
+    model_config = ConfigDict(extra="forbid")
+    pairs: int
+    mask_share: float
+    """Mean share of an image that the mask covers: the AP of a map by chance, and how often it points right."""
+    scores: dict[str, dict[str, float]]
+    """Way -> number."""
+
+
+def score_map(values: np.ndarray, mask: np.ndarray) -> list[float]:
+    """:data:`NUMBERS` of a map (H, W) and a mask (H, W, bool) that is not empty."""
+    from skimage.filters import threshold_otsu
+    from sklearn.metrics import average_precision_score
+
+    points = mask[np.unravel_index(values.argmax(), values.shape)]
+    above = values > threshold_otsu(values) if values.min() < values.max() else np.zeros_like(mask)
+    overlap = (above & mask).sum() / (above | mask).sum()
+    return [float(points), float(average_precision_score(mask.ravel(), values.ravel())), float(overlap)]
+
+
+def score_pair(change_map: np.ndarray, before: np.ndarray, after: np.ndarray, mask: np.ndarray) -> list[float] | None:
+    """The share that the mask covers, then :data:`NUMBERS` of each of :data:`WAYS`; None if nothing changed.
+
+    Args:
+        change_map: the captioner's, (Y, X).
+        before, after: uint8 RGB (H, W, 3).
+        mask: uint8 RGB (H, W, 3) as decoded, not zero where the scene changed.
+    """
+    size = after.shape[:2]
+    whole = Image.fromarray(mask.max(axis=-1)).resize((size[1], size[0]), Image.Resampling.NEAREST)
+    truth = np.asarray(whole) > 0
+    if not truth.any():
+        return None
+    pixels = np.abs(resize_image(before, size).astype(np.float32) - after).mean(axis=-1)
+    found = [float(truth.mean())]
+    for values in (upsample(change_map, size), pixels, blob(size)):
+        found += score_map(values, truth)
+    return found
+
+
+def blob(size: Sequence[int]) -> np.ndarray:
+    """A Gaussian in the middle, as wide and as high as a quarter of the image, (H, W)."""
+    rows, columns = (((np.arange(length) - (length - 1) / 2) / (length / 4)) ** 2 for length in size)
+    return np.exp(-(rows[:, None] + columns[None]) / 2)
+
+
+def summarise(rows: Iterable[Sequence[float] | None]) -> ChangeMaps | None:
+    """Means of :func:`score_pair`; None if no pair has a number."""
+    known = np.array([row for row in rows if row is not None])
+    if not len(known):
+        return None
+    share, *means = known.mean(axis=0).tolist()
+    width = len(NUMBERS)
+    scores = {
+        way: dict(zip(NUMBERS, means[width * place : width * (place + 1)], strict=True))
+        for place, way in enumerate(WAYS)
+    }
+    return ChangeMaps(pairs=len(known), mask_share=share, scores=scores)
+
+
+def table(found: ChangeMaps) -> str:
+    """As plain text, numbers times 100."""
+    lines = [
+        f"change maps of {found.pairs} changed pairs against their masks ({found.mask_share:.1%} of an image), x100"
+    ]
+    lines.append(f"{'':28}" + "".join(f"{name:>10}" for name in NUMBERS))
+    rows: Mapping[str, Mapping[str, float]] = found.scores
+    return "\n".join(
+        [*lines, *(f"  {way:26}" + "".join(f"{100 * row[n]:10.1f}" for n in NUMBERS) for way, row in rows.items())]
+    )

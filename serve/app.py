@@ -1,0 +1,395 @@
+"""Captions over HTTP on Ray Serve: ``build(args)`` makes the application of a :class:`~serve.config.ServeConfig`.
+
+    python -m serve.app                                          # the demo's model on http://127.0.0.1:8000
+    python -m serve.app models.demo=runs/my-run/artifact port=8001
+    serve deploy serve/configs/production.yaml                   # on a running cluster; KubeRay takes the same file
+
+Two deployments: ``Front`` answers HTTP (``serve/api.py``) and holds no model; ``Model`` replicas hold captioners and
+come and go with the load. Ray Serve ignores settings of a deployment that it does not know; ours are all in ``args``
+and checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from idc.config import ConfigError, cli, enter_root, load
+from serve.batching import Batcher
+from serve.config import CommandConfig, ServeConfig
+from serve.log import log
+from serve.registry import SCHEME, Resolver
+from serve.schema import Busy, Captioned, EncodedPair, Options, Served
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from ray.serve import Application
+    from ray.serve.handle import DeploymentHandle
+
+    from serve.captioner import Captioner, Decoded
+
+APPLICATION = "captions"
+"""Its name in Serve, as `python -m serve.app` deploys it."""
+DEMO = Path(__file__).parent / "configs" / "demo.yaml"
+_RETRY_POLLS = 10
+"""A version that could not be loaded is tried again after so many polls."""
+_STATUS_S = 1.0
+"""How long what Serve's controller said about replicas is taken for true."""
+
+
+def build(args: dict[str, Any]) -> Application:
+    """The application of the settings ``args``, nested or dotted, as a Serve config file and ``serve run`` give them.
+
+    Raises:
+        ConfigError: with every fault of the settings.
+    """
+    try:
+        config = load(ServeConfig, overrides=args)
+    except ConfigError as error:
+        raise ConfigError([f"args of serve.app:build: {fault}" for fault in error.faults]) from None
+    if config.auth.mode == "loopback" and os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") == "1":
+        # All connections would come from HAProxy, which is on this machine.
+        raise ConfigError(
+            ["args of serve.app:build: auth.mode=loopback cannot tell who asks behind HAProxy; use tokens"]
+        )
+    return application(config)
+
+
+def application(config: ServeConfig) -> Application:
+    """As :func:`build`, of settings that were checked."""
+    from ray import serve
+
+    limits, scaling = config.limits, config.scaling
+    common: dict[str, Any] = {
+        "graceful_shutdown_timeout_s": scaling.drain_s,
+        "graceful_shutdown_wait_loop_s": 0.5,
+        # The front writes a line a request by itself.
+        "logging_config": {"enable_access_log": False, "log_level": "WARNING"},
+    }
+    model = serve.deployment(
+        Model,
+        name="Model",
+        ray_actor_options={"num_cpus": scaling.cpus, "num_gpus": scaling.gpus},
+        # One batch in the model, one that fills, and room so that the next is there in time.
+        max_ongoing_requests=3 * config.batching.max_pairs,
+        max_queued_requests=limits.waiting_pairs,
+        autoscaling_config={
+            "min_replicas": scaling.min_replicas,
+            # One at the start in any case: an artefact that cannot be loaded is to fail the deployment, not a request.
+            "initial_replicas": max(1, scaling.min_replicas),
+            "max_replicas": scaling.max_replicas,
+            "target_ongoing_requests": scaling.target_pairs,
+            "upscale_delay_s": scaling.upscale_delay_s,
+            "downscale_delay_s": scaling.downscale_delay_s,
+            "metrics_interval_s": 1.0,
+            "look_back_period_s": max(2.0, min(30.0, scaling.upscale_delay_s)),
+        },
+        **common,
+    )
+    most = 2 * limits.waiting_pairs + 64  # what is too much is to be refused by the front itself, with a reason
+    front = serve.deployment(
+        serve.ingress()(Front),
+        name="Front",
+        num_replicas=scaling.front_replicas,
+        ray_actor_options={"num_cpus": scaling.front_cpus},
+        max_ongoing_requests=most,
+        max_queued_requests=most,
+        backpressure_config={"status_code": 503, "retry_after_s": 1},
+        **common,
+    )
+    return front.bind(config, model.bind(config))
+
+
+class Model:
+    """A replica that captions: the models last asked for, one batch at a time."""
+
+    async def __init__(self, config: ServeConfig):
+        from ray import serve
+
+        enter_root()
+        self._config = config
+        self._resolver = Resolver(config.registry.tracking_uri)
+        self._threads = ThreadPoolExecutor(max(2, round(config.scaling.cpus)), thread_name_prefix="decode")
+        self._batcher: Batcher[tuple[Captioner, Options], Decoded, Captioned] = Batcher(
+            _run, config.batching.max_pairs, config.batching.wait_ms / 1000
+        )
+
+        # Multiplexing keeps the models last used, and tells the fronts which replica has which.
+        @serve.multiplexed(max_num_models_per_replica=config.scaling.models_each)
+        async def load_captioner(version: str) -> Captioner:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._load, version)
+
+        self._captioner = load_captioner
+        await self._preload()
+
+    async def _preload(self) -> None:
+        """Load what the config names, so that the fronts know this replica as one that has it.
+
+        Raises:
+            ValueError: nothing of it can be loaded.
+        """
+        faults = []
+        sources = list(self._config.models.items())[: self._config.scaling.models_each]
+        for name, source in sources:
+            try:
+                await self._captioner(await asyncio.to_thread(self._resolver.resolve, source))
+            except ValueError as error:
+                faults.append(f"models.{name}: {error}")
+                log(event="model_failed", model=name, error=str(error))
+        if len(faults) == len(sources):
+            raise ValueError("\n".join(faults))
+
+    def _load(self, version: str) -> Captioner:
+        from serve.captioner import Captioner
+
+        scaling = self._config.scaling
+        folder = self._resolver.fetch(version, self._config.registry.cache)
+        return Captioner(str(folder), "cuda" if scaling.gpus > 0 else "cpu", max(1, int(scaling.cpus)))
+
+    async def warm(self, version: str) -> str | None:
+        """Load a version. Why it cannot be, or None."""
+        try:
+            await self._captioner(version)
+        except Exception as error:  # whatever is wrong with a new version, the old one goes on serving
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    async def caption(self, version: str, pairs: list[EncodedPair], options: Options) -> list[Captioned] | str:
+        """The pairs' captions, at most ``batching.max_pairs`` of them; a text if the model cannot do that."""
+        captioner = await self._captioner(version)
+        if reason := captioner.can(options):
+            return str(reason)
+        loop = asyncio.get_running_loop()
+        decoded = await loop.run_in_executor(self._threads, lambda: [captioner.decode(pair) for pair in pairs])
+        return await self._batcher.submit((captioner, options), decoded)
+
+    async def check_health(self) -> None:
+        """A batch that never ends makes Serve replace this replica."""
+        since, most = self._batcher.running_since, 2 * self._config.limits.timeout_s
+        if since is not None and asyncio.get_running_loop().time() - since > most:
+            raise RuntimeError(f"a batch has been running for more than {most:g} s")
+
+
+def _run(key: tuple[Captioner, Options], pairs: list[Decoded]) -> list[Captioned]:
+    captioner, options = key
+    return captioner.caption(pairs, [options] * len(pairs))
+
+
+class Front:
+    """A replica that answers HTTP; see :func:`serve.api.create_api`."""
+
+    async def __init__(self, config: ServeConfig, model: DeploymentHandle):
+        enter_root()
+        self._config = config
+        self._replicas = Replicas(config, model)
+        await self._replicas.refresh()
+        self._watching = asyncio.create_task(self._replicas.watch())
+
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        from serve.api import create_api
+
+        return create_api(self._config, self._replicas)
+
+
+class Replicas:
+    """The ``Model`` replicas as a :class:`~serve.schema.Backend`, and which version each name stands for."""
+
+    def __init__(self, config: ServeConfig, handle: DeploymentHandle):
+        self._config, self._handle = config, handle
+        self._resolver = Resolver(config.registry.tracking_uri)
+        self._served = {
+            name: Served(name, config.models[name], config.models[name], error="not looked up yet")
+            for name in sorted(config.models, key=lambda name: name != config.default_model)
+        }
+        self._handles: dict[str, DeploymentHandle] = {}
+        self._not_before: dict[str, float] = {}
+        """Version -> when it may be tried again."""
+        self._status: tuple[float, dict[str, Any]] = (0.0, {})
+
+    def models(self) -> list[Served]:
+        return list(self._served.values())
+
+    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[Captioned]:
+        version, size = self._served[model].version, self._config.batching.max_pairs
+        if len(pairs) <= size:
+            return await self._piece(version, pairs, options)
+        pieces = [pairs[start : start + size] for start in range(0, len(pairs), size)]
+        tasks = [asyncio.ensure_future(self._piece(version, piece, options)) for piece in pieces]
+        try:
+            return [one for piece in await asyncio.gather(*tasks) for one in piece]
+        finally:
+            for task in tasks:  # of those that are left, if one of them failed or the caller went away
+                task.cancel()
+
+    async def _piece(self, version: str, pairs: list[EncodedPair], options: Options) -> list[Captioned]:
+        from ray.exceptions import RayActorError
+        from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+
+        again = True
+        while True:
+            response = self._handle_for(version).caption.remote(version, pairs, options)
+            try:
+                found: list[Captioned] | str = await response
+            except RayActorError as error:  # the replica died or cannot be reached; another one does it as well, once
+                if not again:
+                    raise Busy from error
+                again = False
+                continue
+            except (BackPressureError, DeploymentUnavailableError) as error:
+                raise Busy from error
+            except asyncio.CancelledError:
+                response.cancel()
+                raise
+            if isinstance(found, str):
+                raise ValueError(found)
+            return found
+
+    def _handle_for(self, version: str) -> DeploymentHandle:
+        """A handle whose calls go to replicas that have the version already, if there are such."""
+        if version not in self._handles:
+            self._handles[version] = self._handle.options(multiplexed_model_id=version)
+        return self._handles[version]
+
+    async def watch(self) -> None:
+        """Look up all names again and again, for ever."""
+        while True:
+            await asyncio.sleep(self._config.registry.poll_s)
+            try:
+                await self.refresh()
+            except Exception:  # whatever it is, what serves now goes on, and the next look may work
+                log(event="refresh_failed", failure=traceback.format_exc())
+
+    async def refresh(self) -> None:
+        """Look up what every name stands for now. A new version is loaded by the replicas before it serves."""
+        for name, served in list(self._served.items()):
+            try:
+                version = await asyncio.to_thread(self._resolver.resolve, served.source)
+            except ValueError as error:
+                # What served until now still can.
+                self._note(name, **({"error": str(error)} if served.error else {"newer_error": str(error)}))
+                continue
+            if served.error is not None:  # the first time: replicas load by themselves what the config names
+                self._note(name, version=version, error=None)
+            elif version == served.version:
+                self._note(name, newer_error=None)
+            elif self._not_before.get(version, 0.0) <= time.monotonic():
+                if reason := await self._warm(version):
+                    self._not_before[version] = time.monotonic() + _RETRY_POLLS * self._config.registry.poll_s
+                    self._note(name, newer_error=f"{version} cannot be served: {reason}")
+                else:
+                    self._note(name, version=version, newer_error=None)
+        current = {served.version for served in self._served.values()}
+        self._handles = {version: handle for version, handle in self._handles.items() if version in current}
+
+    def _note(self, name: str, **changes: Any) -> None:
+        before, after = self._served[name], replace(self._served[name], **changes)
+        if after != before:
+            self._served[name] = after
+            log(event="model", model=name, version=after.version, error=after.error or after.newer_error)
+
+    async def _warm(self, version: str) -> str | None:
+        """Have every replica load a version; one is started if there is none. Why it cannot be loaded, or None."""
+        from ray.exceptions import RayError
+        from ray.serve.exceptions import RayServeException
+
+        try:
+            try:
+                reasons = await self._handle.broadcast("warm", version).results_async()
+            except RayServeException:  # there is no replica
+                reasons = [await self._handle_for(version).warm.remote(version)]
+        except (RayError, RayServeException) as error:
+            return f"{type(error).__name__} while it was loaded"
+        return next((reason for reason in reasons if reason is not None), None)
+
+    async def ready(self) -> str | None:
+        served = self.models()
+        if all(model.error is not None for model in served):
+            return "; ".join(f"{model.name}: {model.error}" for model in served)
+        status = (await self._deployments()).get("Model")
+        if status is not None and status.status in ("UNHEALTHY", "DEPLOY_FAILED"):
+            return f"the captioner's replicas fail: {status.message}"
+        if self._config.scaling.min_replicas > 0 and not (await self.replicas()).get("Model"):
+            return "no replica of the captioner runs yet"
+        return None
+
+    async def replicas(self) -> dict[str, int]:
+        deployments = await self._deployments()
+        return {name: status.replica_states.get("RUNNING", 0) for name, status in deployments.items()}
+
+    async def _deployments(self) -> dict[str, Any]:
+        """What Serve's controller says of our deployments, by name."""
+        from ray import serve
+
+        at, deployments = self._status
+        if time.monotonic() - at > _STATUS_S:
+            name = serve.get_replica_context().app_name
+            applications = (await asyncio.to_thread(serve.status)).applications
+            deployments = dict(applications[name].deployments) if name in applications else {}
+            self._status = (time.monotonic(), deployments)
+        return deployments
+
+
+def main() -> None:
+    """The command line of this module."""
+    argv = sys.argv[1:]
+    if not any(word == "--config" or word.startswith("--config=") for word in argv):
+        argv = ["--config", str(DEMO), *argv]
+    run(cli(CommandConfig, __doc__, argv).config)
+
+
+def run(config: CommandConfig) -> None:
+    """Serve until SIGINT or SIGTERM, on the cluster at RAY_ADDRESS or on a Ray of this machine that ends with it."""
+    address = os.environ.get("RAY_ADDRESS")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    if config.haproxy:
+        os.environ["RAY_SERVE_ENABLE_HA_PROXY"] = "1"
+    if address is None and os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
+        # A token for this Ray alone; Ray would write one to the home folder.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    import ray
+    from ray import serve
+
+    # Not this module's own: run as a program it is called __main__, which replicas cannot import.
+    from serve.app import application
+
+    quiet: dict[str, Any] = {"logging_level": logging.WARNING}
+    if address is None:
+        ray.init("local", num_cpus=config.num_cpus or max(4, os.cpu_count() or 1), include_dashboard=False, **quiet)
+    else:
+        ray.init(address, **quiet)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):  # after ray.init, which sets its own
+        signal.signal(number, lambda *_: ended.set())
+    try:
+        serve.start(http_options={"host": config.host, "port": config.port}, logging_config={"log_level": "WARNING"})
+        settings = config.model_dump(include=set(ServeConfig.model_fields))
+        settings["models"] = {name: _absolute(source) for name, source in config.models.items()}
+        serve.run(application(ServeConfig(**settings)), name=APPLICATION)
+        where = "localhost" if config.host in ("0.0.0.0", "::") else config.host
+        print(f"the page: http://{where}:{config.port}/  (programs: /docs; Ctrl-C ends it)", flush=True)
+        ended.wait()
+        print("ending; what has been asked is answered first", flush=True)
+        serve.delete(APPLICATION)
+    finally:
+        ray.shutdown()
+
+
+def _absolute(source: str) -> str:
+    """A folder as the replicas see it, whose own folder is another; a ``models:/`` source as it is."""
+    return source if source.startswith(SCHEME) else str(Path(source).resolve())
+
+
+if __name__ == "__main__":
+    main()

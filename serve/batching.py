@@ -1,0 +1,104 @@
+"""Pairs of many requests through one model: a batch is what waits when the model is free. No Ray, no torch.
+
+Why not ``ray.serve.batch``: it closes a batch a few milliseconds after its first request even while the model is still
+busy with the one before, so that under load most batches hold a pair or two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting(Generic[Item, Result]):
+    item: Item
+    done: asyncio.Future[Result]
+    since: float
+
+
+class Batcher(Generic[Key, Item, Result]):
+    """Runs a function over batches, one at a time, in a thread of its own; for callers of one event loop.
+
+    Args:
+        run: ``run(key, items)`` gives one result an item; items of different keys never meet in a batch.
+        max_items: of a batch.
+        wait_s: how long the first item of a batch waits for others, if the function is free.
+    """
+
+    def __init__(self, run: Callable[[Key, list[Item]], Sequence[Result]], max_items: int, wait_s: float):
+        self._run, self._max_items, self._wait_s = run, max_items, wait_s
+        self._queues: dict[Key, deque[_Waiting[Item, Result]]] = {}
+        self._arrived = asyncio.Event()
+        self._worker: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch")
+        self.running_since: float | None = None
+        """When the batch that runs now began, by the event loop's clock; None if none does."""
+
+    async def submit(self, key: Key, items: Sequence[Item]) -> list[Result]:
+        """The results of the items, in their order. If the caller is cancelled, those not begun are left out.
+
+        Raises:
+            Exception: what the function raised for a batch with one of the items.
+        """
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        waiting: list[_Waiting[Item, Result]] = [_Waiting(item, loop.create_future(), now) for item in items]
+        self._queues.setdefault(key, deque()).extend(waiting)
+        self._arrived.set()
+        if self._worker is None or self._worker.done():
+            self._worker = loop.create_task(self._work())
+        return list(await asyncio.gather(*(one.done for one in waiting)))
+
+    async def _work(self) -> None:
+        while self._queues:
+            key = min(self._queues, key=lambda key: self._queues[key][0].since)
+            await self._fill(self._queues[key])
+            batch = self._take(key)
+            if batch:
+                await self._one_batch(key, batch)
+
+    async def _fill(self, queue: deque[_Waiting[Item, Result]]) -> None:
+        loop = asyncio.get_running_loop()
+        while len(queue) < self._max_items and (left := queue[0].since + self._wait_s - loop.time()) > 0:
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await self._arrived.wait()
+            except TimeoutError:
+                return
+
+    def _take(self, key: Key) -> list[_Waiting[Item, Result]]:
+        queue = self._queues[key]
+        batch: list[_Waiting[Item, Result]] = []
+        while queue and len(batch) < self._max_items:
+            one = queue.popleft()
+            if not one.done.done():  # else its caller went away
+                batch.append(one)
+        if not queue:
+            del self._queues[key]
+        return batch
+
+    async def _one_batch(self, key: Key, batch: list[_Waiting[Item, Result]]) -> None:
+        loop = asyncio.get_running_loop()
+        self.running_since = loop.time()
+        try:
+            results = await loop.run_in_executor(self._thread, self._run, key, [one.item for one in batch])
+        except Exception as error:
+            for one in batch:
+                if not one.done.done():
+                    one.done.set_exception(error)
+        else:
+            for one, result in zip(batch, results, strict=True):
+                if not one.done.done():
+                    one.done.set_result(result)
+        finally:
+            self.running_since = None

@@ -1,0 +1,315 @@
+"""Registering, promoting and rolling back in a real MLflow on SQLite, with evaluations that were really scored."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import random
+import sys
+from datetime import UTC, datetime
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cluster.promotion import PromoteJob, RegisterJob, describe, promote, register, status
+from cluster.registry import Promotion, Registry
+from cluster.tracking import MlflowTracker
+from idc.config import ConfigError, load
+from idc.data.store import fingerprint
+from idc.metrics import evaluate as ev
+from idc.metrics.scoring import evaluate
+from idc.training.artifact import captioning_identity, write_artifact
+from idc.training.config import TrackingConfig
+from serve.registry import Resolver
+from tests.systems.procap.world import World
+
+ROOT = Path(__file__).resolve().parents[2]
+COLORS, SHAPES = ("red", "blue", "green", "cyan", "purple"), ("cube", "ball", "cylinder")
+DATA = {"data_set": "rendered", "fingerprint": "f00d"}
+
+
+def make_artifact(path: Path, value: float) -> Path:
+    return write_artifact(path, system="toy", config={}, state_dict={"weight": torch.full((3,), value)})
+
+
+def make_evaluation(
+    folder: Path, artifact: Path, wrong: int, pairs: int = 60, data: dict[str, str] | None = None, split: str = "test"
+) -> Path:
+    """An evaluation of the artefact in which the first ``wrong`` captions are wrong."""
+    draw = random.Random(0)
+    given = []
+    for i in range(pairs):
+        thing = f"{draw.choice(COLORS)} {draw.choice(SHAPES)}"
+        verb = draw.choice(("moved", "is missing", "appeared"))
+        caption = "nothing has changed" if i < wrong else f"the {thing} {verb}"
+        references = [f"the {thing} {verb}", f"a {thing} {verb}"]
+        given.append(ev.Prediction(pair_id=f"p{i:03d}", caption=caption, references=references, split=split))
+    metrics = ("BLEU", "ROUGE-L", "CIDEr")
+    made, rows = evaluate(
+        given, constant_candidates=[], nearest=None, metrics=metrics, selection="by hand", resamples=0
+    )
+    mark = fingerprint(artifact.name, wrong, pairs, split, data)
+    protocol = {**made.protocol, "data": data or DATA, "pairs": "data/pairs", "captioner": str(artifact)}
+    update = {"fingerprint": mark, "artifact": captioning_identity(artifact), "protocol": protocol}
+    ev.save(folder, made.model_copy(update=update), rows)
+    return folder
+
+
+class Place:
+    """A registry, and artefacts with evaluations to put into it."""
+
+    def __init__(self, uri: str, folder: Path):
+        self.uri, self.folder = uri, folder
+        self.registry = Registry(uri, "captioner")
+
+    def add(self, value: float, wrong: int | None = 6, **settings: Any) -> str:
+        """Register an artefact; what the job says."""
+        artifact = self.folder / f"artifact-{value}"
+        if not artifact.exists():
+            make_artifact(artifact, value)
+        evaluation = None
+        if wrong is not None:
+            evaluation = str(make_evaluation(self.folder / f"evaluation-{value}", artifact, wrong, **settings))
+        return register(RegisterJob(artifact=str(artifact), evaluation=evaluation, tracking_uri=self.uri))
+
+    def job(self, **settings: Any) -> PromoteJob:
+        return load(PromoteJob, None, {"tracking_uri": self.uri, **settings})
+
+    def promote(self, **settings: Any) -> Promotion:
+        return promote(self.job(**settings))
+
+
+@pytest.fixture
+def place(tracking_uri: str, tmp_path: Path) -> Place:
+    return Place(tracking_uri, tmp_path)
+
+
+# -- registering ----------------------------------------------------------------------------------------------------
+
+
+def test_an_artefact_is_registered_once_and_gets_further_evaluations(place: Place, tmp_path: Path) -> None:
+    assert "registered as version 1 of captioner" in (said := place.add(1.0))
+    assert (tmp_path / "mlartifacts").as_uri() in said, "files lie beside the database, and it says so"
+    assert "is version 1 of captioner" in (said := place.add(1.0))
+    assert "has this evaluation" in said
+    assert "60 pairs of val" in place.add(1.0, split="val")
+    assert "registered as version 2" in (said := place.add(2.0, wrong=None))
+    assert "cannot be promoted" in said
+    assert "is version 2" in place.add(2.0)
+    first, second = place.registry.versions()
+    assert [one.split for one in first.evaluations.values()] == ["test", "val"]
+    (scored,) = second.evaluations.values()
+    assert scored.scores["CIDEr"] == pytest.approx(ev.load(tmp_path / "evaluation-2.0").scores["CIDEr"], abs=1e-6)
+    fetched = Resolver(place.uri).fetch("models:/captioner/1", tmp_path / "cache")
+    assert sorted(p.name for p in fetched.iterdir()) == sorted(p.name for p in (tmp_path / "artifact-1.0").iterdir())
+
+
+def test_the_files_go_to_the_training_run(place: Place, tmp_path: Path) -> None:
+    run = tmp_path / "train-0"
+    tracker = MlflowTracker(TrackingConfig(), run, run.name)
+    tracker.end(finished=True)
+    artifact = make_artifact(run / "artifact", 1.0)
+    (run / "config.json").write_text('{"train": {"tracking": {}}}')
+    register(RegisterJob(artifact=str(artifact)))
+    assert tracker.uri == place.uri, "that of the run was taken"
+    (version,) = place.registry.versions()
+    assert version.run_id == tracker.run_id
+    assert tracker.client.get_run(tracker.run_id).info.status == "FINISHED"
+
+
+def test_nothing_is_written_when_the_evaluation_is_of_another_artefact(place: Place, tmp_path: Path) -> None:
+    place.add(1.0)
+    other = make_artifact(tmp_path / "artifact-2.0", 2.0)
+    files = sorted((tmp_path / "mlartifacts").rglob("*"))
+    job = RegisterJob(artifact=str(other), evaluation=str(tmp_path / "evaluation-1.0"), tracking_uri=place.uri)
+    with pytest.raises(ValueError, match="is of another artefact"):
+        register(job)
+    (other / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"incomplete, model\.safetensors is missing"):
+        register(job)
+    assert len(place.registry.versions()) == 1
+    assert sorted((tmp_path / "mlartifacts").rglob("*")) == files
+
+
+# -- promoting ------------------------------------------------------------------------------------------------------
+
+
+def test_a_life_first_better_worse_equal_forced_and_back(place: Place, tmp_path: Path) -> None:
+    resolver = Resolver(place.uri)
+
+    def champion() -> str:
+        return resolver.resolve("models:/captioner@champion")
+
+    with pytest.raises(ValueError, match="captioner has no versions"):
+        place.promote()
+    place.add(1.0, wrong=20)
+    assert place.promote().kind == "first"
+    assert champion() == "models:/captioner/1"
+    with pytest.raises(ValueError, match="version 1 is champion already"):
+        place.promote()
+
+    place.add(2.0, wrong=5)
+    would = place.promote(dry_run=True)
+    assert would.decision is not None
+    assert would.decision.verdict == "better"
+    assert "would go from version 1 to version 2" in describe(would, place.job(dry_run=True))
+    assert champion() == "models:/captioner/1", "a dry run moves nothing"
+    better = place.promote(out=str(tmp_path / "out"))
+    assert champion() == "models:/captioner/2"
+    assert Promotion.model_validate_json((tmp_path / "out" / "promotion.json").read_text()).decision == would.decision
+    assert better.why in (tmp_path / "out" / "promotion.txt").read_text()
+
+    place.add(3.0, wrong=20)
+    with pytest.raises(ValueError, match="version 3 stays a candidate: worse: CIDEr .* --force promotes it"):
+        place.promote()
+    assert champion() == "models:/captioner/2"
+    place.add(4.0, wrong=5)
+    assert place.promote().decision.verdict == "within the margin"  # type: ignore[union-attr]
+    assert champion() == "models:/captioner/4"
+
+    forced = place.promote(version=3, force=True)
+    assert (forced.kind, forced.old, forced.new) == ("forced", 4, 3)
+    assert forced.why.startswith("forced, although worse: CIDEr")
+    for expected in (4, 2, 1):
+        assert place.promote(rollback=True).new == expected
+        assert champion() == f"models:/captioner/{expected}"
+    with pytest.raises(ValueError, match="no champion of captioner before version 1"):
+        place.promote(rollback=True)
+    assert place.promote(version=4).new == 4, "what was rolled back may come again"
+    assert place.promote(rollback=True).new == 1
+
+    history = place.registry.history()
+    assert [(one.old, one.new, one.kind) for one in history] == [
+        (None, 1, "first"), (1, 2, "compared"), (2, 4, "compared"), (4, 3, "forced"),
+        (3, 4, "rollback"), (4, 2, "rollback"), (2, 1, "rollback"), (1, 4, "compared"), (4, 1, "rollback"),
+    ]  # fmt: skip
+    tags = place.registry.client.get_model_version("captioner", "3").tags
+    assert any(Promotion.model_validate_json(text) == history[3] for name, text in tags.items() if "promotion" in name)
+    table = status(place.job(status=True))
+    assert table.count("<- champion") == 1
+    assert "1 -> 2  compared: better: CIDEr" in table
+    row = next(line for line in table.splitlines() if "<- champion" in line)
+    assert row.split()[0] == "1"
+
+
+def test_what_was_not_evaluated_as_the_champion_was_is_refused_with_the_commands(place: Place) -> None:
+    place.add(1.0)
+    place.promote()
+    place.add(2.0, wrong=None)
+    with pytest.raises(
+        ValueError, match=r"version 2 has no evaluation:\n.*add that to it:\n  python jobs/evaluate\.py"
+    ):
+        place.promote()
+    cases: list[dict[str, Any]] = [{"data": {**DATA, "fingerprint": "beef"}}, {"split": "val"}, {"pairs": 50}]
+    for settings in cases:
+        place.add(2.0, **settings)
+        with pytest.raises(ValueError, match="not evaluated on the same pairs") as caught:
+            place.promote()
+        assert "pairs=data/pairs split=test out=" in str(caught.value)
+        assert f"tracking_uri={place.uri}" in str(caught.value)
+    place.add(2.0)
+    assert place.promote().decision is not None, "the evaluation that was asked for is enough"
+    assert place.registry.champion() == 2
+
+
+def test_the_same_pairs_with_other_references_are_refused(place: Place, tmp_path: Path) -> None:
+    place.add(1.0)
+    place.promote()
+    folder = make_evaluation(tmp_path / "altered", make_artifact(tmp_path / "artifact-2.0", 2.0), 6)
+    rows = ev.load_predictions(folder)
+    ev.save(folder, ev.load(folder), [row.model_copy(update={"references": ["x"]}) for row in rows])
+    register(RegisterJob(artifact=str(tmp_path / "artifact-2.0"), evaluation=str(folder), tracking_uri=place.uri))
+    with pytest.raises(ValueError, match="not the same references: 60 pairs have others"):
+        place.promote()
+    assert place.promote(force=True).why.startswith("forced, although not the same references")
+
+
+def test_contradictory_wishes_are_refused() -> None:
+    for settings, message in (
+        ({"rollback": True, "force": True}, "rollback: goes to the champion before"),
+        ({"status": True, "version": 2}, "status: only shows"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            load(PromoteJob, None, settings)
+
+
+# -- the commands ---------------------------------------------------------------------------------------------------
+
+
+def test_the_jobs_register_what_captions_and_nothing_else(
+    place: Place, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start(STAGE_1, world.pretrain({"train.steps": 1}), tmp_path / "pretrain")
+    start(STAGE_2, world.finetune({"train.steps": 1}), tmp_path / "finetune")
+    artifact = tmp_path / "finetune" / "artifact"
+    make_evaluation(tmp_path / "evaluation", artifact, wrong=6)
+
+    def run(job: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [str(ROOT / "jobs" / f"{job}.py"), *arguments, f"tracking_uri={place.uri}"])
+        importlib.import_module(f"jobs.{job}").main()
+        return capsys.readouterr().out
+
+    with pytest.raises(SystemExit, match="register: .*stage 1, which cannot caption"):
+        run("register", f"artifact={tmp_path / 'pretrain' / 'artifact'}")
+    assert place.registry.versions() == []
+    assert "version 1" in run("register", f"artifact={artifact}", f"evaluation={tmp_path / 'evaluation'}")
+    assert "goes to version 1\nthe first champion" in run("promote")
+    assert "<- champion" in run("promote", "--status")
+    with pytest.raises(SystemExit, match="promote: there was no champion of captioner before version 1"):
+        run("promote", "--rollback")
+    (move,) = place.registry.history()
+    assert move.command == f"python jobs/promote.py tracking_uri={place.uri}"
+
+
+# -- at once --------------------------------------------------------------------------------------------------------
+
+
+def wish(old: int | None, new: int) -> Promotion:
+    return Promotion(at=datetime.now(UTC), kind="compared", old=old, new=new, why="a test", command="")
+
+
+def test_whoever_was_compared_with_another_champion_comes_too_late(place: Place) -> None:
+    for value in (1.0, 2.0, 3.0):
+        place.add(value, wrong=None)
+    place.registry.move(wish(None, 1))
+    late = wish(1, 3)
+    place.registry.move(wish(1, 2))
+    with pytest.raises(ValueError, match="has moved meanwhile, from version 1 to 2; start again"):
+        place.registry.move(late)
+    assert place.registry.champion() == 2
+    assert [one.new for one in place.registry.history()] == [1, 2], "what was not done is not in the history"
+
+
+def test_one_steps_back_from_another_that_has_begun(place: Place) -> None:
+    place.add(1.0, wrong=None)
+    begun = wish(None, 1)
+    place.registry.client.set_registered_model_tag("captioner", "promotion.20990101", begun.model_dump_json())
+    with pytest.raises(ValueError, match="another command is moving champion of captioner"):
+        place.registry.move(wish(None, 1))
+    assert place.registry.champion() is None
+    dead = begun.model_copy(update={"at": datetime(2020, 1, 1, tzinfo=UTC)})
+    place.registry.client.set_registered_model_tag("captioner", "promotion.20990101", dead.model_dump_json())
+    place.registry.move(wish(None, 1))
+    assert place.registry.champion() == 1
+
+
+def test_of_several_at_once_at_most_one_moves_the_alias(place: Place) -> None:
+    for value in (1.0, 2.0, 3.0, 4.0):
+        place.add(value, wrong=None)
+    place.registry.move(wish(None, 1))
+
+    def attempt(new: int) -> bool:
+        with contextlib.suppress(ValueError):
+            Registry(place.uri, "captioner").move(wish(1, new))
+            return True
+        return False
+
+    with ThreadPool(3) as pool:
+        moved = pool.map(attempt, [2, 3, 4], chunksize=1)
+    assert sum(moved) <= 1
+    history = [one.new for one in place.registry.history()]
+    assert history == [1, *(new for new, won in zip([2, 3, 4], moved, strict=True) if won)]
+    assert place.registry.champion() == history[-1]

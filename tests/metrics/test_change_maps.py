@@ -1,0 +1,116 @@
+"""Change maps against masks: the three numbers by hand, the floors, and their way through an evaluation."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from idc.config import ConfigError, load
+from idc.data.images import decode_image, resize_image
+from idc.data.pipeline import run_local
+from idc.data.store import iter_rows
+from idc.metrics.change_maps import BLOB, MODEL, PIXELS, blob, score_map, score_pair, summarise
+from idc.metrics.config import EvaluateJob
+from idc.metrics.evaluate import load as load_evaluation
+from idc.metrics.run import finished, run
+from idc.metrics.table import table
+from idc.systems import load_captioner
+from tests.systems.procap.world import World
+
+
+def test_the_numbers_by_hand() -> None:
+    """Of the pixels from the highest down, the first, the third and the fifth are in the mask."""
+    values = np.array([[9.0, 8.0, 7.5], [0.002, 0.001, 0.0]])
+    mask = np.array([[True, False, True], [False, True, False]])
+    points, precision, overlap = score_map(values, mask)
+    assert points == 1
+    assert precision == pytest.approx((1 / 1 + 2 / 3 + 3 / 5) / 3)
+    assert overlap == pytest.approx(2 / 4)  # Otsu parts the upper row from the lower one
+    assert score_map(-values, mask)[0] == 0
+    assert score_map(np.ones((2, 3)), mask)[1:] == [pytest.approx(0.5), 0]
+
+
+def test_a_pair_and_its_floors() -> None:
+    before = np.full((16, 24, 3), 100, np.uint8)
+    after = before.copy()
+    after[4:7, 6:11] = 200
+    mask = np.zeros((16, 24, 3), np.uint8)
+    mask[4:7, 6:11] = 170
+    right = np.zeros((4, 4))
+    right[1, 1] = 1
+    found = score_pair(right, before, after, mask)
+    assert found is not None
+    assert found[0] == pytest.approx(15 / 384)
+    means = summarise([found, None])
+    assert means is not None
+    assert means.pairs == 1
+    assert means.scores[PIXELS] == {"pointing": 1, "AP": 1, "IoU": 1}
+    assert means.scores[MODEL]["pointing"] == 1
+    assert means.scores[MODEL]["AP"] > 0.7
+    assert means.scores[BLOB]["pointing"] == 0
+    assert score_pair(right, before, after, np.zeros_like(mask)) is None
+    assert summarise([None]) is None
+    doubled = mask.repeat(2, axis=0).repeat(2, axis=1)
+    assert score_pair(right, resize_image(before, (8, 12)), after, doubled) == pytest.approx(found)
+
+
+def test_the_blob_stands_in_the_middle() -> None:
+    values = blob((5, 9))
+    assert values.shape == (5, 9)
+    assert np.unravel_index(values.argmax(), values.shape) == (2, 4)
+    assert np.allclose(values, values[::-1, ::-1])
+    assert values[2, 0] == pytest.approx(np.exp(-((4 / (9 / 4)) ** 2) / 2))
+
+
+def job(world: World, artifact: Path, out: Path, **settings: object) -> EvaluateJob:
+    given = {
+        "pairs": world.pairs, "artifact": str(artifact), "out": str(out), "metrics": ["CIDEr"], "batch_size": 3,
+        "nearest_train_pairs": 0, "constant_candidates": 0, "resamples": 0, "spice": False,
+    }  # fmt: skip
+    return load(EvaluateJob, None, {**given, **settings})
+
+
+def test_an_evaluation_with_change_maps(world: World, captioner_artifact: Path, tmp_path: Path) -> None:
+    captioner = load_captioner(str(captioner_artifact))
+    calls = []
+
+    def loading() -> object:
+        calls.append(1)
+        return captioner
+
+    runner = partial(run_local, progress=False)
+    plain = run(job(world, captioner_artifact, tmp_path / "plain"), loading, runner)
+    with_maps = job(world, captioner_artifact, tmp_path / "maps", change_maps=True)
+    found = run(with_maps, loading, runner)
+    assert plain.change_maps is None
+    assert found.scores == pytest.approx(plain.scores)
+    assert found.change_maps is not None
+    rows = [row for row in iter_rows(world.pairs, split="test") if row["change_type"] != "none"]
+    expected = []
+    for row in rows:
+        before, after, mask = (decode_image(row[name]) for name in ("before", "after", "mask"))
+        [told] = captioner.describe([before], [after], change_map=True)
+        assert told.change_map is not None
+        expected.append(score_pair(told.change_map, before, after, mask))
+    means = summarise(expected)
+    assert means is not None
+    assert found.change_maps.pairs == means.pairs == len(rows)
+    for way, numbers in means.scores.items():
+        assert found.change_maps.scores[way] == pytest.approx(numbers, abs=1e-3)
+    text = table(load_evaluation(tmp_path / "maps"))
+    assert f"change maps of {len(rows)} changed pairs against their masks" in text
+    assert finished(with_maps) == found
+    assert json.loads((tmp_path / "plain" / "evaluation.json").read_text())["change_maps"] is None
+    (tmp_path / "maps" / "evaluation.json").unlink()  # what is captioned is scored again without the captioner
+    before_again = len(calls)
+    assert run(with_maps, loading, runner).change_maps == found.change_maps
+    assert len(calls) == before_again
+
+
+def test_captions_made_elsewhere_have_no_maps() -> None:
+    with pytest.raises(ConfigError, match="change_maps: a captioner makes them, so they need an artifact"):
+        load(EvaluateJob, None, {"pairs": "p", "predictions": "captions.jsonl", "out": "o", "change_maps": True})

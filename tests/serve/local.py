@@ -1,0 +1,69 @@
+"""The HTTP interface over a captioner of this process: the whole application without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from serve.captioner import Captioner
+from serve.config import ServeConfig
+from serve.schema import Captioned, EncodedPair, Options, Served
+
+
+def local_config(artifact: str, **sections: object) -> ServeConfig:
+    """A config for this machine with one model, called ``demo``."""
+    values = {"models": {"demo": artifact}, "auth": {"mode": "loopback"}, **sections}
+    return ServeConfig.model_validate(values)
+
+
+class LocalBackend:
+    """One artefact, captioned in a thread, one request at a time; it goes by all names of the config."""
+
+    def __init__(self, artifact: str, names: tuple[str, ...] = ("demo",)):
+        self._artifact, self._names = artifact, names
+        self._captioner = Captioner(artifact)
+        self._thread = ThreadPoolExecutor(1)
+
+    def models(self) -> list[Served]:
+        return [Served(name, self._artifact, self._artifact) for name in self._names]
+
+    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[Captioned]:
+        if reason := self._captioner.can(options):
+            raise ValueError(reason)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._captioner.caption, pairs, [options] * len(pairs))
+
+    async def ready(self) -> str | None:
+        return None
+
+    async def replicas(self) -> dict[str, int]:
+        return {"Model": 1}
+
+
+@contextmanager
+def serving(api: FastAPI) -> Iterator[str]:
+    """The application on a free port of this machine; gives its address, as ``http://127.0.0.1:PORT``."""
+    server = uvicorn.Server(uvicorn.Config(api, host="127.0.0.1", port=0, log_level="warning", access_log=False))
+    started = threading.Event()
+    startup = server.startup
+
+    async def tell(sockets: object = None) -> None:
+        await startup()
+        started.set()
+
+    server.startup = tell  # type: ignore[method-assign]
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        assert started.wait(60), "uvicorn did not start"
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()

@@ -1,0 +1,107 @@
+"""An artefact as the captioner of a server: what comes in together is answered as if it came alone."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from idc.data.images import decode_image, encode_png
+from idc.data.store import iter_rows
+from idc.systems import load_captioner
+from serve.captioner import Captioner
+from serve.schema import Captioned, EncodedPair, Options
+from tests.systems.procap.world import World
+
+
+@pytest.fixture(scope="module")
+def captioner(captioner_artifact: Path) -> Captioner:
+    return Captioner(str(captioner_artifact))
+
+
+@pytest.fixture(scope="module")
+def pairs(world: World) -> list[EncodedPair]:
+    """Five rendered pairs, in several sizes and formats."""
+    found = []
+    for number, row in zip(range(5), iter_rows(world.pairs), strict=False):
+        files = []
+        for name, size, kind in (("before", (32 + 7 * number, 30), "PNG"), ("after", (24, 40 + number), "BMP")):
+            out = io.BytesIO()
+            Image.fromarray(decode_image(row[name])).resize(size).save(out, kind)
+            files.append(out.getvalue())
+        found.append(EncodedPair(*files))
+    return found
+
+
+def without_timing(one: Captioned) -> tuple[object, ...]:
+    texts = [text for text, _ in one.captions]
+    return texts, one.changed, one.frames, one.error
+
+
+def test_captions_are_those_of_the_artefact(
+    captioner: Captioner, captioner_artifact: Path, pairs: list[EncodedPair]
+) -> None:
+    images = [[decode_image(getattr(pair, name)) for pair in pairs] for name in ("before", "after")]
+    found = captioner.caption(pairs, [Options()] * 5)
+    assert [one.captions[0][0] for one in found] == load_captioner(str(captioner_artifact))(*images)
+    assert {one.batch for one in found} == {5}
+    assert all(one.model_ms > 0 for one in found)
+    assert all((one.change_map, one.frames, one.error) == (None, None, None) for one in found)
+
+
+def test_mixed_sizes_options_and_faults_are_answered_as_if_alone(
+    captioner: Captioner, pairs: list[EncodedPair]
+) -> None:
+    """Between the others: a file cut short, one that is no image, an option that cannot be."""
+    cut, text = EncodedPair(pairs[0].before[:200], pairs[0].after), EncodedPair(pairs[0].before, b"<svg/>")
+    mixed = [
+        (pairs[0], Options()), (cut, Options()), (pairs[1], Options(change_map=True)), (pairs[2], Options(beams=1)),
+        (text, Options(change_map=True)), (pairs[3], Options(candidates=3, change_map=True, imagine=True)),
+        (pairs[4], Options(beams=1, candidates=2)), (pairs[4], Options(change_map=True, imagine=True)),
+        (pairs[1], Options()),
+    ]  # fmt: skip
+    together = captioner.caption([pair for pair, _ in mixed], [options for _, options in mixed])
+    decoded = captioner.caption([captioner.decode(pair) for pair, _ in mixed], [options for _, options in mixed])
+    for (pair, options), one, other in zip(mixed, together, decoded, strict=True):
+        [alone] = captioner.caption([pair], [options])
+        assert without_timing(one) == without_timing(alone) == without_timing(other)
+        values, expected = ([value for _, value in each.captions] for each in (one, alone))
+        assert values == pytest.approx(expected, abs=1e-4)
+        assert (one.change_map is not None) == (options.change_map and one.error is None)
+        if one.change_map is not None and alone.change_map is not None:
+            maps = [decode_image(each).astype(int) for each in (one.change_map, alone.change_map)]
+            assert np.abs(maps[0] - maps[1]).max() <= 1
+            assert maps[0].shape == decode_image(pair.after).shape
+            assert maps[0].max() > 0
+    assert [one.batch for one in together] == [2, 0, 2, 1, 0, 1, 0, 2, 2]
+    assert (together[1].error or "").startswith("before: truncated image")
+    assert (together[4].error or "").startswith("after: not an image")
+    assert "candidates=2 need as many beams, got beams=1" in (together[6].error or "")
+    assert [len(one.frames or ()) for one in together] == [0, 0, 0, 0, 0, 4, 0, 4, 0]
+    assert len(together[5].captions) == 3
+
+
+def test_the_map_of_a_large_image_has_1024_pixels_at_most(captioner: Captioner) -> None:
+    random = np.random.default_rng(0)
+    before, after = (encode_png(random.integers(0, 255, (70, 3000, 3), dtype=np.uint8)) for _ in range(2))
+    [one] = captioner.caption([EncodedPair(before, after)], [Options(change_map=True)])
+    assert one.change_map is not None
+    with Image.open(io.BytesIO(one.change_map)) as drawn:
+        assert (drawn.mode, drawn.size) == ("L", (1024, 24))
+
+
+def test_what_it_cannot_do_is_said_beforehand(captioner: Captioner) -> None:
+    assert captioner.imagines
+    assert captioner.can(Options(candidates=8, change_map=True, imagine=True)) is None
+    assert "need as many beams" in (captioner.can(Options(beams=2, candidates=8)) or "")
+    assert "must be at least 1" in (captioner.can(Options(beams=0)) or "")
+
+
+def test_a_folder_that_is_no_captioner_is_refused(tmp_path: Path, captioner_artifact: Path) -> None:
+    with pytest.raises(ValueError, match="is not an artefact"):
+        Captioner(str(tmp_path))
+    with pytest.raises(ValueError, match="artefact of ProCap's stage 1, which cannot caption"):
+        Captioner(str(captioner_artifact.parents[1] / "pretrain" / "artifact"))

@@ -1,0 +1,69 @@
+"""Requests that mean no good are refused in words, and the server lives on; the list is ``tests/serve/hostile.py``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from serve.api import create_api
+from serve.config import ServeConfig
+from serve.schema import ErrorAnswer
+from tests.serve.hostile import Hostile, Reply, dumped, pair, requests, send
+from tests.serve.local import LocalBackend, serving
+
+TOKEN = "the-token-of-a-test"
+ALL = requests()
+
+
+@pytest.fixture(scope="module")
+def servers(artifact: str) -> Iterator[dict[str, tuple[str, int]]]:
+    """Where two servers listen: one that asks for a token, and one for its own machine."""
+    tokens = [{"name": "tester", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]
+    backend = LocalBackend(artifact)
+    closed, open_here = (
+        create_api(ServeConfig.model_validate({"models": {"demo": artifact}, "auth": auth}), backend)
+        for auth in ({"tokens": tokens}, {"mode": "loopback"})
+    )
+    with serving(closed) as token, serving(open_here) as loopback:
+        yield {name: _where(address) for name, address in (("token", token), ("loopback", loopback))}
+
+
+def _where(address: str) -> tuple[str, int]:
+    parts = urlsplit(address)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    return parts.hostname, parts.port
+
+
+def ask(servers: dict[str, tuple[str, int]], hostile: Hostile) -> Reply:
+    """Send it to the server that it is meant for."""
+    mode = hostile.only or "token"
+    return send(*servers[mode], hostile, TOKEN if mode == "token" else None)
+
+
+@pytest.mark.parametrize("hostile", ALL, ids=str)
+def test_it_is_refused_in_words(servers: dict[str, tuple[str, int]], hostile: Hostile) -> None:
+    reply = ask(servers, hostile)
+    if hostile.plain:
+        assert reply.status == 0 or 400 <= reply.status < 500
+        return
+    assert reply.status == hostile.status, reply
+    answer = ErrorAnswer.model_validate_json(reply.body)
+    assert answer.error.param == hostile.param, answer
+    assert len(answer.error.message) > 10
+    assert len(reply.body) < 4000  # what was sent does not come back
+    assert reply.headers["x-request-id"] == answer.request_id
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert "set-cookie" not in reply.headers
+
+
+def test_the_server_lives_on(servers: dict[str, tuple[str, int]]) -> None:
+    """Last of this file: everything above has been sent to the servers."""
+    good = Hostile("a good request", 200, None, dumped(pair))
+    for mode, token in (("token", TOKEN), ("loopback", None)):
+        reply = send(*servers[mode], good, token)
+        assert reply.status == 200, reply
+        assert reply.json()["results"][0]["caption"]

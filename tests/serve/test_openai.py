@@ -1,0 +1,191 @@
+"""The real ``openai`` package against the real interface: whatever a client of theirs does with two images works."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+
+from serve.api import create_api
+from serve.chat import ChatRequest, images
+from serve.config import ServeConfig
+from tests.serve.hostile import picture, url
+from tests.serve.local import LocalBackend, serving
+
+TOKEN = "the-token-of-a-test"
+BEFORE, AFTER = url(picture()), url(picture(40, 30, shade=140))
+
+
+@pytest.fixture(scope="module")
+def address(artifact: str) -> Iterator[str]:
+    """Of a server that asks for a token."""
+    tokens = [{"name": "tester", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]
+    config = ServeConfig.model_validate({"models": {"demo": artifact}, "auth": {"tokens": tokens}})
+    with serving(create_api(config, LocalBackend(artifact))) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def client(address: str) -> Iterator[openai.OpenAI]:
+    """As a user has it."""
+    with openai.OpenAI(base_url=f"{address}/v1", api_key=TOKEN, max_retries=0) as client:
+        yield client
+
+
+def image(data_url: str) -> dict[str, Any]:
+    """A part of a message."""
+    return {"type": "image_url", "image_url": {"url": data_url, "detail": "high"}}
+
+
+def question(*urls: str) -> list[Any]:
+    """A conversation of one turn."""
+    return [{"role": "user", "content": [{"type": "text", "text": "What changed?"}, *map(image, urls)]}]
+
+
+def captions(address: str, **fields: Any) -> list[dict[str, Any]]:
+    """What /v1/captions says of the same pair."""
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    reply = httpx2.post(f"{address}/v1/captions", json={"before": BEFORE, "after": AFTER, **fields}, headers=headers)
+    return list(reply.json()["results"][0]["candidates"])
+
+
+def test_a_pair_is_captioned_as_by_the_other_route(client: openai.OpenAI, address: str, artifact: str) -> None:
+    answer = client.chat.completions.create(
+        model="demo", messages=question(BEFORE, AFTER), temperature=0.2, max_tokens=50, seed=1, stop=["x"], user="me"
+    )
+    (expected,) = captions(address)
+    (choice,) = answer.choices
+    assert choice.message.content == expected["caption"]
+    assert choice.message.role == "assistant"
+    assert choice.finish_reason == "stop"
+    assert choice.model_extra is not None
+    assert choice.model_extra["confidence"] == pytest.approx(expected["confidence"])
+    assert (answer.model, answer.system_fingerprint) == ("demo", artifact)
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == answer.usage.total_tokens == len(expected["caption"].split())
+    assert answer._request_id is not None
+    assert answer.id == f"chatcmpl-{answer._request_id}"
+
+
+def test_several_choices_are_the_candidates(client: openai.OpenAI, address: str) -> None:
+    answer = client.chat.completions.create(model="demo", messages=question(BEFORE, AFTER), n=3)
+    expected = captions(address, candidates=3)
+    assert len(expected) > 1
+    assert [choice.message.content for choice in answer.choices] == [each["caption"] for each in expected]
+    assert [choice.index for choice in answer.choices] == list(range(len(expected)))
+
+
+def test_the_last_two_images_of_a_dialogue_are_the_pair(client: openai.OpenAI) -> None:
+    history = [
+        {"role": "system", "content": "You tell what changed."},
+        {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
+        *question("data:image/png;base64,bm90IGFuIGltYWdl"),  # not looked at: two images follow
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "1", "content": "nothing"},
+        *question(BEFORE),
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "I need another image."}]},
+        *question(AFTER),
+        {"role": "user", "content": "Are you sure?", "name": "tester"},
+    ]  # fmt: skip
+    fields = "messages.5.content.1.image_url.url", "messages.7.content.1.image_url.url"
+    assert images(ChatRequest.model_validate({"messages": history})) == ((fields[0], BEFORE), (fields[1], AFTER))
+    messages: Any = history
+    found = client.chat.completions.create(model="demo", messages=messages)
+    alone = client.chat.completions.create(model="demo", messages=question(BEFORE, AFTER))
+    assert found.choices == alone.choices
+
+
+@pytest.mark.parametrize("include_usage", [False, True])
+def test_a_stream_adds_up_to_the_answer(client: openai.OpenAI, include_usage: bool) -> None:
+    whole = client.chat.completions.create(model="demo", messages=question(BEFORE, AFTER), n=2)
+    chunks = list(
+        client.chat.completions.create(
+            model="demo", messages=question(BEFORE, AFTER), n=2, stream=True,
+            stream_options={"include_usage": include_usage},
+        )
+    )  # fmt: skip
+    texts, roles, ends = {0: "", 1: ""}, [], []
+    for chunk in chunks:
+        assert chunk.object == "chat.completion.chunk"
+        assert chunk.id == chunks[0].id
+        for piece in chunk.choices:
+            texts[piece.index] += piece.delta.content or ""
+            roles += [piece.delta.role] if piece.delta.role else []
+            ends += [piece.finish_reason] if piece.finish_reason else []
+    assert list(texts.values())[: len(whole.choices)] == [choice.message.content for choice in whole.choices]
+    assert roles == ["assistant"] * len(whole.choices)
+    assert ends == ["stop"] * len(whole.choices)
+    assert [chunk.usage for chunk in chunks if chunk.usage] == ([whole.usage] if include_usage else [])
+
+
+def test_the_streaming_helper_of_the_package(client: openai.OpenAI) -> None:
+    with client.chat.completions.stream(model="demo", messages=question(BEFORE, AFTER)) as stream:
+        final = stream.get_final_completion()
+    whole = client.chat.completions.create(model="demo", messages=question(BEFORE, AFTER))
+    assert final.choices[0].message.content == whole.choices[0].message.content
+
+
+def test_the_asynchronous_client(address: str, client: openai.OpenAI) -> None:
+    whole = client.chat.completions.create(model="demo", messages=question(BEFORE, AFTER))
+
+    async def ask() -> tuple[list[str | None], str]:
+        async with openai.AsyncOpenAI(base_url=f"{address}/v1", api_key=TOKEN, max_retries=0) as other:
+            several = [other.chat.completions.create(model="demo", messages=question(BEFORE, AFTER)) for _ in range(4)]
+            texts = [answer.choices[0].message.content for answer in await asyncio.gather(*several)]
+            streamed = ""
+            async for chunk in await other.chat.completions.create(
+                model="demo", messages=question(BEFORE, AFTER), stream=True
+            ):
+                streamed += chunk.choices[0].delta.content or ""
+            return texts, streamed
+
+    texts, streamed = asyncio.run(ask())
+    assert texts == [whole.choices[0].message.content] * 4
+    assert streamed == whole.choices[0].message.content
+
+
+def test_models_are_listed_and_found(client: openai.OpenAI, artifact: str) -> None:
+    (model,) = client.models.list().data
+    assert (model.id, model.object) == ("demo", "model")
+    assert model.model_extra is not None
+    assert model.model_extra["version"] == artifact
+    assert client.models.retrieve("demo") == model
+    with pytest.raises(openai.NotFoundError, match="demo"):
+        client.models.retrieve("dem")
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("../../etc/passwd")
+
+
+def test_errors_are_those_of_the_package(client: openai.OpenAI, address: str) -> None:
+    def ask(urls: tuple[str, ...] = (BEFORE, AFTER), model: str = "demo", **fields: Any) -> None:
+        client.chat.completions.create(model=model, messages=question(*urls), **fields)
+
+    with openai.OpenAI(base_url=f"{address}/v1", api_key="wrong", max_retries=0) as stranger:
+        with pytest.raises(openai.AuthenticationError):
+            stranger.models.list()
+        with pytest.raises(openai.AuthenticationError):
+            stranger.chat.completions.create(model="demo", messages=question(BEFORE, AFTER))
+    with pytest.raises(openai.NotFoundError) as unknown:
+        ask(model="dmo")
+    assert (unknown.value.param, unknown.value.code) == ("model", "unknown_model")
+    with pytest.raises(openai.BadRequestError, match="holds no images") as none:
+        ask(())
+    assert none.value.param == "messages"
+    with pytest.raises(openai.BadRequestError, match="holds 1 image,"):
+        ask((BEFORE,))
+    for stream in (False, True):
+        with pytest.raises(openai.BadRequestError) as damaged:
+            ask((BEFORE, url(picture()[:60])), stream=stream)
+        assert damaged.value.param == "messages.0.content.2.image_url.url"
+    with pytest.raises(openai.BadRequestError) as logprobs:
+        ask(logprobs=True)
+    assert logprobs.value.param == "logprobs"
+    with pytest.raises(openai.UnprocessableEntityError) as many:
+        ask(n=10**6)
+    assert many.value.param == "n"

@@ -1,0 +1,186 @@
+"""Server-sent events: results as they are done, errors in their place, and work that ends when nobody listens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx2
+import pytest
+
+from serve import streaming
+from serve.api import create_api
+from serve.gate import Visit
+from serve.schema import ApiError, CaptionAnswer, Captioned, EncodedPair, Options, PairAnswer, StreamEnd
+from serve.streaming import as_done, respond
+from tests.serve.hostile import FORM, field, file, form, pair, picture, url
+from tests.serve.local import LocalBackend, local_config, serving
+
+
+class HeldBackend(LocalBackend):
+    """The real captioner, behind a door for each pair: those whose image before has as many columns wait at it."""
+
+    def __init__(self, artifact: str):
+        super().__init__(artifact)
+        self.doors: dict[int, threading.Event] = {}
+        self.cancelled = threading.Event()
+
+    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[Captioned]:
+        width = int.from_bytes(pairs[0].before[16:20], "big")  # of a PNG
+        try:
+            if width in self.doors:
+                await asyncio.to_thread(self.doors[width].wait, 60)
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        return await super().caption(pairs, model, options)
+
+
+@pytest.fixture(scope="module")
+def backend(artifact: str) -> HeldBackend:
+    return HeldBackend(artifact)
+
+
+@pytest.fixture(scope="module")
+def client(artifact: str, backend: HeldBackend) -> Iterator[httpx2.Client]:
+    with serving(create_api(local_config(artifact), backend)) as address, httpx2.Client(base_url=address) as client:
+        yield client
+
+
+def events(lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
+    """(name, data) of each event; a comment has the name ``:``."""
+    name = "message"
+    for line in lines:
+        if line.startswith(":"):
+            yield ":", line[1:].strip()
+        elif line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            yield name, json.loads(line.removeprefix("data: "))
+            name = "message"
+
+
+def test_one_pair(client: httpx2.Client) -> None:
+    whole = client.post("/v1/captions", json=pair(candidates=2, change_map=True)).json()
+    with client.stream("POST", "/v1/captions", json=pair(candidates=2, change_map=True, stream=True)) as reply:
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        (one, result), (two, end) = events(reply.iter_lines())
+        assert (one, two) == ("result", "done")
+        assert end["request_id"] == reply.headers["x-request-id"]
+    assert result == whole["results"][0]
+    PairAnswer.model_validate(result)
+    StreamEnd.model_validate(end)
+    CaptionAnswer.model_validate(whole)
+
+
+def test_a_form_is_streamed_too(client: httpx2.Client) -> None:
+    body = form(file("before", picture()), file("after", picture(shade=9)), field("stream", "true"))
+    with client.stream("POST", "/v1/captions", content=body, headers=dict(FORM)) as reply:
+        assert [name for name, _ in events(reply.iter_lines())] == ["result", "done"]
+
+
+def test_results_come_as_they_are_done(client: httpx2.Client, backend: HeldBackend) -> None:
+    """The first pair is held back until the second is here, which only works if nobody waits for it."""
+    backend.doors = {40: threading.Event()}
+    pairs = [pair(before=url(picture(40, 30)), id="slow"), pair(id="bad", after="data:,"), pair(id="quick")]
+    with client.stream("POST", "/v1/captions", json={"pairs": pairs, "stream": True}) as reply:
+        assert reply.status_code == 200
+        arriving = events(reply.iter_lines())
+        early = sorted((data["index"], data["id"], bool(data["error"])) for _, data in (next(arriving), next(arriving)))
+        assert early == [(1, "bad", True), (2, "quick", False)]
+        backend.doors[40].set()
+        name, data = next(arriving)
+        assert (name, data["index"], data["id"]) == ("result", 0, "slow")
+        assert next(arriving)[0] == "done"
+        assert list(arriving) == []
+
+
+def test_a_request_without_a_good_pair_has_a_status(client: httpx2.Client) -> None:
+    for body in (pair(after=url(picture()[:60]), stream=True), {"pairs": [pair(before="data:,")], "stream": True}):
+        reply = client.post("/v1/captions", json=body)
+        assert (reply.status_code, reply.json()["error"]["code"]) == (400, "no_pair_captioned")
+    assert client.post("/v1/captions", json=pair(model="x", stream=True)).status_code == 404
+
+
+def test_a_cold_start_is_waited_for_with_comments_and_may_fail_late(
+    client: httpx2.Client, backend: HeldBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "STATUS_S", 0.01)
+    monkeypatch.setattr(streaming, "KEEP_ALIVE_S", 0.01)
+    backend.doors = {40: threading.Event()}
+    damaged = pair(before=url(picture(40, 30)), after=url(picture()[:60]), stream=True)
+    with client.stream("POST", "/v1/captions", json=damaged) as reply:
+        assert reply.status_code == 200
+        arriving = events(reply.iter_lines())
+        assert [next(arriving)[0] for _ in range(3)] == [":", ":", ":"]
+        backend.doors[40].set()
+        name, data = next((name, data) for name, data in arriving if name != ":")
+    assert name == "error"
+    assert data["error"]["param"] == "after"
+    assert data["request_id"] == reply.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["before the first byte", "in the middle"])
+def test_a_client_that_leaves_ends_the_work(
+    client: httpx2.Client, backend: HeldBackend, early: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend.doors, backend.cancelled = {40: threading.Event()}, threading.Event()
+    pairs = [pair(before=url(picture(40, 30)))] + ([] if early else [pair()])
+    monkeypatch.setattr(streaming, "STATUS_S", 0.05 if early else 60)
+    with client.stream("POST", "/v1/captions", json={"pairs": pairs, "stream": True}) as reply:
+        if not early:
+            assert next(events(reply.iter_lines()))[0] == "result"
+    assert backend.cancelled.wait(60)
+    backend.doors[40].set()
+    numbers = client.get("/metrics").text
+    assert "idc_pairs_waiting 0.0" in numbers  # its place in the queue is free again
+
+
+def test_pieces_that_are_not_wanted_any_more_are_cancelled() -> None:
+    ended: list[int] = []
+
+    async def piece(place: int) -> int:
+        try:
+            if place == 1:
+                raise ApiError(503, "busy", "ask again")
+            await asyncio.Event().wait()
+        finally:
+            ended.append(place)
+        return place
+
+    async def run() -> None:
+        async for _ in as_done([piece(place) for place in range(3)]):
+            pass
+
+    with pytest.raises(ApiError, match="ask again"):
+        asyncio.run(run())
+    assert sorted(ended) == [0, 1, 2]
+
+
+def test_a_request_cancelled_before_its_first_event_leaves_nothing_behind() -> None:
+    """As Ray Serve does it when the client of a request is gone."""
+    left: list[str] = []
+
+    async def forever() -> streaming.Events:
+        try:
+            await asyncio.Event().wait()
+            yield b""
+        finally:
+            left.append("work")
+
+    async def run() -> None:
+        after = ExitStack()
+        after.callback(left.append, "queue")
+        asked = asyncio.ensure_future(respond(Visit("id"), forever(), lambda error: b"", after))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+
+    asyncio.run(run())
+    assert left == ["work", "queue"]

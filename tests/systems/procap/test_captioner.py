@@ -1,0 +1,189 @@
+"""ProCap as a describer: candidates and their probabilities, the change map, what it imagines."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from idc.data.images import decode_image
+from idc.data.store import iter_rows
+from idc.data.text import BOS, EOS, PAD
+from idc.systems.procap.captioner import DISAGREEMENT, PairCaptioner
+from idc.systems.procap.change_map import disagreement
+from idc.systems.procap.imagine import Imaginer
+from tests.systems.procap.world import World
+
+FRAMES, PATCHES = 4, 16
+
+Images = tuple[list[np.ndarray], list[np.ndarray]]
+
+
+@pytest.fixture(scope="module")
+def captioner(captioner_artifact: Path) -> PairCaptioner:
+    return PairCaptioner(captioner_artifact)
+
+
+@pytest.fixture
+def changeable(captioner_artifact: Path) -> PairCaptioner:
+    """For tests that change its weights."""
+    return PairCaptioner(captioner_artifact)
+
+
+@pytest.fixture(scope="module")
+def images(world: World) -> Images:
+    """Six rendered pairs, the third of other sizes."""
+    rows = [row for _, row in zip(range(6), iter_rows(world.pairs), strict=False)]
+    befores, afters = ([decode_image(row[name]) for row in rows] for name in ("before", "after"))
+    befores[2], afters[2] = befores[2].repeat(2, axis=0), afters[2][:20]
+    return befores, afters
+
+
+def test_the_best_candidate_is_what_the_captioner_says(captioner: PairCaptioner, images: Images) -> None:
+    told = captioner.describe(*images)
+    assert [one.best.caption for one in told] == captioner(*images)
+    assert all(len(one.candidates) == 1 for one in told)
+    assert all((one.changed, one.change_map) == (None, None) for one in told)
+    assert captioner.describe([], []) == []
+    with pytest.raises(ValueError, match="6 before and 5 after images do not make pairs"):
+        captioner.describe(images[0], images[1][:5])
+
+
+def test_candidates_are_different_texts_with_the_probability_of_their_words(
+    captioner: PairCaptioner, images: Images
+) -> None:
+    told = captioner.describe(*images, candidates=3)
+    assert [one.best for one in told] == [one.best for one in captioner.describe(*images)]
+    assert {len(one.candidates) for one in told} == {3}
+    features = captioner._features(*images)
+    for features_GPZ, one in zip(features, told, strict=True):
+        assert len({candidate.caption for candidate in one.candidates}) == 3
+        scores = [candidate.log_probability for candidate in one.candidates]
+        assert scores == sorted(scores, reverse=True)  # the length penalty is 1
+        for candidate in one.candidates:
+            ids = captioner.vocabulary.encode(candidate.caption)
+            longest = captioner.captioner.decoder.config.max_length - 1
+            with torch.no_grad():
+                logits = captioner.captioner(features_GPZ[None], torch.tensor([ids[:-1]]))
+            each = logits.log_softmax(-1)[0].gather(1, torch.tensor(ids[1:])[:, None])[:longest]
+            assert each.mean().item() == pytest.approx(candidate.log_probability, abs=1e-4)
+            assert candidate.confidence == pytest.approx(math.exp(candidate.log_probability))
+
+
+def test_beams_and_candidates_that_are_asked_for(captioner: PairCaptioner, images: Images) -> None:
+    pair = images[0][:1], images[1][:1]
+    assert captioner.beams == 3
+    greedy = captioner.describe(*pair, beams=1)[0].best
+    found = captioner._search(captioner.captioner.procedure(captioner._features(*pair)), beams=1)
+    assert greedy.caption == captioner._text(found.ids[0].tolist())
+    assert len(captioner.describe(*pair, candidates=5)[0].candidates) == 5  # by as many beams
+    with pytest.raises(ValueError, match="candidates=3 need as many beams, got beams=2; ask for beams=3"):
+        captioner.describe(*pair, beams=2, candidates=3)
+    with pytest.raises(ValueError, match="must be at least 1, got beams=None, candidates=0"):
+        captioner.describe(*pair, candidates=0)
+
+
+def test_hypotheses_that_read_alike_or_are_none_are_no_candidates(captioner: PairCaptioner) -> None:
+    ids, infinite = [[5, EOS, PAD], [5, PAD, EOS], [6, EOS, PAD], [7, EOS, PAD]], float("-inf")
+    found = captioner._candidates(ids, [2, 3, 2, 2], [-1.0, -1.2, -3.0, infinite], 4)
+    assert [(one.caption, one.log_probability) for one in found] == [
+        (captioner.vocabulary.decode([5]), -0.5), (captioner.vocabulary.decode([6]), -1.5),
+    ]  # fmt: skip
+
+
+def slow_map(captioner: PairCaptioner, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """The formula of ``change_map.py`` step by step, from what the decoder's cross-attention is given."""
+    model = captioner.captioner
+    features = captioner._features([before], [after])
+    with torch.no_grad():
+        procedure = model.procedure(features)
+        said = captioner._search(procedure, captioner.beams).ids[0].tolist()
+        said = said[: said.index(EOS)] if EOS in said else said
+        given: list[tuple[np.ndarray, np.ndarray]] = []
+        hooks = [
+            layer.cross_attention.register_forward_pre_hook(
+                lambda part, inputs: given.append((part.q(inputs[0])[0].numpy(), inputs[1][0].numpy()))
+            )
+            for layer in model.decoder.layers
+        ]
+        model.decoder(torch.tensor([[BOS, *said]]), procedure)
+    for hook in hooks:
+        hook.remove()
+    looked = np.zeros(FRAMES * PATCHES)
+    for queries, keys in given:
+        heads, _, width = keys.shape
+        for word in range(len(said)):
+            for head in range(heads):
+                query = queries[word, head * width : (head + 1) * width]
+                score = np.exp([float(query @ key) / math.sqrt(width) for key in keys[head]])
+                looked += score / score.sum()
+    patches = looked.reshape(FRAMES, PATCHES).sum(axis=0)
+    first, last = (part.numpy() - part.numpy().mean(axis=0) for part in (features[0, 0], features[0, -1]))
+    apart = [np.linalg.norm(a - b) for a, b in zip(last, first, strict=True)]
+    most = max(np.linalg.norm(a) + np.linalg.norm(b) for a, b in zip(last, first, strict=True))
+    return (np.array(apart) / most * (1 + patches / patches.max()) / 2).reshape(4, 4)
+
+
+def test_the_change_map_is_its_formula(captioner: PairCaptioner, images: Images) -> None:
+    """In a batch with captions of several lengths, against loops over words, heads and positions of one pair."""
+    told = captioner.describe(*images, change_map=True)
+    for before, after, one in zip(*images, told, strict=True):
+        assert one.change_map is not None
+        assert one.change_map.dtype == np.float32
+        np.testing.assert_allclose(one.change_map, slow_map(captioner, before, after), atol=1e-5)
+        assert 0 <= one.change_map.min() <= one.change_map.max() <= 1
+    plain = captioner.describe(*images, candidates=2)
+    assert [one.best for one in plain] == [one.best for one in told]
+    assert [one.evidence for one in plain] == [one.evidence for one in told]
+
+
+def test_two_equal_images_have_a_dark_map_and_a_patch_that_differs_shines(
+    captioner: PairCaptioner, images: Images
+) -> None:
+    before = images[0][0]
+    painted = before.copy()
+    painted[8:16, 16:24] = 255 - painted[8:16, 16:24]
+    same, other = captioner.describe([before] * 2, [before, painted], change_map=True)
+    assert same.change_map is not None
+    assert other.change_map is not None
+    assert same.change_map.max() < 1e-4
+    assert np.unravel_index(other.change_map.argmax(), (4, 4)) == (1, 2)
+    assert same.evidence[DISAGREEMENT] < other.evidence[DISAGREEMENT] < 0
+
+
+def test_a_light_that_shifts_all_patches_disagrees_nowhere() -> None:
+    torch.manual_seed(0)
+    frames = torch.randn(2, 3, 6, 5)
+    shifted = frames.clone()
+    shifted[:, -1] = frames[:, 0] + torch.randn(5)
+    assert disagreement(shifted).max() < 1e-5
+    assert torch.allclose(disagreement(frames), disagreement(frames + torch.randn(5)), atol=1e-5)
+    assert disagreement(torch.zeros(1, 2, 6, 5)).tolist() == [[0.0] * 6]
+    assert disagreement(1e4 * frames).max() <= 1
+
+
+def test_a_caption_of_no_words_has_a_map(changeable: PairCaptioner, images: Images) -> None:
+    with torch.no_grad():
+        changeable.captioner.decoder.word_bias[EOS] += 100
+    for one in changeable.describe(*images, change_map=True):
+        assert one.best.caption == ""
+        assert one.change_map is not None
+        assert np.isfinite(one.change_map).all()
+
+
+def test_it_imagines_with_its_own_head(captioner: PairCaptioner, captioner_artifact: Path, images: Images) -> None:
+    assert captioner.can_imagine
+    frames = captioner.imagine(images[0][0], images[1][0])
+    assert [(frame.shape, frame.dtype) for frame in frames] == [((32, 32, 3), np.uint8)] * FRAMES
+    ways = Imaginer(captioner_artifact)(images[0][0], images[1][0], rounds=1)
+    assert np.array_equal(np.stack(frames), ways[-1].frames)
+    assert ways[-1].way == "stage 2, the procedure queries"
+
+
+def test_without_a_head_it_does_not_imagine(changeable: PairCaptioner, images: Images) -> None:
+    changeable.captioner.token_head = None
+    with pytest.raises(ValueError, match="cannot imagine: it needs procedure=queries and stage 1's head"):
+        changeable.imagine(images[0][0], images[1][0])
