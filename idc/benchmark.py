@@ -143,7 +143,7 @@ class ServingConfig(ConfigModel):
     downscale_delay_s: float = Field(10.0, gt=0)
     """How long a replica is idle before it goes."""
     ha_proxy: bool = True
-    """Serve's HAProxy; false: its proxy in Python."""
+    """Serve's HAProxy and its short way of a request (RAY_SERVE_THROUGHPUT_OPTIMIZED); false: its proxy in Python."""
     port: int = Field(8123, ge=1024, le=65535)
     """Of the application."""
     plot: str = "runs/benchmark/serving.png"
