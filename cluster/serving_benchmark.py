@@ -119,14 +119,17 @@ class _Run:
                 say(f"serving: bare captioner {bares[-1]:.1f} pairs/s")
                 self._warm(watch)
                 rates.append(self._load(at.connections, rate).good_a_second)
+                self._warm(watch)
                 batched.append(self._load_many(rate))
 
+            self._warm(watch)
             over = self._over(3 * at.good_a_second)
             events = {
-                "replica killed": self._during(at, rate, self._kill),
-                "champion promoted": self._during(at, rate, self._promote),
-                "application deployed again": self._during(at, rate, self._redeploy),
+                "replica killed": self._during(watch, at, rate, self._kill),
+                "champion promoted": self._during(watch, at, rate, self._promote),
+                "application deployed again": self._during(watch, at, rate, self._redeploy),
             }
+            self._warm(watch)
             idle = watch.now()
             gone = watch.wait_for(lambda count: count == 0, 4 * config.downscale_delay_s + 60)
             say(f"serving: no replica left {gone - idle:.0f} s after the last request")
@@ -208,8 +211,9 @@ class _Run:
         say(f"serving: {rate:.0f} requests/s sent, {found.text()}")
         return found
 
-    def _during(self, at: Load, rate: float, event: Callable[[], str]) -> dict[str, Any]:
+    def _during(self, watch: Watch, at: Load, rate: float, event: Callable[[], str]) -> dict[str, Any]:
         """The knee's load, with something happening after a third of it."""
+        self._warm(watch)
         told: list[str] = []
 
         def happen() -> None:
