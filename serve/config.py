@@ -90,8 +90,8 @@ class ScalingConfig(ConfigModel):
     max_replicas: int = Field(2, gt=0)
     """As many as there may be."""
     target_pairs: float = Field(16.0, gt=0)
-    """Pairs under way a replica that are aimed at: above it replicas are added, below it removed. Serve counts calls: what
-    a request for several pairs sends to a replica at once (up to batching.max_pairs) counts as one."""
+    """Pairs under way a replica that are aimed at: above it replicas are added, below it removed. Pairs that one
+    request brings count as one, up to batching.max_pairs of them."""
     upscale_delay_s: float = Field(2.0, ge=0)
     """How long it must be so before one is added."""
     downscale_delay_s: float = Field(60.0, ge=0)
