@@ -21,6 +21,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from itertools import islice
 from multiprocessing import get_context
@@ -36,6 +37,7 @@ from cluster.session import session
 from idc.benchmark import Measurement, ServingConfig, environment
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
+from idc.describe import Describer
 
 APPLICATION, MODEL = "captions", "Model"
 REPLICAS = "idc_replicas"
@@ -55,8 +57,13 @@ def echo(_: Mapping[str, Any]) -> Any:
     return Echo.bind()  # type: ignore[attr-defined]  # Ray's decorator
 
 
-def serving(config: ServingConfig, cluster: ClusterConfig) -> list[Measurement]:
+def serving(
+    config: ServingConfig, cluster: ClusterConfig, load_captioner: Callable[[str], Describer]
+) -> list[Measurement]:
     """Run it all; three measurements, and in ``more`` of the first the whole story.
+
+    Args:
+        load_captioner: for the bare captioner; picklable.
 
     Raises:
         ValueError: ``hey`` is not there, or the application does not come up.
@@ -66,7 +73,7 @@ def serving(config: ServingConfig, cluster: ClusterConfig) -> list[Measurement]:
     where = environment(config.threads)
     with scratch() as folder, session(cluster.model_copy(update={"dashboard": True, "worker_logs": False})) as url:
         assert url is not None
-        return _Run(config, folder, url).measure(where)
+        return _Run(config, folder, url, load_captioner).measure(where)
 
 
 @dataclass
@@ -76,6 +83,7 @@ class _Run:
     config: ServingConfig
     folder: Path
     dashboard: str
+    load_captioner: Callable[[str], Describer]
 
     def __post_init__(self) -> None:
         self.base = f"http://127.0.0.1:{self.config.port}"
@@ -241,7 +249,14 @@ class _Run:
         with spawn.Pool(processes) as pool:
             threads = max(1, self.config.threads // processes) if batch > 1 else 1
             ready = spawn.Manager().Barrier(processes)
-            job = (self.config.artifact, self.images, batch, threads, self.config.seconds, ready)
+            job = (
+                partial(self.load_captioner, self.config.artifact),
+                self.images,
+                batch,
+                threads,
+                self.config.seconds,
+                ready,
+            )
             found = pool.starmap(_caption_alone, [job] * processes)
         return {
             "pairs_a_second": sum(one["pairs"] / one["seconds"] for one in found),
@@ -364,15 +379,18 @@ def _pair(pairs: str) -> dict[str, bytes]:
 
 
 def _caption_alone(
-    artifact: str, images: dict[str, bytes], batch: int, threads: int, seconds: float, ready: Any
+    load_captioner: Callable[[], Describer],
+    images: dict[str, bytes],
+    batch: int,
+    threads: int,
+    seconds: float,
+    ready: Any,
 ) -> dict[str, float]:
     """In a process of its own: images decoded and captioned with confidences, batch after batch."""
     import torch
 
-    from idc.systems import load_captioner
-
     torch.set_num_threads(threads)
-    captioner = load_captioner(artifact)
+    captioner = load_captioner()
 
     def once() -> None:
         before = [decode_image(images["before"]) for _ in range(batch)]

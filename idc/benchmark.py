@@ -128,17 +128,17 @@ class ServingConfig(ConfigModel):
     """Replicas at most, and processes of the bare captioner."""
     threads: int = Field(2, ge=1)
     """Torch threads of all replicas together."""
-    connections: tuple[int, ...] = (2, 4, 8, 16, 32, 64)
-    """Requests under way at a time, level by level, until more of them bring no more answers."""
+    connections: tuple[int, ...] = (8, 32, 64, 96)
+    """Requests under way at a time, level by level; the last ones should bring no more answers."""
     over_connections: int = Field(384, ge=1)
     """The same at three times the knee's load; more than the application lets wait."""
     requests_alone: int = Field(100, ge=10)
     """Requests one after the other, for the latency of one alone."""
     seconds: float = Field(10.0, gt=0)
     """Of one level, and of one round of the bare captioner."""
-    event_seconds: float = Field(30.0, gt=0)
+    event_seconds: float = Field(18.0, gt=0)
     """Of the load in which something happens."""
-    rounds: int = Field(3, ge=1)
+    rounds: int = Field(2, ge=1)
     """Rounds at the knee, by turns with the bare captioner."""
     downscale_delay_s: float = Field(10.0, gt=0)
     """How long a replica is idle before it goes."""

@@ -98,8 +98,9 @@ def measure(part: Part, job: Job) -> Iterator[Measurement]:
         return
     if part == "serving":
         from cluster.serving_benchmark import serving
+        from idc.systems import load_captioner
 
-        yield from serving(job.serving, job.cluster)
+        yield from serving(job.serving, job.cluster, load_captioner)
         return
     if part == "batch":
         command = [sys.executable, str(Path(__file__).with_name("caption.py"))]
