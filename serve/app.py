@@ -375,6 +375,7 @@ def run(config: CommandConfig) -> None:
     address = os.environ.get("RAY_ADDRESS")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")
+    os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "serve.proxy:middlewares")
     if config.haproxy:
         os.environ["RAY_SERVE_ENABLE_HA_PROXY"] = "1"
         # Fewer threads and event loops on a request's way; nothing of ours blocks the one that is left.

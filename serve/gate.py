@@ -23,7 +23,8 @@ from serve.log import log
 from serve.metrics import Metrics
 from serve.schema import ApiError
 
-_OWN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+OWN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""What a caller's own id may look like."""
 _SAFE = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -103,7 +104,7 @@ class Gate:
             return
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
-        visit = Visit(given if _OWN_ID.fullmatch(given) else uuid.uuid4().hex)
+        visit = Visit(given if OWN_ID.fullmatch(given) else uuid.uuid4().hex)
         path = scope["path"]
         visit.route = path if path in self._routes else "page" if path in self._open else "other"
         scope["visit"] = visit

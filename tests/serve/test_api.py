@@ -21,6 +21,7 @@ from serve.api import create_api
 from serve.auth import Doorkeeper
 from serve.captioner import Captioner
 from serve.config import AuthConfig
+from serve.proxy import PlainIds
 from serve.schema import ApiError, CaptionAnswer, Captioned, EncodedPair, ErrorAnswer, Options
 from tests.serve.hostile import picture
 from tests.serve.local import LocalBackend, local_config, serving
@@ -234,3 +235,17 @@ def test_mixed_sizes_in_one_request(client: httpx2.Client) -> None:
     answer = client.post("/v1/captions", json={"pairs": [body(pair) for pair in pairs]}).raise_for_status().json()
     assert [result["index"] for result in answer["results"]] == list(range(6))
     assert all(result["caption"] for result in answer["results"])
+
+
+def test_only_plain_ids_of_callers_reach_serve() -> None:
+    seen: list[list[tuple[bytes, bytes]]] = []
+
+    async def application(scope: Any, _receive: Any, _send: Any) -> None:
+        seen.append(scope["headers"])
+
+    host = (b"host", b"localhost")
+    plain, latin, twice = [host, (b"x-request-id", b"mine-1")], [host, (b"X-Request-ID", b"caf\xe9")], [host]
+    twice += 2 * [(b"x-request-id", b"mine-1")]
+    for headers in (plain, latin, twice):
+        asyncio.run(PlainIds(application)({"type": "http", "headers": headers}, None, None))  # type: ignore[arg-type]
+    assert seen == [plain, [host], [host]]

@@ -17,6 +17,7 @@ import yaml
 from idc.config import ConfigError, load
 from serve.app import build
 from serve.config import CommandConfig, ServeConfig
+from serve.gate import OWN_ID
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "serve" / "configs"
@@ -112,6 +113,9 @@ def test_the_command_serves_until_it_is_told_to_end(artifact: str, tmp_path: Pat
             with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
                 assert "<html" in client.get("/").raise_for_status().text
                 assert client.get("/readyz").status_code == 200
+                odd = client.get("/healthz", headers=[("X-Request-ID", b"caf\xe9")])
+                assert odd.status_code == 200
+                assert OWN_ID.fullmatch(odd.headers["X-Request-ID"].split(", ")[0])
                 elsewhere = client.get("/readyz", headers={"Host": "rebound.example"})
                 assert elsewhere.status_code == 403
         finally:

@@ -1,0 +1,35 @@
+"""What a request passes in Ray Serve's own HTTP code before the application: the ids that callers give it.
+
+Serve takes any X-Request-ID over into its logs and answers, and fails (500) at one that is no UTF-8. Only plain ones
+are left (:data:`serve.gate.OWN_ID`); others are taken away here, and Serve then makes an id of its own.
+
+Set ``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=serve.proxy:middlewares`` on all nodes; ``python -m serve.app`` does.
+"""
+
+from __future__ import annotations
+
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from serve.gate import OWN_ID
+
+
+def middlewares() -> list[Middleware]:
+    """What Serve puts around its own handling of a request."""
+    return [Middleware(PlainIds)]
+
+
+class PlainIds:
+    """Takes an X-Request-ID away that is not plain, or that is given more than once."""
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = scope["headers"]
+            given = [value for name, value in headers if name.lower() == b"x-request-id"]
+            if given and (len(given) > 1 or not OWN_ID.fullmatch(given[0].decode("latin-1"))):
+                kept = [(name, value) for name, value in headers if name.lower() != b"x-request-id"]
+                scope = {**scope, "headers": kept}
+        await self._app(scope, receive, send)
