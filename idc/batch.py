@@ -27,7 +27,7 @@ from idc.data.images import MAX_PIXELS, ImageError, cell_bytes, cell_name, decod
 from idc.data.pipeline import Batch, ChunkResult, StageSpec, good_rows, num_rows, run_local
 from idc.data.rows import InputRows, RowFormat, open_rows
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, fingerprint, iter_rows, read_manifest
-from idc.describe import Candidate, Describer, beams_of
+from idc.describe import Describer, beams_of
 
 KIND = "captioned"
 """The kind of the folder."""
@@ -307,9 +307,9 @@ class CaptionRows:
             seconds[list(good)] = (time.perf_counter() - began) / len(good)
             for place, description in zip(good, descriptions, strict=True):
                 told[place] = {
-                    **_columns(description.best),
+                    **description.best.told(),
                     "changed_probability": description.changed,
-                    "candidates": [_columns(candidate) for candidate in description.candidates],
+                    "candidates": [candidate.told() for candidate in description.candidates],
                 }
         names = [field.name for field in SCHEMA if field.name not in ("row", "pair_id", "error")]
         out = {name: [row.get(name) for row in told] for name in names}
@@ -342,10 +342,6 @@ class CaptionRows:
 
 def _results(places: list[int], futures: list[Future[Any]]) -> tuple[list[int], list[Any]]:
     return places, [future.result() for future in futures]
-
-
-def _columns(candidate: Candidate) -> dict[str, Any]:
-    return {name: getattr(candidate, name) for name, _ in _CANDIDATE}
 
 
 def to_rows(batch: Batch) -> pa.Table:

@@ -20,11 +20,11 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from idc.config import ConfigModel, missing
+from idc.data.checks import says_changed
 from idc.data.images import ImageError, decode_image
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.describe import Describer, Description
 from idc.metrics.changes import says_no_change
-from idc.schema import NO_CHANGE
 from idc.training.artifact import CALIBRATION, add_file, captioning_identity, read_artifact
 
 BINS = 10
@@ -246,7 +246,10 @@ def _mark(job: CalibrateJob) -> str:
 def _told(job: CalibrateJob, captioner: Describer, split: str) -> tuple[list[dict[str, float]], list[bool]]:
     """The inputs of a split's pairs, and whether they changed; pairs of which it is not known are left out."""
     columns = ["pair_id", "before", "after", "change_type", "meta"]
-    every = ((row, _changed(row)) for row in iter_rows(job.pairs, columns, split))
+    every = (
+        (row, says_changed(row["change_type"], json.loads(row["meta"] or "{}")))
+        for row in iter_rows(job.pairs, columns, split)
+    )
     known = itertools.islice(((row, changed) for row, changed in every if changed is not None), job.max_pairs)
     rows: list[dict[str, float]] = []
     truth: list[bool] = []
@@ -260,13 +263,6 @@ def _told(job: CalibrateJob, captioner: Describer, split: str) -> tuple[list[dic
         )  # fmt: skip
         raise ValueError(f"{job.pairs}: {split} has {kinds}; a probability of a change needs pairs of both kinds")
     return rows, truth
-
-
-def _changed(row: Mapping[str, Any]) -> bool | None:
-    flag = json.loads(row["meta"] or "{}").get("changeflag")
-    if flag is not None:
-        return bool(int(flag))
-    return None if row["change_type"] is None else row["change_type"] != NO_CHANGE
 
 
 def _decoded(row: Mapping[str, Any], name: str) -> np.ndarray:

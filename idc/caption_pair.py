@@ -60,10 +60,7 @@ def caption_pair(
         "caption": told.best.caption,
         "confidence": told.best.confidence,
         "changed_probability": told.changed,
-        "candidates": [
-            {"caption": one.caption, "confidence": one.confidence, "log_probability": one.log_probability}
-            for one in told.candidates
-        ],
+        "candidates": [one.told() for one in told.candidates],
     }
     written = {"map": map_to, "frames": frames_to}
     return found | {name: path for name, path in written.items() if path is not None}

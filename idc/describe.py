@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,8 +16,7 @@ MAP_SIDE = 1024
 """Longer side of a drawn change map at most, in pixels."""
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A caption and how sure the model is of its words.
 
     Attributes:
@@ -32,6 +31,10 @@ class Candidate:
     def confidence(self) -> float:
         """The geometric mean of the tokens' probabilities, in [0, 1]."""
         return math.exp(min(0.0, self.log_probability))
+
+    def told(self) -> dict[str, Any]:
+        """Caption, confidence and log-probability by name, as all interfaces tell them."""
+        return {"caption": self.caption, "confidence": self.confidence, "log_probability": self.log_probability}
 
 
 @dataclass(frozen=True)

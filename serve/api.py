@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import mimetypes
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, aclosing
@@ -243,10 +242,7 @@ def _summary(visit: Visit, model: Served, results: list[Captioned], single: bool
 
 def pair_answer(index: int, name: str | None, result: Captioned) -> dict[str, Any]:
     """The JSON of a :class:`~serve.schema.PairAnswer`, made by hand: validating what we made ourselves costs time."""
-    candidates = [
-        {"caption": text, "confidence": math.exp(min(0.0, logp)), "log_probability": logp}
-        for text, logp in result.captions
-    ]
+    candidates = [one.told() for one in result.captions]
     best = candidates[0] if candidates else {"caption": None, "confidence": None, "log_probability": None}
     return {
         "index": index,

@@ -104,7 +104,7 @@ def _pixels(pair: Decoded) -> tuple[np.ndarray, np.ndarray]:
 def _captioned(description: Description, after: np.ndarray, model_ms: float, batch: int) -> Captioned:
     change_map = description.change_map
     return Captioned(
-        captions=tuple((one.caption, one.log_probability) for one in description.candidates),
+        captions=description.candidates,
         changed=description.changed,
         change_map=None if change_map is None else encode_png(draw_map(change_map, after.shape[:2])),
         model_ms=model_ms,

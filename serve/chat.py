@@ -17,7 +17,6 @@ from fastapi.sse import format_sse_event
 from starlette.requests import Request
 from starlette.responses import Response
 
-from idc.describe import Candidate
 from serve.chat_schema import (
     AnswerMessage,
     ChatAnswer,
@@ -83,12 +82,13 @@ def check(asked: ChatRequest) -> None:
 
 def completion(result: Captioned, model: Served, request_id: str) -> ChatAnswer:
     """A pair's captions as a chat completion."""
-    words = sum(len(text.split()) for text, _ in result.captions)
+    words = sum(len(one.caption.split()) for one in result.captions)
     choices = []
-    for index, (text, mean) in enumerate(result.captions):
-        confidence = Candidate(text, mean).confidence
-        message = AnswerMessage(content=text)
-        choices.append(Choice(index=index, message=message, confidence=confidence, log_probability=mean))
+    for index, one in enumerate(result.captions):
+        message = AnswerMessage(content=one.caption)
+        choices.append(
+            Choice(index=index, message=message, confidence=one.confidence, log_probability=one.log_probability)
+        )
     return ChatAnswer(
         id=f"chatcmpl-{request_id}",
         created=int(time.time()),

@@ -1,6 +1,7 @@
 """From the body of a request to image files: what is refused is refused before any pixel is decoded.
 
-Limits come from the config. JSON is measured before it is parsed, images are measured by their headers.
+Limits come from the config. The elements of JSON are counted before it is parsed and its nesting after, images are
+measured by their headers.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from idc.describe import Candidate
+
 # -- between the front and the replicas ---------------------------------------------------------------------------
 
 
@@ -43,7 +45,7 @@ class Captioned:
     """What became of a pair.
 
     Attributes:
-        captions: (text, mean log-probability of a token), best first; empty if there is an ``error``.
+        captions: best first; empty if there is an ``error``.
         changed: calibrated probability that anything changed, or None.
         change_map: PNG, 8-bit grey, of the size of the image after (its longer side at most 1024), or None.
         frames: PNGs from before to after, or None.
@@ -52,7 +54,7 @@ class Captioned:
         batch: pairs in that batch.
     """
 
-    captions: tuple[tuple[str, float], ...] = ()
+    captions: tuple[Candidate, ...] = ()
     changed: float | None = None
     change_map: bytes | None = None
     frames: tuple[bytes, ...] | None = None

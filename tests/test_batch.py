@@ -128,10 +128,10 @@ class Stops:
         self.captioner, self.after, self.calls = captioner, after, 0
 
     def __call__(self, befores: Any, afters: Any) -> list[str]:
-        raise NotImplementedError
+        return self.captioner(befores, afters)
 
     def imagine(self, before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
-        raise NotImplementedError
+        return self.captioner.imagine(before, after)
 
     def describe(self, befores: Any, afters: Any, **options: Any) -> list[Description]:
         self.calls += 1

@@ -73,7 +73,7 @@ class Checks:
             _note(self.warnings, "blank caption", f"{pair_id}: {blank} of its captions", blank)
         keys = [_image_key(row, meta, role) for role in ("before", "after")]
         self.shared.add(pair_id, split, keys[0], keys[1])
-        says = _says_changed(row["change_type"], meta)
+        says = says_changed(row["change_type"], meta)
         if row["before_size"] is not None:
             self.different += row["before_size"] != row["after_size"]
             self.sizes.update(f"{width}x{height}" for height, width in (row["before_size"], row["after_size"]))
@@ -202,7 +202,7 @@ def _image_key(row: Mapping[str, Any], meta: Mapping[str, Any], role: str) -> by
     return digest(name) if isinstance(name, str) and name else None
 
 
-def _says_changed(change_type: str | None, meta: Mapping[str, Any]) -> bool | None:
+def says_changed(change_type: str | None, meta: Mapping[str, Any]) -> bool | None:
     """Whether the annotations say that something changed: LEVIR's flag, else the change type; None if neither does."""
     if meta.get("changeflag") is not None:
         return str(meta["changeflag"]).strip().lower() not in ("0", "false")
