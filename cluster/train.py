@@ -152,13 +152,24 @@ def _differing(saved: dict[str, Any], record: dict[str, Any]) -> list[str]:
 
 
 def _run_entry(entry: str, record: dict[str, Any], train: TrainConfig, context: Any) -> None:
-    """Run the entry on one rank; rank 0 writes the result."""
+    """Run the entry on one rank; rank 0 writes the result.
+
+    Raises:
+        ValueError: the memory does not suffice; a restart would end in the same way.
+    """
     import torch
+
+    from idc.training.memory import is_out_of_memory, out_of_memory_advice
 
     torch.manual_seed(train.seed)
     module, _, function = entry.partition(":")
     payload = {key: value for key, value in record.items() if key != "entry"}
-    result = getattr(importlib.import_module(module), function)(payload, context)
+    try:
+        result = getattr(importlib.import_module(module), function)(payload, context)
+    except (RuntimeError, MemoryError) as error:
+        if is_out_of_memory(error):
+            raise ValueError(out_of_memory_advice(train, str(context.device), error)) from error
+        raise
     if context.rank == 0:
         artifact = context.run_dir / "artifact"
         if artifact.exists():

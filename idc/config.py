@@ -11,10 +11,10 @@ import difflib
 import os
 import sys
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, Literal, NoReturn, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -116,11 +116,20 @@ def layered(*layers: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def cli(schema: type[Schema], doc: str | None, argv: Sequence[str] | None = None) -> Cli[Schema]:
+def cli(
+    schema: type[Schema],
+    doc: str | None,
+    argv: Sequence[str] | None = None,
+    *,
+    flags: Collection[Literal["local", "overwrite"]] = ("local", "overwrite"),
+) -> Cli[Schema]:
     """Parse a job's command line; leaves with status 2 and every fault on stderr if it is refused.
 
     A setting that is in no section may also be given as an option: ``--source DIR`` is ``source=DIR``, and ``--strict``
     is ``strict=true``.
+
+    Args:
+        flags: those that the job uses; any other is refused, as an option that does nothing would be.
     """
     parser = argparse.ArgumentParser(
         description=doc,
@@ -136,8 +145,10 @@ def cli(schema: type[Schema], doc: str | None, argv: Sequence[str] | None = None
     )
     parser.add_argument("--config", metavar="FILE", help="YAML file with what differs from the defaults")
     parser.add_argument("--print-config", action="store_true", help="print the resolved config as YAML and stop")
-    parser.add_argument("--local", action="store_true", help="run in this process, without Ray")
-    parser.add_argument("--overwrite", action="store_true", help="replace an output made from another config")
+    if "local" in flags:
+        parser.add_argument("--local", action="store_true", help="run in this process, without Ray")
+    if "overwrite" in flags:
+        parser.add_argument("--overwrite", action="store_true", help="replace an output made from another config")
     for name, field in schema.model_fields.items():
         if _model_of(field.annotation) is None:
             spellings = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
@@ -167,7 +178,7 @@ def cli(schema: type[Schema], doc: str | None, argv: Sequence[str] | None = None
         raise SystemExit(0)
     if faults := faults + missing_inputs(config):
         refuse(faults)
-    return Cli(config, args.local, args.overwrite)
+    return Cli(config, getattr(args, "local", False), getattr(args, "overwrite", False))
 
 
 def enter_root() -> None:

@@ -16,7 +16,7 @@ from idc.config import cli
 
 
 def main() -> None:
-    args = cli(CalibrateJob, __doc__)
+    args = cli(CalibrateJob, __doc__, flags=("overwrite",))
     from idc.calibration import calibrate, finished, table
     from idc.systems import load_captioner
 

@@ -108,7 +108,7 @@ def steps(folder: str, seeds: list[int], clevr_change: str | None) -> Iterator[t
             f"procedures: {real_procedures}}}]"
         ]
     yield "write the page", [
-        "jobs/report.py", "--overwrite", f"out={runs}/report.html", f"evaluations=[{evaluations}]", f"pairs={pairs}",
+        "jobs/report.py", f"out={runs}/report.html", f"evaluations=[{evaluations}]", f"pairs={pairs}",
         f"procedures={procedures}", f"tokenizer={tokenizer}", "title=ProCap on rendered pairs",
         f"imagine={runs}/finetune-{seeds[0]}/artifact",
         f"runs={{tokenizer: {runs}/tokenizer, stage 1: {runs}/pretrain-{seeds[0]}, "

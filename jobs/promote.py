@@ -19,7 +19,7 @@ from idc.config import cli
 
 
 def main() -> None:
-    job = cli(PromoteJob, __doc__).config
+    job = cli(PromoteJob, __doc__, flags=()).config
     from cluster.promotion import describe, promote, status
 
     try:

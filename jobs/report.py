@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    args = cli(ReportJob, __doc__)
+    args = cli(ReportJob, __doc__, flags=())
     from idc.report.collect import collect
     from idc.report.html import write_report
 

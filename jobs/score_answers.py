@@ -13,7 +13,7 @@ from idc.metrics.classification import AnswersJob
 
 
 def main() -> None:
-    args = cli(AnswersJob, __doc__)
+    args = cli(AnswersJob, __doc__, flags=())
     from idc.metrics.classification import run, table
 
     try:

@@ -15,7 +15,7 @@ from idc.data.config import ValidateJob
 
 
 def main() -> None:
-    args = cli(ValidateJob, __doc__)
+    args = cli(ValidateJob, __doc__, flags=("overwrite",))
     from idc.data.clean import clean_path, write_clean
     from idc.data.validate import validate
     from idc.data.validation import read_report, report_path, table, write_report

@@ -367,7 +367,7 @@ def main() -> None:
     argv = sys.argv[1:]
     if not any(word == "--config" or word.startswith("--config=") for word in argv):
         argv = ["--config", str(DEMO), *argv]
-    run(cli(CommandConfig, __doc__, argv).config)
+    run(cli(CommandConfig, __doc__, argv, flags=()).config)
 
 
 def run(config: CommandConfig) -> None:

@@ -407,3 +407,21 @@ def test_an_unknown_setting_is_refused_by_every_job(
     assert left.value.code == 2
     assert "no_such_setting: no such setting" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("job", [job for job in JOBS if job not in ("demo", "imagine", "leaderboard")])
+def test_a_job_takes_local_and_overwrite_if_it_uses_them_and_refuses_them_otherwise(
+    job: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / "jobs" / f"{job}.py").read_text(encoding="utf-8")
+    for flag in ("local", "overwrite"):
+        used = f"args.{flag}" in text or "train_job(" in text
+        # With an unknown setting, so that nothing runs: it is named only where the flag itself was taken.
+        given = ["input=", "no_such_setting=1"] if job == "caption" else ["no_such_setting=1"]
+        monkeypatch.setattr(sys, "argv", [f"{job}.py", *given, f"--{flag}"])
+        with pytest.raises(SystemExit) as left:
+            importlib.import_module(f"jobs.{job}").main()
+        assert left.value.code == 2
+        err = capsys.readouterr().err
+        assert ("no_such_setting: no such setting" in err) == used, f"--{flag}"
+        assert (f"unrecognized arguments: --{flag}" in err) == (not used), f"--{flag}"

@@ -1,7 +1,7 @@
 """Text, lines and JSON of files that others wrote: read strictly, so that nothing in them is lost without a word.
 
-One reader for the whole project. It raises :class:`JsonError` (a ``ValueError``) where Python's own is silent or ends in
-something else: a key that occurs twice, ``NaN``, nesting without end, an integer of thousands of digits.
+One reader for the whole project. It raises :class:`JsonError` (a ``ValueError``) where Python's own is silent or ends
+in something else: a key that occurs twice, ``NaN``, nesting without end, an integer of thousands of digits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ def decode(data: bytes, errors: Literal["strict", "surrogateescape"] = "strict")
     """Bytes as UTF-8 text, without a byte order mark.
 
     Args:
-        errors: ``surrogateescape`` keeps bytes that are not UTF-8 as lone surrogates, to be found where the text is used.
+        errors: ``surrogateescape`` keeps bytes that are not UTF-8 as lone surrogates, to be found where the text is
+            used.
 
     Raises:
         ValueError: the bytes are not UTF-8 (with ``strict``); names the place.

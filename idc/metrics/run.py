@@ -23,7 +23,7 @@ from idc.metrics.origin import origin
 from idc.metrics.protocols import BESIDE, LEVIR, LevirVocabulary, Protocol, protocol
 from idc.metrics.references import Known, read_captions, read_references
 from idc.metrics.scoring import evaluate
-from idc.training.artifact import captioning_files, captioning_identity, file_hash
+from idc.training.artifact import captioning_files, captioning_identity, contents
 
 _VERSION = 3
 """Goes up when the same inputs would give other numbers."""
@@ -31,13 +31,18 @@ _VERSION = 3
 _INPUTS = {"pairs", "references", "artifact", "predictions", "vocabulary"}
 
 
-def evaluation_fingerprint(job: EvaluateJob) -> str:
-    """Of everything the numbers depend on: the pairs, the weights or captions, the protocol."""
+def scoring_fingerprint(job: EvaluateJob) -> str:
+    """Of everything that the numbers depend on except the captions: pairs or references, protocol, program."""
     left_out = {"out"} if job.change_maps else {"out", "change_maps"}
     settings = job.model_dump(mode="json", include=set(EvaluateJob.model_fields) - _INPUTS - CAPTION_HOW - left_out)
     pairs = read_manifest(job.pairs).fingerprint if job.pairs is not None else _contents(job.references)
+    return fingerprint(_VERSION, pairs, _contents(job.vocabulary), settings, spice_missing() is None)
+
+
+def evaluation_fingerprint(job: EvaluateJob) -> str:
+    """Of everything that the numbers depend on: the weights or captions, and :func:`scoring_fingerprint`."""
     captions = captioning_files(job.artifact) if job.artifact is not None else _contents(job.predictions)
-    return fingerprint(_VERSION, pairs, captions, _contents(job.vocabulary), settings, spice_missing() is None)
+    return fingerprint(scoring_fingerprint(job), captions)
 
 
 def finished(job: EvaluateJob) -> ev.Evaluation | None:
@@ -266,12 +271,7 @@ def _refuse_difference(ids: Iterable[str], what: str) -> None:
 
 
 def _contents(path: str | None) -> dict[str, str]:
-    """Hashes of a file, or of the files in a folder."""
-    if path is None:
-        return {}
-    given = Path(path)
-    found = sorted(file for file in given.rglob("*") if file.is_file()) if given.is_dir() else [given]
-    return {str(file.relative_to(given)): file_hash(file) for file in found}
+    return {} if path is None else contents(path)
 
 
 def _say(text: str) -> None:

@@ -237,6 +237,18 @@ def file_hash(path: Path | str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def contents(path: Path | str) -> dict[str, str]:
+    """Name -> SHA-256 of the files in a folder, or of a single file (whose name is then ``.``)."""
+    given = Path(path)
+    found = sorted(file for file in given.rglob("*") if file.is_file()) if given.is_dir() else [given]
+    return {str(file.relative_to(given)): file_hash(file) for file in found}
+
+
+def content_or_id(source: str) -> str:
+    """What identifies a model that is named by a local path or a hub id: a hash of what is at the path, or the id."""
+    return _combined(contents(source)) if Path(source).exists() else source
+
+
 def _card(system: str, config: dict[str, Any], metrics: dict[str, Any], head: str, card: str, use: str) -> str:
     numbers = {name: value for name, value in metrics.items() if isinstance(value, (int, float))}
     rows = "\n".join(f"| {name} | {value:.4g} |" for name, value in numbers.items())

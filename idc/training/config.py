@@ -31,23 +31,24 @@ class GroupConfig(ConfigModel):
     """Optimizer steps of warm-up."""
     warmup_share: float = Field(0.0, ge=0, lt=1)
     """Warm-up as a share of all steps, instead of warmup_steps."""
-    min_lr: float = Field(0.0, ge=0)
-    """Where the warm-up starts."""
+    warmup_lr: float = Field(0.0, ge=0)
+    """Learning rate at which the warm-up starts; the decay of a schedule ends at 0."""
 
     def faults(self) -> Iterator[str]:
         if self.warmup_steps and self.warmup_share:
             yield f"warmup_steps={self.warmup_steps} and warmup_share={self.warmup_share}: give only one of them"
         if self.schedule == "constant" and (self.warmup_steps or self.warmup_share):
             yield "schedule: 'constant' has no warm-up; take 'linear_warmup', or set warmup_steps and warmup_share to 0"
-        if self.min_lr > self.lr:
-            yield f"min_lr={self.min_lr} is above lr={self.lr}"
+        if self.warmup_lr > self.lr:
+            yield f"warmup_lr={self.warmup_lr} is above lr={self.lr}"
 
 
 def learning_rate(group: GroupConfig, step: int, total_steps: int) -> float:
     """The learning rate of optimizer step ``step`` (from 0) of ``total_steps``.
 
     Linear warm-up reaches the peak at step ``warmup - 1`` (its first step is not wasted on a rate of 0). The log
-    warm-up is DeepSpeed's ``WarmupLR``: min_lr at steps 0 and 1, then min_lr + (lr - min_lr) * log(step) / log(warmup).
+    warm-up is DeepSpeed's ``WarmupLR``: warmup_lr at steps 0 and 1, then
+    warmup_lr + (lr - warmup_lr) * log(step) / log(warmup).
     """
     warmup = group.warmup_steps or round(group.warmup_share * total_steps)
     gain = 1.0
@@ -62,7 +63,7 @@ def learning_rate(group: GroupConfig, step: int, total_steps: int) -> float:
     elif group.schedule == "linear_warmup_cosine":
         done = min(1.0, (step - warmup) / max(1, total_steps - warmup))
         return group.lr * (0.5 + 0.5 * math.cos(math.pi * done))
-    return group.min_lr + (group.lr - group.min_lr) * min(1.0, gain)
+    return group.warmup_lr + (group.lr - group.warmup_lr) * min(1.0, gain)
 
 
 class KeepBest(ConfigModel):

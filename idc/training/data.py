@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from idc.training.config import TrainConfig
-from idc.training.task import Batch
+from idc.training.task import SAMPLES, Batch
 
 Collate = Callable[[list[Any]], Batch]
+"""Makes a batch of a list of samples; the loader adds how many they are."""
 
 
 class Dataset(Protocol):
@@ -101,7 +102,7 @@ class Loader:
         return int(self._order[epoch][offset]), epoch
 
     def _load(self, samples: Sequence[tuple[int, int]]) -> Batch:
-        return self.collate([self.dataset.get(index, epoch) for index, epoch in samples])
+        return _batch(self.dataset, self.collate, samples)
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
         """Batches from micro-step ``start`` on, without end. Close the iterator to stop the background threads."""
@@ -146,7 +147,12 @@ class EvalLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         for start in range(0, len(self.indices), self.batch_size):
-            yield self.collate([self.dataset.get(i, 0) for i in self.indices[start : start + self.batch_size]])
+            yield _batch(self.dataset, self.collate, [(i, 0) for i in self.indices[start : start + self.batch_size]])
+
+
+def _batch(dataset: Dataset, collate: Collate, samples: Sequence[tuple[int, int]]) -> Batch:
+    """The batch of these samples, (index, epoch) each."""
+    return {**collate([dataset.get(index, epoch) for index, epoch in samples]), SAMPLES: len(samples)}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
     from idc.training.context import Context
 
 Batch = Mapping[str, Any]
-"""What a dataset's collate returns: tensors (batch first), lists, plain values."""
+"""What a dataset's collate returns (tensors, lists, plain values), and how many samples it has (:data:`SAMPLES`)."""
+
+SAMPLES = "num_samples"
+"""Key of a batch's number of samples; the loaders of :mod:`idc.training.data` add it to what collate returns."""
 
 
 class Task(nn.Module):
@@ -43,7 +46,8 @@ class Task(nn.Module):
         raise NotImplementedError
 
     def param_groups(self) -> list[dict[str, Any]]:
-        """Groups ``{"name", "params", "lr", "weight_decay", "schedule", "warmup_steps" | "warmup_share", "min_lr"}``.
+        """Groups ``{"name", "params", "lr", "weight_decay", "schedule", "warmup_steps" | "warmup_share",
+        "warmup_lr"}``.
 
         All but ``name``, ``params`` and ``lr`` may be left out; their meaning and defaults stand in
         :class:`idc.training.config.GroupConfig`. Every trainable parameter must be in exactly one group.
@@ -66,7 +70,7 @@ class Task(nn.Module):
         count = 0
         for batch in loader:
             loss, logs = self.training_step(batch)
-            size = batch_size(batch)
+            size = batch[SAMPLES]
             count += size
             for name, value in {"loss": loss, **logs}.items():
                 sums[name] = sums.get(name, 0.0) + float(value) * size
@@ -74,14 +78,6 @@ class Task(nn.Module):
         total = sum(count for count, _ in parts)
         names = dict.fromkeys(name for _, sums in parts for name in sums)
         return {name: sum(sums.get(name, 0.0) for _, sums in parts) / total for name in names}
-
-
-def batch_size(batch: Batch) -> int:
-    """Number of samples: the length of the first tensor or list."""
-    for value in batch.values():
-        if isinstance(value, (Tensor, list)) and (not isinstance(value, Tensor) or value.ndim):
-            return len(value)
-    raise ValueError(f"batch has no tensor and no list to tell its size by; its keys are {sorted(batch)}")
 
 
 def mean_per_sample(loss: Tensor, weight: Tensor) -> Tensor:

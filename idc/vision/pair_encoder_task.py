@@ -49,7 +49,7 @@ class PairEncoderTask(Task):
             plain = parameter.ndim < 2
             share = self.job.clip_lr_share if known else 1.0
             settings = self.job.optim.model_dump()
-            settings |= {"lr": settings["lr"] * share, "min_lr": settings["min_lr"] * share}
+            settings |= {"lr": settings["lr"] * share, "warmup_lr": settings["warmup_lr"] * share}
             if plain:
                 settings["weight_decay"] = 0.0
             key = ("clip" if known else "encoder") + ("_plain" if plain else "")

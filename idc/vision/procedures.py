@@ -20,6 +20,7 @@ from idc.data.pipeline import Batch, FolderSource, Runner, StageSpec, good_rows,
 from idc.data.store import DatasetFolder, Manifest, fingerprint, iter_rows, read_manifest
 from idc.data.text import Vocabulary
 from idc.schema import PAIR_SCHEMA_VERSION
+from idc.training.artifact import content_or_id
 from idc.vision.config import ProceduresConfig, TokenizerConfig
 from idc.vision.interpolation import interpolate, make_middle
 from idc.vision.official_scores import OfficialScores
@@ -229,29 +230,12 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
     source = FolderSource(config.pairs, chunk_size=config.pairs_per_chunk, kind="pairs", limit=config.max_pairs)
     tokenizer_print = tokenizer_fingerprint(config.tokenizer)
     vocabulary = training_vocabulary(config)
-    words = fingerprint(vocabulary.words)
     scores = _scores(config, pairs)
-    interpolator = (
-        [] if config.interpolation_weights is None else [fingerprint_of_weights(config.interpolation_weights)]
-    )
-    videos = [config.video_channels, *(video_fingerprint(path) for path in config.videos)] if config.videos else []
-    identity = fingerprint(
-        "procedures",
-        VERSION,
-        PAIR_SCHEMA_VERSION,
-        _settings(config),
-        pairs.fingerprint,
-        tokenizer_print,
-        words,
-        *interpolator,
-        *videos,
-        *_sampling_prints(config, scores),
-    )
     folder = DatasetFolder.open_for_build(
         path,
         kind="procedures",
         schema=procedure_schema(),
-        fingerprint=identity,
+        fingerprint=_identity(config, pairs, tokenizer_print, vocabulary, scores),
         config=config.model_dump(mode="json"),
         num_chunks=source.num_chunks,
         overwrite=overwrite,
@@ -263,6 +247,41 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
         stages(config, tokenizer, vocabulary, scores),
         max_reject_share=config.max_reject_share,
         name="procedures",
+    )
+
+
+def identity(config: ProceduresConfig) -> str:
+    """What the procedures of a config are made of: its settings, and everything it reads by content, never by path.
+
+    The one definition: it marks the folder of procedures (:func:`build`) and names the step of a sweep.
+
+    Raises:
+        ValueError: something it reads is not usable, as :func:`build`.
+    """
+    pairs = read_manifest(config.pairs, kind="pairs")
+    tokenizer_print = tokenizer_fingerprint(config.tokenizer)
+    return _identity(config, pairs, tokenizer_print, training_vocabulary(config), _scores(config, pairs))
+
+
+def _identity(
+    config: ProceduresConfig,
+    pairs: Manifest,
+    tokenizer_print: str,
+    vocabulary: Vocabulary,
+    scores: OfficialScores | None,
+) -> str:
+    weights, videos = config.interpolation_weights, config.videos
+    return fingerprint(
+        "procedures",
+        VERSION,
+        PAIR_SCHEMA_VERSION,
+        _settings(config),
+        pairs.fingerprint,
+        tokenizer_print,
+        fingerprint(vocabulary.words),
+        *([] if weights is None else [fingerprint_of_weights(weights)]),
+        *([config.video_channels, *map(video_fingerprint, videos)] if videos else []),
+        *_sampling_prints(config, scores),
     )
 
 
@@ -278,6 +297,8 @@ def _settings(config: ProceduresConfig) -> dict[str, Any]:
         del settings["similarity"]
     if settings.get("similarity") != "dinov2":
         del settings["dinov2"]
+    else:
+        settings["dinov2"] = content_or_id(config.dinov2)
     if config.strategy != "mixed":
         del settings["mix"]
     return settings

@@ -76,6 +76,18 @@ def test_a_users_error_is_not_tried_again(ray_session: None, tmp_path: Path) -> 
     assert not (tmp_path / "run" / "result.json").exists()
 
 
+@pytest.mark.ray
+@pytest.mark.parametrize("local", [False, True])
+def test_a_full_memory_ends_the_run_with_advice_and_is_not_tried_again(
+    ray_session: None, tmp_path: Path, local: bool
+) -> None:
+    attempts = tmp_path / "attempts"
+    with pytest.raises(ValueError, match="out of memory on cpu") as caught:
+        start(tmp_path / "run", UNTRACKED, {"huge": True, "attempts": str(attempts)}, local=local)
+    assert "raise train.grad_accumulation, now 1 (8 samples at a time in each worker)" in str(caught.value)
+    assert attempts.read_text() == "attempt\n"
+
+
 def the_run(runs: Path, name: str) -> Any:
     import mlflow
 

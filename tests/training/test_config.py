@@ -67,7 +67,7 @@ def test_log_warmup_is_deepspeeds() -> None:
 
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     theirs = WarmupLR(optimizer, warmup_min_lr=1e-6, warmup_max_lr=1e-4, warmup_num_steps=20)
-    group = GroupConfig(lr=1e-4, min_lr=1e-6, schedule="log_warmup", warmup_steps=20)
+    group = GroupConfig(lr=1e-4, warmup_lr=1e-6, schedule="log_warmup", warmup_steps=20)
     for step in range(40):
         assert learning_rate(group, step, 40) == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-12), step
         theirs.step()
@@ -79,7 +79,7 @@ def test_log_warmup_is_deepspeeds() -> None:
     [
         {"warmup_steps": 2},
         {"schedule": "linear_warmup", "warmup_steps": 2, "warmup_share": 0.1},
-        {"lr": 1e-5, "min_lr": 1e-4},
+        {"lr": 1e-5, "warmup_lr": 1e-4},
         {"schedule": "cosine"},
         {"momentum": 0.9},
     ],

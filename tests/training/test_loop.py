@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from idc.training.config import TrainConfig
 from idc.training.context import Context, LocalContext, checkpoint_name
-from idc.training.data import Loader, Loaders
+from idc.training.data import EvalLoader, Loader, Loaders
 from idc.training.loop import STATE_FILE, Progress, fit, read_log
-from idc.training.task import Batch, Task, batch_size, mean_per_sample
+from idc.training.task import SAMPLES, Batch, Task, mean_per_sample
 from tests.training import toy
 
 ROOT = Path(__file__).parents[2]
@@ -215,9 +216,25 @@ def test_a_mean_per_sample_does_not_depend_on_the_micro_batch() -> None:
     loss = torch.tensor([[1.0, 3.0], [5.0, 7.0], [9.0, 9.0]])
     weight = torch.tensor([[True, True], [True, False], [False, False]])
     assert mean_per_sample(loss, weight) == pytest.approx((2 + 5 + 0) / 3)
-    assert batch_size({"n": 3, "scalar": torch.tensor(1.0), "x": loss}) == 3
-    with pytest.raises(ValueError, match="its keys are"):
-        batch_size({"n": 3})
+
+
+class _Means(Task):
+    """Its loss is the mean of a value that a batch holds second dimension first, after a tensor that is not batched."""
+
+    def training_step(self, batch: Batch) -> tuple[torch.Tensor, dict[str, torch.Tensor | float]]:
+        return batch["value_1B"].mean(), {}
+
+
+def test_a_validation_weights_batches_by_their_samples_whatever_tensor_comes_first(tmp_path: Path) -> None:
+    def collate(samples: list[dict[str, np.ndarray]]) -> Batch:
+        value = torch.tensor([[float(sample["x"].sum()) for sample in samples]])
+        return {"shared": torch.zeros(7), "value_1B": value}
+
+    data = toy.ToyData(5)
+    loader = EvalLoader(data, 2, 0, 1, collate)  # batches of 2, 2 and 1
+    assert [batch[SAMPLES] for batch in loader] == [2, 2, 1]
+    expected = np.mean([data.get(i, 0)["x"].sum() for i in range(5)])
+    assert _Means().validate(loader, LocalContext(tmp_path))["loss"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_task_says_what_it_lacks() -> None:

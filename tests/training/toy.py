@@ -58,6 +58,7 @@ class ToyTask(Task):
         self.shift = nn.Parameter(torch.zeros(dim))  # owned by the task itself
         self.unused = nn.Parameter(torch.ones(3))
         self.kill: tuple[int, int, str] | None = None
+        self.huge = False
         self.rank = self.calls = 0
 
     def logits(self, batch: Batch) -> Tensor:
@@ -68,6 +69,8 @@ class ToyTask(Task):
         self.calls += self.training
         if self.kill is not None and self.training and (self.calls, self.rank) == self.kill[:2]:
             _kill_once(self.kill[2])
+        if self.huge:
+            torch.empty(1 << 58)  # an exbibyte
         logits = self.logits(batch)
         loss = F.cross_entropy(logits.float().transpose(1, 2), batch["target"], reduction="none")
         right = (logits.argmax(-1) == batch["target"]).float()
@@ -108,11 +111,13 @@ def build(payload: dict[str, Any]) -> ToyTask:
     task = ToyTask(dropout=payload.get("dropout", 0.0))
     if "kill_step" in payload:
         task.kill = (payload["kill_step"], payload.get("kill_rank", 0), payload["kill_marker"])
+    task.huge = payload.get("huge", False)
     return task
 
 
 def entry(payload: dict[str, Any], context: Context) -> dict[str, Any]:
-    """An entry for ``cluster.train.launch``. Payload: ``train``, and optionally ``size``, ``dropout``, ``kill_*``."""
+    """An entry for ``cluster.train.launch``. Payload: ``train``, and optionally ``size``, ``dropout``, ``kill_*``,
+    ``huge`` (more memory than there is)."""
     train = TrainConfig.model_validate(payload["train"])
     if "attempts" in payload:
         with open(payload["attempts"], "a") as attempts:

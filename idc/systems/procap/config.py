@@ -164,7 +164,8 @@ class LossConfig(ConfigModel):
     """Where the unaligned caption comes from: another pair of the data set, drawn until its caption differs; or the
     other half of the micro-batch (official: may be the same caption, and needs an even micro-batch)."""
     align_skips_entire: bool = False
-    """Leave samples with entire masking out of the alignment loss. Official: true."""
+    """Leave samples with entire masking out of the alignment loss, which is then the mean over the other samples of a
+    micro-batch and depends on how the batch is cut into micro-batches. Official: true."""
     color_shift_all_frames: bool = True
     """Colour shifting moves one channel of every frame (eq. 18). Official: false: one frame, one
     channel or, once in four, all."""
@@ -225,7 +226,7 @@ class PretrainJob(_RunConfig):
     """Masking schemes."""
     loss: LossConfig = LossConfig()
     """Losses and negatives."""
-    optim: GroupConfig = GroupConfig(lr=1e-4, min_lr=1e-6, schedule="linear_warmup", warmup_steps=5000)
+    optim: GroupConfig = GroupConfig(lr=1e-4, warmup_lr=1e-6, schedule="linear_warmup", warmup_steps=5000)
     """Learning rate and schedule. Official: schedule log_warmup (DeepSpeed's WarmupLR default)."""
     train: TrainConfig = TrainConfig(steps=200_000, batch_size=8)
     """The loop."""

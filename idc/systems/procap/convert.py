@@ -25,6 +25,7 @@ from idc.data.text import Vocabulary
 from idc.systems.procap.captioner import TOKENIZER, Captioner
 from idc.systems.procap.config import ConvertJob, DecoderConfig, EncoderConfig, FinetuneJob, LossConfig, PretrainJob
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
+from idc.systems.procap.task import STAGE_1_CARD
 from idc.training.artifact import file_hash, write_artifact
 from idc.training.foreign import Dropped, Ledger, find_state, read_checkpoint
 from idc.vision.pair_encoder_convert import convert_clip4idc
@@ -125,7 +126,8 @@ def _write_stage_1(job: ConvertJob, ledger: Ledger, note: dict[str, Any]) -> Non
         config={"stage": "pretrain", "shapes": asdict(official.shapes), "job": job_like.model_dump(mode="json")},
         state=state,
         tokenizer=official.tokenizer,
-        card="ProCap after stage 1, converted from the authors' weights: an encoder to fine-tune, not a captioner.",
+        card="Converted from the authors' weights.",
+        **STAGE_1_CARD,
     )
 
 

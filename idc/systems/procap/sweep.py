@@ -1,7 +1,8 @@
 """ProCap as a chain of jobs, for sweeps: procedures, stage 1, stage 2, evaluation.
 
-Each step's folder is named by the settings and inputs that its result depends on: stages with the same settings are
-shared between trials. The entries at the end run in the workers; nothing above them loads torch.
+Each step's folder is named by the settings and inputs that its result depends on, files by content and not by path:
+stages with the same settings are shared between trials, and a tokenizer trained anew at the same path gives new steps.
+The entries at the end run in the workers; nothing above them loads torch.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from pydantic import Field
 
 from idc.config import ConfigModel, missing
 from idc.data.store import fingerprint, iter_rows, read_manifest
-from idc.metrics.config import CAPTION_HOW, EvaluateJob, EvaluateSection
+from idc.metrics.config import EvaluateJob, EvaluateSection
+from idc.metrics.run import scoring_fingerprint
 from idc.sweep.plan import Step, TrialSteps
 from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob
+from idc.training.artifact import captioning_identity, content_or_id
 from idc.training.config import OPERATIONAL, TrainConfig
 from idc.vision.config import ProceduresConfig
 
@@ -38,8 +41,8 @@ DERIVED = {
 }
 """What the chain sets itself: names, folders, and what goes from one step to the next."""
 
-_BUILD_HOW = {"frames_per_batch", "actors", "cpus_per_actor", "gpus_per_actor", "max_reject_share"}
-"""How procedures are built, not which."""
+_READ = ("clip", "clip_tokenizer")
+"""Settings of a stage that name a model, by folder or hub id."""
 _SPEED_PAIRS, _SPEED_ROUNDS = 32, 5
 
 
@@ -119,14 +122,14 @@ def steps(trial: Trial, store: str) -> TrialSteps:
     if trial.procedures is not None:
         procedures, source = trial.procedures, read_manifest(trial.procedures, kind="procedures").fingerprint
     else:
-        built = _build_step(trial, pairs)
+        built = _build_step(trial)
         procedures, source = f"{store}/{built.name}", built.name
         work.append(built)
 
     encoder: EncoderConfig | None = trial.pretrain.encoder
     pretrained, before = None, fingerprint(trial.pretrain.encoder.model_dump(mode="json"))
     if trial.pretrained is not None:
-        pretrained, before, encoder = trial.pretrained, _fingerprint_of_artifact(trial.pretrained), None
+        pretrained, before, encoder = trial.pretrained, captioning_identity(trial.pretrained), None
     elif trial.explicit_modeling:
         stage_1 = _train_step("pretrain", trial.pretrain, {"procedures": procedures}, store, source)
         pretrained, before, encoder = f"{store}/{stage_1.name}/artifact", stage_1.name, None
@@ -137,13 +140,13 @@ def steps(trial: Trial, store: str) -> TrialSteps:
     work.append(stage_2)
 
     settings = trial.evaluate.model_dump(mode="json", exclude=set(DERIVED["evaluate"]))
-    scoring = {key: value for key, value in settings.items() if key not in CAPTION_HOW}
     floors = {"constant_candidates": 0, "nearest_train_pairs": 0}
+    scored = trial.evaluate.model_copy(update={"pairs": trial.pairs})
     artifact = f"{store}/{stage_2.name}/artifact"
     device = "cuda" if trial.finetune.train.gpus_per_worker else "cpu"
     gpus = trial.finetune.train.gpus_per_worker
     evaluation = Step(
-        name=f"evaluation-{fingerprint(stage_2.name, pairs, {**scoring, **floors})[:12]}",
+        name=f"evaluation-{fingerprint(stage_2.name, scoring_fingerprint(scored.model_copy(update=floors)))[:12]}",
         entry=f"{__name__}:evaluate",
         payload={"job": {**settings, **floors, "pairs": trial.pairs, "artifact": artifact}, "device": device},
         gpus=gpus,
@@ -151,12 +154,12 @@ def steps(trial: Trial, store: str) -> TrialSteps:
     floor = None
     if trial.evaluate.constant_candidates or trial.evaluate.nearest_train_pairs:
         floor = Step(
-            name=f"floors-{fingerprint(pairs, scoring)[:12]}",
+            name=f"floors-{scoring_fingerprint(scored)[:12]}",
             entry=f"{__name__}:score_floors",
             payload={"job": {**settings, "pairs": trial.pairs}},
         )
     speed = Step(
-        name=f"speed-{fingerprint(stage_2.name, device)[:12]}",
+        name=f"speed-{fingerprint(stage_2.name, device, pairs, trial.evaluate.split)[:12]}",
         entry=f"{__name__}:tokens_per_second",
         payload={
             "artifact": artifact,
@@ -170,25 +173,15 @@ def steps(trial: Trial, store: str) -> TrialSteps:
     return TrialSteps(tuple(work), evaluation, floor, speed)
 
 
-def _fingerprint_of_artifact(path: str) -> str:
-    from idc.vision.tokenizer import tokenizer_fingerprint
+def _build_step(trial: Trial) -> Step:
+    from idc.vision.procedures import identity
 
-    return fingerprint("artifact", tokenizer_fingerprint(path))
-
-
-def _build_step(trial: Trial, pairs: str) -> Step:
-    from idc.vision.tokenizer import tokenizer_fingerprint
-
-    build = trial.build
-    assert build is not None
-    inputs = [pairs, tokenizer_fingerprint(build.tokenizer)]
-    if build.vocabulary is not None:
-        inputs.append(read_manifest(build.vocabulary, kind="procedures").fingerprint)
-    which = build.model_dump(mode="json", exclude={*_BUILD_HOW, "pairs", "tokenizer", "vocabulary"})
+    assert trial.build is not None
+    build = trial.build.model_copy(update={"pairs": trial.pairs})
     return Step(
-        name=f"procedures-{fingerprint(which, inputs)[:12]}",
+        name=f"procedures-{identity(build)[:12]}",
         entry=f"{__name__}:build_procedures",
-        payload={**build.model_dump(mode="json"), "pairs": trial.pairs},
+        payload=build.model_dump(mode="json"),
         cpus=build.cpus_per_actor * build.actors,
         gpus=build.gpus_per_actor * build.actors,
     )
@@ -197,8 +190,9 @@ def _build_step(trial: Trial, pairs: str) -> Step:
 def _train_step(stage: str, job: PretrainJob | FinetuneJob, given: dict[str, Any], store: str, *depends: str) -> Step:
     """A training of ``job`` with what the chain sets (``given``) filled in."""
     settings = job.model_dump(mode="json", exclude={*DERIVED[stage], "train"})
+    read = {name: content_or_id(settings[name]) for name in _READ if settings.get(name) is not None}
     learned = job.train.model_dump(mode="json", exclude=set(OPERATIONAL))
-    name = f"{stage}-{fingerprint(settings, learned, depends)[:12]}"
+    name = f"{stage}-{fingerprint({**settings, **read}, learned, depends)[:12]}"
     train: TrainConfig = job.train
     return Step(
         name=name,

@@ -29,6 +29,13 @@ from idc.training.task import Batch, Task, mean_per_sample
 from idc.vision.procedures import filmstrip
 from idc.vision.tokenizer import ImageTokenizer, preprocess, tokenizer_fingerprint
 
+STAGE_1_CARD = {
+    "purpose": "ProCap's procedure encoder after stage 1 (explicit procedure modeling). It writes no captions: stage 2 "
+    "trains a captioner from it.",
+    "use": "python jobs/finetune_procap.py pretrained=<this folder> procedures=<folder of procedures>",
+}
+"""First sentence and command of the model card of a stage 1 artefact."""
+
 FrameFeatures = Callable[[Tensor], Tensor]
 """The frozen tokenizer's features: images (M, 3, Y, X) in [0, 1] to (M, P, Z)."""
 
@@ -131,10 +138,11 @@ def _unused_in_stage_1(job: PretrainJob, encoder: ProcedureEncoder, heads: Pretr
 
 
 def _true_or_false(true: Tensor, false: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """-log p(1 | true) - log p(0 | false) (eq. 7, 8), mean over the samples; and the share of right answers."""
+    """-log p(1 | true) - log p(0 | false) (eq. 7, 8), mean over the samples that count, 0 if there are none; and the
+    share of right answers among all samples."""
     each = F.softplus(-true) + F.softplus(false)
     right = ((true > 0).float() + (false < 0).float()) / 2
-    return mean_per_sample(each.unsqueeze(1), counted.unsqueeze(1)), right.mean()
+    return (each * counted).sum() / counted.sum().clamp(min=1), right.mean()
 
 
 class FinetuneTask(Task):
@@ -259,8 +267,8 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
             state_dict=state,
             vocabulary=info.vocabulary,
             metrics=metrics,
-            card="ProCap after stage 1 (explicit procedure modeling): an encoder to fine-tune, not a captioner.",
             extras={TOKENIZER: info.tokenizer},
+            **STAGE_1_CARD,
         )
 
     return fit(task, loaders, context, job.train, export=export)

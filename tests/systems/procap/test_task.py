@@ -118,6 +118,15 @@ def test_a_stage_1_artefact_is_no_captioner(runs: Path) -> None:
         load("procap").load_captioner(runs / "pretrain" / "artifact")
 
 
+def test_the_card_of_a_stage_1_artefact_leads_to_stage_2_and_not_to_captions(runs: Path) -> None:
+    first = (runs / "pretrain" / "artifact" / "README.md").read_text()
+    assert "jobs/finetune_procap.py pretrained=<this folder>" in first
+    assert "jobs/caption.py" not in first
+    assert "Describes in words" not in first
+    second = (runs / "finetune" / "artifact" / "README.md").read_text()
+    assert "jobs/caption.py --artifact <this folder>" in second
+
+
 def test_a_stage_2_artefact_is_no_pretrained_encoder(runs: Path, world: World, tmp_path: Path) -> None:
     job = world.finetune(pretrained=str(runs / "finetune" / "artifact"))
     with pytest.raises(ValueError, match=r"pretrained: .* is an artefact of stage 2; give the artefact of pretrain"):

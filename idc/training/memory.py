@@ -1,0 +1,46 @@
+"""Recognises errors of a full memory, which a restart does not cure, and says what to change."""
+
+from __future__ import annotations
+
+import torch
+
+from idc.training.config import TrainConfig
+
+_SIGNS = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "alloc_failed",
+    "bad_alloc",
+    "not enough memory",
+)
+"""What the messages of CUDA, cuBLAS, torch's CPU allocator and C++ have in common, in lower case."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of Python or torch says that the memory of the device or of the machine is full."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in _SIGNS)
+
+
+def out_of_memory_advice(train: TrainConfig, device: str, error: BaseException) -> str:
+    """A message for the user: what failed and which settings need less memory.
+
+    Args:
+        device: of the rank that failed, e.g. ``cuda:0``.
+    """
+    samples = train.micro_batch_size // train.num_workers
+    advice = []
+    if samples > 1:
+        advice.append(
+            f"raise train.grad_accumulation, now {train.grad_accumulation} ({samples} samples at a time in each "
+            "worker); the losses stay the same"
+        )
+    advice.append(f"lower train.batch_size, now {train.batch_size}, which changes what is learned")
+    if train.precision == "fp32" and device != "cpu":
+        advice.append("train.precision=bf16")
+    if train.num_workers > 1 and train.zero_stage < 2:
+        advice.append("train.engine=deepspeed train.zero_stage=2, which shards the optimizer")
+    text = " ".join(str(error).split())[:300]
+    return f"out of memory on {device}: {text}\nThe run was not restarted. Remedies: " + "; or ".join(advice) + "."
