@@ -198,8 +198,11 @@ def _run_on_ray(
     entry: str, record: dict[str, Any], train: TrainConfig, run_dir: Path, name: str, callbacks: Sequence[Any] = ()
 ) -> None:
     os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative paths of the payload stay valid in the workers
+    import ray.exceptions
     import ray.train
     from ray.train.torch import TorchConfig, TorchTrainer
+
+    from idc.training.memory import out_of_memory_advice
 
     resources = {"CPU": float(train.cpus_per_worker)}
     if train.gpus_per_worker:
@@ -225,7 +228,7 @@ def _run_on_ray(
             failure_config=ray.train.FailureConfig(max_failures=train.max_failures),
             checkpoint_config=ray.train.CheckpointConfig(num_to_keep=train.keep_last),
             logging_config=ray.train.LoggingConfig(log_level="WARNING"),
-            callbacks=list(callbacks),
+            callbacks=[*callbacks, _memory_watch(run_dir, train)],
         ),
     )
     try:
@@ -233,10 +236,30 @@ def _run_on_ray(
     except ray.train.TrainingFailedError:
         if not (run_dir / FATAL).exists():
             raise
+    except ray.exceptions.OutOfMemoryError as error:  # Ray killed the run's controller
+        raise ValueError(out_of_memory_advice(train, "the controller's node", error)) from None
     if (run_dir / FATAL).exists():
         fatal = json.loads((run_dir / FATAL).read_text(encoding="utf-8"))
         print(fatal["traceback"], file=sys.stderr, flush=True)
         raise ValueError(f"{fatal['type']}: {fatal['message']}" if fatal["type"] != "ValueError" else fatal["message"])
+
+
+def _memory_watch(run_dir: Path, train: TrainConfig) -> Any:
+    """A callback of the controller: a worker that Ray killed because its node ran out of memory ends the run."""
+    import ray.exceptions
+    import ray.train
+
+    class MemoryWatch(ray.train.UserCallback):
+        def after_exception(self, run_context: Any, worker_exceptions: dict[int, Exception]) -> None:
+            from idc.training.memory import out_of_memory_advice
+
+            for rank, error in worker_exceptions.items():
+                killed = getattr(error, "health_check_failure", error)
+                if isinstance(killed, ray.exceptions.OutOfMemoryError):
+                    message = out_of_memory_advice(train, f"the node of rank {rank}", killed)
+                    _write_json(run_dir / FATAL, {"type": "ValueError", "message": message, "traceback": str(killed)})
+
+    return MemoryWatch()
 
 
 def _worker(config: dict[str, Any]) -> None:

@@ -28,7 +28,7 @@ def out_of_memory_advice(train: TrainConfig, device: str, error: BaseException) 
     """A message for the user: what failed and which settings need less memory.
 
     Args:
-        device: of the rank that failed, e.g. ``cuda:0``.
+        device: what is full: a rank's device such as ``cuda:0``, or a node.
     """
     samples = train.micro_batch_size // train.num_workers
     advice = []
@@ -38,7 +38,7 @@ def out_of_memory_advice(train: TrainConfig, device: str, error: BaseException) 
             "worker); the losses stay the same"
         )
     advice.append(f"lower train.batch_size, now {train.batch_size}, which changes what is learned")
-    if train.precision == "fp32" and device != "cpu":
+    if train.precision == "fp32" and device.startswith("cuda"):
         advice.append("train.precision=bf16")
     if train.num_workers > 1 and train.zero_stage < 2:
         advice.append("train.engine=deepspeed train.zero_stage=2, which shards the optimizer")
