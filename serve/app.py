@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from idc.config import ConfigError, cli, enter_root, load
 from serve.batching import Batcher
-from serve.config import CommandConfig, ServeConfig
+from serve.config import LISTENER_LIMITS, CommandConfig, ServeConfig
 from serve.log import log
 from serve.registry import SCHEME, Resolver, absolute_uri
 from serve.schema import Busy, Captioned, EncodedPair, Options, Served
@@ -376,6 +376,7 @@ def run(config: CommandConfig) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")
     os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "serve.proxy:middlewares")
+    os.environ[LISTENER_LIMITS] = config.limits.model_dump_json()
     if config.haproxy:
         os.environ["RAY_SERVE_ENABLE_HA_PROXY"] = "1"
         # Fewer threads and event loops on a request's way; nothing of ours blocks the one that is left.

@@ -13,6 +13,10 @@ from pydantic import Field
 
 from idc.config import ConfigModel
 
+LISTENER_LIMITS = "IDC_SERVE_LIMITS"
+"""Environment variable with the :class:`LimitsConfig` of a node's HTTP listener, as JSON; what it leaves out has its
+default. Listeners start before applications and do not see their settings."""
+
 
 class TokenConfig(ConfigModel):
     """Somebody who may ask."""
@@ -41,6 +45,18 @@ class AuthConfig(ConfigModel):
 class LimitsConfig(ConfigModel):
     """What is refused before any work is done on it."""
 
+    head_kib: float = Field(16.0, gt=0)
+    """Size of a request's first line and headers; more is answered by 431."""
+    head_lines: int = Field(100, gt=0)
+    """Number of a request's headers; more is answered by 431."""
+    head_s: float = Field(10.0, gt=0)
+    """Seconds from the first byte of a request, or from the opening of a connection, until all headers must have
+    arrived; then 408."""
+    connections: int = Field(1024, gt=0)
+    """Open connections of everybody. For one more, the one that has been idle longest is closed; if all have a request
+    under way, the new one is answered by 503."""
+    connections_each: int = Field(256, gt=0)
+    """The same of one address (of an IPv6 network of 64 bits). Not applied behind HAProxy."""
     body_mib: float = Field(32.0, gt=0)
     """A request's size; more is answered by 413."""
     image_mib: float = Field(16.0, gt=0)

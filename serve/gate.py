@@ -142,7 +142,7 @@ class Gate:
         if not (length.isascii() and length.isdigit()) or len(length) > 15:
             raise ApiError(400, "bad_content_length", "Content-Length is not a number")
         if int(length) > self._max_body:
-            raise self._too_large()
+            raise body_too_large(self._limits)
 
     def _counted(self, receive: Receive, visit: Visit) -> Receive:
         """``receive`` that refuses a body when it grows too large or comes too slowly, whatever its headers said."""
@@ -161,15 +161,12 @@ class Gate:
                 self._held += size
                 visit.body_ended = not message.get("more_body", False)
                 if visit.body_bytes > self._max_body:
-                    raise self._too_large()
+                    raise body_too_large(self._limits)
                 if self._held > self._limits.waiting_mib * 2**20:
-                    raise ApiError(503, "busy", "too many large requests are under way; ask again", retry_after_s=1)
+                    raise too_many_bodies()
             return message
 
         return counted
-
-    def _too_large(self) -> ApiError:
-        return ApiError(413, "body_too_large", f"a request may have {self._max_body / 2**20:g} MiB; send fewer pairs")
 
 
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "page"})
@@ -200,7 +197,24 @@ async def _answer(error: ApiError, visit: Visit, scope: Scope, receive: Receive,
     if visit.status:  # the answer has begun; the connection's end tells that it is not whole
         raise error
     visit.error = error.code
-    headers = {"Retry-After": str(error.retry_after_s)} if error.retry_after_s else {}
+    await refusal(error, visit.request_id)(scope, receive, send)
+
+
+def refusal(error: ApiError, request_id: str) -> JSONResponse:
+    """The response to a request that is refused."""
+    headers = {**_SAFE, "X-Request-ID": request_id}
+    if error.retry_after_s:
+        headers["Retry-After"] = str(error.retry_after_s)
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    await JSONResponse(error.body(visit.request_id), error.status, headers)(scope, receive, send)
+    return JSONResponse(error.body(request_id), error.status, headers)
+
+
+def body_too_large(limits: LimitsConfig) -> ApiError:
+    """The refusal of a body above the limit."""
+    return ApiError(413, "body_too_large", f"a request may have {limits.body_mib:g} MiB; send fewer pairs")
+
+
+def too_many_bodies() -> ApiError:
+    """The refusal of a body that does not fit beside those of other requests."""
+    return ApiError(503, "busy", "too many large requests are under way; ask again", retry_after_s=1)
