@@ -119,6 +119,7 @@ class Model:
         from ray import serve
 
         enter_root()
+        _listen_on_the_nodes_address()
         self._config = config
         self._resolver = Resolver(config.registry.tracking_uri)
         self._threads = ThreadPoolExecutor(max(2, round(config.scaling.cpus)), thread_name_prefix="decode")
@@ -198,6 +199,7 @@ class Front:
 
     async def __init__(self, config: ServeConfig, model: DeploymentHandle):  # type: ignore[misc]  # Ray awaits it
         enter_root()
+        _listen_on_the_nodes_address()
         self._config = config
         self._replicas = Replicas(config, model)
         await self._replicas.refresh()
@@ -362,6 +364,20 @@ class Replicas:
         return deployments
 
 
+def _listen_on_the_nodes_address() -> None:
+    """Bind the port on which this replica takes calls of other deployments to its node's address, which is 127.0.0.1 in
+    a local Ray. Serve binds it to all addresses, after the replica's constructor; it asks for no token and unpickles
+    what it receives, so that whoever reaches it can run code here."""
+    import ray.util
+    from ray._common import tls_utils
+    from ray._common.network_utils import build_address
+    from ray.serve._private import replica
+
+    bind = tls_utils.add_port_to_grpc_server
+    own = build_address(ray.util.get_node_ip_address(), 0)
+    replica.add_port_to_grpc_server = lambda server, address: bind(server, own if address == "[::]:0" else address)
+
+
 def main() -> None:
     """The command line of this module."""
     argv = sys.argv[1:]
@@ -381,9 +397,12 @@ def run(config: CommandConfig) -> None:
         os.environ["RAY_SERVE_ENABLE_HA_PROXY"] = "1"
         # Fewer threads and event loops on a request's way; nothing of ours blocks the one that is left.
         os.environ.setdefault("RAY_SERVE_THROUGHPUT_OPTIMIZED", "1")
-    if address is None and os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
-        # A token for this Ray alone; Ray would write one to the home folder.
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    if address is None:
+        # All of Ray's own ports on 127.0.0.1, whatever the name of the variable says.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
+            # A token for this Ray alone; Ray would write one to the home folder.
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     import ray
     from ray import serve
 
