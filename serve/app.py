@@ -29,6 +29,7 @@ from idc.config import ConfigError, cli, enter_root, load
 from serve.batching import Batcher
 from serve.config import LISTENER_LIMITS, CommandConfig, ServeConfig
 from serve.log import log
+from serve.memory import return_large_blocks
 from serve.registry import SCHEME, Resolver, absolute_uri
 from serve.schema import Busy, Captioned, EncodedPair, Options, Served
 
@@ -199,6 +200,7 @@ class Front:
 
     async def __init__(self, config: ServeConfig, model: DeploymentHandle):  # type: ignore[misc]  # Ray awaits it
         enter_root()
+        return_large_blocks()
         _listen_on_the_nodes_address()
         self._config = config
         self._replicas = Replicas(config, model)

@@ -21,12 +21,14 @@ from idc.config import load
 from serve.config import LISTENER_LIMITS, LimitsConfig
 from serve.gate import OWN_ID
 from serve.listener import install
+from serve.memory import return_large_blocks
 
 
 def middlewares() -> list[Middleware]:
     """What Serve puts around its own handling of a request. Serve calls this in every process that listens for HTTP,
     before it starts uvicorn there."""
     limits = load(LimitsConfig, overrides=json.loads(os.environ.get(LISTENER_LIMITS, "{}")))
+    return_large_blocks()
     install(limits, one_client=os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") == "1")
     return [Middleware(PlainIds)]
 

@@ -9,22 +9,25 @@ the loopback interface alone.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import psutil
 from starlette.middleware import Middleware
 
 from serve.config import LimitsConfig
-from tests.serve.hostile import dumped, pair
+from tests.serve.hostile import dumped, pair, saved, url
 from tests.serve.wire import CAPTIONS, Hostile, send
 
 ROOT = Path(__file__).parents[2]
@@ -41,16 +44,32 @@ class Server:
 
     port: int
     process: psutil.Process
+    _found: dict[str, psutil.Process] = field(default_factory=dict)
 
-    def memory_mib(self) -> dict[str, float]:
-        """Memory that belongs to one process alone, of Serve's proxy and of the front."""
+    def memory_mib(self, peak: bool = False) -> dict[str, float]:
+        """Resident memory of Serve's proxy and of the front: now, or the most since :meth:`forget_peak`."""
+        field = "VmHWM:" if peak else "VmRSS:"
         found = {}
-        for process in self.process.children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
-                for part, title in (("proxy", "ray::ProxyActor"), ("front", "ray::ServeReplica:captions:Front")):
-                    if process.cmdline()[:1] == [title]:
-                        found[part] = process.memory_full_info().uss / 2**20
+        for part, process in self._parts().items():
+            status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+            found[part] = int(next(line for line in status.splitlines() if line.startswith(field)).split()[1]) / 1024
         return found
+
+    def forget_peak(self) -> None:
+        """Let the kernel's counts of peak memory begin anew."""
+        for process in self._parts().values():
+            Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
+
+    def _parts(self) -> dict[str, psutil.Process]:
+        """The two processes, found once: Ray puts the method that an actor runs into its title."""
+        titles = {"ray::ProxyActor": "proxy", "ray::ServeReplica:captions:Front": "front"}
+        while len(self._found) < len(titles):
+            for process in self.process.children(recursive=True):
+                with suppress(psutil.NoSuchProcess, IndexError):
+                    for title, part in titles.items():
+                        if process.cmdline()[0].startswith(title):
+                            self._found[part] = process
+        return self._found
 
     def connect(self) -> socket.socket:
         """A connection to it."""
@@ -155,7 +174,31 @@ def large_bodies(server: Server) -> str:
     return f"{sum(size > 31 * 2**20 for size in taken)} of 64 were taken"
 
 
-ATTACKS: tuple[Callable[[Server], str], ...] = (long_lines, tiny_lines, half_open, slow_headers, large_bodies)
+def complete_requests(server: Server) -> str:
+    """32 requests of 30 MiB at once, complete and good."""
+    noise = np.random.default_rng(0).integers(0, 256, (1950, 1950, 3), np.uint8)
+    body = json.dumps({name: url(saved(noise, "PNG")) for name in ("before", "after")}).encode()
+    large = Hostile("a large request", 200, None, lambda: body)
+    statuses: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: statuses.append(send("127.0.0.1", server.port, large, timeout_s=120).status))
+        for _ in range(32)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return ", ".join(f"{count} answered by {status}" for status, count in sorted(Counter(statuses).items()))
+
+
+ATTACKS: tuple[Callable[[Server], str], ...] = (
+    long_lines,
+    tiny_lines,
+    half_open,
+    slow_headers,
+    large_bodies,
+    complete_requests,
+)
 
 
 def _send(connection: socket.socket, head: bytes, part: bytes, times: int) -> int:
@@ -234,7 +277,7 @@ class Cost:
 def cost(server: Server, attack: Callable[[Server], str]) -> Cost:
     """Run an attack while an honest client asks again and again."""
     found = Cost((attack.__doc__ or "").rstrip("."), before=server.memory_mib())
-    found.peak = dict(found.before)
+    server.forget_peak()
     ended = threading.Event()
 
     def honest() -> None:
@@ -247,33 +290,29 @@ def cost(server: Server, attack: Callable[[Server], str]) -> Cost:
             found.slowest_s = max(found.slowest_s, time.perf_counter() - started)
             ended.wait(0.2)
 
-    def watch() -> None:
-        while not ended.wait(0.1):
-            for part, size in server.memory_mib().items():
-                found.peak[part] = max(found.peak[part], size)
-
-    threads = [threading.Thread(target=honest), threading.Thread(target=watch)]
-    for thread in threads:
-        thread.start()
+    thread = threading.Thread(target=honest)
+    thread.start()
     try:
         found.found = attack(server)
     finally:
         ended.set()
-        for thread in threads:
-            thread.join()
+        thread.join()
+    found.peak = server.memory_mib(peak=True)
     assert server.ask() == 200
     found.after = server.memory_mib()
     return found
 
 
-def main(artifact: str, mode: str = "") -> None:
-    """Start a server, run all attacks, print the table."""
+def main(artifact: str, mode: str = "", *names: str) -> None:
+    """Start a server, run all attacks (or those of these names), print the table."""
     with running(artifact, unlimited=mode == "unlimited") as server:
         for _ in range(3):
             server.ask()
         print("| attack | found | proxy MiB before / peak / after | front MiB | honest requests answered | slowest |")
         print("|---|---|---|---|---|---|")
         for attack in ATTACKS:
+            if names and attack.__name__ not in names:
+                continue
             print(cost(server, attack).row(), flush=True)
 
 
