@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serve.auth import Doorkeeper
 from serve.config import LimitsConfig
 from serve.log import log
+from serve.memory import HeldBytes
 from serve.metrics import Metrics
 from serve.schema import ApiError
 
@@ -95,7 +96,7 @@ class Gate:
         self._app = app
         self._doorkeeper, self._metrics, self._limits = doorkeeper, metrics, limits
         self._max_body = int(limits.body_mib * 2**20)
-        self._held = 0  # bytes of all bodies that were read for requests not answered yet
+        self._held = HeldBytes()  # of requests not answered yet
         self._open, self._routes = frozenset(open_paths), frozenset(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,7 +129,7 @@ class Gate:
             fault = ApiError(500, "internal_error", "this went wrong here; the log has it under the request's id")
             await _answer(fault, visit, scope, receive, send_out)
         finally:
-            self._held -= visit.body_bytes
+            self._held.release(visit.body_bytes)
             self._metrics.request(visit)
             if visit.route not in _QUIET or visit.status >= 400:
                 _log(visit, scope["method"])
@@ -158,11 +159,11 @@ class Gate:
             if message["type"] == "http.request":
                 size = len(message.get("body", b""))
                 visit.body_bytes += size
-                self._held += size
+                self._held.add(size)
                 visit.body_ended = not message.get("more_body", False)
                 if visit.body_bytes > self._max_body:
                     raise body_too_large(self._limits)
-                if self._held > self._limits.waiting_mib * 2**20:
+                if self._held.now > self._limits.waiting_bytes:
                     raise too_many_bodies()
             return message
 

@@ -25,6 +25,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from serve.config import LimitsConfig
 from serve.gate import body_too_large, refusal, too_many_bodies
 from serve.log import log
+from serve.memory import HeldBytes
 from serve.schema import ApiError
 
 _PIPELINED = 8
@@ -51,8 +52,8 @@ class Connections:
 
     def __init__(self, limits: LimitsConfig, one_client: bool = False):
         self.limits = limits
-        self.held = 0
-        """Bytes of the bodies of all requests that are not answered yet."""
+        self.held = HeldBytes()
+        """Of the bodies of all requests that are not answered yet."""
         self._each = limits.connections if one_client else min(limits.connections_each, limits.connections)
         self._of_client: dict[str, dict[LimitedProtocol, None]] = {}
         self._open: dict[LimitedProtocol, None] = {}
@@ -219,10 +220,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self._body_size += len(body)
         if not self.cycle.response_complete:
             self._held += len(body)
-            self._connections.held += len(body)
+            self._connections.held.add(len(body))
             if self._body_size > self._max_body:
                 self._stop(body_too_large(self._limits))
-            if self._connections.held > self._limits.waiting_mib * 2**20:
+            if self._connections.held.now > self._limits.waiting_bytes:
                 self._stop(too_many_bodies())
         super().on_body(body)
 
@@ -250,7 +251,7 @@ class LimitedProtocol(HttpToolsProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _give_back(self) -> None:
-        self._connections.held -= self._held
+        self._connections.held.release(self._held)
         self._held = 0
 
     def _count_head(self, size: int) -> None:

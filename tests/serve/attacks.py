@@ -34,6 +34,8 @@ ROOT = Path(__file__).parents[2]
 LIMITS = LimitsConfig()
 HONEST = Hostile("an honest request", 200, None, dumped(pair))
 _START = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+_GIVEN_BACK_S = 5.0
+"""How long after an attack memory is read."""
 _PATIENCE_S = 15.0
 """How long an attack waits for the server to end what the attack left open."""
 
@@ -78,6 +80,10 @@ class Server:
     def ask(self) -> int:
         """The status of an honest request's answer."""
         return send("127.0.0.1", self.port, HONEST).status
+
+
+Attack = Callable[[Server], str]
+"""What it found out, for the table."""
 
 
 @contextmanager
@@ -191,7 +197,7 @@ def complete_requests(server: Server) -> str:
     return ", ".join(f"{count} answered by {status}" for status, count in sorted(Counter(statuses).items()))
 
 
-ATTACKS: tuple[Callable[[Server], str], ...] = (
+ATTACKS: tuple[Attack, ...] = (
     long_lines,
     tiny_lines,
     half_open,
@@ -274,7 +280,7 @@ class Cost:
         return f"| {self.name} | {self.found} | {parts} | {good} of {len(self.statuses)} | {self.slowest_s:.2f} s |"
 
 
-def cost(server: Server, attack: Callable[[Server], str]) -> Cost:
+def cost(server: Server, attack: Attack) -> Cost:
     """Run an attack while an honest client asks again and again."""
     found = Cost((attack.__doc__ or "").rstrip("."), before=server.memory_mib())
     server.forget_peak()
@@ -299,6 +305,8 @@ def cost(server: Server, attack: Callable[[Server], str]) -> Cost:
         thread.join()
     found.peak = server.memory_mib(peak=True)
     assert server.ask() == 200
+    ended.clear()
+    ended.wait(_GIVEN_BACK_S)
     found.after = server.memory_mib()
     return found
 

@@ -188,21 +188,21 @@ def test_a_body_of_tiny_chunks_is_refused() -> None:
 
 def test_bodies_count_from_the_first_byte_until_the_answer() -> None:
     part = b"x" * 2**19
-    with app(body_mib=1, waiting_mib=1.25) as served, ExitStack() as stack:
+    with app(body_mib=1, waiting_mib=2.5 * 1.25) as served, ExitStack() as stack:
         waiting = [stack.enter_context(served.connect()) for _ in range(2)]
         waiting[0].sendall(post("/held", 2**19, part))  # all of it, and not answered
         waiting[1].sendall(post("/", 2**20, part))  # half of it
-        until(lambda: served.connections.held == 2**20)
+        until(lambda: served.connections.held.now == 2**20)
         assert refused(served.ask(post("/", 2**19, part)), 503, "busy")
         served.go.set()
         assert answer_of(waiting[0]) == (200, str(2**19))
         assert served.ask(post("/", 2**19, part)) == (200, str(2**19))
         waiting[1].close()
-        until(lambda: served.connections.held == 0)
+        until(lambda: served.connections.held.now == 0)
 
 
 def test_bodies_of_requests_that_were_refused_are_not_held() -> None:
-    with app(body_mib=4, waiting_mib=4) as served:
+    with app(body_mib=4, waiting_mib=2.5 * 4) as served:
         for _ in range(3):
             assert served.ask(post("/early", 2**21, b"x" * 2**21)) == (200, "0")
         assert served.ask(post("/", 2**22, b"x" * 2**22)) == (200, str(2**22))
@@ -224,7 +224,7 @@ def test_connections_with_a_request_under_way_stay() -> None:
         asked = [stack.enter_context(served.connect()) for _ in range(3)]
         for connection in asked:
             connection.sendall(post("/held", 1, b"x"))
-        until(lambda: served.connections.held == 3)
+        until(lambda: served.connections.held.now == 3)
         with served.connect() as late:
             assert refused(answer_of(late), 503, "too_many_connections")
         served.go.set()
