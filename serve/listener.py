@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import httptools
 import uvicorn.config
-from uvicorn._types import ASGI3Application
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from serve.config import LimitsConfig
@@ -118,7 +118,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unparsed = 0  # bytes fed to the parser since it last reported a whole part of a message
         self._in_body = False
         self._body_size = self._chunks = 0  # of the request that is being read
-        self._held = 0  # of the bodies of this connection's requests that are not answered yet
+        self._held: dict[RequestResponseCycle, int] = {}  # bytes of the bodies of requests that are not done with
         self._running: RequestResponseCycle | None = None  # the request that is being answered, or was last
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
@@ -142,7 +142,8 @@ class LimitedProtocol(HttpToolsProtocol):
             self._running.disconnected = True
             self._running.message_event.set()
         self._connections.release(self)
-        self._give_back()
+        for cycle, _ in self.pipeline:  # they will not run
+            self._give_back(cycle)
         for timer in (self._reading, self._writing):
             if timer is not None:
                 timer.cancel()
@@ -219,7 +220,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unparsed = 0
         self._body_size += len(body)
         if not self.cycle.response_complete:
-            self._held += len(body)
+            self._held[self.cycle] = self._held.get(self.cycle, 0) + len(body)
             self._connections.held.add(len(body))
             if self._body_size > self._max_body:
                 self._stop(body_too_large(self._limits))
@@ -236,12 +237,18 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self._running = cycle
-        super()._start_asgi_task(cycle, app)
+
+        async def until_done(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+            try:
+                await app(scope, receive, send)
+            finally:
+                self._give_back(cycle)  # not before: the application holds the body of a refused request as well
+
+        super()._start_asgi_task(cycle, until_done)
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if self._answered and not self.pipeline:
-            self._give_back()
             self.waiting_since = self.loop.time()
 
     # -- limits
@@ -250,9 +257,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def _answered(self) -> bool:
         return self.cycle is None or self.cycle.response_complete
 
-    def _give_back(self) -> None:
-        self._connections.held.release(self._held)
-        self._held = 0
+    def _give_back(self, cycle: RequestResponseCycle) -> None:
+        self._connections.held.release(self._held.pop(cycle, 0))
 
     def _count_head(self, size: int) -> None:
         self._head_size += size
@@ -285,7 +291,6 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._dropping or self.transport.is_closing():
             return
         self._connections.note(error.code, self.client_key)
-        self._give_back()
         running = not self._answered
         if self.pipeline or running != self._in_body or (running and self.cycle.response_started):
             self.close_now()  # the client would take the answer for that of another request, or has one already

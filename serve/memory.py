@@ -6,6 +6,7 @@ For processes that hold bodies and no model. No effect with another C library th
 from __future__ import annotations
 
 import ctypes
+import gc
 import threading
 
 _M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
@@ -51,6 +52,7 @@ class HeldBytes:
 
 
 def _trim() -> None:
+    gc.collect()  # tasks that were cancelled are cycles, with the bodies in their frames
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
