@@ -24,6 +24,12 @@ _ENVIRONMENT = {
     "RAY_worker_niceness": "0",  # Ray's default of 15 starves workers beside anything else on a small machine
 }
 
+_LOCAL_ENVIRONMENT = {
+    # A Ray of this machine alone: all its ports listen on 127.0.0.1. Ray's default on Linux is the machine's address,
+    # so that other nodes could join; on macOS and Windows, where the variable's name comes from, it is this one.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+}
+
 _AGENT_TIMEOUT_S = 120.0
 """How long a Ray that has just started may take until it accepts jobs."""
 
@@ -46,7 +52,7 @@ def session(config: ClusterConfig | None = None) -> Iterator[str | None]:
             f"RAY_ADDRESS={address!r} is a Jobs API address: submit the job with `ray job submit -- python jobs/...`, "
             "or unset RAY_ADDRESS to run on a local Ray"
         )
-    for name, value in _ENVIRONMENT.items():
+    for name, value in (_ENVIRONMENT | (_LOCAL_ENVIRONMENT if address is None else {})).items():
         os.environ.setdefault(name, value)
     if address is None:
         _choose_auth(config)

@@ -13,6 +13,10 @@ from pydantic import Field
 
 from idc.config import ConfigModel
 
+LISTENER_LIMITS = "IDC_SERVE_LIMITS"
+"""Environment variable with the :class:`LimitsConfig` of a node's HTTP listener, as JSON; what it leaves out has its
+default. Listeners start before applications and do not see their settings."""
+
 
 class TokenConfig(ConfigModel):
     """Somebody who may ask."""
@@ -38,9 +42,26 @@ class AuthConfig(ConfigModel):
             yield "tokens: mode=loopback asks for none; leave them out, or take mode=token"
 
 
+_BODY_COPIES = 2.5
+"""Memory of a body over its size, at most: on its way from the proxy to the front, and in the front as text, as parsed
+values and as image files. ``tests/serve/attacks.py`` measures it."""
+
+
 class LimitsConfig(ConfigModel):
     """What is refused before any work is done on it."""
 
+    head_kib: float = Field(16.0, gt=0)
+    """Size of a request's first line and headers; more is answered by 431."""
+    head_lines: int = Field(100, gt=0)
+    """Number of a request's headers; more is answered by 431."""
+    head_s: float = Field(10.0, gt=0)
+    """Seconds from the first byte of a request, or from the opening of a connection, until all headers must have
+    arrived; then 408."""
+    connections: int = Field(1024, gt=0)
+    """Open connections of everybody. For one more, the one that has been idle longest is closed; if all have a request
+    under way, the new one is answered by 503."""
+    connections_each: int = Field(256, gt=0)
+    """The same of one address (of an IPv6 network of 64 bits). Not applied behind HAProxy."""
     body_mib: float = Field(32.0, gt=0)
     """A request's size; more is answered by 413."""
     image_mib: float = Field(16.0, gt=0)
@@ -64,13 +85,24 @@ class LimitsConfig(ConfigModel):
     waiting_pairs_each: int = Field(128, gt=0)
     """The same of one token (or, without tokens, of one address); above it 429 with Retry-After."""
     waiting_mib: float = Field(512.0, gt=0)
-    """Bodies of requests not answered yet, of everybody; above it 503 with Retry-After."""
+    """Memory for the bodies of requests not answered yet, of everybody, in the HTTP proxy and the front together; above
+    it 503 with Retry-After. A body takes 2.5 times its size there (measured: BENCHMARKS.md, attacks)."""
     timeout_s: float = Field(60.0, gt=0)
     """Until a request is answered by 504, and until a body must have come. Must be longer than a cold start."""
     fetch_hosts: tuple[str, ...] = ()
     """Hosts (``images.example.org``) from which images named by https URL are fetched; by default none."""
     fetch_timeout_s: float = Field(10.0, gt=0)
     """Until a fetch is given up."""
+
+    def faults(self) -> Iterator[str]:
+        if self.waiting_mib < (least := _BODY_COPIES * self.body_mib):
+            found = f"{self.waiting_mib:g} holds no body of body_mib={self.body_mib:g}"
+            yield f"waiting_mib: {found}; give at least {least:g}"
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of bodies that may wait: :attr:`waiting_mib` without the copies."""
+        return int(self.waiting_mib / _BODY_COPIES * 2**20)
 
 
 class BatchingConfig(ConfigModel):

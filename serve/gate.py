@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from serve.auth import Doorkeeper
 from serve.config import LimitsConfig
 from serve.log import log
+from serve.memory import HeldBytes
 from serve.metrics import Metrics
 from serve.schema import ApiError
 
@@ -95,7 +96,7 @@ class Gate:
         self._app = app
         self._doorkeeper, self._metrics, self._limits = doorkeeper, metrics, limits
         self._max_body = int(limits.body_mib * 2**20)
-        self._held = 0  # bytes of all bodies that were read for requests not answered yet
+        self._held = HeldBytes()  # of requests not answered yet
         self._open, self._routes = frozenset(open_paths), frozenset(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -128,7 +129,7 @@ class Gate:
             fault = ApiError(500, "internal_error", "this went wrong here; the log has it under the request's id")
             await _answer(fault, visit, scope, receive, send_out)
         finally:
-            self._held -= visit.body_bytes
+            self._held.release(visit.body_bytes)
             self._metrics.request(visit)
             if visit.route not in _QUIET or visit.status >= 400:
                 _log(visit, scope["method"])
@@ -142,7 +143,7 @@ class Gate:
         if not (length.isascii() and length.isdigit()) or len(length) > 15:
             raise ApiError(400, "bad_content_length", "Content-Length is not a number")
         if int(length) > self._max_body:
-            raise self._too_large()
+            raise body_too_large(self._limits)
 
     def _counted(self, receive: Receive, visit: Visit) -> Receive:
         """``receive`` that refuses a body when it grows too large or comes too slowly, whatever its headers said."""
@@ -158,18 +159,15 @@ class Gate:
             if message["type"] == "http.request":
                 size = len(message.get("body", b""))
                 visit.body_bytes += size
-                self._held += size
+                self._held.add(size)
                 visit.body_ended = not message.get("more_body", False)
                 if visit.body_bytes > self._max_body:
-                    raise self._too_large()
-                if self._held > self._limits.waiting_mib * 2**20:
-                    raise ApiError(503, "busy", "too many large requests are under way; ask again", retry_after_s=1)
+                    raise body_too_large(self._limits)
+                if self._held.now > self._limits.waiting_bytes:
+                    raise too_many_bodies()
             return message
 
         return counted
-
-    def _too_large(self) -> ApiError:
-        return ApiError(413, "body_too_large", f"a request may have {self._max_body / 2**20:g} MiB; send fewer pairs")
 
 
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "page"})
@@ -200,7 +198,24 @@ async def _answer(error: ApiError, visit: Visit, scope: Scope, receive: Receive,
     if visit.status:  # the answer has begun; the connection's end tells that it is not whole
         raise error
     visit.error = error.code
-    headers = {"Retry-After": str(error.retry_after_s)} if error.retry_after_s else {}
+    await refusal(error, visit.request_id)(scope, receive, send)
+
+
+def refusal(error: ApiError, request_id: str) -> JSONResponse:
+    """The response to a request that is refused."""
+    headers = {**_SAFE, "X-Request-ID": request_id}
+    if error.retry_after_s:
+        headers["Retry-After"] = str(error.retry_after_s)
     if error.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    await JSONResponse(error.body(visit.request_id), error.status, headers)(scope, receive, send)
+    return JSONResponse(error.body(request_id), error.status, headers)
+
+
+def body_too_large(limits: LimitsConfig) -> ApiError:
+    """The refusal of a body above the limit."""
+    return ApiError(413, "body_too_large", f"a request may have {limits.body_mib:g} MiB; send fewer pairs")
+
+
+def too_many_bodies() -> ApiError:
+    """The refusal of a body that does not fit beside those of other requests."""
+    return ApiError(503, "busy", "too many large requests are under way; ask again", retry_after_s=1)

@@ -60,7 +60,8 @@ class Intake:
         if kind != "application/json":
             raise ApiError(415, "not_json", f"send Content-Type: application/json, not {kind[:80] or 'none'!r}")
         _refuse_packed(request)
-        value = _parsed(await request.body(), self.limits.json_depth)
+        # Not request.body(), which keeps the body beside its parsed values until the request is answered.
+        value = _parsed(b"".join([chunk async for chunk in request.stream()]), self.limits.json_depth)
         try:
             return schema.model_validate(value, strict=True)
         except ValidationError as error:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 os.environ.update(
     {
         "RAY_AUTH_MODE": "disabled",
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # as in cluster.session; Ray reads it when it is imported
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_DEDUP_LOGS": "1",
         "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",

@@ -1,12 +1,13 @@
 """The artefact: what a training run is for. One folder that evaluation, captioning, the registry and serving take.
 
-config.json         system, format version, resolved config, names of all files
+config.json         system, format version, resolved config, names of all files, what it was trained on
 model.safetensors   weights
 vocabulary.json     words, if the system has its own
 preprocess.json     what has to be done to the two images
 metrics.json        what was measured when it was written
 README.md           generated model card
 calibration.json    the probability that anything changed, if it was calibrated (idc/calibration.py)
+familiarity.safetensors  distance from the training images, likewise (idc/familiarity.py)
 <extras>            further files and folders, e.g. tokenizer/ of a captioner that reads image tokens
 """
 
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocabulary.json"
 PREPROCESS, METRICS, CARD = "preprocess.json", "metrics.json", "README.md"
-CALIBRATION = "calibration.json"
+CALIBRATION, FAMILIARITY = "calibration.json", "familiarity.safetensors"
+_ADDED_LATER = {CALIBRATION, FAMILIARITY}
+"""Files that jobs/calibrate.py adds; captions do not depend on them."""
 
 IDENTITY_TAG = "idc.artifact"
 """Tag of a version in the registry: the :func:`identity` of its artefact."""
@@ -36,7 +39,11 @@ IDENTITY_TAG = "idc.artifact"
 
 @dataclass(frozen=True)
 class Artifact:
-    """An artefact that was read; the weights are read when asked for."""
+    """An artefact that was read; the weights are read when asked for.
+
+    Attributes:
+        trained_on: what the model was trained on, in short English; None if the artifact does not record it.
+    """
 
     path: Path
     system: str
@@ -44,6 +51,7 @@ class Artifact:
     preprocess: dict[str, Any]
     metrics: dict[str, Any]
     vocabulary: Vocabulary | None
+    trained_on: str | None = None
 
     def state_dict(self) -> dict[str, Tensor]:
         """All weights, on the CPU."""
@@ -99,6 +107,7 @@ def write_artifact(
     extras: Mapping[str, Path | str] | None = None,
     purpose: str = "Describes in words what changed between two images.",
     use: str = "python jobs/caption.py --artifact <this folder> before.png after.png",
+    trained_on: str | None = None,
 ) -> Path:
     """Write an artefact; it replaces one that is there, and is never seen half written.
 
@@ -113,6 +122,7 @@ def write_artifact(
         card: Markdown about the training data and what the model is for, put into the model card.
         extras: name in the artefact -> file or folder that is copied there.
         purpose, use: the model card's first sentence, and how to use the artefact.
+        trained_on: what the model was trained on, as in "This model has only seen {trained_on}.".
     """
     from safetensors.torch import save_file
 
@@ -134,11 +144,12 @@ def write_artifact(
             shutil.copyfile(source, partial / name)
     parameters = sum(tensor.numel() for tensor in state_dict.values())
     head = f"{purpose} {parameters:,} stored weights."
+    if trained_on is not None:
+        card = f"Trained on {trained_on}. Do not trust it on other images.\n\n{card}"
     (partial / CARD).write_text(_card(system, config, metrics or {}, head, card, use), encoding="utf-8")
     files = sorted(p.relative_to(partial).as_posix() for p in partial.rglob("*") if p.is_file())
-    _write_json(
-        partial / CONFIG, {"system": system, "format_version": FORMAT_VERSION, "config": config, "files": files}
-    )
+    description = {"system": system, "format_version": FORMAT_VERSION, "config": config, "files": files}
+    _write_json(partial / CONFIG, description if trained_on is None else {**description, "trained_on": trained_on})
     if path.exists():
         old = path.with_name(f".{path.name}.old")
         shutil.rmtree(old, ignore_errors=True)
@@ -150,15 +161,15 @@ def write_artifact(
     return path
 
 
-def add_file(path: Path | str, name: str, text: str) -> None:
-    """Add a text file to an artefact, or replace one that was added; neither it nor the list of files is ever seen half
+def add_file(path: Path | str, name: str, content: str | bytes) -> None:
+    """Add a file to an artefact, or replace one that was added; neither it nor the list of files is ever seen half
     written.
 
     Raises:
         ValueError: ``path`` is not an artefact.
     """
     artifact = read_artifact(path).path
-    _replace(artifact / name, text)
+    _replace(artifact / name, content)
     head = _read_json(artifact / CONFIG)
     if name not in head["files"]:
         _replace(artifact / CONFIG, _json({**head, "files": sorted([*head["files"], name])}))
@@ -199,6 +210,7 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
         preprocess=_read_json(path / PREPROCESS),
         metrics=_read_json(path / METRICS),
         vocabulary=Vocabulary.load(path / VOCABULARY) if has_words else None,
+        trained_on=head.get("trained_on"),
     )
 
 
@@ -211,13 +223,15 @@ def identity(path: Path | str) -> str:
 def captioning_files(path: Path | str) -> dict[str, str]:
     """Name -> SHA-256 of all files in an artefact's folder that its captions may depend on.
 
-    The calibration is not of them: it is added later, and is then left out of the list of files in config.json too.
+    The files of jobs/calibrate.py are not: they are added later, and left out of the list of files in config.json too.
     """
     path = Path(path)
     found = {str(file.relative_to(path)): file_hash(file) for file in sorted(path.rglob("*")) if file.is_file()}
-    if found.pop(CALIBRATION, None) is not None:
+    if added := found.keys() & _ADDED_LATER:
+        for name in added:
+            del found[name]
         head = _read_json(path / CONFIG)
-        before = _json({**head, "files": [name for name in head["files"] if name != CALIBRATION]})
+        before = _json({**head, "files": [name for name in head["files"] if name not in added]})
         found[CONFIG] = hashlib.sha256(before.encode()).hexdigest()
     return found
 
@@ -271,9 +285,9 @@ def _write_json(path: Path, value: Any) -> None:
     path.write_text(_json(value), encoding="utf-8")
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, content: str | bytes) -> None:
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
+    partial.write_bytes(content.encode() if isinstance(content, str) else content)
     partial.replace(path)
 
 

@@ -7,12 +7,15 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from serve.captioner import Captioner
-from serve.config import ServeConfig
+from serve.config import LimitsConfig, ServeConfig
+from serve.listener import Connections, LimitedProtocol
 from serve.schema import Captioned, EncodedPair, Options, Served
 
 
@@ -31,7 +34,8 @@ class LocalBackend:
         self._thread = ThreadPoolExecutor(1)
 
     def models(self) -> list[Served]:
-        return [Served(name, self._artifact, self._artifact) for name in self._names]
+        abilities = self._captioner.abilities
+        return [Served(name, self._artifact, self._artifact, abilities=abilities) for name in self._names]
 
     async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[Captioned]:
         if reason := self._captioner.can(options):
@@ -47,9 +51,12 @@ class LocalBackend:
 
 
 @contextmanager
-def serving(api: FastAPI) -> Iterator[str]:
-    """The application on a free port of this machine; gives its address, as ``http://127.0.0.1:PORT``."""
-    server = uvicorn.Server(uvicorn.Config(api, host="127.0.0.1", port=0, log_level="warning", access_log=False))
+def serving(api: ASGIApp, connections: Connections | None = None) -> Iterator[str]:
+    """The application behind :mod:`serve.listener` on a free port of this machine; gives its address, as
+    ``http://127.0.0.1:PORT``."""
+    protocol: Any = partial(LimitedProtocol, connections or Connections(LimitsConfig()))
+    config = uvicorn.Config(api, host="127.0.0.1", port=0, log_level="warning", access_log=False, http=protocol)
+    server = uvicorn.Server(config)
     started = threading.Event()
     startup = server.startup
 

@@ -1,0 +1,322 @@
+"""Limits at the socket: what an HTTP connection may send, hold and keep waiting before any route or token is asked.
+
+uvicorn, which Ray Serve runs in its proxies, bounds neither the size nor the number of header lines, nor the time that
+a client takes for them, nor the number of connections. :class:`LimitedProtocol` is uvicorn's protocol with these
+bounds. :func:`install` makes it the protocol of every server that this process starts afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from operator import itemgetter
+from typing import Any, cast
+
+import httptools
+import uvicorn.config
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from serve.config import LimitsConfig
+from serve.gate import body_too_large, refusal, too_many_bodies
+from serve.log import log
+from serve.memory import HeldBytes
+from serve.schema import ApiError
+
+_PIPELINED = 8
+"""Requests that a client may send ahead of the answers before them."""
+_FREE_CHUNKS, _CHUNK_BYTES = 1000, 64
+"""So many chunks of a body may be of any size; with more, they must have so many bytes on average. A chunk costs the
+parser as much time as kilobytes of content."""
+_LOG_S = 1.0
+"""At most one line of the log about refusals in this time, so that an attack does not fill the disk."""
+
+
+def install(limits: LimitsConfig, one_client: bool = False) -> None:
+    """Make :class:`LimitedProtocol` the protocol of uvicorn servers that are started from now on in this process.
+
+    Args:
+        one_client: all connections come from a proxy before this server; ``connections_each`` is then not applied.
+    """
+    protocols = cast(dict[str, Any], uvicorn.config.HTTP_PROTOCOLS)  # import strings; the import takes a class as it is
+    protocols["auto"] = partial(LimitedProtocol, Connections(limits, one_client))
+
+
+class Connections:
+    """The open connections of a process, and the bytes of request bodies that wait for their answers."""
+
+    def __init__(self, limits: LimitsConfig, one_client: bool = False):
+        self.limits = limits
+        self.held = HeldBytes()
+        """Of the bodies of all requests that are not answered yet."""
+        self._each = limits.connections if one_client else min(limits.connections_each, limits.connections)
+        self._of_client: dict[str, dict[LimitedProtocol, None]] = {}
+        self._open: dict[LimitedProtocol, None] = {}
+        self._refused: Counter[str] = Counter()
+        self._logged = 0.0
+
+    @property
+    def count(self) -> int:
+        """Open connections."""
+        return len(self._open)
+
+    def admit(self, connection: LimitedProtocol) -> bool:
+        """Count a new connection. Where there is no place left, that connection without a request under way that has
+        been waiting longest is closed for it; False if there is none.
+        """
+        of_client = self._of_client.get(connection.client_key, {})
+        for places, most in ((of_client, self._each), (self._open, self.limits.connections)):
+            if len(places) >= most:
+                waiting = [(other.waiting_since, other) for other in places if other.waiting_since is not None]
+                if not waiting:
+                    return False
+                min(waiting, key=itemgetter(0))[1].close_now()
+                self.note("connection_closed", connection.client_key)
+        self._of_client.setdefault(connection.client_key, {})[connection] = None
+        self._open[connection] = None
+        return True
+
+    def release(self, connection: LimitedProtocol) -> None:
+        """No longer count a connection."""
+        self._open.pop(connection, None)
+        of_client = self._of_client.get(connection.client_key, {})
+        of_client.pop(connection, None)
+        if not of_client:
+            self._of_client.pop(connection.client_key, None)
+
+    def note(self, code: str, client: str) -> None:
+        """Write a refusal to the log, or count it for the next line."""
+        self._refused[code] += 1
+        if time.monotonic() - self._logged >= _LOG_S:
+            log(event="refused", client=client, refused=dict(self._refused), connections=len(self._open))
+            self._logged = time.monotonic()
+            self._refused.clear()
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One HTTP connection, within the limits of :class:`~serve.config.LimitsConfig`.
+
+    A refusal has the shape of all others (:func:`serve.gate.refusal`); the connection ends with it.
+    """
+
+    def __init__(self, connections: Connections, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._connections, self._limits = connections, connections.limits
+        self._max_head = int(self._limits.head_kib * 1024)
+        self._max_body = int(self._limits.body_mib * 2**20)
+        self.client_key = ""
+        self.waiting_since: float | None = None
+        """When the connection began to wait for a whole request head; None while a request is under way."""
+        self._refusal: ApiError | None = None
+        self._dropping = False  # refused: what still arrives is read and forgotten, so that the answer is not lost
+        self._head_size = self._head_lines = 0
+        self._unparsed = 0  # bytes fed to the parser since it last reported a whole part of a message
+        self._in_body = False
+        self._body_size = self._chunks = 0  # of the request that is being read
+        self._held: dict[RequestResponseCycle, int] = {}  # bytes of the bodies of requests that are not done with
+        self._running: RequestResponseCycle | None = None  # the request that is being answered, or was last
+        self._reading: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+
+    # -- the connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.client_key = client_key(self.client[0] if self.client else "")
+        self.waiting_since = self.loop.time()
+        if self._connections.admit(self):
+            self._expect_head()
+        else:
+            message = "too many connections are open; ask again"
+            self._refuse(ApiError(503, "too_many_connections", message, retry_after_s=1))
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._running is not None:  # uvicorn tells the request that was read last, which may wait behind it
+            self._running.disconnected = True
+            self._running.message_event.set()
+        self._connections.release(self)
+        for cycle, _ in self.pipeline:  # they will not run
+            self._give_back(cycle)
+        for timer in (self._reading, self._writing):
+            if timer is not None:
+                timer.cancel()
+
+    def close_now(self) -> None:
+        """Close the connection, whatever is still to be sent or read."""
+        self._connections.release(self)
+        if self._running is not None:
+            self._running.disconnected = True
+        self.transport.abort()
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.close_now()  # uvicorn would wait until the client has taken the last answer
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._writing = self.loop.call_later(self._limits.timeout_s, self.close_now)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._writing is not None:
+            self._writing.cancel()
+
+    # -- what arrives
+
+    def data_received(self, data: bytes) -> None:
+        if self._reading is None and not self._in_body and self._answered:
+            self._expect_head()  # also of what the parser skips, as empty lines
+        for start in range(0, len(data), self._max_head):
+            if self._dropping or self.transport.is_closing():
+                return
+            piece = data[start : start + self._max_head]
+            self._unparsed += len(piece)
+            super().data_received(piece)
+            if self._unparsed > self._max_head:
+                self._refuse(self._head_too_large())
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(self._refusal or ApiError(400, "invalid_http", "the request is no valid HTTP/1.1"))
+
+    def _should_upgrade_to_ws(self) -> bool:
+        return False  # nothing here speaks WebSocket
+
+    # -- the parser's reports
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_size = self._head_lines = self._body_size = self._chunks = 0
+        self._expect_head()
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._head_lines += 1  # trailers too
+        self._count_head(len(name) + len(value) + len(": \r\n"))
+
+    def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= _PIPELINED:
+            self._stop(ApiError(400, "too_many_pipelined", "wait for the answers before sending more requests"))
+        self._unparsed, self._in_body, self.waiting_since = 0, True, None
+        self._set_deadline(self._limits.timeout_s, self._too_slow, "the request's body did not arrive in time")
+        super().on_headers_complete()
+
+    def on_chunk_header(self) -> None:
+        self._unparsed = 0
+        self._chunks += 1
+        if self._chunks > _FREE_CHUNKS + self._body_size / _CHUNK_BYTES:
+            self._stop(ApiError(400, "chunks_too_small", f"chunks must have {_CHUNK_BYTES} bytes on average"))
+
+    def on_body(self, body: bytes) -> None:
+        self._unparsed = 0
+        self._body_size += len(body)
+        if not self.cycle.response_complete:
+            self._held[self.cycle] = self._held.get(self.cycle, 0) + len(body)
+            self._connections.held.add(len(body))
+            if self._body_size > self._max_body:
+                self._stop(body_too_large(self._limits))
+            if self._connections.held.now > self._limits.waiting_bytes:
+                self._stop(too_many_bodies())
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._unparsed, self._in_body = 0, False
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+        super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+
+        async def until_done(scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
+            try:
+                await app(scope, receive, send)
+            finally:
+                self._give_back(cycle)  # not before: the application holds the body of a refused request as well
+
+        super()._start_asgi_task(cycle, until_done)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._answered and not self.pipeline:
+            self.waiting_since = self.loop.time()
+
+    # -- limits
+
+    @property
+    def _answered(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _give_back(self, cycle: RequestResponseCycle) -> None:
+        self._connections.held.release(self._held.pop(cycle, 0))
+
+    def _count_head(self, size: int) -> None:
+        self._head_size += size
+        if self._head_size > self._max_head or self._head_lines > self._limits.head_lines:
+            self._stop(self._head_too_large())
+
+    def _head_too_large(self) -> ApiError:
+        limits = self._limits
+        most = f"{limits.head_kib:g} KiB and {limits.head_lines} lines"
+        return ApiError(431, "head_too_large", f"the request line and headers may have {most}")
+
+    def _expect_head(self) -> None:
+        self._set_deadline(self._limits.head_s, self._too_slow, "the request's headers did not arrive in time")
+
+    def _set_deadline(self, seconds: float, action: Callable[..., None], *args: str) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+        self._reading = self.loop.call_later(seconds, action, *args)
+
+    def _too_slow(self, message: str) -> None:
+        self._refuse(ApiError(408, "too_slow", message))
+
+    def _stop(self, error: ApiError) -> None:
+        """Refuse, from inside the parser: an exception ends it, and uvicorn then calls send_400_response."""
+        self._refusal = error
+        raise httptools.HttpParserError(error.code)
+
+    def _refuse(self, error: ApiError) -> None:
+        """End the connection, with an answer if the client waits for none but this one."""
+        if self._dropping or self.transport.is_closing():
+            return
+        self._connections.note(error.code, self.client_key)
+        running = not self._answered
+        if self.pipeline or running != self._in_body or (running and self.cycle.response_started):
+            self.close_now()  # the client would take the answer for that of another request, or has one already
+            return
+        if running:
+            self.cycle.disconnected = True  # the application's own answer, if it still comes, is dropped
+            self.cycle.message_event.set()
+        self._dropping = True
+        self.waiting_since = self.waiting_since or self.loop.time()
+        self._set_deadline(self._limits.head_s, self.close_now)
+        answer = refusal(error, uuid.uuid4().hex)
+        lines = [STATUS_LINE[error.status], b"connection: close\r\n"]
+        lines += [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
+        self.transport.write(b"".join([*lines, b"\r\n", bytes(answer.body)]))
+        self.transport.write_eof()
+        self.flow.resume_reading()  # closed with unread bytes, the connection would be reset and the answer lost
+
+
+def client_key(address: str) -> str:
+    """Whose connections are counted together: an IPv4 address, or the 64 bits that one customer's IPv6 ones share."""
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.ipv4_mapped is not None:
+            return str(ip.ipv4_mapped)
+        return str(ipaddress.ip_network((ip, 64), strict=False))
+    return address

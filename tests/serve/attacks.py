@@ -1,0 +1,328 @@
+"""Attacks on a running server at the level of sockets, and what they cost: memory of its processes, others' requests.
+
+    python -m tests.serve.attacks runs/demo/finetune-0/artifact             # starts `python -m serve.app`, attacks it
+    python -m tests.serve.attacks runs/demo/finetune-0/artifact unlimited   # the same without serve.listener
+
+Prints a table for BENCHMARKS.md. The attacks are bounded: 300 MB, 2,000 connections and 64 bodies of 32 MiB at most, on
+the loopback interface alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import psutil
+from starlette.middleware import Middleware
+
+from serve.config import LimitsConfig
+from tests.serve.hostile import dumped, pair, saved, url
+from tests.serve.wire import CAPTIONS, Hostile, send
+
+ROOT = Path(__file__).parents[2]
+LIMITS = LimitsConfig()
+HONEST = Hostile("an honest request", 200, None, dumped(pair))
+_START = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+_GIVEN_BACK_S = 5.0
+"""How long after an attack memory is read."""
+_PATIENCE_S = 15.0
+"""How long an attack waits for the server to end what the attack left open."""
+
+
+@dataclass
+class Server:
+    """A server that was started here."""
+
+    port: int
+    process: psutil.Process
+    _found: dict[str, psutil.Process] = field(default_factory=dict)
+
+    def memory_mib(self, peak: bool = False) -> dict[str, float]:
+        """Resident memory of Serve's proxy and of the front: now, or the most since :meth:`forget_peak`."""
+        field = "VmHWM:" if peak else "VmRSS:"
+        found = {}
+        for part, process in self._parts().items():
+            status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+            found[part] = int(next(line for line in status.splitlines() if line.startswith(field)).split()[1]) / 1024
+        return found
+
+    def forget_peak(self) -> None:
+        """Let the kernel's counts of peak memory begin anew."""
+        for process in self._parts().values():
+            Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
+
+    def _parts(self) -> dict[str, psutil.Process]:
+        """The two processes, found once: Ray puts the method that an actor runs into its title."""
+        titles = {"ray::ProxyActor": "proxy", "ray::ServeReplica:captions:Front": "front"}
+        while len(self._found) < len(titles):
+            for process in self.process.children(recursive=True):
+                with suppress(psutil.NoSuchProcess, IndexError):
+                    for title, part in titles.items():
+                        if process.cmdline()[0].startswith(title):
+                            self._found[part] = process
+        return self._found
+
+    def connect(self) -> socket.socket:
+        """A connection to it."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
+
+    def ask(self) -> int:
+        """The status of an honest request's answer."""
+        return send("127.0.0.1", self.port, HONEST).status
+
+
+Attack = Callable[[Server], str]
+"""What it found out, for the table."""
+
+
+@contextmanager
+def running(artifact: str, *settings: str, unlimited: bool = False) -> Iterator[Server]:
+    """``python -m serve.app`` on a free port of this machine; without :mod:`serve.listener` if ``unlimited``."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-u", "-m", "serve.app", f"models.demo={Path(artifact).resolve()}", f"port={port}"]
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
+    if unlimited:
+        environment["RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"] = (
+            f"{__name__.replace('__main__', 'tests.serve.attacks')}:bare"
+        )
+    lines: list[str] = []
+    with subprocess.Popen(
+        [*command, "scaling.min_replicas=1", *settings], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                lines.append(line)
+                if f"http://127.0.0.1:{port}" in line:
+                    break
+            else:
+                raise RuntimeError("the server did not start:\n" + "".join(lines))
+            drain = threading.Thread(target=lambda out: lines.extend(out), args=(process.stdout,), daemon=True)
+            drain.start()
+            yield Server(port, psutil.Process(process.pid))
+        finally:
+            process.terminate()
+            process.wait(120)
+
+
+def bare() -> list[Middleware]:
+    """Serve's proxy as it is."""
+    return []
+
+
+# -- attacks; each gives what it found out, for the table
+
+
+def long_lines(server: Server) -> str:
+    """300 header lines of 1 MB each on one connection."""
+    with server.connect() as connection:
+        sent = _send(connection, _START, b"X: " + b"x" * 10**6 + b"\r\n", 300)
+        return f"{sent / 1e6:.0f} MB were taken"
+
+
+def tiny_lines(server: Server) -> str:
+    """Two million header lines of 6 bytes."""
+    with server.connect() as connection:
+        sent = _send(connection, _START, b"a: b\r\n" * 10_000, 200)
+        return f"{sent / 6:,.0f} lines were taken"
+
+
+def half_open(server: Server) -> str:
+    """2,000 connections that send half a request."""
+    with ExitStack() as stack:
+        connections = [_begun(server, stack, _START) for _ in range(2000)]
+        return _still_open([connection for connection in connections if connection is not None], LIMITS.head_s)
+
+
+def slow_headers(server: Server) -> str:
+    """200 connections that send a header line every second."""
+    with ExitStack() as stack:
+        connections = [_begun(server, stack, _START) for _ in range(200)]
+        alive = [connection for connection in connections if connection is not None]
+        pause, last = threading.Event(), time.monotonic() + LIMITS.head_s + 2
+        while time.monotonic() < last:
+            for connection in alive:
+                with suppress(OSError):
+                    connection.sendall(b"a: b\r\n")
+            pause.wait(1)
+        return _still_open(alive, 0)
+
+
+def large_bodies(server: Server) -> str:
+    """64 bodies of 32 MiB, of which the last byte never comes."""
+    length = 32 * 2**20
+    head = f"POST {CAPTIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {length}\r\n\r\n"
+    taken: list[int] = []
+
+    def one(connection: socket.socket) -> None:
+        taken.append(_send(connection, head.encode(), b" " * 2**20, 31))
+
+    with ExitStack() as stack:
+        threads = [threading.Thread(target=one, args=(stack.enter_context(server.connect()),)) for _ in range(64)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return f"{sum(size > 31 * 2**20 for size in taken)} of 64 were taken"
+
+
+def complete_requests(server: Server) -> str:
+    """32 requests of 30 MiB at once, complete and good."""
+    noise = np.random.default_rng(0).integers(0, 256, (1950, 1950, 3), np.uint8)
+    body = json.dumps({name: url(saved(noise, "PNG")) for name in ("before", "after")}).encode()
+    large = Hostile("a large request", 200, None, lambda: body)
+    statuses: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: statuses.append(send("127.0.0.1", server.port, large, timeout_s=120).status))
+        for _ in range(32)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return ", ".join(f"{count} answered by {status}" for status, count in sorted(Counter(statuses).items()))
+
+
+ATTACKS: tuple[Attack, ...] = (
+    long_lines,
+    tiny_lines,
+    half_open,
+    slow_headers,
+    large_bodies,
+    complete_requests,
+)
+
+
+def _send(connection: socket.socket, head: bytes, part: bytes, times: int) -> int:
+    """The bytes that could be sent before the server hung up."""
+    sent = 0
+    connection.settimeout(_PATIENCE_S)
+    with suppress(OSError):
+        for piece in [head, *[part] * times]:
+            connection.sendall(piece)
+            sent += len(piece)
+            if _closed(connection):
+                break
+    return sent
+
+
+def _closed(connection: socket.socket) -> bool:
+    """Whether the server has said something or hung up, which nobody does to a request that it still reads."""
+    connection.setblocking(False)
+    try:
+        connection.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    finally:
+        connection.settimeout(_PATIENCE_S)
+    return True
+
+
+def _begun(server: Server, stack: ExitStack, data: bytes) -> socket.socket | None:
+    try:
+        connection = stack.enter_context(server.connect())
+        connection.sendall(data)
+    except OSError:
+        return None  # closed already
+    return connection
+
+
+def _still_open(connections: list[socket.socket], wait_s: float) -> str:
+    last = time.monotonic() + wait_s + _PATIENCE_S
+    alive, pause = connections, threading.Event()
+    while alive and time.monotonic() < last:
+        alive = [connection for connection in alive if not _closed(connection)]
+        pause.wait(0.2)
+    return f"{len(alive)} stayed open"
+
+
+# -- what an attack costs
+
+
+@dataclass
+class Cost:
+    """Memory of the server's processes around an attack in MiB, and honest requests in the meantime."""
+
+    name: str
+    found: str = ""
+    before: dict[str, float] = field(default_factory=dict)
+    peak: dict[str, float] = field(default_factory=dict)
+    after: dict[str, float] = field(default_factory=dict)
+    statuses: list[int] = field(default_factory=list)
+    slowest_s: float = 0.0
+
+    def growth(self, part: str) -> float:
+        """MiB by which a process grew at most."""
+        return self.peak[part] - self.before[part]
+
+    def row(self) -> str:
+        """A line of the table."""
+        parts = " | ".join(
+            f"{self.before[part]:.0f} / {self.peak[part]:.0f} / {self.after[part]:.0f}" for part in ("proxy", "front")
+        )
+        good = self.statuses.count(200)
+        return f"| {self.name} | {self.found} | {parts} | {good} of {len(self.statuses)} | {self.slowest_s:.2f} s |"
+
+
+def cost(server: Server, attack: Attack) -> Cost:
+    """Run an attack while an honest client asks again and again."""
+    found = Cost((attack.__doc__ or "").rstrip("."), before=server.memory_mib())
+    server.forget_peak()
+    ended = threading.Event()
+
+    def honest() -> None:
+        while not ended.is_set():
+            started = time.perf_counter()
+            try:
+                found.statuses.append(server.ask())
+            except OSError:
+                found.statuses.append(0)
+            found.slowest_s = max(found.slowest_s, time.perf_counter() - started)
+            ended.wait(0.2)
+
+    thread = threading.Thread(target=honest)
+    thread.start()
+    try:
+        found.found = attack(server)
+    finally:
+        ended.set()
+        thread.join()
+    found.peak = server.memory_mib(peak=True)
+    assert server.ask() == 200
+    ended.clear()
+    ended.wait(_GIVEN_BACK_S)
+    found.after = server.memory_mib()
+    return found
+
+
+def main(artifact: str, mode: str = "", *names: str) -> None:
+    """Start a server, run all attacks (or those of these names), print the table."""
+    with running(artifact, unlimited=mode == "unlimited") as server:
+        for _ in range(3):
+            server.ask()
+        print("| attack | found | proxy MiB before / peak / after | front MiB | honest requests answered | slowest |")
+        print("|---|---|---|---|---|---|")
+        for attack in ATTACKS:
+            if names and attack.__name__ not in names:
+                continue
+            print(cost(server, attack).row(), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,61 @@
+"""``python -m serve.app`` under attack: its memory stays within what it promises, and others are answered meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from serve.config import LimitsConfig
+from tests.serve.attacks import (
+    Attack,
+    Server,
+    complete_requests,
+    cost,
+    half_open,
+    large_bodies,
+    long_lines,
+    running,
+    slow_headers,
+    tiny_lines,
+)
+from tests.sockets import open_to_others
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+SLACK_MIB = 64.0
+"""By which a process may grow for other reasons: its first requests, buffers of gRPC."""
+
+
+@pytest.fixture(scope="module")
+def server(artifact: str) -> Iterator[Server]:
+    with running(artifact) as started:
+        for _ in range(3):
+            assert started.ask() == 200
+        yield started
+
+
+def test_nothing_listens_for_other_machines(server: Server) -> None:
+    assert open_to_others(server.process) == []
+
+
+@pytest.mark.parametrize("attack", [long_lines, tiny_lines])
+def test_headers_take_no_memory_and_block_nobody(server: Server, attack: Attack) -> None:
+    found = cost(server, attack)
+    assert found.growth("proxy") < SLACK_MIB, found.row()
+    assert set(found.statuses) == {200}, found.row()
+
+
+@pytest.mark.parametrize("attack", [half_open, slow_headers])
+def test_connections_without_a_request_end_and_block_nobody(server: Server, attack: Attack) -> None:
+    found = cost(server, attack)
+    assert found.found == "0 stayed open"
+    assert set(found.statuses) == {200}, found.row()
+
+
+@pytest.mark.parametrize("attack", [large_bodies, complete_requests])
+def test_bodies_take_the_memory_that_is_promised(server: Server, attack: Attack) -> None:
+    found = cost(server, attack)
+    most = LimitsConfig().waiting_mib + 2 * SLACK_MIB
+    assert found.growth("proxy") + found.growth("front") < most, found.row()
+    assert found.after["proxy"] + found.after["front"] < sum(found.before.values()) + 2 * SLACK_MIB, found.row()
+    assert set(found.statuses) <= {200, 503}, found.row()  # 503: all the memory is taken by others

@@ -1,0 +1,268 @@
+"""Limits at the socket, over uvicorn and a small application: what is refused, closed, and still answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from http.client import HTTPResponse
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from serve.config import LimitsConfig
+from serve.listener import Connections, client_key
+from tests.serve.local import serving
+
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+class App:
+    """Answers ``/`` with the number of bytes of the body, ``/early`` without reading it, and ``/held`` after
+    :attr:`go` was set."""
+
+    def __init__(self, **limits: Any) -> None:
+        self.limits = LimitsConfig.model_validate(limits)
+        self.connections = Connections(self.limits)
+        self.go = threading.Event()
+        self.port = 0
+
+    async def answer(self, request: Request) -> Response:
+        body = b"" if request.url.path == "/early" else await request.body()
+        if request.url.path == "/held":
+            await asyncio.to_thread(self.go.wait, 60)
+        return PlainTextResponse(str(len(body)))
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
+
+    def ask(self, data: bytes) -> tuple[int, str]:
+        with self.connect() as connection:
+            return answer_of(connection, data)
+
+
+@contextmanager
+def app(**limits: Any) -> Iterator[App]:
+    made = App(**limits)
+    routes = [Route(path, made.answer, methods=["GET", "POST"]) for path in ("/", "/early", "/held")]
+    with serving(Starlette(routes=routes), made.connections) as address:
+        made.port = int(address.rpartition(":")[2])
+        try:
+            yield made
+        finally:
+            made.go.set()
+
+
+def answer_of(connection: socket.socket, data: bytes = b"") -> tuple[int, str]:
+    """Status and text of the answer to ``data``; (0, "") if the connection ends without one."""
+    with suppress(OSError):  # closed meanwhile; the answer, if there is one, can still be read
+        connection.sendall(data)
+    response = HTTPResponse(connection)
+    try:
+        response.begin()
+        return response.status, response.read().decode()
+    except (ConnectionError, ValueError, EOFError):
+        return 0, ""
+
+
+def refused(answer: tuple[int, str], status: int, code: str) -> bool:
+    """Whether an answer is an error in the shape of all others."""
+    return answer[0] == status and json.loads(answer[1])["error"]["code"] == code
+
+
+def ended(connection: socket.socket) -> bool:
+    """Wait for the end of a connection."""
+    try:
+        while connection.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def post(path: str, length: int, body: bytes = b"") -> bytes:
+    return f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n".encode() + body
+
+
+def chunked(chunk: bytes, times: int) -> bytes:
+    return b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * times + b"0\r\n\r\n"
+
+
+def head(*lines: bytes) -> bytes:
+    return b"GET / HTTP/1.1\r\nHost: a\r\n" + b"".join(line + b"\r\n" for line in lines) + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        head(b"X: " + b"x" * 2**20),
+        head(*[b"X: " + b"x" * 5000] * 4),
+        head(*[b"X: x"] * 100),
+        b"GET /" + b"x" * 2**20 + b" HTTP/1.1\r\n\r\n",
+        head(b"X: " + b"x" * 2**24)[:-4],  # its end never comes
+        b"\r\n" * 2**16,
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"X: x\r\n" * 200 + b"\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: " + b"x" * 2**20,
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"x" * 2**20,
+    ],
+    ids=[
+        "one long line", "many bytes", "many lines", "a long path", "a line without end", "empty lines",
+        "many trailers", "a trailer without end", "a chunk's extension without end",
+    ],
+)  # fmt: skip
+def test_a_large_head_is_refused(request_bytes: bytes) -> None:
+    with app() as served:
+        assert refused(served.ask(request_bytes), 431, "head_too_large")
+        assert served.ask(GET) == (200, "0")
+
+
+def test_a_head_within_the_limits_is_taken() -> None:
+    with app(head_kib=16, head_lines=100) as served:
+        lines = head(b"X: " + b"x" * 12_000, *[b"X: x"] * 90)
+        assert served.ask(lines) == (200, "0")
+        with served.connect() as connection:  # each head has the limit for itself
+            assert [answer_of(connection, lines)[0] for _ in range(5)] == [200] * 5
+
+
+@pytest.mark.parametrize(
+    ("begun", "answer"),
+    [
+        (b"", "too_slow"),
+        (b"\r\n", "too_slow"),
+        (b"GET / HT", "too_slow"),
+        (GET[:-2] + b"X: x", "too_slow"),
+        (post("/", 5, b"x"), "too_slow"),
+        (post("/early", 5, b"x"), None),
+    ],
+    ids=["nothing", "an empty line", "half a first line", "half a header", "half a body", "half a body, answered"],
+)
+def test_a_request_that_does_not_end_is_given_up(begun: bytes, answer: str | None) -> None:
+    with app(head_s=0.2, timeout_s=0.4) as served, served.connect() as connection:
+        if answer is None:
+            assert answer_of(connection, begun) == (200, "0")
+        else:
+            assert refused(answer_of(connection, begun), 408, answer)
+        assert ended(connection)
+
+
+def test_a_second_request_that_does_not_end_is_given_up() -> None:
+    with app(head_s=0.2) as served, served.connect() as connection:
+        assert answer_of(connection, GET) == (200, "0")
+        assert refused(answer_of(connection, GET[:10]), 408, "too_slow")
+
+
+def test_a_client_that_does_not_read_is_given_up() -> None:
+    big = b"x" * 2**25
+
+    async def large(request: Request) -> Response:
+        return Response(big)
+
+    connections = Connections(LimitsConfig(timeout_s=0.5))
+    with serving(Starlette(routes=[Route("/", large)]), connections) as address, socket.socket() as connection:
+        connection.connect(("127.0.0.1", int(address.rpartition(":")[2])))
+        connection.sendall(GET)
+        assert connection.recv(10)
+        until(lambda: connections.count == 0)
+        assert ended(connection)
+
+
+def test_too_large_a_body_is_refused() -> None:
+    with app(body_mib=1) as served:
+        assert served.ask(post("/", 2**20, b"x" * 2**20)) == (200, str(2**20))
+        assert refused(served.ask(post("/", 2**24, b"x" * 2**24)), 413, "body_too_large")
+        assert refused(served.ask(chunked(b"1000\r\n" + b"x" * 4096 + b"\r\n", 257)), 413, "body_too_large")
+
+
+def test_a_body_of_tiny_chunks_is_refused() -> None:
+    with app() as served:
+        assert refused(served.ask(chunked(b"1\r\nx\r\n", 2000)), 400, "chunks_too_small")
+        assert served.ask(chunked(b"1\r\nx\r\n", 900)) == (200, "900")
+
+
+def test_bodies_count_from_the_first_byte_until_the_answer() -> None:
+    part = b"x" * 2**19
+    with app(body_mib=1, waiting_mib=2.5 * 1.25) as served, ExitStack() as stack:
+        waiting = [stack.enter_context(served.connect()) for _ in range(2)]
+        waiting[0].sendall(post("/held", 2**19, part))  # all of it, and not answered
+        waiting[1].sendall(post("/", 2**20, part))  # half of it
+        until(lambda: served.connections.held.now == 2**20)
+        assert refused(served.ask(post("/", 2**19, part)), 503, "busy")
+        served.go.set()
+        assert answer_of(waiting[0]) == (200, str(2**19))
+        assert served.ask(post("/", 2**19, part)) == (200, str(2**19))
+        waiting[1].close()
+        until(lambda: served.connections.held.now == 0)
+
+
+def test_bodies_of_requests_that_were_refused_are_not_held() -> None:
+    with app(body_mib=4, waiting_mib=2.5 * 4) as served:
+        for _ in range(3):
+            assert served.ask(post("/early", 2**21, b"x" * 2**21)) == (200, "0")
+        assert served.ask(post("/", 2**22, b"x" * 2**22)) == (200, str(2**22))
+
+
+@pytest.mark.parametrize("limits", [{"connections": 4}, {"connections_each": 4}], ids=str)
+def test_half_open_connections_give_way(limits: dict[str, int]) -> None:
+    with app(head_s=60, **limits) as served, ExitStack() as stack:
+        half_open = [stack.enter_context(served.connect()) for _ in range(40)]
+        for connection in half_open:
+            with suppress(OSError):  # closed already
+                connection.sendall(GET[:10])
+        assert served.ask(GET) == (200, "0")
+        assert all(ended(connection) for connection in half_open[:36])
+
+
+def test_connections_with_a_request_under_way_stay() -> None:
+    with app(connections_each=3) as served, ExitStack() as stack:
+        asked = [stack.enter_context(served.connect()) for _ in range(3)]
+        for connection in asked:
+            connection.sendall(post("/held", 1, b"x"))
+        until(lambda: served.connections.held.now == 3)
+        with served.connect() as late:
+            assert refused(answer_of(late), 503, "too_many_connections")
+        served.go.set()
+        assert [answer_of(connection) for connection in asked] == [(200, "1")] * 3
+
+
+def test_requests_sent_ahead_without_end_are_refused() -> None:
+    with app() as served, served.connect() as connection:
+        connection.sendall(post("/held", 0))
+        with suppress(OSError):
+            for _ in range(100):
+                connection.sendall(GET * 1000)
+        assert ended(connection)
+        served.go.set()
+        with served.connect() as other:  # a few are answered, in their order
+            other.sendall(GET * 2 + GET.replace(b"Host", b"Connection: close\r\nHost"))
+            answers = b"".join(iter(lambda: other.recv(65536), b""))
+            assert answers.count(b"HTTP/1.1 200 OK") == 3
+
+
+def test_what_is_no_http_is_refused_in_our_shape() -> None:
+    with app() as served:
+        for data in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"GET / HTTP/9.9\r\n\r\n", head(b"X Bad: x")):
+            assert refused(served.ask(data), 400, "invalid_http")
+        upgrade = head(b"Connection: Upgrade", b"Upgrade: websocket", b"Sec-WebSocket-Key: x")
+        assert served.ask(upgrade) == (200, "0")
+
+
+def test_an_ipv6_network_is_one_client() -> None:
+    assert client_key("2001:db8::1") == client_key("2001:db8::ffff:2") != client_key("2001:db8:0:1::1")
+    assert client_key("::ffff:192.0.2.7") == client_key("192.0.2.7") != client_key("192.0.2.8")
+
+
+def until(condition: Any) -> None:
+    """Wait for something that must come about."""
+    waiting = threading.Event()
+    for _ in range(1200):
+        if condition():
+            return
+        waiting.wait(0.05)
+    raise AssertionError("it did not come about")
