@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from idc.data.images import decode_image
+from idc.training.artifact import identity
 from serve.api import create_api
 from serve.auth import Doorkeeper
 from serve.captioner import Captioner
@@ -79,7 +80,7 @@ def test_json_data_urls_and_forms_give_what_the_captioner_gives(client: httpx2.C
         data = base64.b64decode(result.change_map.removeprefix("data:image/png;base64,"))
         assert decode_image(data).shape == (30, 40, 3)  # of the image after
         assert told.request_id == answer.headers["x-request-id"]
-        assert told.version == artifact
+        assert told.version == f"sha256:{identity(artifact)[:12]}"
     assert answers[2].json()["results"][0]["id"] == "x"
 
 
@@ -200,7 +201,8 @@ def test_queues_have_ends_for_each_and_for_all(artifact: str) -> None:
     assert "idc_pairs_waiting 0.0" in metrics
     assert 'idc_pairs_total{outcome="captioned"} 8.0' in metrics
     assert 'idc_requests_total{route="/v1/captions",status="429"} 2.0' in metrics
-    assert f'idc_model_info{{model="demo",version="{artifact}"}} 1.0' in metrics
+    version = f"sha256:{identity(artifact)[:12]}"
+    assert f'idc_model_info{{model="demo",version="{version}"}} 1.0' in metrics
 
 
 def test_what_takes_too_long_is_answered_by_504(artifact: str) -> None:
