@@ -419,12 +419,12 @@ def run(config: CommandConfig) -> None:
     # Not this module's own: run as a program it is called __main__, which replicas cannot import.
     from serve.app import application
 
+    _forward_logs()
     quiet: dict[str, Any] = {"logging_level": logging.WARNING}
     if address is None:
         ray.init("local", num_cpus=config.num_cpus or max(4, os.cpu_count() or 1), include_dashboard=False, **quiet)
     else:
         ray.init(address, **quiet)
-    _forward_logs()
     ended = threading.Event()
 
     def end(number: int, _frame: object) -> None:
@@ -469,12 +469,13 @@ def _claim(host: str, port: int) -> socket.socket:
 
 
 def _forward_logs() -> None:
-    """Print what replicas log as plain JSON lines, in place of Ray's own printing."""
-    from ray._private.ray_logging import global_worker_stdstream_dispatcher as dispatcher
+    """Print what replicas log as plain JSON lines, in place of Ray's own printing; before ``ray.init``.
 
-    name = "ray_print_logs"  # Ray's own; ray.shutdown removes it by this name
-    dispatcher.remove_handler(name)
-    dispatcher.add_handler(name, forward)
+    Ray has no setting for it: it prints what workers write, and its own reports of workers that died, by this function.
+    """
+    from ray._private import worker
+
+    worker.print_to_stdstream = lambda batch, ignore_prefix: forward(batch)
 
 
 async def _drain(timeout_s: float, own_listener: bool) -> None:

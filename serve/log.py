@@ -23,14 +23,19 @@ def log(**entry: Any) -> None:
 def forward(batch: Mapping[str, Any]) -> None:
     """Print what a worker of a local Ray wrote: lines of :func:`log` as they are, others as entries ``output``.
 
-    A handler of Ray's dispatcher of workers' lines. Ray's own puts a coloured prefix before each line, and drops lines
-    of two workers that differ in nothing but numbers.
+    Ray's own printing puts a coloured prefix before each line, and drops lines of two workers that differ only in
+    numbers. The lines of its autoscaler, which has nothing to do on one machine, are left out.
+
+    Args:
+        batch: ``lines``, and ``pid`` and ``actor_name`` of the process that wrote them, as Ray collects them.
     """
+    if batch["pid"] == "autoscaler":
+        return
     for line in batch["lines"]:
         if line.startswith(_START):
             print(line, flush=True)
         elif text := _COLOUR.sub("", line).strip():
-            log(event="output", process=batch.get("actor_name") or str(batch.get("pid")), text=text)
+            log(event="output", process=batch.get("actor_name") or str(batch["pid"]), text=text)
 
 
 class Once(logging.Filter):

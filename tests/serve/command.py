@@ -58,7 +58,6 @@ def until(condition: Callable[[], bool], what: str) -> None:
 def start(folder: Path, port: int, *settings: str) -> Command:
     """Start the command in ``folder`` with Ray's own token authentication, as a user would."""
     environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
-    environment["RAY_raylet_start_wait_time_s"] = f"{PATIENCE_S:.0f}"  # on a busy machine Ray's own 30 s are too short
     log = folder / f"log-{port}-{len(list(folder.glob('log-*')))}"
     with log.open("wb") as sink:
         process = subprocess.Popen(
