@@ -24,7 +24,7 @@ _REFS = "#/components/schemas/{model}"
 _ERRORS = {
     400: "The body is no JSON or no form, or an image cannot be used.",
     401: "No token, or one that is not known.",
-    403: "The server serves its own machine alone.",
+    403: "Only requests from this machine are accepted, or the request comes from a web page of another origin.",
     404: "No such model.",
     405: "The path takes other methods.",
     408: "The body came too slowly.",
@@ -33,7 +33,7 @@ _ERRORS = {
     422: "A field is missing, unknown, of the wrong type, or out of its limits.",
     429: "Too many pairs of yours are waiting; ask again after `Retry-After` seconds.",
     500: "This went wrong here.",
-    503: "Busy, or the model cannot be served now; ask again after `Retry-After` seconds.",
+    503: "Busy, shutting down, or the model cannot be served now; ask again after `Retry-After` seconds.",
     504: "There was no caption in time.",
 }
 _ASKING = (400, 404, 408, 413, 415, 422, 429, 503, 504)

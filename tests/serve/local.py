@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from serve.captioner import Captioner
 from serve.config import LimitsConfig, ServeConfig
 from serve.listener import Connections, LimitedProtocol
+from serve.registry import Resolver, public_name
 from serve.schema import Captioned, EncodedPair, Options, Served
 
 
@@ -31,11 +32,12 @@ class LocalBackend:
     def __init__(self, artifact: str, names: tuple[str, ...] = ("demo",)):
         self._artifact, self._names = artifact, names
         self._captioner = Captioner(artifact)
+        self._version = public_name(Resolver().resolve(artifact))
         self._thread = ThreadPoolExecutor(1)
 
     def models(self) -> list[Served]:
         abilities = self._captioner.abilities
-        return [Served(name, self._artifact, self._artifact, abilities=abilities) for name in self._names]
+        return [Served(name, self._version, abilities=abilities) for name in self._names]
 
     async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[Captioned]:
         if reason := self._captioner.can(options):
