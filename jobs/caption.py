@@ -1,11 +1,16 @@
 """Say what changed between two images, or between those of very many pairs.
 
+    python jobs/caption.py before.png after.png
+    python jobs/caption.py before.png after.png --json --candidates 3
+    python jobs/caption.py before.png after.png --map map.png --frames film.gif
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png
-    python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png --json --candidates 3
-    python jobs/caption.py --artifact runs/demo/finetune-0/artifact before.png after.png --map map.png --frames film.gif
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input pairs.csv --out captions --local
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input data/demo/pairs --out captions --actors 2
     python jobs/caption.py input= --help         the settings of the last two
+
+Without --artifact, --server and --device, a server that runs on this machine (http://127.0.0.1:8000, as `make serve`
+starts it) is asked; if there is none, the newest captioner below runs/ is loaded. A line on stderr says which. Images
+are sent to another machine only if --server names it; its token is read from IDC_TOKEN.
 
 Two images may have any size, mode and format that Pillow reads, and may be URIs. Needs no Ray and no data set.
 
@@ -44,28 +49,28 @@ def one() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", help="image before the change")
     parser.add_argument("after", help="image after the change")
-    parser.add_argument("--artifact", required=True, help="a trained captioner: the artifact folder of its run")
-    parser.add_argument("--device", default="cpu", help="where to run, e.g. cuda (default: cpu)")
+    parser.add_argument("--artifact", help="a trained captioner: the artifact folder of its run (default: see above)")
+    parser.add_argument("--server", help="ask this server (default: see above; none: no server)")
+    parser.add_argument("--device", help="where to run, e.g. cuda (default: cpu); loads an artifact")
     parser.add_argument("--beams", type=int, help="of the search, 1 is greedy (default: as the artifact was validated)")
     parser.add_argument("--candidates", type=int, default=1, help="captions at most, best first (default: 1)")
     parser.add_argument("--map", metavar="PNG", help="write where it changed: white on black, over the image after")
     parser.add_argument("--frames", metavar="FILE", help="write what the model imagines between: .png or .gif")
     parser.add_argument("--json", action="store_true", help="print JSON: captions, how sure, whether anything changed")
     args = parser.parse_args()
-    from idc.caption_pair import caption_pair
+    if args.server not in (None, "none") and (args.artifact or args.device):
+        parser.error("--server captions with the server's model; leave out --artifact and --device")
+    from idc.caption_pair import caption_somehow, text_of
 
     try:
-        found = caption_pair(
-            args.artifact, args.before, args.after, device=args.device, beams=args.beams, candidates=args.candidates,
-            map_to=args.map, frames_to=args.frames,
+        found = caption_somehow(
+            args.before, args.after, artifact=args.artifact, server=args.server, device=args.device, beams=args.beams,
+            candidates=args.candidates, map_to=args.map, frames_to=args.frames,
         )  # fmt: skip
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None
-    if args.json:
-        print(json.dumps(found))
-    else:
-        print("\n".join(one["caption"] for one in found["candidates"]))
+    print(json.dumps(found) if args.json else text_of(found))
 
 
 def many() -> None:

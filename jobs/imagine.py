@@ -3,7 +3,8 @@
     python jobs/imagine.py --artifact runs/demo/finetune-0/artifact before.png after.png --caption "the red ball moved"
     python jobs/imagine.py --artifact runs/demo/finetune-0/artifact --pairs data/demo/pairs --ids a,b,c
 
-Writes OUT/NAME.png and OUT/NAME.gif, NAME being the pair's id or the before image's name. An artefact of stage 1 needs
+Writes OUT/NAME.png and OUT/NAME.gif, NAME being the pair's id or the before image's name; what is there is kept, and
+NAME-2 is written. An artefact of stage 1 needs
 the caption; one of stage 2 says its own if none is given, and imagines without it, too. Needs no Ray.
 """
 
@@ -22,7 +23,7 @@ def main() -> None:
     parser.add_argument("--pairs", metavar="DIR", help="folder of pairs, instead of two images")
     parser.add_argument("--ids", default="", help="ids of the pairs, with commas between them")
     parser.add_argument("--rounds", type=int, default=8, help="rounds in which a caption's frames are filled in")
-    parser.add_argument("--out", default="imagined", help="folder to write to (default: imagined)")
+    parser.add_argument("--out", default="runs/imagined", help="folder to write to (default: runs/imagined)")
     parser.add_argument("--device", default="cpu", help="where to run, e.g. cuda (default: cpu)")
     args = parser.parse_args()
     if (len(args.images) != 2) == (args.pairs is None) or bool(args.ids) != bool(args.pairs) or args.rounds < 1:

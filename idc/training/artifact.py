@@ -55,9 +55,9 @@ class Artifact:
     preprocess: dict[str, Any]
     metrics: dict[str, Any]
     vocabulary: Vocabulary | None
-    trained_on: str | None = None
     files: tuple[str, ...]
     """Names of all files besides config.json, relative to ``path``."""
+    trained_on: str | None = None
 
     def state_dict(self) -> dict[str, Tensor]:
         """All weights, on the CPU."""

@@ -18,7 +18,7 @@ from idc.decoding import Decoded, decode
 from idc.describe import Candidate, Description, beams_of
 from idc.familiarity import Familiarity
 from idc.systems.procap.change_map import combine, disagreement, looks
-from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure
+from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure, is_captioner
 from idc.systems.procap.model import ProcedureEncoder, Shapes, TextDecoder, make_token_head
 from idc.systems.procap.speed import SpeedConfig, accelerate, running
 from idc.training.artifact import read_artifact
@@ -145,7 +145,7 @@ class PairCaptioner:
 
     def __init__(self, path: Path | str, device: str = "cpu", speed: SpeedConfig | None = None):
         artifact = read_artifact(path, system="procap")
-        if artifact.config["stage"] != "finetune":
+        if not is_captioner(artifact.config):
             raise ValueError(f"{path} is an artefact of ProCap's stage 1, which cannot caption; run finetune_procap.py")
         assert artifact.vocabulary is not None
         job = artifact.config["job"]

@@ -5,7 +5,7 @@ and ``jobs/configs/procap/*_official.yaml`` sets the official value.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -335,3 +335,8 @@ class ConvertJob(ConfigModel):
     def preflight(self) -> Iterator[str]:
         yield from missing(self.weights, "weights")
         yield from missing(self.vocabulary, "vocabulary")
+
+
+def is_captioner(saved: dict[str, Any]) -> bool:
+    """Whether the config of a ProCap artifact is that of stage 2."""
+    return saved.get("stage") == "finetune"

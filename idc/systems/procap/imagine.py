@@ -14,6 +14,7 @@ Shapes as in ``model.py``.
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections.abc import Sequence
@@ -336,7 +337,8 @@ def _read_image(path: str) -> np.ndarray:
 def imagine_to(
     out: Path | str, imaginer: Imaginer, pair: NamedPair, caption: str | None = None, rounds: int = ROUNDS
 ) -> list[Path]:
-    """Write ``out/NAME.png`` and ``out/NAME.gif``; their paths.
+    """Write ``out/NAME.png`` and ``out/NAME.gif``, or ``NAME-2``, ``NAME-3``, ... where there are such files; their
+    paths.
 
     Raises:
         ValueError: there is no caption, and the artefact makes none.
@@ -350,7 +352,9 @@ def imagine_to(
     ways = imaginer(pair.before, pair.after, told, rounds)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    strip, film = folder / f"{pair.name}.png", folder / f"{pair.name}.gif"
+    names = (pair.name if number == 1 else f"{pair.name}-{number}" for number in itertools.count(1))
+    outputs = ((folder / f"{name}.png", folder / f"{name}.gif") for name in names)
+    strip, film = next(files for files in outputs if not any(file.exists() for file in files))
     palette = Image.fromarray(filmstrip(pair.before, pair.after, ways, text)).quantize(256)  # a third of the size
     palette.save(strip, optimize=True)
     write_gif(film, pair.before, pair.after, ways)
