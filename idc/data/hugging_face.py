@@ -158,8 +158,9 @@ def _reader(path: str, config: ImportConfig) -> files.Reader:
     if Path(path).exists():
         return files.Reader(fs.LocalFileSystem(), os.path.abspath(path), allowed)
     import datasets
+    import huggingface_hub
 
-    caches = str(datasets.config.HF_DATASETS_CACHE), str(datasets.config.HF_HUB_CACHE)
+    caches = str(datasets.config.HF_DATASETS_CACHE), huggingface_hub.constants.HF_HUB_CACHE
     return files.Reader(fs.LocalFileSystem(), caches[0], allowed, also=caches)
 
 

@@ -409,3 +409,14 @@ def test_triplets_stay_below_their_folder(tmp_path: Path) -> None:
     (source / "tri_trainlist.txt").unlink()
     with pytest.raises(ValueError, match=r"sequences/b is a link to a folder outside"):
         open_triplets(str(source))
+
+
+def test_a_manifest_names_parts_of_its_own_folder(tmp_path: Path) -> None:
+    for name, value in (("mine", 1), ("other", CANARY)):
+        prepare(put(tmp_path / f"{name}-in", {"a_before.png": value, "a_after.png": value}), tmp_path / name, "folder")
+    manifest = json.loads((tmp_path / "mine" / "manifest.json").read_text())
+    for place in ("../other/", f"{tmp_path}/other/"):
+        manifest["parts"][0]["file"] = place + "part-00000.parquet"
+        (tmp_path / "mine" / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(ValueError, match="not a manifest of this project"):
+            list(iter_rows(tmp_path / "mine"))
