@@ -137,5 +137,5 @@ def test_the_same_captions_in_one_json(source: Path, tmp_path: Path) -> None:
     captions = {p.stem: p.read_text("utf-8", "surrogateescape").strip() for p in source.glob("*.txt")}
     text = json.dumps(captions, ensure_ascii=False)
     (folder / "captions.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    prepare(folder, tmp_path / "out", "folder")
+    prepare(folder, tmp_path / "out", "folder", follow_links=True)
     check(tmp_path / "out", folder)
