@@ -22,8 +22,8 @@ from pyarrow import fs
 
 from idc.data import files
 from idc.data.config import Format, ImportConfig
-from idc.data.images import FORMAT_NAMES, IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
-from idc.data.importer import SPLIT_NAMES, access, outside_rows, rows_to_batch, unread
+from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
+from idc.data.importer import SPLIT_NAMES, access, outside_rows, rows_to_batch, unread_images
 from idc.data.pipeline import Batch
 from idc.data.store import fingerprint
 from idc.schema import SPLITS
@@ -339,7 +339,9 @@ def _find_images(found: Annotations, rows: Sequence[Row]) -> bool:
             found.hash.update(f"{inner} {size}\n".encode("utf-8", "surrogateescape"))
         if suffix in OTHER_IMAGE_SUFFIXES:
             other_images.add(inner)
-    found.rejects += outside_rows(tree, found.root)
+    for row in outside_rows(tree, found.root):
+        found.reject(row["pair_id"], row["error"])
+        found.note(f"{row['pair_id']} is {row['error']}")
     for paths in by_name.values():
         paths.sort(key=lambda path: (path.count("/"), path))
 
@@ -361,7 +363,7 @@ def _find_images(found: Annotations, rows: Sequence[Row]) -> bool:
             there[role] += path is not None
             other_images.discard(path)
             row[role] = path or (names if isinstance(names, str) else names[0])
-    for note in unread(sorted(filter(None, other_images)), f"no {FORMAT_NAMES.replace(' and ', ' or ')}"):
+    for note in unread_images(sorted(filter(None, other_images))):
         found.note(note)
     if not there["mask"]:
         for row in rows:

@@ -32,7 +32,7 @@ from pyarrow import fs
 
 from idc.data import files
 from idc.data.config import AccessConfig, Format, ImportConfig, ImportJob
-from idc.data.images import CheckedImage, ImageError, cell_bytes, cell_name, check_image
+from idc.data.images import FORMAT_NAMES, CheckedImage, ImageError, cell_bytes, cell_name, check_image
 from idc.data.pipeline import Batch, Source, StageSpec, good_rows
 from idc.data.store import MANIFEST, DatasetFolder, fingerprint
 from idc.schema import PAIR_SCHEMA_VERSION, SPLITS, pair_arrow_schema
@@ -148,8 +148,8 @@ def access(format: str, config: AccessConfig) -> files.Access:
 def unread(names: Sequence[str], what: str) -> list[str]:
     """A note that names the files of a source that are not read; empty if there are none.
 
-    >>> unread(["a.svg", "b.svg", "c.docx"], "no images that are read")
-    ["not read: 3 files that are no images that are read (2 .svg, 1 .docx), first 'a.svg'"]
+    >>> unread(["a.md", "b.md", "c.docx"], "neither images nor captions")
+    ["not read: 3 files that are neither images nor captions (2 .md, 1 .docx), first 'a.md'"]
     """
     if not names:
         return []
@@ -158,6 +158,11 @@ def unread(names: Sequence[str], what: str) -> list[str]:
     more = ["..."] if len(kinds) > len(most) else []
     files = "1 file that is" if len(names) == 1 else f"{len(names)} files that are"
     return [f"not read: {files} {what} ({', '.join([*most, *more])}), first {printable(names[0])!r}"]
+
+
+def unread_images(names: Sequence[str]) -> list[str]:
+    """As :func:`unread`, of images whose format is not read."""
+    return unread(names, f"none of {FORMAT_NAMES}")
 
 
 def outside_rows(tree: files.Tree, root: str) -> list[dict[str, Any]]:

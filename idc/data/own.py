@@ -46,8 +46,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from idc.data import files
-from idc.data.images import FORMAT_NAMES, IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
-from idc.data.importer import COLUMNS, SPLIT_NAMES, outside_rows, rows_to_batch, unread
+from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
+from idc.data.importer import COLUMNS, SPLIT_NAMES, outside_rows, rows_to_batch, unread, unread_images
 from idc.data.pipeline import Batch
 from idc.data.store import fingerprint
 from idc.data.textfiles import decode, split_lines
@@ -122,6 +122,8 @@ class FolderReader:
         self._chunk_size = chunk_size
         tree = files.scan(filesystem, self._root, access.links)
         listed = _Listed(tree, self._root)
+        self._rejects = outside_rows(tree, self._root)
+        notes = [*(f"{row['pair_id']} is {row['error']}" for row in self._rejects), *listed.notes()]
         hashed = hashlib.sha256()
         for name, size in listed.used:
             hashed.update(f"{name} {size}\n".encode("utf-8", "surrogateescape"))
@@ -131,16 +133,14 @@ class FolderReader:
         if not listed.found:
             raise ValueError(
                 f"{path} has no pairs: put the images into before/ and after/ under the same names, "
-                f"or name them x_before.png and x_after.png{''.join('; ' + note for note in listed.notes())}"
+                f"or name them x_before.png and x_after.png{''.join('; ' + note for note in notes)}"
             )
         self._pairs = [(key, roles, listed.texts.get(key)) for key, roles in sorted(listed.found.items())]
-        self._rejects = outside_rows(tree, self._root)
         self._rejects += [
             {"pair_id": name, "error": "unplaced image: it is neither a before nor an after"}
             for name in listed.unplaced
         ]
         self._given: dict[str, Any] | None = None
-        notes = listed.notes()
         captions, named = self._captions(), set[str]()
         for key, roles, text in self._pairs:
             names = _names(key, roles)
@@ -285,7 +285,7 @@ class _Listed:
     def notes(self) -> list[str]:
         """What is not read, but for captions."""
         return [
-            *unread(self._other_images, f"no {FORMAT_NAMES.replace(' and ', ' or ')}"),
+            *unread_images(self._other_images),
             *unread(self._strangers, "neither images nor captions"),
             *unread(
                 self._hidden, "hidden (a name that begins with a dot, or in a folder whose name begins with . or _)"

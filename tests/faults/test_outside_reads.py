@@ -198,10 +198,16 @@ def test_a_linked_folder_is_named_and_read_if_it_is_allowed(tmp_path: Path) -> N
     assert [(r.row_id, r.code) for r in read_rejects(tmp_path / "out")] == [("linked", "outside the source")]
     prepare(source, tmp_path / "links", "folder", follow_links=True)
     assert {row["pair_id"] for row in iter_rows(tmp_path / "links")} == {"b", "linked/a"}
+    put(tmp_path / "links-alone", {}).mkdir()
+    for role in ("before", "after"):
+        (tmp_path / "links-alone" / role).symlink_to(real / role)
+    with pytest.raises(ValueError, match="before is outside the source: .*follow_links=true"):
+        open_reader("folder", str(tmp_path / "links-alone"), ImportConfig())
     official = put(tmp_path / "spot", {"train.json": json.dumps([{"img_id": "good", "sentences": ["a"]}])})
     (official / "images").symlink_to(put(tmp_path / "images", {"good.png": 1, "good_2.png": 2}))
     manifest = prepare(official, tmp_path / "spot-out", "spot_the_diff")
     assert (manifest.has_images, manifest.reject_reasons) == (False, {"outside the source": 1})
+    assert any("follow_links=true" in note for note in manifest.extra["notes"])
     assert prepare(official, tmp_path / "spot-links", "spot_the_diff", follow_links=True).has_images
 
 
