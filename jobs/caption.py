@@ -12,11 +12,14 @@ Without --artifact, --server and --device, a server that runs on this machine (h
 starts it) is asked; if there is none, the newest captioner below runs/ is loaded. A line on stderr says which. Images
 are sent to another machine only if --server names it; its token is read from IDC_TOKEN.
 
-Two images may have any size, mode and format that Pillow reads, and may be URIs. Needs no Ray and no data set.
+Two images may have any size and mode; PNG, JPEG, WebP, BMP, GIF, TIFF, AVIF, JPEG 2000 and PPM; they may be URIs. Needs
+no Ray and no data set.
 
 With --input: a folder of pairs, Parquet, CSV or JSON lines with the columns `before` and `after` (paths, URIs, in
-Parquet also the bytes), or a folder of images. Every row of it becomes a row of --out, in the same order; one that
-cannot be captioned has its reason in `error`. The same command given again goes on where it was. --local needs no Ray.
+Parquet also the bytes), or a folder of images. A table may name any local file, and URIs of other hosts with
+allow_remote=true; links that lead out of a folder are followed with follow_links=true. Every row of the input becomes
+a row of --out, in the same order; one that cannot be captioned has its reason in `error`. The same command given again
+goes on where it was. --local needs no Ray.
 """
 
 from __future__ import annotations

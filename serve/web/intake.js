@@ -25,7 +25,7 @@ export async function readImage(file, address = null) {
 }
 
 function whyNot(file, name) {
-  const kind = /\.(hei[cf]|tiff?|raw|dng|cr2|nef|arw|psd|pdf|svgz?)$/i.exec(name)?.[1] ?? /(hei[cf])/i.exec(file.type)?.[1];
+  const kind = /\.(hei[cf]|tiff?|jp2|j2k|jpx|p[bgnp]m|raw|dng|cr2|nef|arw|psd|pdf|svgz?)$/i.exec(name)?.[1] ?? /(hei[cf])/i.exec(file.type)?.[1];
   if (kind) return `${name} is a ${kind.toUpperCase()} file, which this browser cannot show. Save it as JPEG or PNG.`;
   if (file.type && !file.type.startsWith("image/")) return `${name} is no image (${file.type}). Take a JPEG, PNG or WebP file.`;
   return `${name} cannot be read as an image: it is damaged or of another kind. Take a JPEG, PNG or WebP file.`;
