@@ -46,7 +46,8 @@ class ImageError(ValueError):
 
     Attributes:
         code: one of "empty file", "truncated image", "damaged image", "not an image", "too many pixels",
-            "unsupported mode", "missing file", "unreadable file"; stable, the text of the error begins with it.
+            "unsupported mode", "missing file", "unreadable file", "bad row"; stable, the text of the error begins with
+            it.
     """
 
     def __init__(self, code: str, detail: str = "") -> None:
@@ -68,10 +69,12 @@ def cell_bytes(cell: Any, reader: Reader) -> bytes:
     """The encoded image that a table's cell holds, or the file that it names.
 
     Raises:
-        ImageError: "missing file" (also of an empty cell) or "unreadable file".
+        ImageError: "missing file" (also of an empty cell), "unreadable file", or "bad row" for a cell of another type.
     """
-    if not isinstance(cell, bytes | str) or cell == "":
+    if cell is None or cell == "":
         raise ImageError("missing file")
+    if not isinstance(cell, bytes | str):
+        raise ImageError("bad row", "neither the name of a file nor the bytes of an image")
     try:
         return reader.read(cell) if isinstance(cell, str) else cell
     except FileNotFoundError as exc:
@@ -84,7 +87,9 @@ def cell_name(cell: Any) -> str:
     """What a message calls the image of such a cell."""
     if isinstance(cell, bytes):
         return "bytes in the table"
-    return cell if isinstance(cell, str) and cell else "the cell is empty"
+    if isinstance(cell, str) and cell:
+        return cell
+    return "the cell is empty" if cell is None or cell == "" else f"the cell has a {type(cell).__name__}"
 
 
 def decode_image(data: bytes, max_pixels: float = MAX_PIXELS) -> np.ndarray:

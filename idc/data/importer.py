@@ -5,7 +5,7 @@ of files. :class:`LoadPairs` reads and checks them. Rejects have these codes:
 
 ``missing partner`` ``missing file`` ``unreadable file`` ``empty file`` ``truncated image`` ``damaged image``
 ``not an image`` ``too many pixels`` ``unsupported mode`` ``duplicate pair id`` ``no pair id`` ``not UTF-8``
-``bad row`` ``bad file`` ``bad split`` ``no caption`` ``unplaced image``
+``bad row`` ``unreadable row`` ``bad file`` ``bad split`` ``no caption`` ``unplaced image``
 
 **Annotations alone.** Where the images of a data set are not there (or ``images=false``), its pairs have ``before`` and
 ``after`` of zero bytes, and ``extra["images"]`` of the manifest is false. What needs pixels refuses such a folder
@@ -15,7 +15,7 @@ of files. :class:`LoadPairs` reads and checks them. Rejects have these codes:
 from __future__ import annotations
 
 import hashlib
-import json
+import math
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
@@ -28,7 +28,8 @@ from idc.data.config import Format, ImportConfig, ImportJob
 from idc.data.images import CheckedImage, ImageError, cell_bytes, cell_name, check_image
 from idc.data.pipeline import Batch, Source, StageSpec, good_rows
 from idc.data.store import MANIFEST, DatasetFolder, fingerprint
-from idc.schema import PAIR_SCHEMA_VERSION, SPLITS, pair_arrow_schema
+from idc.data.textfiles import JsonError, parse_json
+from idc.schema import PAIR_SCHEMA_VERSION, SPLITS, meta_text, pair_arrow_schema
 
 COLUMNS = ("pair_id", "before", "after", "captions", "change_type", "split", "mask", "source", "meta", "error")
 
@@ -71,6 +72,7 @@ def open_reader(format: Format, path: str, config: ImportConfig, filesystem: fs.
         why = "no images here" if config.images else "images=false"
         note = f"{why}: the pairs have annotations alone; captions made elsewhere can be scored, no model can run"
         source.extra |= {"images": False, "notes": [*source.extra["notes"], note]}
+    source.extra["notes"] = [printable(note) for note in source.extra["notes"]]
     return source
 
 
@@ -237,21 +239,13 @@ class LoadPairs:
         if not captions and self.require_captions:
             raise _Bad("no caption: require_captions is on")
         change_type = None if row["change_type"] is None else _text(row["change_type"], "change_type").strip() or None
-        meta = row["meta"] if row["meta"] is not None else {}
-        try:
-            meta = json.loads(meta or "{}") if isinstance(meta, str) else meta
-            meta_text = json.dumps(meta, sort_keys=True, default=str)
-        except (ValueError, TypeError) as exc:
-            raise _Bad(f"bad row: meta is not JSON ({exc})") from exc
-        if not isinstance(meta, dict):
-            raise _Bad("bad row: meta is JSON, but not an object")
         loaded = {
             "pair_id": pair_id,
             "captions": captions,
             "change_type": change_type,
             "split": self._split(row["split"], pair_id.encode()),
             "source": _text(row["source"] or "", "source"),
-            "meta": meta_text,
+            "meta": _meta(row["meta"]),
             "before": b"",
             "after": b"",
             "mask": None,
@@ -299,6 +293,33 @@ def _text(value: Any, what: str) -> str:
         value.encode("utf-8")
     except UnicodeEncodeError as exc:
         raise _Bad(f"not UTF-8: {what}, {printable(value)}") from exc
+    return value
+
+
+def _meta(value: Any) -> str:
+    """What a row has as ``meta``, JSON text or an object, as it is stored."""
+    try:
+        meta = parse_json(value, keep_surrogates=True) if isinstance(value, str) and value else value or {}
+    except JsonError as exc:
+        raise _Bad(f"bad row: meta is {exc}") from exc
+    if not isinstance(meta, dict):
+        raise _Bad("bad row: meta is JSON, but not an object")
+    try:
+        return meta_text(_without_nan(meta))
+    except UnicodeEncodeError as exc:
+        raise _Bad(f"not UTF-8: meta, {printable(exc.object)[:80]}") from exc
+    except (ValueError, RecursionError) as exc:
+        raise _Bad(f"bad row: {exc}") from exc
+
+
+def _without_nan(value: Any) -> Any:
+    """NaN as null: tables of numbers have it where there is no value."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, dict):
+        return {name: _without_nan(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
     return value
 
 
