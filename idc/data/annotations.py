@@ -193,23 +193,23 @@ class Annotations:
     ) -> Iterator[tuple[Any, Any]]:
         """The entries that could be read; of a broken file the others are rejected one by one."""
         good = bad = 0
-        seen: set[str] = set()
+        seen: set[str | int] = set()
         for key, value in entries:
             if isinstance(value, JsonError):
                 bad += 1
                 self.reject(f"{name}:{key}", f"bad row: {value}")
-            elif key in seen:
+                continue
+            if key in seen:
                 bad += 1
-                self.reject(f"{name}:{key}", f"duplicate pair id: {key!r} occurs twice in the file; the first is read")
-            else:
-                good += 1
-                if isinstance(key, str):  # and no number of an entry
-                    seen.add(key)
-                yield key, value
+                self.reject(f"{name}:{key}", f"duplicate pair id: {key!r} occurs twice in the file; the last is read")
+            good += 1
+            if broken is not None:
+                seen.add(key)
+            yield key, value
         if broken is not None and not bad:
-            self._bad_file(name, f"cannot be read: {broken}")
+            self._bad_file(name, f"is {broken}")
         if broken is not None and good:
-            self.note(f"{name} cannot be read as a whole ({broken}); {good} of its entries could be read")
+            self.note(f"{name} is {broken}; {good} of its entries could be read")
 
     def _bad_file(self, name: str, why: str) -> None:
         self.reject(name, f"bad file: {name} {why}")

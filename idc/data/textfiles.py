@@ -159,7 +159,7 @@ def _object(pairs: list[tuple[str, Any]], on_repeated_key: Callable[[str], None]
         for key, _ in pairs:
             if key in seen:
                 if on_repeated_key is None:
-                    raise JsonError(f"the key {key!r} occurs twice in one object; keep one of them")
+                    raise JsonError(f"not usable as JSON: the key {key!r} occurs twice in an object; keep one of them")
                 on_repeated_key(key)
             seen.add(key)
     return found
