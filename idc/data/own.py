@@ -87,6 +87,13 @@ def captions_of(record: dict[str, Any]) -> list[Any]:
     return captions if record.get("caption") is None else [*captions, record["caption"]]
 
 
+def _id_error(value: Any, where: str) -> str | None:
+    """Why a value is no id of a pair; ids are texts or numbers."""
+    if value in (None, ""):
+        return f"no pair id: {where}"
+    return None if isinstance(value, str | int | float) else f"bad row: pair_id of {where} is a {type(value).__name__}"
+
+
 def must_have(names: list[str], where: str, needed: Sequence[str] = _REQUIRED) -> None:
     """Refuse a table without the needed columns, or with two of one name.
 
@@ -316,8 +323,8 @@ class TableReader:
         where, first = records[0]
         if isinstance(first, str):  # never merged: it has no id
             return [{"pair_id": where, "error": first}]
-        if first.get("pair_id") in (None, "") and not self._each_row:
-            return [{"pair_id": where, "error": f"no pair id: {where}"}]
+        if not self._each_row and (error := _id_error(first.get("pair_id"), where)):
+            return [{"pair_id": where, "error": error}]
         agreed, contradictions = _agreeing(records)
         row = _record_row(agreed, where)
         row["pair_id"] = str(row["pair_id"]) if row["pair_id"] is not None else None
@@ -497,8 +504,8 @@ class ParquetReader:
                 rows.append({"pair_id": where, "error": record})
                 continue
             record = {k: unwrapped(v) if k in ("before", "after", "mask") else v for k, v in record.items()}
-            if record["pair_id"] in (None, ""):
-                rows.append({"pair_id": where, "error": f"no pair id: row {number}"})
+            if error := _id_error(record["pair_id"], f"row {number}"):
+                rows.append({"pair_id": where, "error": error})
                 continue
             row = _record_row([record], where)
             row["pair_id"] = str(row["pair_id"])

@@ -134,6 +134,15 @@ def test_one_id_in_two_splits_is_a_reject(tmp_path: Path) -> None:
     assert (splits["p1"], splits["p2"]) == ("train", "test")
 
 
+def test_an_id_is_a_text_or_a_number(tmp_path: Path) -> None:
+    pairs, rejects = jsonl(tmp_path, '"pair_id": ["p1"]', '"pair_id": {"p": 2}', '"pair_id": 3')
+    assert list(pairs) == ["3"]
+    assert {place: reason[:9] for place, reason in rejects.items()} == {
+        "t.jsonl:1": "bad row: ",
+        "t.jsonl:2": "bad row: ",
+    }
+
+
 def test_the_columns_of_this_program_are_not_set_from_outside(tmp_path: Path) -> None:
     pairs, rejects = jsonl(tmp_path, '"pair_id": "p1", "error": "mine", "before_size": [1, 1]', '"pair_id": "p2"')
     assert (list(pairs), rejects) == (["p1", "p2"], {})
