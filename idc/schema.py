@@ -66,7 +66,7 @@ class ChangePair:
             "split": self.split,
             "mask": self.mask,
             "source": self.source,
-            "meta": json.dumps(self.meta, sort_keys=True),
+            "meta": meta_text(self.meta),
         }
 
     @classmethod
@@ -83,6 +83,26 @@ class ChangePair:
             source=row["source"] or "",
             meta=json.loads(row["meta"]) if row["meta"] else {},
         )
+
+
+def meta_text(meta: dict[str, Any]) -> str:
+    """``meta`` as it is stored: JSON that every reader accepts.
+
+    Values that JSON has no form for (dates, bytes) are stored as their text.
+
+    Raises:
+        ValueError: it has NaN, an infinite number or half a character in it, is nested too deep, or has keys of
+            several types.
+    """
+    try:
+        text = json.dumps(meta, sort_keys=True, default=str, allow_nan=False)
+        if "\\ud" in text:
+            json.dumps(meta, ensure_ascii=False, default=str).encode()
+    except UnicodeEncodeError:
+        raise
+    except (ValueError, TypeError, RecursionError) as exc:
+        raise ValueError(f"meta is not JSON ({exc})") from exc
+    return text
 
 
 def pair_arrow_schema() -> pa.Schema:

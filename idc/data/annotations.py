@@ -26,6 +26,7 @@ from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 from idc.data.importer import SPLIT_NAMES, access, outside_rows, rows_to_batch, unread_images
 from idc.data.pipeline import Batch
 from idc.data.store import fingerprint
+from idc.data.textfiles import JsonError, decode, parse_json, parse_json_at
 from idc.schema import SPLITS
 
 Row = dict[str, Any]
@@ -87,12 +88,20 @@ class Annotations:
         """The file of every split, ``{"train": "train.json", ...}``, in the first folder that has any.
 
         Raises:
-            ValueError: there is none.
+            ValueError: there is none, or several for one split.
         """
         for folder in folders:
             names = [info.base_name for info in files.list_files(self.filesystem, f"{self.root}/{folder}".rstrip("/"))]
             there = {name: SPLIT_NAMES.get(name.removesuffix(suffix)) for name in names if name.endswith(suffix)}
-            found = {split: folder + name for split in SPLITS for name, of in there.items() if of == split}
+            found: dict[str, str] = {}
+            for split in SPLITS:
+                of_split = [folder + name for name, of in there.items() if of == split]
+                if len(of_split) > 1:
+                    raise ValueError(
+                        f"{self.path} has several files for {split}: {', '.join(of_split)}; leave the one that is meant"
+                    )
+                if of_split:
+                    found[split] = of_split[0]
             if found:
                 for split in SPLITS:
                     if split not in found:
@@ -115,7 +124,7 @@ class Annotations:
         except (OSError, files.OutsideSource) as exc:
             raise ValueError(f"{self.path}: {name} cannot be read: {exc}") from exc
         self.hash.update(name.encode("utf-8", "surrogateescape") + hashlib.sha256(data).digest())
-        return data.decode("utf-8-sig", "surrogateescape")
+        return decode(data, "surrogateescape")
 
     def records(self, name: str, key: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
         """The objects in a JSON list (the one under ``key`` of an object), each with its place."""
@@ -182,49 +191,43 @@ class Annotations:
         self.reject(place, f"bad row: {what} is {str(value)[:80]!r}, not a list of texts")
         return None
 
-    def _json(self, name: str, text: str) -> tuple[Any, Exception | None]:
+    def _json(self, name: str, text: str) -> tuple[Any, JsonError | None]:
         """The content of a file, or what is wrong with it."""
-        twice: list[str] = []
-
-        def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-            found = dict(pairs)
-            if len(found) < len(pairs):
-                keys = [key for key, _ in pairs]
-                twice.extend(key for key in found if keys.count(key) > 1)
-            return found
-
         try:
-            content = json.loads(text, object_pairs_hook=object_of)
-        except (json.JSONDecodeError, RecursionError) as exc:
+            return parse_json(text, keep_surrogates=True), None
+        except JsonError as exc:
             return None, exc
-        for key in twice:
-            self.reject(f"{name}:{key}", f"duplicate pair id: {key!r} stands twice; the last is read")
-        return content, None
 
     def _good(
-        self, name: str, entries: Iterable[tuple[Any, Any]], broken: Exception | None
+        self, name: str, entries: Iterable[tuple[Any, Any]], broken: JsonError | None
     ) -> Iterator[tuple[Any, Any]]:
         """The entries that could be read; of a broken file the others are rejected one by one."""
         good = bad = 0
+        seen: set[str | int] = set()
         for key, value in entries:
-            if isinstance(value, Exception):
+            if isinstance(value, JsonError):
                 bad += 1
-                self.reject(f"{name}:{key}", f"bad row: not JSON, {value}")
-            else:
-                good += 1
-                yield key, value
+                self.reject(f"{name}:{key}", f"bad row: {value}")
+                continue
+            if key in seen:
+                bad += 1
+                self.reject(f"{name}:{key}", f"duplicate pair id: {key!r} occurs twice in the file; the last is read")
+            good += 1
+            if broken is not None:
+                seen.add(key)
+            yield key, value
         if broken is not None and not bad:
-            self._bad_file(name, f"is not JSON, {broken}")
+            self._bad_file(name, f"is {broken}")
         if broken is not None and good:
-            self.note(f"{name} is not JSON as a whole ({broken}); {good} of its entries could be read")
+            self.note(f"{name} is {broken}; {good} of its entries could be read")
 
     def _bad_file(self, name: str, why: str) -> None:
         self.reject(name, f"bad file: {name} {why}")
-        self.note(f"{name} {why}: what it has to say is missing")
+        self.note(f"{name} {why}; its content is missing")
 
 
 def _entries_of_list(text: str, key: str | None) -> Iterator[tuple[int, Any]]:
-    """The objects in the list of a file that is no JSON as a whole, the error in place of those that are damaged.
+    """The objects in the list of a file that is not usable as a whole, the error in place of those that are damaged.
 
     They are found by the key with which the first of them begins, as they are written by one program.
     """
@@ -233,33 +236,35 @@ def _entries_of_list(text: str, key: str | None) -> Iterator[tuple[int, Any]]:
     if begin is None or first is None:
         return
     start = re.compile(r"\{\s*" + re.escape(first.group().strip().lstrip("{").strip().rstrip(": \t\r\n")) + r"\s*:")
-    decoder, end = json.JSONDecoder(), begin.end()
+    end = begin.end()
     number = 0
     for match in start.finditer(text, end):
         if match.start() < end:
             continue
-        try:
-            value, end = decoder.raw_decode(text, match.start())
-        except (json.JSONDecodeError, RecursionError) as exc:
-            value, end = exc, match.end()
+        value, end = _entry(text, match.start(), match.end())
         yield number, value
         number += 1
 
 
 def _entries_of_object(text: str) -> Iterator[tuple[str, Any]]:
-    """The entries of an object in a file that is no JSON as a whole, the error in place of those that are damaged."""
+    """The entries of an object in a file that is not usable as a whole, the error in place of the damaged ones."""
     if not text.lstrip().startswith("{"):
         return
-    decoder, end = json.JSONDecoder(), 0
+    end = 0
     for match in _KEY.finditer(text):
         if match.start() < end:
             continue
         key = match.group().rstrip().removesuffix(":").rstrip()
-        try:
-            value, end = decoder.raw_decode(text, match.end())
-        except (json.JSONDecodeError, RecursionError) as exc:
-            value, end = exc, match.end()
-        yield json.loads(key), value
+        value, end = _entry(text, match.end(), match.end())
+        yield parse_json(key, keep_surrogates=True), value
+
+
+def _entry(text: str, start: int, else_from: int) -> tuple[Any, int]:
+    """The value that begins at ``start`` or its error, and where to read on: ``else_from`` if its end is not known."""
+    try:
+        return parse_json_at(text, start)
+    except JsonError as exc:
+        return exc, exc.end or else_from
 
 
 class AnnotationReader:

@@ -13,7 +13,6 @@ of the data set; they are found under their numbers (``647514.jpg``, ``.jpeg`` o
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 from idc.data import files
 from idc.data.annotations import Annotations, Row
 from idc.data.config import ImportConfig
+from idc.data.textfiles import JsonError, parse_json, split_lines
 
 COLUMNS = (
     "img1ObservationURL", "img1ImgURL", "img1Species", "img1Selection",
@@ -66,7 +66,7 @@ def _rows(found: Annotations) -> Iterator[tuple[str, str, str, str, list[str], d
         yield from _table(found, tables[0])
         return
     for split, name in found.split_files("").items():
-        for number, line in enumerate(found.text(name).split("\n")):
+        for number, line in enumerate(split_lines(found.text(name))):
             if line.strip():
                 row = _tokenised(found, f"{name}:{number}", line)
                 if row is not None:
@@ -74,11 +74,11 @@ def _rows(found: Annotations) -> Iterator[tuple[str, str, str, str, list[str], d
 
 
 def _table(found: Annotations, name: str) -> Iterator[tuple[str, str, str, str, list[str], dict[str, Any]]]:
-    for number, line in enumerate(found.text(name).split("\n")):
+    for number, line in enumerate(split_lines(found.text(name))):
         place = f"{name}:{number}"
         if not line.strip():
             continue
-        cells = [_unquoted(cell) for cell in line.rstrip("\r").split("\t")]
+        cells = [_unquoted(cell) for cell in line.split("\t")]
         if tuple(cells) == COLUMNS:
             continue
         if len(cells) != len(COLUMNS):
@@ -99,9 +99,9 @@ def _unquoted(cell: str) -> str:
 
 def _tokenised(found: Annotations, place: str, line: str) -> tuple[str, str, list[str]] | None:
     try:
-        record = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as exc:
-        found.reject(place, f"bad row: not JSON, {exc}")
+        record = parse_json(line, keep_surrogates=True)
+    except JsonError as exc:
+        found.reject(place, f"bad row: {exc}")
         return None
     if not isinstance(record, dict):
         found.reject(place, f"bad row: {type(record).__name__}, not an object")

@@ -74,7 +74,9 @@ def _by_id(found: Annotations, name: str, key: str, identity: str, value: str) -
         return out
     for place, record in found.records(name, key):
         number, text = (found.name_in(place, record, which) for which in (identity, value))
-        if number is not None and text is not None:
+        if number in out:
+            found.reject(place, f"duplicate pair id: {identity} {number} occurs twice; the first is read")
+        elif number is not None and text is not None:
             out[number] = text
     return out
 

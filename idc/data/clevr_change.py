@@ -188,6 +188,8 @@ def _by_triple(found: Annotations, name: str) -> dict[int, Any]:
         triple = _triple(key)
         if triple is None:
             found.reject(f"{name}:{key}", f"bad row: {key!r} names no triple")
+        elif int(triple) in out:
+            found.reject(f"{name}:{key}", f"duplicate pair id: triple {triple} occurs under two names")
         else:
             out[int(triple)] = value
     return out

@@ -30,6 +30,8 @@ def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
                 found.reject(f"{name}:{key}", f"no pair id: {key!r}")
             elif pair_id not in splits:
                 found.reject(f"{name}:{key}", f"bad split: {pair_id} is in none of the splits")
+            elif pair_id in captions:
+                found.reject(f"{name}:{key}", f"duplicate pair id: {pair_id} occurs under two names")
             elif (sentences := found.texts_in(f"{name}:{key}", value, "captions")) is not None:
                 captions[pair_id] = sentences
     for pair_id, split in splits.items():

@@ -97,7 +97,7 @@ class ImageError(ValueError):
     Attributes:
         code: one of "empty file", "truncated image", "damaged image", "not an image", "too many pixels",
             "too much metadata", "unsupported mode", "missing file", "unreadable file", "too many bytes",
-            "outside the source"; stable, the text of the error begins with it.
+            "outside the source", "bad row"; stable, the text of the error begins with it.
         detail: never has anything of what the file contains.
     """
 
@@ -120,10 +120,13 @@ def cell_bytes(cell: Any, reader: Reader) -> bytes:
     """The encoded image that a table's cell holds, or the file that it names.
 
     Raises:
-        ImageError: "missing file" (also of an empty cell), "outside the source", "too many bytes" or "unreadable file".
+        ImageError: "missing file" (also of an empty cell), "outside the source", "too many bytes", "unreadable file",
+            or "bad row" for a cell of another type.
     """
-    if not isinstance(cell, bytes | str) or cell == "":
+    if cell is None or cell == "":
         raise ImageError("missing file")
+    if not isinstance(cell, bytes | str):
+        raise ImageError("bad row", "neither the name of a file nor the bytes of an image")
     try:
         return reader.read(cell, MAX_BYTES) if isinstance(cell, str) else cell
     except FileNotFoundError as exc:
@@ -140,9 +143,9 @@ def cell_name(cell: Any) -> str:
     """What a message calls the image of such a cell."""
     if isinstance(cell, bytes):
         return "bytes in the table"
-    if not isinstance(cell, str) or not cell:
-        return "the cell is empty"
-    return cell if len(cell) <= _LONGEST_NAME else cell[:_LONGEST_NAME] + "..."
+    if isinstance(cell, str) and cell:
+        return cell if len(cell) <= _LONGEST_NAME else cell[:_LONGEST_NAME] + "..."
+    return "the cell is empty" if cell is None or cell == "" else f"the cell has a {type(cell).__name__}"
 
 
 def decode_image(data: bytes, max_pixels: float = MAX_PIXELS) -> np.ndarray:

@@ -5,8 +5,8 @@ of files. :class:`LoadPairs` reads and checks them. Rejects have these codes:
 
 ``missing partner`` ``missing file`` ``unreadable file`` ``empty file`` ``truncated image`` ``damaged image``
 ``not an image`` ``too many pixels`` ``too much metadata`` ``too many bytes`` ``unsupported mode``
-``outside the source`` ``duplicate pair id`` ``no pair id`` ``not UTF-8`` ``bad row`` ``bad file`` ``bad split``
-``no caption`` ``unplaced image``
+``outside the source`` ``duplicate pair id`` ``no pair id`` ``not UTF-8`` ``bad row`` ``unreadable row`` ``bad file``
+``bad split`` ``no caption`` ``unplaced image``
 
 **What is read.** Whoever wrote a data set chose the names in it. They lead to regular files below the source, after
 resolving links (:class:`idc.data.files.Access`, :func:`access`); the tables of one's own (csv, jsonl, parquet) may name
@@ -21,7 +21,7 @@ manifest's ``notes`` (:func:`unread`).
 from __future__ import annotations
 
 import hashlib
-import json
+import math
 import typing
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -35,7 +35,8 @@ from idc.data.config import AccessConfig, Format, ImportConfig, ImportJob
 from idc.data.images import FORMAT_NAMES, CheckedImage, ImageError, cell_bytes, cell_name, check_image
 from idc.data.pipeline import Batch, Source, StageSpec, good_rows
 from idc.data.store import MANIFEST, DatasetFolder, fingerprint
-from idc.schema import PAIR_SCHEMA_VERSION, SPLITS, pair_arrow_schema
+from idc.data.textfiles import JsonError, parse_json
+from idc.schema import PAIR_SCHEMA_VERSION, SPLITS, meta_text, pair_arrow_schema
 
 COLUMNS = ("pair_id", "before", "after", "captions", "change_type", "split", "mask", "source", "meta", "error")
 
@@ -76,6 +77,7 @@ def open_reader(format: Format, path: str, config: ImportConfig, filesystem: fs.
         why = "no images here" if config.images else "images=false"
         note = f"{why}: the pairs have annotations alone; captions made elsewhere can be scored, no model can run"
         source.extra |= {"images": False, "notes": [*source.extra["notes"], note]}
+    source.extra["notes"] = [printable(note) for note in source.extra["notes"]]
     return source
 
 
@@ -278,21 +280,13 @@ class LoadPairs:
         if not captions and self.require_captions:
             raise _Bad("no caption: require_captions is on")
         change_type = None if row["change_type"] is None else _text(row["change_type"], "change_type").strip() or None
-        meta = row["meta"] if row["meta"] is not None else {}
-        try:
-            meta = json.loads(meta or "{}") if isinstance(meta, str) else meta
-            meta_text = json.dumps(meta, sort_keys=True, default=str)
-        except (ValueError, TypeError) as exc:
-            raise _Bad(f"bad row: meta is not JSON ({exc})") from exc
-        if not isinstance(meta, dict):
-            raise _Bad("bad row: meta is JSON, but not an object")
         loaded = {
             "pair_id": pair_id,
             "captions": captions,
             "change_type": change_type,
             "split": self._split(row["split"], pair_id.encode()),
             "source": _text(row["source"] or "", "source"),
-            "meta": meta_text,
+            "meta": _meta(row["meta"]),
             "before": b"",
             "after": b"",
             "mask": None,
@@ -340,6 +334,33 @@ def _text(value: Any, what: str) -> str:
         value.encode("utf-8")
     except UnicodeEncodeError as exc:
         raise _Bad(f"not UTF-8: {what}, {printable(value)}") from exc
+    return value
+
+
+def _meta(value: Any) -> str:
+    """What a row has as ``meta``, JSON text or an object, as it is stored."""
+    try:
+        meta = parse_json(value, keep_surrogates=True) if isinstance(value, str) and value else value or {}
+    except JsonError as exc:
+        raise _Bad(f"bad row: meta is {exc}") from exc
+    if not isinstance(meta, dict):
+        raise _Bad("bad row: meta is JSON, but not an object")
+    try:
+        return meta_text(_without_nan(meta))
+    except UnicodeEncodeError as exc:
+        raise _Bad(f"not UTF-8: meta, {printable(exc.object)[:80]}") from exc
+    except (ValueError, RecursionError) as exc:
+        raise _Bad(f"bad row: {exc}") from exc
+
+
+def _without_nan(value: Any) -> Any:
+    """NaN as null: tables of numbers have it where there is no value."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, dict):
+        return {name: _without_nan(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
     return value
 
 

@@ -12,7 +12,6 @@ Splits are those of the official code: the first 90 % of the examples in ``seeds
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -24,6 +23,7 @@ from idc.data.config import ImportConfig
 from idc.data.importer import access, rows_to_batch
 from idc.data.pipeline import Batch
 from idc.data.store import fingerprint
+from idc.data.textfiles import JsonError, decode, parse_json
 
 _SEEDS = "seeds.json"
 _LOOKED_AT = 100
@@ -41,9 +41,9 @@ class InstructPix2PixReader:
         found = Annotations(path, filesystem, access("instruct_pix2pix", config))
         self.reader = found.reader
         try:
-            entries = json.loads(found.text(found.need(_SEEDS)))
-        except json.JSONDecodeError as exc:
-            raise ValueError(f"{path}/{_SEEDS} is not JSON: {exc}") from exc
+            entries = parse_json(found.text(found.need(_SEEDS)), keep_surrogates=True)
+        except JsonError as exc:
+            raise ValueError(f"{path}/{_SEEDS}: {exc}") from exc
         if not isinstance(entries, list):
             raise ValueError(f"{path}/{_SEEDS} holds a {type(entries).__name__}, not a list of examples and seeds")
         ends = math.floor(0.9 * len(entries)), math.floor(0.95 * len(entries))
@@ -109,15 +109,15 @@ class InstructPix2PixReader:
         """The prompt of an example, or why it cannot be read."""
         file = f"{name}/prompt.json"
         try:
-            prompt = json.loads(self.reader.read(file).decode("utf-8", "surrogateescape"))
+            prompt = parse_json(decode(self.reader.read(file), "surrogateescape"), keep_surrogates=True)
         except FileNotFoundError:
             return {}, f"missing file: {file}"
         except files.OutsideSource as exc:
             return {}, f"outside the source: {file}, {exc}"
         except OSError as exc:
             return {}, f"unreadable file: {file}, {exc}"
-        except json.JSONDecodeError as exc:
-            return {}, f"bad file: {file} is not JSON, {exc}"
+        except ValueError as exc:
+            return {}, f"bad file: {file}, {exc}"
         if not isinstance(prompt, dict) or not isinstance(prompt.get("edit"), str):
             return {}, f"bad row: {file} has no text under 'edit'"
         return prompt, None

@@ -23,6 +23,7 @@ from typing import Any
 
 from idc.data.annotations import Annotations, Row
 from idc.data.config import ImportConfig
+from idc.data.textfiles import split_lines
 from idc.schema import NO_CHANGE
 
 _CAPTIONS = "LevirCCcaptions.json"
@@ -63,7 +64,7 @@ def _joined(found: Annotations) -> Iterable[Row]:
     captions: dict[str, Any] = found.items(_JOINED)
     listed: dict[str, str] = {}
     for split, name in found.split_files("", suffix=".txt").items():
-        for number, line in enumerate(found.text(name).splitlines(), start=1):
+        for number, line in enumerate(split_lines(found.text(name)), start=1):
             file, place = line.strip(), f"{name}:{number}"
             if not file:
                 continue

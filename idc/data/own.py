@@ -25,34 +25,37 @@ is counted and named in ``extra["notes"]``; a ``mask`` that ``captions.json`` na
 ``source``, ``meta``    text; a JSON object
 ======================  ============================================================================================
 
-A table is scanned once for ids and positions and then read chunk by chunk: memory is a few bytes a row.
+A table is scanned once for ids and positions and then read chunk by chunk: memory is a few bytes a row. What CSV may
+hold between quotes is in :mod:`idc.data.csv_rows`.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import io
-import json
 import re
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
-from idc.data import files
+from idc.data import files, parquet_rows
+from idc.data.csv_rows import CsvRows, Line, read_header
 from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 from idc.data.importer import COLUMNS, SPLIT_NAMES, outside_rows, rows_to_batch, unread, unread_images
 from idc.data.pipeline import Batch
 from idc.data.store import fingerprint
-from idc.data.textfiles import decode, split_lines
+from idc.data.textfiles import JsonError, decode, iter_lines, parse_json, split_lines
 
-_KNOWN = frozenset(COLUMNS) - {"error"} | {"caption"}
+_GIVEN = tuple(name for name in COLUMNS if name != "error")
+"""The columns of a row that its record may fill."""
+_KNOWN = frozenset(_GIVEN) | {"caption"}
+_ONE_VALUE = ("split", "change_type", "mask")
+"""What the records of one pair must agree in."""
 IMAGES = ("before", "after")
 _REQUIRED = ("pair_id", *IMAGES)
 _ROLES = {"before": "before", "a": "before", "after": "after", "b": "after", "mask": "mask", "label": "mask"}
@@ -63,33 +66,49 @@ _ENDING = re.compile(r"(.+)[_-](before|after|mask|label|a|b)", re.IGNORECASE)
 
 
 def _record_row(records: list[dict[str, Any]], where: str) -> dict[str, Any]:
-    """The row of a pair from its records (several if each holds one caption)."""
-    first = records[0]
+    """The row of a pair from its records (several if each holds one caption); the first that fills a column counts."""
+    filled: dict[str, Any] = {}
     captions: list[Any] = []
     for record in records:
-        given = record.get("captions")
-        captions += given if isinstance(given, list) else [] if given is None else [given]
-        if record.get("caption") is not None:
-            captions.append(record["caption"])
-    row = {name: first.get(name) for name in COLUMNS}
-    row |= {"captions": captions, "source": first.get("source") or where}
-    other = {k: v for k, v in first.items() if k not in _KNOWN and v not in (None, "") and not isinstance(v, bytes)}
-    meta = first.get("meta")
+        captions += captions_of(record)
+        for name, value in record.items():
+            if value not in (None, ""):
+                filled.setdefault(name, value)
+    row = {name: filled.get(name) for name in _GIVEN}
+    row |= {"captions": captions, "source": row["source"] or where}
+    other = {k: v for k, v in filled.items() if k not in _KNOWN and not isinstance(v, bytes)}
     if other:
+        meta = row["meta"]
         try:
-            meta = json.loads(meta) if isinstance(meta, str) and meta else meta
-        except json.JSONDecodeError:
+            meta = parse_json(meta, keep_surrogates=True) if isinstance(meta, str) else meta
+        except JsonError:
             return row  # the loading stage rejects it
         row["meta"] = {**other, **meta} if isinstance(meta, dict) else (meta or other)
     return row
 
 
+def captions_of(record: dict[str, Any]) -> list[Any]:
+    """What a record has under ``captions`` and ``caption``."""
+    given = record.get("captions")
+    captions = list(given) if isinstance(given, list) else [] if given is None else [given]
+    return captions if record.get("caption") is None else [*captions, record["caption"]]
+
+
+def _id_error(value: Any, where: str) -> str | None:
+    """Why a value is no id of a pair; ids are texts or numbers."""
+    if value in (None, ""):
+        return f"no pair id: {where}"
+    return None if isinstance(value, str | int | float) else f"bad row: pair_id of {where} is a {type(value).__name__}"
+
+
 def must_have(names: list[str], where: str, needed: Sequence[str] = _REQUIRED) -> None:
-    """Refuse a table without the needed columns.
+    """Refuse a table without the needed columns, or with two of one name.
 
     Raises:
-        ValueError: naming those that are absent.
+        ValueError: naming those that are absent or repeated.
     """
+    if repeated := [name for name, count in Counter(names).items() if count > 1 and name]:
+        raise ValueError(f"{where} has the column {', '.join(map(repr, repeated))} more than once; rename one of them")
     absent = [name for name in needed if name not in names]
     if absent:
         raise ValueError(
@@ -135,22 +154,18 @@ class FolderReader:
                 f"{path} has no pairs: put the images into before/ and after/ under the same names, "
                 f"or name them x_before.png and x_after.png{''.join('; ' + note for note in notes)}"
             )
-        self._pairs = [(key, roles, listed.texts.get(key)) for key, roles in sorted(listed.found.items())]
+        self._pairs = [(key, roles, listed.texts.pop(key, [])) for key, roles in sorted(listed.found.items())]
         self._rejects += [
             {"pair_id": name, "error": "unplaced image: it is neither a before nor an after"}
             for name in listed.unplaced
         ]
-        self._given: dict[str, Any] | None = None
-        captions, named = self._captions(), set[str]()
-        for key, roles, text in self._pairs:
-            names = _names(key, roles)
-            named.update(names)
-            if text is not None and not any(name in captions for name in names):
-                listed.unused_texts.discard(text)
-        notes += unread(sorted(listed.unused_texts), "captions of no pair, or of one that has others")
-        if strangers := sorted(set(captions) - named):
+        self._given: dict[str, list[tuple[str, Any]]] | None = None
+        unused = sorted(name for names in listed.texts.values() for name in names)
+        notes += unread(unused, "captions of no pair")
+        strangers = sorted(set(self._captions()) - {n for key, roles, _ in self._pairs for n in _names(key, roles)})
+        if strangers:
             notes.append(f"captions.json has {len(strangers)} names that are no pair here, first {strangers[0]!r}")
-        self.extra: dict[str, Any] = {"captions_without_pair": len(strangers), "notes": notes}
+        self.extra: dict[str, Any] = {"captions_without_pair": len(strangers) + len(unused), "notes": notes}
         self.fingerprint = fingerprint("folder", chunk_size, hashed.hexdigest())
 
     @property
@@ -169,27 +184,23 @@ class FolderReader:
         return rows_to_batch(rows)
 
     def _row(self, i: int) -> dict[str, Any]:
-        key, roles, text = self._pairs[i]
-        record: dict[str, Any] = {}
+        key, roles, texts = self._pairs[i]
+        given = [entry for name in _names(key, roles) for entry in self._captions().get(name, ())]
+        value = given[0][1] if given else {}
+        record = dict(value) if isinstance(value, dict) else {"captions": value}
+        record = {**record, "pair_id": key, **{role: names[0] for role, names in roles.items()}}
+        split = SPLIT_NAMES.get(key.partition("/")[0].lower()) if "/" in key else None
+        said, record["split"] = record.get("split"), record.get("split") or split
+        places = [file for file, _ in given if len(given) > 1 or captions_of(record)] + texts
         error = None
-        for name in _names(key, roles):
-            if name in self._captions():
-                given = self._captions()[name]
-                record = dict(given) if isinstance(given, dict) else {"captions": given}
-                break
-        else:
-            if text is not None:
-                try:
-                    lines = split_lines(decode(self.reader.read(text), "surrogateescape"))
-                    record = {"captions": [line for line in lines if line.strip()]}
-                except OSError as exc:
-                    error = f"unreadable file: captions, {text}, {exc}"
-                except files.OutsideSource as exc:
-                    error = f"outside the source: captions, {text}, {exc}"
-        first = next(iter(key.split("/", 1)))
-        split = SPLIT_NAMES.get(first.lower()) if "/" in key else None
-        record = {"split": split, **record, "pair_id": key}
-        record |= {role: names[0] for role, names in roles.items()}
+        if texts and len(places) == 1:
+            try:
+                lines = split_lines(decode(self.reader.read(texts[0]), "surrogateescape"))
+                record["captions"] = [line for line in lines if line.strip()]
+            except OSError as exc:
+                error = f"unreadable file: captions, {texts[0]}, {exc}"
+            except files.OutsideSource as exc:
+                error = f"outside the source: captions, {texts[0]}, {exc}"
         row = _record_row([record], PurePosixPath(self._root).name + "/" + key)
         double = [names for names in roles.values() if len(names) > 1]
         absent = [role for role in ("before", "after") if role not in roles]
@@ -200,21 +211,27 @@ class FolderReader:
             row["error"] = f"missing partner: there is no {' and no '.join(absent)} image for {there}"
         elif error is not None:
             row["error"] = error
+        elif len(places) > 1:
+            row["error"] = f"bad row: captions in {' and in '.join(places)}; keep one of them"
+        elif split is not None and said and _split_name(said) != split:
+            row["error"] = f"bad split: {key} is in the folder of {split}, but captions.json says {said!r}"
         return row
 
-    def _captions(self) -> dict[str, Any]:
-        """``captions.json`` of the folder and of its split folders; read by a worker when it first needs it."""
+    def _captions(self) -> dict[str, list[tuple[str, Any]]]:
+        """``captions.json`` of the folder and of its split folders: for each name its entries and their places; read
+        by a worker when it first needs it."""
         if self._given is None:
             self._given = {}
-            for name in self._caption_files:
-                folder = name.rpartition("/")[0]
+            for file in self._caption_files:
+                folder, data = file.rpartition("/")[0], self._caption_bytes(file)
                 try:
-                    content = json.loads(self._caption_bytes(name).decode("utf-8", "surrogateescape"))
-                except json.JSONDecodeError as exc:
-                    raise ValueError(f"{name} is not JSON: {exc}") from exc
+                    content = parse_json(decode(data, "surrogateescape"), keep_surrogates=True)
+                except ValueError as exc:
+                    raise ValueError(f"{file}: {exc}") from exc
                 if not isinstance(content, dict):
-                    raise ValueError(f"{name} holds a {type(content).__name__}, not an object of names and captions")
-                self._given |= {files.join(folder, key): value for key, value in content.items()}
+                    raise ValueError(f"{file} holds a {type(content).__name__}, not an object of names and captions")
+                for key, value in content.items():
+                    self._given.setdefault(files.join(folder, key), []).append((f"{file}:{key}", value))
         return self._given
 
     def _caption_bytes(self, name: str) -> bytes:
@@ -233,15 +250,14 @@ class _Listed:
     Attributes:
         found: pair -> role -> the names of its images.
         unplaced: images that are neither a before nor an after.
-        texts: pair -> its captions in a text file; ``unused_texts`` begins with all text files.
+        texts: pair -> the text files with its captions.
         used: name and size of all of these.
     """
 
     def __init__(self, tree: files.Tree, root: str) -> None:
         self.found: dict[str, dict[str, list[str]]] = {}
         self.unplaced: list[str] = []
-        self.texts: dict[str, str] = {}
-        self.unused_texts: set[str] = set()
+        self.texts: dict[str, list[str]] = {}
         self.caption_files: list[str] = []
         self.used: list[tuple[str, int]] = []
         self._hidden: list[str] = []
@@ -262,8 +278,7 @@ class _Listed:
             elif suffix in OTHER_IMAGE_SUFFIXES:
                 other_images.append((name, size))
             elif suffix == ".txt":
-                self.texts.setdefault(_role_and_key(place)[1], name)
-                self.unused_texts.add(name)
+                self.texts.setdefault(_role_and_key(place)[1], []).append(name)
                 self.used.append((name, size))
             elif name not in _OURS:
                 self._strangers.append(name)
@@ -291,6 +306,10 @@ class _Listed:
                 self._hidden, "hidden (a name that begins with a dot, or in a folder whose name begins with . or _)"
             ),
         ]
+def _split_name(value: Any) -> str:
+    """Our name of a split, or what the input calls it."""
+    name = str(value).strip().lower()
+    return SPLIT_NAMES.get(name, name)
 
 
 def _role_and_key(place: PurePosixPath) -> tuple[str | None, str]:
@@ -320,7 +339,7 @@ class TableReader:
     """Pairs named by a CSV or JSON-lines file; see the module's text.
 
     Rows that repeat a pair id with the same images add their captions to the pair, wherever they stand; with other
-    images they are rejected as duplicates.
+    images, or another split, change type or mask, they are rejected as duplicates.
 
     Args:
         each_row: every row is a pair of its own, in the order of the file; ids may repeat, or be missing (None).
@@ -348,6 +367,7 @@ class TableReader:
         if filesystem.get_file_info(self._path).type != fs.FileType.File:
             raise ValueError(f"{path} is not a file; format={format} takes one table")
         self._header, self._delimiter, begin = self._csv_header() if format == "csv" else ([], ",", 0)
+        self._cells = CsvRows(self._header, self._delimiter, IMAGES) if format == "csv" else None
         self._scan(begin)
         if not self.num_chunks:
             raise ValueError(f"{path} has no rows")
@@ -367,121 +387,125 @@ class TableReader:
         first = chunk_id * self._chunk_size
         rows = []
         with self._open() as stream:
-            for pair in range(first, min(first + self._chunk_size, len(self._starts) - 1)):
-                entries = range(self._starts[pair], self._starts[pair + 1])
+            for pair in range(first, min(first + self._chunk_size, self.num_rows)):
                 records = []
-                for entry in entries:
+                for entry in range(self._starts[pair], self._starts[pair + 1]):
                     stream.seek(int(self._offsets[entry]))
-                    records.append(next(self._records(stream))[2])
-                line = int(self._lines[self._starts[pair]])
-                rows.append(self._row(records, pair, line))
+                    _, record = next(self._records(self._lines_of(stream)))
+                    records.append((f"{self._name}:{self._lines[entry]}", record))
+                rows += self._rows(records, pair)
         return rows_to_batch(rows)
 
-    def _row(self, records: list[dict[str, Any] | str], pair: int, line: int) -> dict[str, Any]:
-        where = f"{self._name}:{line}"
-        good = [r for r in records if isinstance(r, dict)]
-        if len(good) < len(records):
-            return {"pair_id": where, "error": next(r for r in records if isinstance(r, str))}
-        if good[0].get("pair_id") in (None, "") and not self._each_row:
-            return {"pair_id": where, "error": f"no pair id: {where}"}
-        row = _record_row(good, where)
+    def _rows(self, records: list[tuple[str, dict[str, Any] | str]], pair: int) -> list[dict[str, Any]]:
+        """The row of a pair from its records and their places, and a reject for each that contradicts the others."""
+        where, first = records[0]
+        if isinstance(first, str):  # never merged: it has no id
+            return [{"pair_id": where, "error": first}]
+        if not self._each_row and (error := _id_error(first.get("pair_id"), where)):
+            return [{"pair_id": where, "error": error}]
+        agreed, contradictions = _agreeing(records)
+        row = _record_row(agreed, where)
         row["pair_id"] = str(row["pair_id"]) if row["pair_id"] is not None else None
         if pair in self._duplicates:
             row["error"] = f"duplicate pair id: {where} repeats an id with other images"
-        return row
+        return [row, *contradictions]
 
     def _scan(self, begin: int) -> None:
         """One pass over the file: where each pair's records are."""
         pairs: dict[bytes, tuple[int, bytes]] = {}
-        offsets: list[list[int]] = []
-        lines = array("q")
-        alone = array("q")
-        duplicates: set[int] = set()
+        owners, offsets, lines = array("q"), array("q"), array("q")
+        self._duplicates: set[int] = set()
+        count = 0
         hashed = hashlib.sha256(repr((self._header, self._delimiter)).encode("utf-8", "surrogateescape"))
         with self._open() as stream:
             stream.seek(begin)
-            for offset, line, record in self._records(stream, hashed):
-                if self._each_row:
-                    alone.append(offset)
-                    lines.append(line + (self._format == "csv"))
-                    continue
-                name = record.get("pair_id") if isinstance(record, dict) else None
-                if isinstance(record, dict) and name not in (None, ""):
-                    key, images = _digest(str(name)), _digest([record.get("before"), record.get("after")])
-                    known = pairs.setdefault(key, (len(offsets), images))
-                    if known[0] < len(offsets):
-                        if known[1] == images:
-                            offsets[known[0]].append(offset)
-                            continue
-                        duplicates.add(len(offsets))
-                offsets.append([offset])
-                lines.append(line + (self._format == "csv"))
-        counts = [len(entry) for entry in offsets] if not self._each_row else np.ones(len(alone), np.int64)
-        self._offsets = np.array(alone if self._each_row else [o for entry in offsets for o in entry], dtype=np.int64)
-        self._starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
-        self._lines = np.repeat(np.array(lines, dtype=np.int64), counts)
-        self._duplicates = duplicates
+            for line, record in self._records(self._lines_of(stream, hashed)):
+                owner, name = count, record.get("pair_id") if isinstance(record, dict) else None
+                if not self._each_row and isinstance(record, dict) and name not in (None, ""):
+                    images = _digest([record.get("before"), record.get("after")])
+                    owner, known = pairs.setdefault(_digest(str(name)), (count, images))
+                    if known != images:
+                        owner = count
+                        self._duplicates.add(count)
+                count += owner == count
+                owners.append(owner)
+                offsets.append(line.offset)
+                lines.append(line.number)
+        order = np.argsort(np.array(owners, np.int64), kind="stable")
+        self._offsets = np.array(offsets, np.int64)[order]
+        self._lines = np.array(lines, np.int64)[order]
+        records_of = np.bincount(np.array(owners, np.int64), minlength=count)
+        self._starts = np.concatenate([[0], np.cumsum(records_of)]).astype(np.int64)
         self.fingerprint = fingerprint(self._format, self._chunk_size, hashed.hexdigest())
 
     def _open(self) -> io.BufferedReader:
         return io.BufferedReader(self.reader.filesystem.open_input_file(self._path))
 
-    def _records(self, stream: io.BufferedReader, hashed: Any = None) -> Iterator[tuple[int, int, Any]]:
-        """``(offset, line, record)`` from where the stream stands; a record that cannot be read is its error."""
-        offset, line = stream.tell(), 0
+    def _lines_of(self, stream: io.BufferedReader, hashed: Any = None) -> Iterator[Line]:
+        """The lines from where the stream is; numbers are those of the file if that is after its header."""
+        offset = stream.tell()
+        for number, raw in enumerate(iter_lines(stream), start=1 if self._cells is None else 2):
+            if hashed is not None:
+                hashed.update(raw)
+            yield Line(offset, number, raw.decode("utf-8", "surrogateescape"))
+            offset += len(raw)
 
-        def texts() -> Iterator[str]:
-            nonlocal offset, line
-            while raw := stream.readline():
-                if hashed is not None:
-                    hashed.update(raw)
-                offset += len(raw)
-                line += 1
-                yield raw.decode("utf-8", "surrogateescape")
+    def _records(self, lines: Iterator[Line]) -> Iterator[tuple[Line, dict[str, Any] | str]]:
+        """The records with their first lines; one that cannot be read is its error."""
+        if self._cells is not None:
+            for line, cells in self._cells.read(lines):
+                yield line, cells if isinstance(cells, str) else self._csv_record(cells)
+            return
+        for line in lines:
+            if line.text.strip("\ufeff \t\r\n"):
+                yield line, _json_record(line.text)
 
-        lines = texts()
-        rows: Iterator[Any] = csv.reader(lines, delimiter=self._delimiter) if self._format == "csv" else lines
-        while True:
-            begin, number = offset, line + 1
-            try:
-                row = next(rows)
-                record = self._csv_record(row) if isinstance(row, list) else _json_record(row)
-            except StopIteration:
-                return
-            except csv.Error as exc:
-                record = f"bad row: {exc}"
-            if record is not None:
-                yield begin, number, record
-
-    def _csv_record(self, cells: list[str]) -> dict[str, Any] | str | None:
-        if not cells:
-            return None
-        if len(cells) > len(self._header):
-            return f"bad row: {len(cells)} cells under {len(self._header)} columns"
-        record: dict[str, Any] = {k: v for k, v in zip(self._header, cells, strict=False) if v != ""}
+    def _csv_record(self, cells: list[str]) -> dict[str, Any] | str:
+        record: dict[str, Any] = {}
+        for name, cell in zip(self._header, cells, strict=False):
+            if cell and name in record:
+                return "bad row: two cells under columns without a name"
+            if cell:
+                record[name] = cell
         if "captions" in record:
             record["captions"] = record["captions"].split("|")
         return record
 
     def _csv_header(self) -> tuple[list[str], str, int]:
         with self._open() as stream:
-            raw = stream.readline()
-        text = raw.decode("utf-8-sig", "replace").rstrip("\r\n")
-        split = {d: [name.strip() for name in next(csv.reader([text], delimiter=d), [])] for d in (",", ";", "\t")}
-        delimiter = max(split, key=lambda d: len(set(split[d]) & _KNOWN))
-        must_have(split[delimiter], self._name, IMAGES if self._each_row else _REQUIRED)
-        return split[delimiter], delimiter, len(raw)
+            raw = next(iter_lines(stream), b"")
+        try:
+            header, delimiter = read_header(decode(raw), _KNOWN)
+        except ValueError as exc:
+            raise ValueError(f"{self._name} is {exc}") from exc
+        must_have(header, self._name, IMAGES if self._each_row else _REQUIRED)
+        return header, delimiter, len(raw)
 
 
-def _json_record(text: str) -> dict[str, Any] | str | None:
-    if not text.strip("\ufeff \t\r\n"):
-        return None
+def _agreeing(records: list[tuple[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The records of a pair that agree with those before them, and the others as rejected rows."""
+    agreed: list[dict[str, Any]] = []
+    rejects: list[dict[str, Any]] = []
+    first: dict[str, tuple[Any, str]] = {}
+    for where, record in records:
+        given = {name: _split_name(value) if name == "split" else value
+                 for name in _ONE_VALUE if (value := record.get(name)) not in (None, "")}  # fmt: skip
+        other = next((name for name, value in given.items() if name in first and first[name][0] != value), None)
+        if other is None:
+            first |= {name: (value, where) for name, value in given.items() if name not in first}
+            agreed.append(record)
+            continue
+        known, place = first[other]
+        here = f"{record['pair_id']} has {other} {given[other]!r} in {where}"
+        rejects.append({"pair_id": where, "error": f"duplicate pair id: {here}, but {known!r} in {place}"})
+    return agreed, rejects
+
+
+def _json_record(text: str) -> dict[str, Any] | str:
     try:
-        record = json.loads(text.removeprefix("\ufeff"))
-    except json.JSONDecodeError as exc:
-        return f"bad row: not JSON, {exc}"
-    except RecursionError:
-        return "bad row: JSON nested too deep"
+        record = parse_json(text, keep_surrogates=True)
+    except JsonError as exc:
+        return f"bad row: {exc}"
     return record if isinstance(record, dict) else f"bad row: a {type(record).__name__}, not a JSON object"
 
 
@@ -528,17 +552,15 @@ class ParquetReader:
         row, other = 0, set()
         for name in names:
             with filesystem.open_input_file(name) as stream:
-                try:
-                    parquet = pq.ParquetFile(stream)
-                except pa.ArrowInvalid as exc:
-                    raise ValueError(f"{name} is not a Parquet file: {exc}") from exc
+                parquet = parquet_rows.open_file(stream, name)
                 columns = parquet.schema_arrow.names
                 must_have(columns, name)
                 other |= set(columns) - _KNOWN
-                hashed.update(f"{name.removeprefix(folder)} {stream.size()}\n".encode())
+                hashed.update(f"{name.removeprefix(folder)} {stream.size()}\n".encode("utf-8", "surrogateescape"))
                 groups, first = [], row
                 for group in range(parquet.num_row_groups):
-                    for value in parquet.read_row_group(group, columns=["pair_id"])["pair_id"].to_pylist():
+                    for record in parquet_rows.read_groups(stream, parquet, [group], ["pair_id"]):
+                        value = record["pair_id"] if isinstance(record, dict) else None
                         key = _digest(str(value))
                         if value is not None and key in seen:
                             self._duplicates.add(row)
@@ -562,13 +584,16 @@ class ParquetReader:
     def read(self, chunk_id: int) -> Batch:
         name, groups, first = self._chunks[chunk_id]
         with self.reader.filesystem.open_input_file(name) as stream:
-            table = pq.ParquetFile(stream).read_row_groups(groups)
+            records = parquet_rows.read_groups(stream, parquet_rows.open_file(stream, name), groups)
         rows = []
-        for number, record in enumerate(table.to_pylist(), start=first):
+        for number, record in enumerate(records, start=first):
             where = f"{PurePosixPath(name).name}:{number}"
+            if isinstance(record, str):
+                rows.append({"pair_id": where, "error": record})
+                continue
             record = {k: unwrapped(v) if k in ("before", "after", "mask") else v for k, v in record.items()}
-            if record["pair_id"] in (None, ""):
-                rows.append({"pair_id": where, "error": f"no pair id: row {number}"})
+            if error := _id_error(record["pair_id"], f"row {number}"):
+                rows.append({"pair_id": where, "error": error})
                 continue
             row = _record_row([record], where)
             row["pair_id"] = str(row["pair_id"])

@@ -24,7 +24,7 @@ from pyarrow import fs
 from tqdm import tqdm
 
 from idc.data import files
-from idc.data.store import DatasetFolder, Manifest, Reject, _complete_manifest, fingerprint
+from idc.data.store import DatasetFolder, Manifest, Reject, _complete_manifest, fingerprint, undamaged
 
 log = logging.getLogger(__name__)
 
@@ -312,7 +312,8 @@ class FolderSource:
 
     def read(self, chunk_id: int) -> Batch:
         file, start, stop = self._chunks[chunk_id]
-        with self.filesystem.open_input_file(f"{self.path}/{file}") as stream:
+        name = f"{self.path}/{file}"
+        with undamaged(name), self.filesystem.open_input_file(name) as stream:
             table = _read_range(pq.ParquetFile(stream), start, stop, self.columns)
         batch = table.to_pydict()
         if self.splits is not None:

@@ -11,7 +11,8 @@ folder of images its file names.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -20,10 +21,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from idc.data import files
+from idc.data import files, parquet_rows
 from idc.data.config import AccessConfig
 from idc.data.importer import SPLIT_NAMES, access, guess_format, printable, unread
 from idc.data.own import IMAGES, FolderReader, TableReader, must_have, unwrapped
+from idc.data.parquet_rows import Record
 from idc.data.pipeline import Batch, num_rows
 from idc.data.store import MANIFEST, _complete_manifest, fingerprint
 
@@ -204,60 +206,54 @@ class ParquetRows:
         if not self.num_rows:
             raise ValueError(f"{path} has no rows")
         self._groups = _Groups(np.array(number, np.int32), np.array(group, np.int32), np.cumsum(rows, dtype=np.int64))
-        self._file: tuple[int, pq.ParquetFile] | None = None
-        self._group: _OpenGroup | None = None
+        self._file: tuple[int, pa.NativeFile, pq.ParquetFile] | None = None
+        self._open: tuple[int, parquet_rows.GroupRows] | None = None
         self.fingerprint = fingerprint("parquet rows", chunk_size, hashed.hexdigest())
 
     def _footer(self, name: str) -> _Footer:
         with self.reader.filesystem.open_input_file(name) as stream:
-            try:
-                parquet = pq.ParquetFile(stream)
-            except pa.ArrowInvalid as exc:
-                raise ValueError(f"{name} is not a Parquet file: {exc}") from exc
+            parquet = parquet_rows.open_file(stream, name)
             must_have(parquet.schema_arrow.names, name, IMAGES)
             metadata = parquet.metadata
             stream.seek(stream.size() - metadata.serialized_size - 8)
             return _Footer(
-                [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)], stream.read()
+                [parquet_rows.num_rows(parquet, i) for i in range(metadata.num_row_groups)], stream.read()
             )  # fmt: skip
 
     def read(self, chunk_id: int) -> Batch:
         start = chunk_id * self._chunk_size
         stop = min(start + self._chunk_size, self.num_rows)
-        records = [record for table in self._tables(start, stop) for record in table.to_pylist()]
-        ids = [record.get("pair_id") for record in records]
-        return {
-            "pair_id": [None if name in (None, "") else str(name) for name in ids],
-            "before": [unwrapped(record["before"]) for record in records],
-            "after": [unwrapped(record["after"]) for record in records],
-            "split": [record.get("split") for record in records],
-            "error": [None] * len(records),
-        }
+        return _batch(itertools.chain.from_iterable(self._records(start, stop)))
 
-    def _tables(self, start: int, stop: int) -> Iterator[pa.Table]:
+    def _records(self, start: int, stop: int) -> Iterator[list[Record]]:
         """Rows ``start`` to ``stop`` of all, group by group."""
         ends = self._groups.ends
         for place in range(int(np.searchsorted(ends, start, side="right")), len(ends)):
             first = int(ends[place - 1]) if place else 0
             if first >= stop:
                 return
-            if self._group is None or self._group.place != place or self._group.position > start - first:
-                parquet = self._opened(int(self._groups.file[place]))
-                self._group = _OpenGroup(parquet, place, int(self._groups.group[place]), min(64, self._chunk_size))
-            yield self._group.rows(max(0, start - first), min(int(ends[place]), stop) - first)
+            if self._open is None or self._open[0] != place or self._open[1].position > start - first:
+                self._open = place, self._group(place)
+            yield self._open[1].rows(max(0, start - first), min(int(ends[place]), stop) - first)
 
-    def _opened(self, number: int) -> pq.ParquetFile:
+    def _group(self, place: int) -> parquet_rows.GroupRows:
+        stream, parquet = self._opened(int(self._groups.file[place]))
+        columns = [name for name in ("pair_id", *IMAGES, "split") if name in parquet.schema_arrow.names]
+        return parquet_rows.GroupRows(
+            stream, parquet, int(self._groups.group[place]), columns, size=min(64, self._chunk_size)
+        )
+
+    def _opened(self, number: int) -> tuple[pa.NativeFile, pq.ParquetFile]:
         """A file; the last one stays open, because its footer may be long."""
         if self._file is None or self._file[0] != number:
             if self._file is not None:
-                self._file[1].close(force=True)
-            # Buffered, so that of a long row group not more is in memory than what is being read.
+                self._file[2].close(force=True)
             stream = self.reader.filesystem.open_input_file(self._names[number])
-            self._file = number, pq.ParquetFile(stream, buffer_size=2**20, pre_buffer=False)
-        return self._file[1]
+            self._file = number, stream, parquet_rows.open_file(stream, self._names[number])
+        return self._file[1:]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_file": None, "_group": None}
+        return {**self.__dict__, "_file": None, "_open": None}
 
 
 class _Footer(NamedTuple):
@@ -267,26 +263,15 @@ class _Footer(NamedTuple):
     """It says where every page lies and, in its statistics, what ids there are; so it tells one file from another."""
 
 
-class _OpenGroup:
-    """A row group that is read from its beginning to its end, as far as it is asked for."""
-
-    def __init__(self, parquet: pq.ParquetFile, place: int, group: int, size: int) -> None:
-        self.place = place
-        self.position = 0
-        columns = [c for c in ("pair_id", "before", "after", "split") if c in parquet.schema_arrow.names]
-        self._batches = parquet.iter_batches(size, row_groups=[group], columns=columns, use_threads=False)
-        self._left: pa.RecordBatch | None = None
-
-    def rows(self, start: int, stop: int) -> pa.Table:
-        """Rows ``start`` to ``stop`` of the group; ``start`` is not before ``position``."""
-        wanted = []
-        while self.position < stop:
-            batch = self._left if self._left is not None else next(self._batches)
-            skipped = min(max(0, start - self.position), batch.num_rows)
-            taken = min(batch.num_rows, stop - self.position) - skipped
-            if taken > 0:
-                wanted.append(batch.slice(skipped, taken))
-            used = skipped + max(0, taken)
-            self.position += used
-            self._left = batch.slice(used) if used < batch.num_rows else None
-        return pa.Table.from_batches(wanted)
+def _batch(records: Iterable[Record]) -> Batch:
+    """Records as columns; those that cannot be read have their error."""
+    batch: Batch = {"pair_id": [], "before": [], "after": [], "split": [], "error": []}
+    for record in records:
+        row: dict[str, Any] = {"error": record} if isinstance(record, str) else record
+        name = row.get("pair_id")
+        batch["pair_id"].append(None if name in (None, "") else str(name))
+        batch["before"].append(unwrapped(row.get("before")))
+        batch["after"].append(unwrapped(row.get("after")))
+        batch["split"].append(row.get("split"))
+        batch["error"].append(row.get("error"))
+    return batch

@@ -55,6 +55,8 @@ def _multi(found: Annotations) -> Iterable[Row]:
         pair_id = _id(key)
         if pair_id is None:
             found.reject(f"{_MULTI}:{key}", f"no pair id: {key!r}")
+        elif pair_id in captions:
+            found.reject(f"{_MULTI}:{key}", f"duplicate pair id: {pair_id} occurs under two names")
         elif (sentences := found.texts_in(f"{_MULTI}:{key}", value, "captions")) is not None:
             captions[pair_id] = sentences
     splits = found.splits(found.need("splits.json"), _id)

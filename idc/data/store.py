@@ -32,6 +32,7 @@ from pyarrow import fs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from idc.data import files
+from idc.data.textfiles import JsonError, decode, parse_json
 from idc.schema import PAIR_SCHEMA_VERSION
 
 log = logging.getLogger(__name__)
@@ -360,13 +361,14 @@ def read_manifest(
 
 
 def _load_manifest(filesystem: fs.FileSystem, path: str) -> Manifest:
+    data = files.read_bytes(path, filesystem)
     try:
-        content = json.loads(files.read_bytes(path, filesystem))
+        content = parse_json(decode(data, "surrogateescape"))
         version, newest = content["schema_version"], SCHEMA_VERSIONS.get(content["kind"], 1)
         if version > newest:
             raise ValueError(f"{path} has schema version {version}, this program knows up to {newest}; update it")
         return Manifest.model_validate(content)
-    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, ValidationError) as exc:
+    except (JsonError, KeyError, TypeError, ValidationError) as exc:
         raise ValueError(f"{path} is not a manifest of this project: {exc}") from exc
 
 
@@ -375,6 +377,23 @@ def _complete_manifest(path: str | os.PathLike[str], filesystem: fs.FileSystem |
     if not manifest.complete:
         raise ValueError(f"{path} is not complete; run the job that builds it again, it goes on where it was")
     return manifest
+
+
+@contextlib.contextmanager
+def undamaged(path: str) -> Iterator[None]:
+    """Around the reading of a file of a data set folder.
+
+    Raises:
+        ValueError: the file is not there, cannot be read, or has bytes that cannot be decoded.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise ValueError(f"{path} is missing; build the folder again with --overwrite") from None
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(
+            f"{path} is damaged or cannot be read ({error}); copy it again, or build the folder again with --overwrite"
+        ) from error
 
 
 def iter_tables(
@@ -387,15 +406,16 @@ def iter_tables(
     """The rows of a complete folder as small tables, in order; memory is that of one batch.
 
     Raises:
-        ValueError: the folder is missing or incomplete, a column is not in it, or ``columns`` names the images of a
-            folder that has none.
+        ValueError: the folder is missing or incomplete, a part is damaged, a column is not in it, or ``columns`` names
+            the images of a folder that has none.
     """
     manifest = _complete_manifest(path, filesystem)
     manifest.need_images(path, columns or ())
     wanted = read_schema(path, columns, filesystem).names
     filesystem, inner = files.resolve(path, filesystem)
     for part in manifest.parts:
-        with filesystem.open_input_file(f"{inner.rstrip('/')}/{part.file}") as stream:
+        name = f"{inner.rstrip('/')}/{part.file}"
+        with undamaged(name), filesystem.open_input_file(name) as stream:
             parquet = pq.ParquetFile(stream)
             read = wanted if split is None or "split" in wanted else [*wanted, "split"]
             for batch in parquet.iter_batches(batch_size=batch_size, columns=read):
@@ -437,7 +457,8 @@ def read_schema(
     if not manifest.parts:
         raise ValueError(f"{path} is empty: it has no parts")
     filesystem, inner = files.resolve(path, filesystem)
-    with filesystem.open_input_file(f"{inner.rstrip('/')}/{manifest.parts[0].file}") as stream:
+    name = f"{inner.rstrip('/')}/{manifest.parts[0].file}"
+    with undamaged(name), filesystem.open_input_file(name) as stream:
         schema = pq.read_schema(stream).remove_metadata()
     unknown = sorted(set(columns or ()) - set(schema.names))
     if unknown:
@@ -452,7 +473,8 @@ def read_rejects(path: str | os.PathLike[str], filesystem: fs.FileSystem | None 
     out: list[Reject] = []
     for part in manifest.parts:
         if part.rejects is not None:
-            with filesystem.open_input_file(f"{inner.rstrip('/')}/{part.rejects}") as stream:
+            name = f"{inner.rstrip('/')}/{part.rejects}"
+            with undamaged(name), filesystem.open_input_file(name) as stream:
                 table = pq.read_table(stream)
             out.extend(Reject(row["row_id"], row["reason"]) for row in table.to_pylist())
     return out

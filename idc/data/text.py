@@ -146,7 +146,7 @@ class Vocabulary:
             ValueError: if the file is something else.
         """
         try:
-            ids = dict(json.loads(Path(path).read_text(encoding="utf-8")))
+            ids = dict(parse_json(decode(Path(path).read_bytes())))
             listed = sorted(ids, key=ids.__getitem__)
             whole = [ids[word] for word in listed] == list(range(len(ids)))
         except (OSError, ValueError, TypeError, AttributeError) as exc:

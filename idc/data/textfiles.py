@@ -1,22 +1,35 @@
 """Text, lines and JSON of files that others wrote: read strictly, so that nothing in them is lost without a word.
 
 One reader for the whole project. It raises :class:`JsonError` (a ``ValueError``) where Python's own is silent or ends
-in something else: a key that occurs twice, ``NaN``, nesting without end, an integer of thousands of digits.
+in something else: a key that occurs twice, ``NaN``, nesting without end, an integer of thousands of digits, half a
+character (a lone surrogate).
 """
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import json
 import re
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, Literal
 
 _BOM = "\ufeff"
 _LINE_END = re.compile("\r\n|\n|\r")
+_BLOCK = 8192
+"""Bytes of a stream that are looked at together for line ends."""
+_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|([\]}])')
 
 
 class JsonError(ValueError):
-    """A text that is not usable as JSON; the message says why, and where if that is known."""
+    """A text that is not usable as JSON; the message says why, and where if that is known.
+
+    Attributes:
+        end: of :func:`parse_json_at`: where the value ends, if it has the form of JSON and only its content is refused.
+    """
+
+    end: int | None = None
 
 
 def decode(data: bytes, errors: Literal["strict", "surrogateescape"] = "strict") -> str:
@@ -32,7 +45,9 @@ def decode(data: bytes, errors: Literal["strict", "surrogateescape"] = "strict")
     try:
         return data.decode("utf-8", errors).removeprefix(_BOM)
     except UnicodeDecodeError as error:
-        raise ValueError(f"not UTF-8: byte {error.start} is {data[error.start : error.start + 1]!r}") from None
+        encoding = "; it is UTF-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
+        byte = data[error.start : error.start + 1]
+        raise ValueError(f"not UTF-8: byte {error.start} is {byte!r}{encoding}; save it as UTF-8") from None
 
 
 def split_lines(text: str) -> list[str]:
@@ -44,22 +59,85 @@ def split_lines(text: str) -> list[str]:
     return lines[:-1] if lines[-1] == "" else lines
 
 
-def parse_json(text: str, on_repeated_key: Callable[[str], None] | None = None) -> Any:
+def iter_lines(stream: BinaryIO) -> Iterator[bytes]:
+    """The lines of a stream with their ends, from where it is; LF, CRLF and CR end a line. Memory is that of a line."""
+    rest = bytearray()
+    after_cr = False  # whether this block ends the line of the block before, perhaps with its LF
+    while block := stream.readline(_BLOCK):
+        if not rest and block.endswith(b"\n") and block.find(b"\r", 0, -2) < 0:
+            yield block
+            continue
+        rest += block
+        if after_cr or b"\n" in block or b"\r" in block:
+            lines = bytes(rest).splitlines(keepends=True)
+            rest = bytearray() if block.endswith(b"\n") else bytearray(lines.pop())
+            yield from lines
+        after_cr = rest.endswith(b"\r")
+    if rest:
+        yield bytes(rest)
+
+
+def parse_json(
+    text: str, on_repeated_key: Callable[[str], None] | None = None, *, keep_surrogates: bool = False
+) -> Any:
     """A JSON text as Python values.
 
     Args:
         on_repeated_key: called with each key that an object has more than once, whose last value is then kept. By
             default such a key is an error.
+        keep_surrogates: accept an escape that is half a character (``"\\ud83d"``); the caller checks its texts.
 
     Raises:
-        JsonError: not JSON, a repeated key, ``NaN`` or ``Infinity``, nested too deep, or a number that is too long.
+        JsonError: not JSON, a repeated key, ``NaN`` or ``Infinity``, nested too deep, a number that is too long, or
+            half a character.
+    """
+    decoder = _STRICT if on_repeated_key is None else _decoder(on_repeated_key)
+    text = text.removeprefix(_BOM)
+    with _json_errors():
+        value = decoder.decode(text)
+    if not keep_surrogates and _SURROGATE_ESCAPE.search(text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            half = ascii(error.object[error.start : error.end])
+            raise JsonError(f"not usable as text: {half} is half a character (a lone surrogate)") from None
+    return value
+
+
+def parse_json_at(text: str, start: int) -> tuple[Any, int]:
+    """The JSON value that begins at a place of a text, and where it ends; surrogates are kept.
+
+    Raises:
+        JsonError: as :func:`parse_json`; its ``end`` is where the value ends, if that is known.
     """
     try:
-        return json.loads(
-            text.removeprefix(_BOM),
-            object_pairs_hook=lambda pairs: _object(pairs, on_repeated_key),
-            parse_constant=_constant,
-        )
+        with _json_errors():
+            return _STRICT.raw_decode(text, start)
+    except JsonError as error:
+        error.end = _end_of_value(text, start)
+        raise
+
+
+def _end_of_value(text: str, start: int) -> int | None:
+    """The end of a value that has the form of JSON, whatever it contains."""
+    try:
+        return _LENIENT.raw_decode(text, start)[1]
+    except json.JSONDecodeError:
+        return None
+    except RecursionError:
+        depth = 0
+        for token in _STRING_OR_BRACKET.finditer(text, start):
+            depth += -1 if token[1] else token[0] in ("[", "{")
+            if depth == 0:
+                return token.end()
+        return None
+
+
+@contextlib.contextmanager
+def _json_errors() -> Iterator[None]:
+    """Whatever the decoder raises as a :class:`JsonError`."""
+    try:
+        yield
     except RecursionError:
         raise JsonError("not usable as JSON: nested too deep") from None
     except JsonError:
@@ -70,6 +148,10 @@ def parse_json(text: str, on_repeated_key: Callable[[str], None] | None = None) 
         raise JsonError(f"not usable as JSON: {error}") from None
 
 
+def _decoder(on_repeated_key: Callable[[str], None] | None) -> json.JSONDecoder:
+    return json.JSONDecoder(object_pairs_hook=lambda pairs: _object(pairs, on_repeated_key), parse_constant=_constant)
+
+
 def _object(pairs: list[tuple[str, Any]], on_repeated_key: Callable[[str], None] | None) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -77,7 +159,7 @@ def _object(pairs: list[tuple[str, Any]], on_repeated_key: Callable[[str], None]
         for key, _ in pairs:
             if key in seen:
                 if on_repeated_key is None:
-                    raise JsonError(f"the key {key!r} occurs twice in one object; keep one of them")
+                    raise JsonError(f"not usable as JSON: the key {key!r} occurs twice in an object; keep one of them")
                 on_repeated_key(key)
             seen.add(key)
     return found
@@ -85,3 +167,8 @@ def _object(pairs: list[tuple[str, Any]], on_repeated_key: Callable[[str], None]
 
 def _constant(name: str) -> Any:
     raise JsonError(f"not JSON: {name} is no JSON number; write null, or leave the entry out")
+
+
+_STRICT = _decoder(None)
+_LENIENT = json.JSONDecoder(parse_int=str)
+"""Accepts whatever has the form of JSON, but for its depth."""

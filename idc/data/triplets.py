@@ -34,6 +34,7 @@ from idc.data.pipeline import Batch, Runner, StageSpec, good_rows, take, with_er
 from idc.data.rendered.config import MotionConfig
 from idc.data.rendered.scene import UnplaceableScene, split_of
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, MappedRows, fingerprint, read_manifest
+from idc.data.textfiles import decode, split_lines
 
 VERSION = 1
 """Part of the fingerprint of a built folder: raised when the same settings would give other triplets."""
@@ -182,7 +183,7 @@ def _vimeo(root: Path) -> list[ImageFiles]:
     for split, file in _VIMEO_LISTS.items():
         if not (root / file).is_file():
             continue
-        names = [line.strip() for line in (root / file).read_text(encoding="utf-8").splitlines() if line.strip()]
+        names = [line.strip() for line in split_lines(decode((root / file).read_bytes())) if line.strip()]
         for n, name in enumerate(names):
             folder = f"sequences/{name}"
             own = "val" if split == "train" and n % _VIMEO_VAL_EVERY == _VIMEO_VAL_EVERY - 1 else split

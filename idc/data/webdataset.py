@@ -5,8 +5,8 @@
 The key of a member is its name up to the first dot of the file's name; what follows says what it is: ``before``,
 ``after`` and ``mask`` with the suffix of an image (other names are settings), ``txt`` with a caption a line, and
 ``json`` with ``captions`` or ``caption``, and perhaps ``change_type``, ``split``, ``source``; other entries go into
-``meta``. The split is that of the JSON, else the one with which the shard's name begins (``train-000000.tar``), else
-val and test get the configured shares.
+``meta``. A caption that ``txt`` and ``json`` both have is kept once. The split is that of the JSON, else the one with
+which the shard's name begins (``train-000000.tar``), else val and test get the configured shares.
 
 A shard's headers are read once; its members are then read by position, so shards must not be compressed.
 """
@@ -14,7 +14,6 @@ A shard's headers are read once; its members are then read by position, so shard
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import tarfile
 from collections.abc import Iterator
@@ -27,8 +26,10 @@ from idc.data import files
 from idc.data.config import ImportConfig
 from idc.data.images import IMAGE_SUFFIXES
 from idc.data.importer import SPLIT_NAMES, access, rows_to_batch, unread
+from idc.data.own import captions_of
 from idc.data.pipeline import Batch
 from idc.data.store import fingerprint
+from idc.data.textfiles import decode, parse_json, split_lines
 
 _COLUMNS = ("captions", "caption", "change_type", "split", "source")
 
@@ -66,17 +67,18 @@ class WebdatasetReader:
                     self._rejects.append({"pair_id": _base(shard), "error": f"outside the source: {exc}"})
                     continue
             samples: dict[str, dict[str, tuple[int, int]]] = {}
-            twice: set[str] = set()
+            repeated: dict[str, str] = {}
             for name, place in self._members(shard):
                 hashed.update(f"{shard[len(folder) :]} {name} {place}\n".encode("utf-8", "surrogateescape"))
                 key, ending = _key_and_ending(name)
                 if ending in samples.setdefault(key, {}):
-                    twice.add(key)
+                    repeated.setdefault(key, name)
                 samples[key][ending] = place
-            for key in sorted(twice):
+            for key, name in repeated.items():
                 del samples[key]
+                seen.add(key)
                 self._rejects.append(
-                    {"pair_id": f"{_base(shard)}:{key}", "error": f"duplicate pair id: {key} has a member twice"}
+                    {"pair_id": f"{_base(shard)}:{key}", "error": f"duplicate pair id: the shard has {name} twice"}
                 )
             for key in [key for key in samples if key in seen]:
                 del samples[key]
@@ -139,24 +141,26 @@ class WebdatasetReader:
             "meta": {},
         }
         for role in ("before", "after", "mask"):
-            name = getattr(self._config, role)
-            row[role] = next((data for ending, data in contents.items() if _is(ending, name)), None)
+            of_role = [ending for ending in contents if _is(ending, getattr(self._config, role))]
+            if len(of_role) > 1:
+                return {**row, "error": f"bad row: {' and '.join(sorted(of_role))} are both the {role} of it"}
+            row[role] = contents[of_role[0]] if of_role else None
         if absent := [role for role in ("before", "after") if row[role] is None]:
             there = ", ".join(sorted(contents))
             return {**row, "error": f"missing partner: there is no {' and no '.join(absent)} among {there}"}
         if "txt" in contents:
-            row["captions"] = contents["txt"].decode("utf-8", "surrogateescape").splitlines()
+            row["captions"] = split_lines(decode(contents["txt"], "surrogateescape"))
         if "json" in contents:
             try:
-                told = json.loads(contents["json"].decode("utf-8", "surrogateescape"))
-            except (json.JSONDecodeError, RecursionError) as exc:
-                return {**row, "error": f"bad row: {key}.json is not JSON, {exc}"}
+                told = parse_json(decode(contents["json"], "surrogateescape"), keep_surrogates=True)
+            except ValueError as exc:
+                return {**row, "error": f"bad row: {key}.json: {exc}"}
             if not isinstance(told, dict):
                 return {**row, "error": f"bad row: {key}.json holds a {type(told).__name__}, not an object"}
             row["meta"] = {name: value for name, value in told.items() if name not in _COLUMNS}
             row |= {name: told[name] for name in ("change_type", "split", "source") if told.get(name) is not None}
-            if (captions := told.get("captions", told.get("caption"))) is not None:
-                row["captions"] = captions
+            captions = captions_of(told)
+            row["captions"] = [*captions, *(text for text in row["captions"] if text not in captions)]
         return row
 
 

@@ -127,7 +127,7 @@ def test_one_useless_file_of_several_costs_only_its_split(tmp_path: Path) -> Non
     manifest = prepare(source, tmp_path / "out", "spot_the_diff")
     assert manifest.rows_by_split == {"test": 2}
     ((place, reason),) = read_rejects(tmp_path / "out")
-    assert (place, reason[:42]) == ("train.json", "bad file: train.json is not JSON, Expectin")
+    assert (place, reason[:42]) == ("train.json", "bad file: train.json is not JSON: Expectin")
     assert "there are no annotations of val" in manifest.extra["notes"]
 
 

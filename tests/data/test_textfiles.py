@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
-from idc.data.textfiles import JsonError, decode, parse_json, split_lines
+from idc.data.textfiles import JsonError, decode, iter_lines, parse_json, parse_json_at, split_lines
 
 
 @pytest.mark.parametrize(
@@ -45,3 +47,35 @@ def test_only_line_ends_end_lines() -> None:
     assert split_lines("a\u2028b\x0cc\x85d\r\ne\rf\n\ng\n") == ["a\u2028b\x0cc\x85d", "e", "f", "", "g"]
     assert split_lines("") == []
     assert split_lines("\n") == [""]
+
+
+def test_half_a_character_is_refused_or_kept() -> None:
+    with pytest.raises(JsonError, match=r"'\\ud83d' is half a character"):
+        parse_json('{"a": ["x \\ud83d"]}')
+    assert parse_json('"\\ud83d"', keep_surrogates=True) == "\ud83d"
+    assert parse_json('"\\ud83d\\ude00"') == "\U0001f600"
+
+
+def test_utf16_is_named() -> None:
+    with pytest.raises(ValueError, match="it is UTF-16; save it as UTF-8"):
+        decode("text".encode("utf-16"))
+
+
+@pytest.mark.parametrize("value", ['{"a": 1, "a": "]"}', "[NaN, {}]", "1" * 5_000, "[" * 100_000 + "]" * 100_000])
+def test_where_a_refused_value_ends(value: str) -> None:
+    with pytest.raises(JsonError) as caught:
+        parse_json_at(f'"x": {value}, "y": 1', 5)
+    assert caught.value.end == 5 + len(value)
+    with pytest.raises(JsonError) as caught:
+        parse_json_at("[1, ]", 0)
+    assert caught.value.end is None
+    assert parse_json_at("[1] 2", 0) == ([1], 3)
+
+
+def test_lines_of_a_stream_are_those_of_its_text() -> None:
+    """Also where a line, or CR and LF of one end, lie in two blocks."""
+    for length in (0, 1, 8190, 8191, 8192, 8193, 20_000):
+        for text in (f"{'x' * length}\r\nb\rc\r\r\nd", f"{'x' * length}\ry\n\n", f"a\n{'x' * length}\r", "\r" * length):
+            lines = list(iter_lines(io.BytesIO(text.encode())))
+            assert b"".join(lines).decode() == text
+            assert [line.decode().rstrip("\r\n") for line in lines] == split_lines(text), length

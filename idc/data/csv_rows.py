@@ -1,0 +1,127 @@
+"""CSV that others wrote, row by row: a row that cannot be read is named, and costs no other row.
+
+A cell may hold delimiters, doubled quotes and line ends if it is quoted. Its closing quote must be followed by a
+delimiter or a line end, at most :data:`MAX_LINES` lines after the opening one. Where it is not, the line of the opening
+quote is the fault, and the lines after it are read as rows of their own. So it is where a quoted cell would hold whole
+rows, as with inch marks: an opening ``"9 inch`` in one row and a closing ``10"`` in a later one.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+MAX_LINES = 64
+"""Lines that a quoted cell may begin on one and end on another of."""
+MAX_CELL = 131_072
+"""Characters of a cell; the limit of Python's ``csv``."""
+
+_FILE_NAME = re.compile(r'\s*[^\s"][^"]*(?:\.\w{2,5}|://[^"]+)\s*')
+
+
+class Line(NamedTuple):
+    """A line of a file with its end: where it begins, its number from 1, its text."""
+
+    offset: int
+    number: int
+    text: str
+
+
+class Cells(NamedTuple):
+    """The cells of a row, or why it cannot be read; ``line`` is its first."""
+
+    line: Line
+    cells: list[str] | str
+
+
+class CsvRows:
+    """Reads the rows of a table.
+
+    Args:
+        header: the names of the columns.
+        images: those columns whose cells are names of files. A line is taken for a row by them.
+    """
+
+    def __init__(self, header: Sequence[str], delimiter: str, images: Sequence[str]) -> None:
+        self.delimiter = delimiter
+        self._columns = len(header)
+        self._images = [header.index(name) for name in images]
+
+    def read(self, lines: Iterator[Line]) -> Iterator[Cells]:
+        """The rows of the lines after the header; empty lines are left out."""
+        given = _Lines(lines)
+        for line in given:
+            if '"' in line.text:
+                cells = self._quoted(line, given)
+            else:
+                text = line.text.rstrip("\r\n")
+                cells = text.split(self.delimiter) if text else []
+                if len(text) > MAX_CELL and max(map(len, cells)) > MAX_CELL:
+                    cells = f"bad row: a cell of more than {MAX_CELL} characters"
+            if isinstance(cells, list) and len(cells) > self._columns:
+                cells = f"bad row: {len(cells)} cells under {self._columns} columns"
+            if cells:
+                yield Cells(line, cells)
+
+    def _quoted(self, line: Line, given: _Lines) -> list[str] | str:
+        """The cells of a row with quotes; takes the further lines of its cells from those that are given."""
+        taken: list[Line] = []
+        open_until = ""
+
+        def texts() -> Iterator[str]:
+            nonlocal open_until
+            yield line.text
+            names_files = self._names_files(line)
+            for further in given:
+                taken.append(further)
+                if names_files and self._names_files(further):
+                    open_until = "before the next row begins"
+                    return
+                yield further.text
+                if len(taken) == MAX_LINES - 1:
+                    open_until = f"within {MAX_LINES} lines"
+                    return
+            open_until = "before the file ends"
+
+        try:
+            return next(csv.reader(texts(), delimiter=self.delimiter, strict=True))
+        except csv.Error as error:
+            given.put_back(taken)
+            if open_until:
+                return f"bad row: the quote of a cell is not closed {open_until}"
+            if "expected after" in str(error):
+                return (
+                    "bad row: a quote in a quoted cell is followed by neither a delimiter nor a line end; write a "
+                    "quote that belongs to the text twice"
+                )
+            return f"bad row: {error}"
+
+    def _names_files(self, line: Line) -> bool:
+        """Whether a line, by itself, has names of files where a row has them."""
+        cells = line.text.split(self.delimiter)
+        return len(cells) > max(self._images) and all(_FILE_NAME.fullmatch(cells[i]) for i in self._images)
+
+
+class _Lines(Iterator[Line]):
+    """Lines, some of which may be put back."""
+
+    def __init__(self, lines: Iterator[Line]) -> None:
+        self._lines = lines
+        self._back: deque[Line] = deque()
+
+    def __next__(self) -> Line:
+        return self._back.popleft() if self._back else next(self._lines)
+
+    def put_back(self, lines: Sequence[Line]) -> None:
+        self._back.extendleft(reversed(lines))
+
+
+def read_header(text: str, known: frozenset[str]) -> tuple[list[str], str]:
+    """The names of the columns, and the delimiter (comma, semicolon or tab) that gives most of the known ones."""
+    line = text.rstrip("\r\n")
+    found = {mark: [name.strip() for name in next(csv.reader([line], delimiter=mark), [])] for mark in (",", ";", "\t")}
+    delimiter = max(found, key=lambda mark: len(set(found[mark]) & known))
+    return found[delimiter], delimiter

@@ -1,0 +1,158 @@
+"""Rows of Parquet files that others wrote: where a page is damaged, what lies around it is read.
+
+A page that cannot be decoded costs its rows. Those after it in the same row group are lost, too, as a row group is
+read from its beginning; those before it, and all other row groups, are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+Record = dict[str, Any] | str
+"""A row, or why it cannot be read."""
+
+DAMAGE = (OSError, pa.ArrowException)
+"""What pyarrow raises for bytes that it cannot decode; also what it raises where they cannot be fetched."""
+
+
+def open_file(stream: pa.NativeFile, name: str) -> pq.ParquetFile:
+    """A file whose pages are read as they are asked for, and checked where they have checksums.
+
+    Raises:
+        ValueError: it is not a Parquet file, or its footer is damaged.
+    """
+    try:
+        # Buffered, so that of a long row group not more is in memory than what is being read.
+        return pq.ParquetFile(stream, buffer_size=2**20, pre_buffer=False, page_checksum_verification=True)
+    except DAMAGE as exc:
+        raise ValueError(f"{name} is not a Parquet file, or is damaged: {exc}") from exc
+
+
+def read_groups(
+    stream: pa.NativeFile, parquet: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str] | None = None
+) -> list[Record]:
+    """The rows of row groups; if one is damaged, they are read one by one.
+
+    Raises:
+        OSError: the bytes cannot be fetched.
+    """
+    try:
+        return records(parquet.read_row_groups(groups, columns=columns, use_threads=False))
+    except DAMAGE:
+        found: list[Record] = []
+        for group in groups:
+            found += GroupRows(stream, parquet, group, columns, size=64).rows(0, num_rows(parquet, group))
+        return found
+
+
+def num_rows(parquet: pq.ParquetFile, group: int) -> int:
+    """Rows of a row group."""
+    return parquet.metadata.row_group(group).num_rows
+
+
+class GroupRows:
+    """A row group that is read from its beginning to its end, as far as it is asked for.
+
+    Args:
+        size: rows that are decoded together.
+    """
+
+    def __init__(
+        self, stream: pa.NativeFile, parquet: pq.ParquetFile, group: int, columns: Sequence[str] | None, size: int
+    ) -> None:
+        self.position = 0
+        self._stream, self._parquet, self._group, self._columns = stream, parquet, group, columns
+        self._size = size
+        self._batches = self._begin()
+        self._left: pa.RecordBatch | None = None
+        self._damage: str | None = None
+
+    def rows(self, start: int, stop: int) -> list[Record]:
+        """Rows ``start`` to ``stop`` of the group; ``start`` is not before ``position``.
+
+        Raises:
+            OSError: the bytes cannot be fetched.
+        """
+        found: list[Record] = []
+        while self.position < stop:
+            batch = self._left if self._left is not None else self._next()
+            if batch is None:
+                assert self._damage is not None
+                found += [self._damage] * (stop - max(start, self.position))
+                self.position = stop
+                break
+            skipped = min(max(0, start - self.position), batch.num_rows)
+            taken = min(batch.num_rows, stop - self.position) - skipped
+            if taken > 0:
+                found += records(batch.slice(skipped, taken))
+            used = skipped + max(0, taken)
+            self.position += used
+            self._left = batch.slice(used) if used < batch.num_rows else None
+        return found
+
+    def _begin(self) -> Any:
+        return self._parquet.iter_batches(
+            self._size, row_groups=[self._group], columns=self._columns, use_threads=False
+        )
+
+    def _next(self) -> pa.RecordBatch | None:
+        """The batch at ``position``; nothing where a page is damaged, up to which the rows are read one by one."""
+        if self._damage is not None:
+            return None
+        try:
+            return next(self._batches)
+        except (*DAMAGE, StopIteration) as exc:
+            damage = f"unreadable row: the Parquet page of it is damaged, {exc or 'it ends early'}"
+        self._fetch()
+        if self._size > 1:
+            self._size = 1
+            self._batches = self._begin()
+            try:
+                for _ in range(self.position):
+                    next(self._batches)
+                return next(self._batches)
+            except (*DAMAGE, StopIteration):
+                pass
+        self._damage = damage
+        return None
+
+    def _fetch(self) -> None:
+        """Read the bytes of the group, to tell damage from a filesystem that does not give them."""
+        group = self._parquet.metadata.row_group(self._group)
+        for column in (group.column(i) for i in range(group.num_columns)):
+            begin = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
+            self._stream.seek(begin)
+            self._stream.read(column.total_compressed_size)
+
+
+def records(table: pa.Table | pa.RecordBatch) -> list[Record]:
+    """The rows of a table; bytes that are not UTF-8 in its texts are kept as lone surrogates."""
+    try:
+        return table.to_pylist()
+    except UnicodeDecodeError:
+        fields = list(table.schema)
+        columns = [
+            [_text(value, field.type) for value in table.column(i).cast(_as_binary(field.type)).to_pylist()]
+            for i, field in enumerate(fields)
+        ]
+        return [dict(zip(table.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _as_binary(kind: pa.DataType) -> pa.DataType:
+    """A type with bytes in place of texts, in it and in its lists."""
+    if pa.types.is_list(kind):
+        return pa.list_(_as_binary(kind.value_type))
+    return pa.binary() if pa.types.is_string(kind) else kind
+
+
+def _text(value: Any, kind: pa.DataType) -> Any:
+    """A value of such a column as one of the type that it was."""
+    if value is not None and pa.types.is_list(kind):
+        return [_text(item, kind.value_type) for item in value]
+    if value is not None and pa.types.is_string(kind):
+        return value.decode("utf-8", "surrogateescape")
+    return value
