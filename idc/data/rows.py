@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from idc.data import files
-from idc.data.importer import SPLIT_NAMES, guess_format, printable
+from idc.data.importer import SPLIT_NAMES, printable
+from idc.data.layouts import find_layout
 from idc.data.own import IMAGES, FolderReader, TableReader, must_have, unwrapped
 from idc.data.pipeline import Batch, num_rows
 from idc.data.store import MANIFEST, _complete_manifest, fingerprint
@@ -81,7 +82,7 @@ def _guess(path: str, filesystem: fs.FileSystem | None) -> RowFormat:
     resolved, inner = files.resolve(path, filesystem)
     if files.exists(resolved, f"{inner.rstrip('/')}/{MANIFEST}"):
         return "pairs"
-    found = guess_format(path, filesystem)
+    found = find_layout(path, filesystem).format
     if found not in ("parquet", "csv", "jsonl", "folder"):
         raise ValueError(f"{path} has the layout {found}: import it first (jobs/import_dataset.py format={found})")
     return found  # type: ignore[return-value]
