@@ -1,4 +1,4 @@
-"""Default splits: pairs that share an image, directly or over others, are in one split, so an import passes its check."""
+"""Default splits: pairs that share an image, directly or over others, are in one split: an import passes its check."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,13 +15,27 @@ import numpy as np
 from idc.data.images import encode_png
 from tests.data.test_own import picture
 
-Content = int | str | bytes | Callable[[Path], object]
-"""A grey image of that value, text, bytes, or what makes something else at the path."""
-
 OUTSIDE = "@OUTSIDE@"
 """In texts: a folder next to the source with ``canary.png``, ``canary.txt`` and ``canary.json``."""
 HOST = "@HOST@"
 """In texts: host and port of a listener that nobody may connect to."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What lies around a hostile source: a folder of canaries, and a listener as ``host:port``."""
+
+    outside: Path
+    host: str
+
+    def put_into(self, text: str) -> str:
+        """The text with their names in it."""
+        return text.replace(OUTSIDE, str(self.outside)).replace(HOST, self.host)
+
+
+Content = int | str | bytes | Callable[[Path, Surroundings], object]
+"""A grey image of that value, text, bytes, or what makes something else at the path."""
+
 CANARY = b"CANARY-5d41402abc4b"
 """In every file outside the source; must not be in anything that an import writes or says."""
 
@@ -46,18 +61,18 @@ class Hostile:
     source: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def write(self, folder: Path, outside: Path, host: str) -> Path:
+    def write(self, folder: Path, around: Surroundings) -> Path:
         """Make the files; returns the path to import."""
         folder.mkdir()
         for name, content in self.files.items():
             path = folder / os.fsdecode(os.fsencode(name))
             path.parent.mkdir(parents=True, exist_ok=True)
             if callable(content):
-                content(path)
+                content(path, around)
+            elif isinstance(content, str):
+                path.write_bytes(around.put_into(content).encode("utf-8", "surrogateescape"))
             else:
-                data = picture(content) if isinstance(content, int) else content
-                data = data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data
-                path.write_bytes(data.replace(OUTSIDE.encode(), bytes(outside)).replace(HOST.encode(), host.encode()))
+                path.write_bytes(picture(content) if isinstance(content, int) else content)
         return folder / self.source if self.source else folder
 
 
@@ -76,17 +91,15 @@ def write_canaries(folder: Path) -> Path:
 
 def crc(chunk: bytes) -> bytes:
     """The checksum of a PNG chunk."""
-    import zlib
-
     return zlib.crc32(chunk).to_bytes(4, "big")
 
 
-def fifo(path: Path) -> None:
+def fifo(path: Path, around: Surroundings) -> None:
     """A named pipe that nobody writes to: opening it to read never ends."""
     os.mkfifo(path)
 
 
-def unix_socket(path: Path) -> None:
+def unix_socket(path: Path, around: Surroundings) -> None:
     """A socket in the file system; its path may be longer than a socket's address."""
     here = os.open(path.parent, os.O_RDONLY)
     try:
@@ -96,16 +109,15 @@ def unix_socket(path: Path) -> None:
         os.close(here)
 
 
-def link(target: str) -> Callable[[Path], None]:
-    """A symbolic link; a target that begins with OUTSIDE leads to the canaries, next to the source's folder."""
+def link(target: str) -> Content:
+    """A symbolic link."""
 
-    def make(path: Path) -> None:
-        root = next(parent for parent in path.parents if parent.name == "in")
-        path.symlink_to(target.replace(OUTSIDE, str(root.parent / "outside")))
+    def make(path: Path, around: Surroundings) -> None:
+        path.symlink_to(around.put_into(target))
 
     return make
 
 
-def folder(path: Path) -> None:
+def folder(path: Path, around: Surroundings) -> None:
     """A folder where a file is expected."""
     path.mkdir()

@@ -6,6 +6,7 @@ import io
 import json
 import tarfile
 from collections.abc import Callable
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import h5py
@@ -16,20 +17,20 @@ from tests.data.small_sets import OFFICIAL
 from tests.data.test_more_readers import OFFICIAL as MORE
 from tests.data.test_more_readers import frames
 from tests.data.test_own import picture
-from tests.faults.hostile import HOST, OUTSIDE, Content, Hostile, fifo, link
+from tests.faults.hostile import HOST, OUTSIDE, Content, Hostile, Surroundings, fifo, link
 
 AWAY = {
     "above": "../outside/canary.png",
     "anywhere": f"{OUTSIDE}/canary.png",
     "by URI": f"file://{OUTSIDE}/canary.png",
-    "on a host": f"s3://bucket/x.png?endpoint_override={HOST}&scheme=http",
+    "on a host": f"s3://bucket/x?scheme=http&endpoint_override={HOST}&y=/away.png",
 }
 """Names that lead out of the source."""
 DEEP = "[" * 100_000 + "]" * 100_000
 
 
 def changed(official: Official, files: dict[str, Any], lost: dict[str, str] | None = None, **outcome: Any) -> Hostile:
-    """The layout with some files replaced; ``lost`` are the rejects, of which those that are pairs' ids do not come out."""
+    """The layout with some files replaced; ``lost`` are the rejects: row id -> code."""
     lost = lost or {}
     pairs = () if "error" in outcome else tuple(name for name in official.pairs if name not in lost)
     return Hostile(
@@ -47,45 +48,40 @@ def text_of(official: Official, name: str) -> str:
 
 
 def away_entries() -> dict[str, Hostile]:
-    """Every layout whose annotations name files, with a name that leads out of it."""
+    """Every layout whose annotations name files, with a name that leads out of it.
+
+    A reader that looks for ``real/NAME`` or ``train/A/NAME`` looks below its source for an absolute path, too, where
+    there is nothing.
+    """
     out = {}
     for how, name in AWAY.items():
-        editing, levir, dc = OFFICIAL["image_editing_request"](), OFFICIAL["levir_mci"](), OFFICIAL["clevr_dc"]()
-        entry = json.dumps({"img0": name, "img1": "0b.jpg", "sents": ["x"], "uid": "away"})
-        train = text_of(editing, "train.json")
+        below = "missing file" if how == "anywhere" else "outside the source"
+        editing = official("image_editing_request")
+        train = json.loads(text_of(editing, "train.json"))
+        train.append({"img0": name, "img1": "0b.jpg", "sents": ["x"], "uid": "away"})
         out[f"image_editing_request: {how}"] = changed(
-            editing, {"train.json": train.rstrip()[:-1] + f", {entry}]"}, {"away": "outside the source"}
+            editing, {"train.json": json.dumps(train)}, {"away": "outside the source"}
         )
-        omni = OFFICIAL["omnidiff"]()
-        record = json.loads(text_of(omni, "real/train.json"))
-        record.append({**record[0], "id": "away", "before": name})
-        out[f"omnidiff: {how}"] = changed(
-            omni, {"real/train.json": json.dumps(record)}, {"real/away": "outside the source"}
-        )
+        omnidiff = official("omnidiff")
+        real = json.loads(text_of(omnidiff, "real/train.json"))
+        real.append({**real[0], "id": "away", "before": name})
+        out[f"omnidiff: {how}"] = changed(omnidiff, {"real/train.json": json.dumps(real)}, {"real/away": below})
+        levir = official("levir_mci")
         content = json.loads(text_of(levir, "LevirCCcaptions.json"))
         content["images"].append({**content["images"][0], "filename": name, "filepath": "train"})
-        out[f"levir: {how}"] = _levir(levir, json.dumps(content), name)
-        prompts = MORE["instruct_pix2pix"]()
-        seeds = json.loads(text_of(prompts, "seeds.json"))
-        seeds[0][1].append(name.removesuffix(".png"))
-        row_id = f"0000000_{name.removesuffix('.png')}"
-        out[f"instruct_pix2pix: {how}"] = _named(prompts, {"seeds.json": json.dumps(seeds)}, row_id)
-        del dc
+        out[f"levir: {how}"] = changed(
+            levir, {"LevirCCcaptions.json": json.dumps(content)}, {PurePosixPath(name).stem: below}
+        )
+        generated = official("instruct_pix2pix")
+        seeds = json.loads(text_of(generated, "seeds.json"))
+        seeds[0][1].append(name)
+        out[f"instruct_pix2pix: {how}"] = changed(
+            generated, {"seeds.json": json.dumps(seeds)}, {f"0000000_{name}": below}
+        )
     return out
 
 
-def _levir(official: Official, text: str, name: str) -> Hostile:
-    row_id = name.rpartition("/")[2].removesuffix(".png") if name.endswith(".png") else name.rpartition("/")[2]
-    return _named(
-        official, {"LevirCCcaptions.json": text}, row_id.partition(".png")[0] if "?" not in row_id else row_id
-    )
-
-
-def _named(official: Official, files: dict[str, Any], row_id: str) -> Hostile:
-    return changed(official, files, {row_id: "outside the source"})
-
-
-# ------------------------------------------------------------------------------------------------ files that are no such
+# ------------------------------------------------------------------------------------------ files that are no such
 
 
 ANNOTATIONS = {
@@ -103,6 +99,10 @@ ANNOTATIONS = {
     "procap_hdf5": "val/txt/sc_videos.json",
 }
 """A file of each layout that is replaced."""
+
+
+ONE_OF_SEVERAL = ("spot_the_diff", "image_editing_request", "birds_tokenised", "omnidiff")
+"""Layouts in which a file of a split may be absent: a FIFO in its place is no such file, which a note says."""
 
 
 def official(name: str) -> Official:
@@ -202,7 +202,8 @@ def shard_entries() -> dict[str, Hostile]:
 
     def linked(type_: bytes, target: str) -> Hostile:
         members = {"x.before.png": kind(type_, target), "x.after.png": picture(4)}
-        return shard(members, pairs=("good",), rejects={"x": "missing partner"})
+        rejects = {"train-0.tar:x.before.png": "unreadable file", "x": "missing partner"}
+        return shard(members, pairs=("good",), rejects=rejects)
 
     whole = tar(SAMPLE)
     names = {f"{prefix}x.{role}.png": picture(5) for prefix in ("../../", "/etc/") for role in ("before", "after")}
@@ -220,12 +221,11 @@ def shard_entries() -> dict[str, Hostile]:
         "compressed": Hostile("webdataset", {"train-0.tar": b"\x1f\x8b\x08\0" + bytes(2000)}, error="has no samples"),
         "empty": Hostile("webdataset", {"train-0.tar": b""}, error="has no samples"),
         "a good shard and no tar": Hostile(
-            "webdataset", {"train-0.tar": whole, "train-1.tar": b"I am no tar" * 200}, ("good",), {"train-1.tar": "bad file"}
+            "webdataset", {"train-0.tar": whole, "train-1.tar": b"no tar" * 200}, ("good",), {"train-1.tar": "bad file"}
         ),
         "a sample twice": Hostile(
             "webdataset", {"train-0.tar": whole, "train-1.tar": whole}, ("good",), {"train-1.tar:good": "duplicate pair id"}
         ),
-        "a mask by name": x(b'{"mask": "/etc/passwd", "before": "/etc/passwd"}'),
         "a key twice": x(b'{"caption": "one", "caption": "two"}'),
         "no JSON": x(b"{"),
         "a list": x(b"[]"),
@@ -251,11 +251,10 @@ def hdf5_entries() -> dict[str, Hostile]:
     """Links inside HDF5 files can lead to any file of the machine."""
 
     def made(make: Callable[[h5py.File, str], None]) -> Content:
-        def write(path: Any) -> None:
-            outside = str(next(p for p in path.parents if p.name == "in").parent / "outside")
+        def write(path: Path, around: Surroundings) -> None:
             with h5py.File(path, "w") as file:
                 file["76"] = frames(1, 2)
-                make(file, outside)
+                make(file, str(around.outside))
 
         return write
 
@@ -282,7 +281,7 @@ def hdf5_entries() -> dict[str, Hostile]:
         "a file outside as pixels": (raw, "outside the source"),
         "a link to another file": (far, "outside the source"),
         "frames of another file": (virtual, "outside the source"),
-        "a loop": (loop, "unreadable file"),
+        "a loop": (loop, "outside the source"),
         "frames without end": (huge, "too many pixels"),
     }
     return {

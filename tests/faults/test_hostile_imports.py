@@ -15,7 +15,7 @@ import pytest
 from idc.data.store import iter_rows, read_manifest, read_rejects
 from tests.data.test_own import prepare
 from tests.faults import hostile_images, hostile_layouts, hostile_tables
-from tests.faults.hostile import CANARY, Hostile, write_canaries
+from tests.faults.hostile import CANARY, Hostile, Surroundings, write_canaries
 
 ENTRIES = {**hostile_images.entries(), **hostile_tables.entries(), **hostile_layouts.entries()}
 LONGEST_S = 60
@@ -63,8 +63,8 @@ def test_the_set_is_large() -> None:
 @pytest.mark.parametrize("name", ENTRIES)
 def test_every_row_has_its_outcome(name: str, tmp_path: Path, visitors: tuple[str, list[Any]]) -> None:
     entry, (host, seen) = ENTRIES[name], visitors
-    outside = write_canaries(tmp_path / "outside")
-    source, out = entry.write(tmp_path / "in", outside, host), tmp_path / "out"
+    around = Surroundings(write_canaries(tmp_path / "outside"), host)
+    source, out = entry.write(tmp_path / "in", around), tmp_path / "out"
     told = ""
     with bounded(name):
         if entry.error is not None:
@@ -73,18 +73,19 @@ def test_every_row_has_its_outcome(name: str, tmp_path: Path, visitors: tuple[st
             told = str(refused.value)
         else:
             prepare(source, out, entry.format, **entry.settings)
-            told = check_outcome(entry, out)
+            told = check_outcome(entry, out, around)
     assert not seen
     assert CANARY.decode() not in told
     for path in (path for path in tmp_path.rglob("*") if path.is_file() and out in path.parents):
         assert CANARY not in path.read_bytes()
 
 
-def check_outcome(entry: Hostile, out: Path) -> str:
+def check_outcome(entry: Hostile, out: Path, around: Surroundings) -> str:
     """The rows that came out; returns all that was stored and said, as text."""
     rows, rejects, manifest = list(iter_rows(out)), read_rejects(out), read_manifest(out)
-    found = sorted((reject.row_id, reject.code) for reject in rejects)
-    assert (sorted(row["pair_id"] for row in rows), found) == (sorted(entry.pairs), sorted(entry.rejects.items()))
+    assert sorted(row["pair_id"] for row in rows) == sorted(entry.pairs), rejects
+    expected = sorted((around.put_into(row_id), code) for row_id, code in entry.rejects.items())
+    assert sorted((reject.row_id, reject.code) for reject in rejects) == expected, rejects
     assert (manifest.num_rows, manifest.num_rejected) == (len(rows), len(rejects))
     notes = "\n".join(manifest.extra["notes"])
     assert [name for name in entry.named if name not in notes] == []
