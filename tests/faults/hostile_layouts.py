@@ -117,9 +117,8 @@ def annotation_entries() -> dict[str, Hostile]:
         out[f"{name}: annotations outside"] = changed(
             layout, {file: link(f"{OUTSIDE}/canary.json")}, error="out of the source|is not the layout|has no"
         )
-        out[f"{name}: annotations are a FIFO"] = changed(
-            layout, {file: fifo}, error="not a regular file|is not the layout|has no"
-        )
+        if name not in ONE_OF_SEVERAL:
+            out[f"{name}: annotations are a FIFO"] = changed(layout, {file: fifo}, error="not a regular file|has no")
         out[f"{name}: a byte order mark"] = changed(layout, {file: "\ufeff" + text_of(layout, file)})
     return out
 
@@ -224,7 +223,7 @@ def shard_entries() -> dict[str, Hostile]:
             "webdataset", {"train-0.tar": whole, "train-1.tar": b"no tar" * 200}, ("good",), {"train-1.tar": "bad file"}
         ),
         "a sample twice": Hostile(
-            "webdataset", {"train-0.tar": whole, "train-1.tar": whole}, ("good",), {"train-1.tar:good": "duplicate pair id"}
+            "webdataset", {f"train-{n}.tar": whole for n in (0, 1)}, ("good",), {"train-1.tar:good": "duplicate pair id"}
         ),
         "a key twice": x(b'{"caption": "one", "caption": "two"}'),
         "no JSON": x(b"{"),

@@ -1,4 +1,4 @@
-"""The hostile import set through the real import: every row of every source is a pair or a reject, none is read outside."""
+"""The hostile import set through the real import: every row is a pair or a reject, and nothing is read outside."""
 
 from __future__ import annotations
 
