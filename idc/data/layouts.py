@@ -135,9 +135,9 @@ def _clevr_change(found: Annotations) -> str | None:
     """What marks the folder as CLEVR-Change's; ``splits.json`` alone is in Spot-the-Diff's multi-change layout too."""
     if not found.find("splits.json"):
         return None
-    for name in ("change_captions.json", "no_change_captions.json"):
-        if found.find(name) and "CLEVR_" in _head(found, name):
-            return name
+    for captions in ("change_captions.json", "no_change_captions.json"):
+        if found.find(captions) and "CLEVR_" in _head(found, captions):
+            return captions
     if name := found.find("type_mapping.json", "change_captions_by_IOU.json"):
         return name
     images = files.list_files(found.filesystem, f"{found.root}/images")

@@ -223,7 +223,10 @@ def shard_entries() -> dict[str, Hostile]:
             "webdataset", {"train-0.tar": whole, "train-1.tar": b"no tar" * 200}, ("good",), {"train-1.tar": "bad file"}
         ),
         "a sample twice": Hostile(
-            "webdataset", {f"train-{n}.tar": whole for n in (0, 1)}, ("good",), {"train-1.tar:good": "duplicate pair id"}
+            "webdataset",
+            {"train-0.tar": whole, "train-1.tar": whole},
+            ("good",),
+            {"train-1.tar:good": "duplicate pair id"},
         ),
         "a key twice": x(b'{"caption": "one", "caption": "two"}'),
         "no JSON": x(b"{"),
