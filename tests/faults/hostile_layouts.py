@@ -117,8 +117,13 @@ def annotation_entries() -> dict[str, Hostile]:
         out[f"{name}: annotations outside"] = changed(
             layout, {file: link(f"{OUTSIDE}/canary.json")}, error="out of the source|is not the layout|has no"
         )
-        if name not in ONE_OF_SEVERAL:
-            out[f"{name}: annotations are a FIFO"] = changed(layout, {file: fifo}, error="not a regular file|has no")
+        if name in ONE_OF_SEVERAL:
+            part = file.rpartition("/")[0]
+            left = tuple(i for i, pair in layout.pairs.items() if pair[0] != "val" or not i.startswith(part))
+            entry = Hostile(layout.format, {**layout.files, file: fifo}, left, named=("no annotations of val",))
+        else:
+            entry = changed(layout, {file: fifo}, error="not a regular file|has no")
+        out[f"{name}: annotations are a FIFO"] = entry
         out[f"{name}: a byte order mark"] = changed(layout, {file: "\ufeff" + text_of(layout, file)})
     return out
 
