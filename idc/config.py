@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import json
 import os
+import shlex
 import sys
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -179,6 +181,16 @@ def cli(
     if faults := faults + missing_inputs(config):
         refuse(faults)
     return Cli(config, getattr(args, "local", False), getattr(args, "overwrite", False))
+
+
+def arguments(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Settings as a shell command takes them: ``section.name=value``, the inverse of the parse."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from arguments(value, f"{prefix}{name}.")
+        else:
+            text = value if isinstance(value, str) else json.dumps(value)
+            yield shlex.quote(f"{prefix}{name}={text}")
 
 
 def enter_root() -> None:

@@ -26,10 +26,11 @@ def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
     from idc.data.importer import open_build
+    from idc.data.next_command import after_import
 
     job = args.config
     try:
-        folder, source, stages = open_build(job, args.overwrite)
+        folder, source, stages = open_build(job, args.overwrite, progress=True)
         manifest = run_chunks(
             args.local, job.cluster, folder, source, stages, max_reject_share=job.max_reject_share, name="pairs"
         )
@@ -39,6 +40,7 @@ def main() -> None:
         print(f"note: {note}")
     print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, without captions: "
           f"{manifest.num_without_captions}, rejected: {manifest.num_rejected} {manifest.reject_reasons}")  # fmt: skip
+    print(f"next: {after_import(job.out)}")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from idc.data.config import ValidateJob
 def main() -> None:
     args = cli(ValidateJob, __doc__, flags=("overwrite",))
     from idc.data.clean import clean_path, write_clean
+    from idc.data.next_command import after_validation
     from idc.data.validate import validate
     from idc.data.validation import read_report, report_path, table, write_report
     from idc.report.validation import page_path, write_page
@@ -34,6 +35,7 @@ def main() -> None:
         if job.clean:
             manifest = write_clean(job, found, overwrite=args.overwrite)
             print(f"{clean_path(job)}: {manifest.num_rows} pairs; left out: {manifest.reject_reasons or 'nothing'}")
+        print(f"next: {after_validation(found)}")
     except ValueError as error:
         raise SystemExit(f"validate: {error}") from None
     except OSError as error:

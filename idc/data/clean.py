@@ -19,6 +19,7 @@ from idc.data.config import ValidateJob
 from idc.data.pipeline import Batch, FolderSource, StageSpec, run_local, with_errors
 from idc.data.store import DatasetFolder, Manifest, fingerprint
 from idc.data.validate import Findings
+from idc.data.validation import DATA_SET_FOLDER
 from idc.schema import pair_arrow_schema
 
 _VERSION = 1
@@ -49,7 +50,7 @@ def write_clean(
     out = clean_path(job)
     if files.resolve(out, filesystem)[1].rstrip("/") == files.resolve(job.pairs, filesystem)[1].rstrip("/"):
         raise ValueError(f"clean_out is the official folder {job.pairs!r}; give another one")
-    if findings.result.format != "data set folder":
+    if findings.result.format != DATA_SET_FOLDER:
         raise ValueError(f"{job.pairs} is no data set folder; import it first, its clean variant is made of that")
     source = FolderSource(job.pairs, chunk_size=job.chunk_size, kind="pairs", filesystem=filesystem)
     official = source.manifest

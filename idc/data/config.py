@@ -145,7 +145,8 @@ class ImportConfig(AccessConfig):
     """Official layouts: reject every pair whose images are absent. Otherwise a data set none of whose images is there
     is read as with images=false, and triples of clevr_change that are absent are only counted."""
     val_share: float = Field(default=0.1, ge=0, le=1)
-    """Share of the pairs without a given split that go to val. Pairs with the same before image stay together."""
+    """Share of the pairs without a given split that go to val. Pairs that share images, directly or over other pairs,
+    stay together, so all images are read twice where a split is missing."""
     test_share: float = Field(default=0.1, ge=0, le=1)
     """Share of the pairs without a given split that go to test."""
     spot_the_diff: SpotTheDiffConfig = SpotTheDiffConfig()
@@ -193,7 +194,7 @@ class ValidateJob(ImportConfig):
     pairs: str
     """A data set folder, or what ImportJob takes as its source. Path or URI."""
     format: AnyFormat = "auto"
-    """The layout; "auto" tells it by the files that are there."""
+    """The layout; "auto" recognises it by the files that are there, and refuses where several fit."""
     report: str | None = None
     """Where to write the result as JSON. Default: validation.json in the folder, <file>.validation.json by a file. The
     page with pictures goes beside it, under the same name with .html."""

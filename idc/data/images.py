@@ -42,6 +42,7 @@ __all__ = [
     "open_image",
     "read_bytes",
     "resize_image",
+    "stored_bytes",
 ]
 
 MAX_PIXELS = 50_000_000
@@ -170,12 +171,28 @@ def check_image(data: bytes, max_pixels: float = MAX_PIXELS) -> CheckedImage:
     return CheckedImage(data if keep else encode_png(pixels), pixels.shape[0], pixels.shape[1])
 
 
+def stored_bytes(data: bytes, max_pixels: float = MAX_PIXELS) -> bytes:
+    """The bytes that :func:`check_image` keeps, without decoding the pixels where the original is kept.
+
+    Raises:
+        ImageError: as :func:`decode_image`; damage in the pixels of an image that is kept as it is goes unnoticed.
+    """
+    with open_image(data) as image:
+        if _is_kept(image):
+            return data
+    return check_image(data, max_pixels).data
+
+
+def _is_kept(image: Image.Image) -> bool:
+    return image.format in _KEPT_FORMATS and image.mode in _KEPT_MODES
+
+
 def _decode(data: bytes, max_pixels: float) -> tuple[np.ndarray, bool]:
     with open_image(data) as image:
         width, height = image.size
         if width * height > max_pixels:
             raise ImageError("too many pixels", f"{width}x{height} is more than {max_pixels:.0f} pixels")
-        keep = image.format in _KEPT_FORMATS and image.mode in _KEPT_MODES
+        keep = _is_kept(image)
         image.load()
         return _to_rgb(ImageOps.exif_transpose(image), rounded=image.format == "PPM"), keep
 

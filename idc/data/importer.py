@@ -20,7 +20,6 @@ manifest's ``notes`` (:func:`unread`).
 
 from __future__ import annotations
 
-import hashlib
 import math
 import typing
 from collections import Counter
@@ -34,11 +33,14 @@ from idc.data import files
 from idc.data.config import AccessConfig, Format, ImportConfig, ImportJob
 from idc.data.images import FORMAT_NAMES, CheckedImage, ImageError, cell_bytes, cell_name, check_image
 from idc.data.pipeline import Batch, Source, StageSpec, good_rows
-from idc.data.store import MANIFEST, DatasetFolder, fingerprint
+from idc.data.store import DatasetFolder, fingerprint
 from idc.data.textfiles import JsonError, parse_json
 from idc.schema import PAIR_SCHEMA_VERSION, SPLITS, meta_text, pair_arrow_schema
 
 COLUMNS = ("pair_id", "before", "after", "captions", "change_type", "split", "mask", "source", "meta", "error")
+
+_VERSION = 2
+"""Of the rows that an import makes; raise it if the same settings would give others."""
 
 SPLIT_NAMES = {
     **{name: name for name in SPLITS},
@@ -173,42 +175,35 @@ def outside_rows(tree: files.Tree, root: str) -> list[dict[str, Any]]:
     return [{"pair_id": path[len(root) + 1 :], "error": error} for path in tree.outside]
 
 
-def guess_format(path: str, filesystem: fs.FileSystem | None = None) -> Format:
-    """The layout of what lies at ``path``, by its files."""
-    filesystem, inner = files.resolve(path, filesystem)
-    suffix = PurePosixPath(inner).suffix.lower()
-    by_suffix: dict[str, Format] = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl", ".parquet": "parquet"}
-    if filesystem.get_file_info(inner).type == fs.FileType.File:
-        if suffix not in by_suffix:
-            raise ValueError(f"{path}: cannot tell the format by the name; give format=csv, jsonl or parquet")
-        return by_suffix[suffix]
-    if files.exists(filesystem, f"{inner.rstrip('/')}/splits.json"):
-        return "clevr_change"
-    names = [f.base_name for f in files.list_files(filesystem, inner)]
-    if MANIFEST not in names and any(name.endswith(".parquet") for name in names):
-        return "parquet"
-    return "folder"
-
-
 def open_build(
-    job: ImportJob, overwrite: bool = False, filesystem: fs.FileSystem | None = None
+    job: ImportJob, overwrite: bool = False, filesystem: fs.FileSystem | None = None, *, progress: bool = False
 ) -> tuple[DatasetFolder, PairReader, list[StageSpec]]:
     """The folder, source and stages of an import, for ``run_local`` or ``cluster.data.run``.
 
-    ``filesystem`` is that of ``job.source``, if the source is a path inside one.
+    Where pairs have no split and something is left to do, this reads all images once: see
+    :mod:`idc.data.default_splits`.
+
+    Args:
+        filesystem: that of ``job.source``, if the source is a path inside one.
+        progress: show the progress of that reading.
     """
+    from idc.data.default_splits import with_default_splits
+
     source = open_reader(job.format, job.source, job, filesystem)
     what_counts = job.model_dump(exclude={"source", "out", "max_reject_share", "workers", *_not_ours(job)})
     folder = DatasetFolder.open_for_build(
         job.out,
         kind="pairs",
         schema=pair_arrow_schema(),
-        fingerprint=fingerprint("import", PAIR_SCHEMA_VERSION, what_counts, source.fingerprint),
+        fingerprint=fingerprint("import", _VERSION, PAIR_SCHEMA_VERSION, what_counts, source.fingerprint),
         config=job.model_dump(mode="json"),
         num_chunks=source.num_chunks,
         overwrite=overwrite,
         extra=source.extra,
     )
+    if folder.pending():
+        source = with_default_splits(source, job.format, job, progress=progress)
+        folder.manifest.extra.update(source.extra)
     return folder, source, [load_stage(job, source.reader, source.extra.get("images", True), job.workers)]
 
 
@@ -225,8 +220,6 @@ def load_stage(config: ImportConfig, reader: files.Reader, images: bool, workers
         "max_pixels": config.max_pixels,
         "images": images,
         "require_captions": config.require_captions,
-        "val_share": config.val_share,
-        "test_share": config.test_share,
     }
     return StageSpec(LoadPairs, kwargs, concurrency=workers)
 
@@ -235,9 +228,7 @@ class LoadPairs:
     """Stage: names of files become checked bytes, everything else becomes what the pair columns want.
 
     It adds ``before_size`` and ``after_size``, (height, width); ``None`` where ``images`` is off and no image is read.
-
-    A pair without a split is put into one by a hash of its before image (of its id without images), so that pairs which
-    share it stay together.
+    Every pair must have a split (:mod:`idc.data.default_splits`).
     """
 
     def __init__(
@@ -246,15 +237,11 @@ class LoadPairs:
         max_pixels: int,
         images: bool = True,
         require_captions: bool = False,
-        val_share: float = 0.1,
-        test_share: float = 0.1,
     ) -> None:
         self.reader = reader
         self.max_pixels = max_pixels
         self.images = images
         self.require_captions = require_captions
-        self.val_share = val_share
-        self.test_share = test_share
 
     def __call__(self, batch: Batch) -> Batch:
         rows = len(batch["pair_id"])
@@ -284,7 +271,7 @@ class LoadPairs:
             "pair_id": pair_id,
             "captions": captions,
             "change_type": change_type,
-            "split": self._split(row["split"], pair_id.encode()),
+            "split": _split(row["split"]),
             "source": _text(row["source"] or "", "source"),
             "meta": _meta(row["meta"]),
             "before": b"",
@@ -297,7 +284,6 @@ class LoadPairs:
         after = self._image(row["after"], "after")
         mask = None if row["mask"] is None or row["mask"] == "" else self._image(row["mask"], "mask")
         return loaded | {
-            "split": self._split(row["split"], before.data),
             "before": before.data,
             "after": after.data,
             "mask": mask.data if mask is not None else None,
@@ -311,16 +297,12 @@ class LoadPairs:
         except ImageError as exc:
             raise _Bad(f"{exc.code}: {role}, {cell_name(value)}" + (f", {exc.detail}" if exc.detail else "")) from exc
 
-    def _split(self, value: Any, key: bytes) -> str:
-        if value is None or value == "":
-            share = int.from_bytes(hashlib.sha256(key).digest()[:8], "big") / 2**64
-            if share < self.test_share:
-                return "test"
-            return "val" if share < self.test_share + self.val_share else "train"
-        name = str(value).strip().lower()
-        if name not in SPLIT_NAMES:
-            raise _Bad(f"bad split: {value!r} is not one of {', '.join(SPLITS)}")
-        return SPLIT_NAMES[name]
+
+def _split(value: Any) -> str:
+    name = str(value).strip().lower()
+    if name not in SPLIT_NAMES:
+        raise _Bad(f"bad split: {value!r} is not one of {', '.join(SPLITS)}")
+    return SPLIT_NAMES[name]
 
 
 class _Bad(Exception):

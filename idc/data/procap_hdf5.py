@@ -44,6 +44,7 @@ class ProcapHdf5Reader:
             raise ValueError(f"{path}: HDF5 files are read from a local folder; copy them here first")
         self.reader = found.reader
         self._root, self._channels, self._chunk_size = Path(found.root), config.procap_hdf5.channels, config.chunk_size
+        self._max_pixels = config.max_pixels
         self._rows: list[Row] = []
         seen: dict[str, str] = {}
         folders = sorted(folder.name for folder in self._root.iterdir() if (folder / "txt").is_dir())
@@ -134,6 +135,9 @@ class ProcapHdf5Reader:
             shape: tuple[int, ...] = getattr(stored, "shape", ())
             if len(shape) != 4 or shape[0] < 2 or shape[1] != 3 or stored.dtype != np.uint8:
                 raise _Bad(f"bad row: {key} in {name} is {getattr(stored, 'dtype', 'a group')} {shape}, not frames")
+            height, width = shape[2:]
+            if height * width > self._max_pixels:
+                raise _Bad(f"too many pixels: {key} in {name}, {width}x{height} is more than {self._max_pixels} pixels")
             ends = [np.asarray(stored[n]).transpose(1, 2, 0) for n in (0, shape[0] - 1)]
         except files.OutsideSource as exc:
             return {"before": None, "after": None, "error": f"outside the source: {key} in {name}, {exc}"}

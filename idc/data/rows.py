@@ -23,7 +23,8 @@ from pyarrow import fs
 
 from idc.data import files, parquet_rows
 from idc.data.config import AccessConfig
-from idc.data.importer import SPLIT_NAMES, access, guess_format, printable, unread
+from idc.data.importer import SPLIT_NAMES, access, printable, unread
+from idc.data.layouts import find_layout
 from idc.data.own import IMAGES, FolderReader, TableReader, must_have, unwrapped
 from idc.data.parquet_rows import Record
 from idc.data.pipeline import Batch, num_rows
@@ -90,7 +91,7 @@ def _guess(path: str, filesystem: fs.FileSystem | None) -> RowFormat:
     resolved, inner = files.resolve(path, filesystem)
     if files.exists(resolved, f"{inner.rstrip('/')}/{MANIFEST}"):
         return "pairs"
-    found = guess_format(path, filesystem)
+    found = find_layout(path, filesystem).format
     if found not in ("parquet", "csv", "jsonl", "folder"):
         raise ValueError(f"{path} has the layout {found}: import it first (jobs/import_dataset.py format={found})")
     return found  # type: ignore[return-value]

@@ -6,6 +6,7 @@ An image is known by its bytes; where a data set is here without its images, by 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
@@ -72,6 +73,15 @@ class SharedImages:
         table: dict[str, Counter[str]] = {}
         for number, others in partners.items():
             table.setdefault(SPLITS[self.pairs[number][1]], Counter()).update(SPLITS[other] for other in others)
+        return {split: dict(sorted(table[split].items())) for split in SPLITS if split in table}
+
+    def leaked_couples(self) -> dict[str, dict[str, int]]:
+        """split -> later split -> how many (before, after) are in both; one in all three splits counts three times."""
+        table: dict[str, Counter[str]] = {}
+        for owners in self._couples.shared():
+            splits = sorted({self.pairs[number][1] for number in owners})
+            for one, other in itertools.combinations(splits, 2):
+                table.setdefault(SPLITS[one], Counter())[SPLITS[other]] += 1
         return {split: dict(sorted(table[split].items())) for split in SPLITS if split in table}
 
     def doubles(self) -> Iterator[Double]:

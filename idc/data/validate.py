@@ -18,12 +18,14 @@ from tqdm import tqdm
 from idc.data import files
 from idc.data.checks import Checks
 from idc.data.config import ValidateJob
-from idc.data.importer import guess_format, load_stage, open_reader
+from idc.data.default_splits import with_default_splits
+from idc.data.importer import load_stage, open_reader
+from idc.data.layouts import find_layout
 from idc.data.pipeline import FolderSource, Source, StageSpec, good_rows, run_stages
 from idc.data.published import PUBLISHED, SetName, compare
 from idc.data.statistics import CaptionCounter
 from idc.data.store import MANIFEST
-from idc.data.validation import EXAMPLES, Validation
+from idc.data.validation import DATA_SET_FOLDER, EXAMPLES, Validation
 from idc.schema import SPLITS
 
 
@@ -45,11 +47,13 @@ class Findings:
     """The result, and what only this process needs of it.
 
     Attributes:
+        job: with the format and its settings where ``format=auto`` found them.
         left_out: pair id -> reason: what a clean variant leaves out (:mod:`idc.data.clean`).
         examples: split -> a few of its pairs.
         shown: pair id -> the pair, for the examples of problems.
     """
 
+    job: ValidateJob
     result: Validation
     left_out: dict[str, str]
     examples: dict[str, list[Example]]
@@ -62,7 +66,7 @@ def validate(job: ValidateJob, *, progress: bool = True, filesystem: fs.FileSyst
     Raises:
         ValueError: there is nothing to read at ``job.pairs``.
     """
-    opened = _open(job, filesystem)
+    opened = _open(job, progress, filesystem)
     stage = opened.stage.build()
     checks = Checks(job.pictures)
     chunks = range(opened.source.num_chunks)
@@ -74,6 +78,7 @@ def validate(job: ValidateJob, *, progress: bool = True, filesystem: fs.FileSyst
     named = [*itertools.chain.from_iterable(chosen.values()), *_named(result)]
     shown = _fetch(opened, checks.chunks_of(named)) if job.pictures else {}
     return Findings(
+        job=opened.job,
         result=result,
         left_out=checks.to_leave_out(job.clean_splits),
         examples={split: [shown[name] for name in names] for split, names in chosen.items() if names},
@@ -88,6 +93,7 @@ def validate(job: ValidateJob, *, progress: bool = True, filesystem: fs.FileSyst
 class _Opened:
     """Pairs at rest or still to be imported, as the checks want them."""
 
+    job: ValidateJob
     format: str
     source: Source
     stage: StageSpec
@@ -97,13 +103,14 @@ class _Opened:
     known_as: SetName | None = None
 
 
-def _open(job: ValidateJob, filesystem: fs.FileSystem | None) -> _Opened:
+def _open(job: ValidateJob, progress: bool, filesystem: fs.FileSystem | None) -> _Opened:
     where, inner = files.resolve(job.pairs, filesystem)
     if files.exists(where, f"{inner.rstrip('/')}/{MANIFEST}"):
         folder = FolderSource(job.pairs, chunk_size=job.chunk_size, kind="pairs", filesystem=filesystem)
         manifest = folder.manifest
         return _Opened(
-            format="data set folder",
+            job=job,
+            format=DATA_SET_FOLDER,
             source=folder,
             stage=load_stage(job, files.Reader(where, inner), manifest.has_images),
             images=manifest.has_images,
@@ -111,10 +118,15 @@ def _open(job: ValidateJob, filesystem: fs.FileSystem | None) -> _Opened:
             rejected=manifest.reject_reasons,
             known_as=job.published or _known_as(manifest.config.get("format"), manifest.config),
         )
-    format = guess_format(job.pairs, filesystem) if job.format == "auto" else job.format
+    format = job.format
+    if format == "auto":
+        layout = find_layout(job.pairs, filesystem)
+        format, job = layout.format, job.model_copy(update={"format": layout.format, **layout.settings})
     reader = open_reader(format, job.pairs, job, filesystem)
+    reader = with_default_splits(reader, format, job, progress=progress)
     images = reader.extra.get("images", True)
     return _Opened(
+        job=job,
         format=format,
         source=reader,
         stage=load_stage(job, reader.reader, images),
@@ -156,6 +168,7 @@ def _result(job: ValidateJob, opened: _Opened, checks: Checks) -> Validation:
         num_leaks=len(leaks),
         leaks=leaks[:EXAMPLES],
         leaked_pairs=checks.shared.leaked_pairs(),
+        leaked_couples=checks.shared.leaked_couples(),
         without_captions=checks.without,
         statistics=CaptionCounter.sum(checks.captions.values()).result(),
         statistics_by_split={s: checks.captions[s].result() for s in SPLITS if s in checks.captions},

@@ -14,6 +14,9 @@ from idc.data.published import Comparison
 from idc.data.shared_images import Leak
 from idc.data.statistics import CaptionStatistics
 
+DATA_SET_FOLDER = "data set folder"
+"""The format of what is imported already."""
+
 EXAMPLES = 10
 """Examples kept of each kind of problem."""
 
@@ -50,6 +53,8 @@ class Validation(BaseModel):
     leaks: list[Leak]
     leaked_pairs: dict[str, dict[str, int]]
     """Split -> other split -> how many of its pairs share an image with the other."""
+    leaked_couples: dict[str, dict[str, int]]
+    """Split -> later split -> how many (before, after) are in both: pairs that share both images."""
     without_captions: int
     statistics: CaptionStatistics
     statistics_by_split: dict[str, CaptionStatistics]
@@ -59,6 +64,19 @@ class Validation(BaseModel):
     rejected: dict[str, int]
     """Rows that are in the folder's rejects, by their reason."""
     notes: list[str]
+
+    @property
+    def errors(self) -> dict[str, int]:
+        """What is wrong, by its name and number. Empty where ``ok``."""
+        found = {code: problem.count for code, problem in self.problems.items()}
+        if self.num_leaks:
+            found["leak between splits"] = self.num_leaks
+        return found or ({} if self.usable_pairs else {"no usable pair": 1})
+
+    @property
+    def num_errors(self) -> int:
+        """The number of errors that the terminal and the page show."""
+        return sum(self.errors.values())
 
     @property
     def title(self) -> str:
@@ -161,17 +179,25 @@ def _lines(result: Validation, beside: Sequence[Validation]) -> Iterator[str]:
         )
     if result.published is not None:
         yield f"counts of {result.published.sentence()}"
-    yield "ok" if result.ok else "NOT fit for training as it is"
+    yield "ok" if result.ok else f"NOT fit for training as it is: {errors_line(result)}"
+
+
+def errors_line(result: Validation) -> str:
+    """``"3 errors (2 missing file, 1 leak between splits)"``."""
+    kinds = ", ".join(f"{count:,} {name}" for name, count in result.errors.items())
+    return f"{result.num_errors:,} {'error' if result.num_errors == 1 else 'errors'}{f' ({kinds})' if kinds else ''}"
 
 
 def leaked(result: Validation) -> Iterator[str]:
-    """How many pairs of each split share an image with which other."""
+    """How many pairs of each split share an image with which other, and how many share both."""
     for split, others in result.leaked_pairs.items():
         pairs = result.statistics_by_split[split].pairs
         yield from (
             f"{count:,} of the {pairs:,} pairs of {split} share an image with {others_name}"
             for others_name, count in others.items()
         )
+    for split, others in result.leaked_couples.items():
+        yield from (f"{count:,} pairs share both images between {split} and {other}" for other, count in others.items())
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

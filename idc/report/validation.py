@@ -13,7 +13,7 @@ from idc.data.images import decode_image
 from idc.data.published import ALL, PUBLISHED, Comparison
 from idc.data.statistics import LONG
 from idc.data.validate import Example, Findings
-from idc.data.validation import COLUMNS, Validation, leaked, statistics_row
+from idc.data.validation import COLUMNS, Validation, errors_line, leaked, statistics_row
 from idc.report.html import facts_table, overlay, page, pictures_of
 from idc.schema import SPLITS
 
@@ -46,16 +46,15 @@ def render(found: Findings, beside: Sequence[Validation] = ()) -> str:
         ("pairs", "Pairs", _pairs(found.examples)),
         ("notes", "Notes", _notes(result)),
     ]
-    verdict = "fit for training" if result.ok else "not fit for training as it is"
+    verdict = "fit for training" if result.ok else f"not fit for training as it is: {errors_line(result)}"
     return page(f"{result.title}: what is in it", f"{result.pairs} ({result.format}), {verdict}", sections, _FOOTER)
 
 
 def _overview(result: Validation) -> str:
-    faults = sum(problem.count for problem in result.problems.values())
     tiles = [
         ("pairs that can be used", f"{result.usable_pairs:,}", f"of {result.num_pairs:,}"),
         ("captions", f"{result.statistics.captions:,}", f"{result.without_captions:,} pairs have none"),
-        ("errors", f"{faults:,}", ", ".join(result.problems)),
+        ("errors", f"{result.num_errors:,}", ", ".join(result.errors)),
         ("images in several splits", f"{result.num_leaks:,}", "" if result.images else "told by their names"),
     ]
     if result.published is not None:

@@ -235,7 +235,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t2.parquet").write_bytes(b"PAR1 but not really PAR1")
     refused("t2.parquet", "is not a Parquet file")
     (tmp_path / "nothing").mkdir()
-    refused("nothing", "has no pairs: put the images into before/ and after/")
+    refused("nothing", "no format fits its files. Put the images into before/ and after/")
     refused("nothing", "has no Parquet files", format="parquet")
     write_pairs(tmp_path / "bare", images=False)
     refused("bare", "has annotations alone")
@@ -244,5 +244,6 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     ).finish()
     refused("frames", "holds procedures, not pairs")
     (tmp_path / "official").mkdir()
-    (tmp_path / "official" / "splits.json").write_text("{}")
+    for name in ("splits.json", "type_mapping.json"):
+        (tmp_path / "official" / name).write_text("{}")
     refused("official", "has the layout clevr_change: import it first")

@@ -44,6 +44,17 @@ def test_doubles_and_distinct_pairs() -> None:
     assert found.distinct_pairs() == {"train": 2, "test": 1}
 
 
+def test_pairs_that_share_both_images_between_splits() -> None:
+    """Image-Editing-Request: 55 are in val and test, one of them in train, too."""
+    found = shared(
+        ("t1", "train", "a", "b"), ("v1", "val", "a", "b"), ("v2", "val", "a", "b"), ("e1", "test", "a", "b"),
+        ("t2", "train", "c", "d"), ("v3", "val", "c", "d"), ("e2", "test", "d", "c"), ("e3", "test", "b", "c"),
+        ("t3", "train", "x", "y"), ("t4", "train", "x", "y"),
+    )  # fmt: skip
+    assert found.leaked_couples() == {"train": {"val": 2, "test": 1}, "val": {"test": 1}}
+    assert shared(("t1", "train", "a", "b"), ("e1", "test", "b", "a")).leaked_couples() == {}
+
+
 def test_images_that_nothing_is_known_of() -> None:
     found = shared(("p1", "train", "", ""), ("p2", "test", "", ""))
     assert list(found.leaks()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idc.data.config import ValidateJob
+from idc.config import cli
+from idc.data.config import ImportJob, ValidateJob
 from idc.data.images import encode_png
+from idc.data.next_command import after_import, after_validation
 from idc.data.shared_images import Leak
 from idc.data.validate import Findings, validate
 from idc.data.validation import Validation, read_report, table, write_report
+from tests.data.small_sets import OFFICIAL
 from tests.data.test_own import prepare, put
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +73,7 @@ def test_leaks_duplicates_and_unreadable_files(tmp_path: Path) -> None:
     assert result.num_leaks == 1
     assert result.leaks == [Leak(pairs=["p1", "p4"], splits=["train", "test"])]
     assert result.leaked_pairs == {"train": {"test": 1}, "test": {"train": 1}}
+    assert result.leaked_couples == {}
     assert result.warnings["identical before and after"].examples == ["p6: in test"]
     assert result.usable_pairs == 5
     text = table(result)
@@ -213,6 +218,31 @@ def test_the_report_is_read_back(tmp_path: Path) -> None:
         read_report(str(tmp_path / "other.json"))
 
 
+IMPORT = "python jobs/import_dataset.py"
+
+
+def test_the_next_command(tmp_path: Path) -> None:
+    """It can be given as it is: the settings of the layout that was found are in it."""
+
+    def after(path: Path, **settings: Any) -> str:
+        return after_validation(check(path, **settings))
+
+    multi = OFFICIAL["spot_the_diff_multi"]()
+    source_folder = multi.write(tmp_path / "multi in")
+    command = shlex.split(after(source_folder, pictures=0))
+    settings = ["source=" + str(source_folder), "spot_the_diff.protocol=multi", "format=spot_the_diff"]
+    assert command == [*IMPORT.split(), *settings, "out=data/mine/pairs"]
+    assert cli(ImportJob, None, command[2:]).config.spot_the_diff.protocol == "multi"
+    prepare(source_folder, tmp_path / "multi", multi.format, **multi.settings)
+    assert after(tmp_path / "multi").startswith(f"python jobs/train_tokenizer.py name=mine-tokenizer pairs={tmp_path}")
+    prepare(source_folder, tmp_path / "alone", multi.format, images=False, **multi.settings)
+    assert after(tmp_path / "alone").startswith("python jobs/evaluate.py predictions=mine.jsonl")
+    prepare(source(tmp_path / "in", "p4,0.png,7.png,,,test"), tmp_path / "leaking", "csv")
+    assert after(tmp_path / "leaking") == f"python jobs/validate.py pairs={tmp_path / 'leaking'} --clean"
+    assert after(tmp_path / "leaking", clean=True) == f"python jobs/validate.py pairs={tmp_path / 'leaking-clean'}"
+    assert after_import(str(tmp_path / "o ut")) == f"python jobs/validate.py 'pairs={tmp_path}/o ut'"
+
+
 def test_the_job(tmp_path: Path) -> None:
     path = source(tmp_path / "in")
     command = [sys.executable, str(ROOT / "jobs/validate.py"), f"pairs={path}"]
@@ -220,6 +250,7 @@ def test_the_job(tmp_path: Path) -> None:
     assert good.returncode == 0, good.stderr
     assert "3 of 3 pairs are usable" in good.stdout
     assert json.loads((tmp_path / "in" / "pairs.csv.validation.json").read_text())["ok"] is True
+    assert good.stdout.splitlines()[-1] == f"next: {IMPORT} source={path} format=csv out=data/mine/pairs"
     assert 'alt="before, pair p2"' in (tmp_path / "in" / "pairs.csv.validation.html").read_text()
     bad_path = source(tmp_path / "in", "p4,0.png,9.png,,,test")
     command = [sys.executable, str(ROOT / "jobs/validate.py"), f"pairs={bad_path}", f"report={tmp_path / 'r.json'}"]

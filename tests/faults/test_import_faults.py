@@ -122,6 +122,7 @@ def test_the_job(source: Path, tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert "5 pairs" in run.stdout + run.stderr
     assert "rejected: 6" in run.stdout + run.stderr
+    assert f"next: python jobs/validate.py pairs={out}\n" in run.stdout
     kilobytes = int(run.stdout.rsplit("peak kB", 1)[1])
     assert kilobytes < 500_000
     check(out, source)

@@ -12,6 +12,7 @@ import pytest
 from idc.data.config import ValidateJob
 from idc.data.images import encode_png
 from idc.data.validate import Findings, validate
+from idc.data.validation import table
 from idc.report.validation import page_path, render, write_page
 from tests.data.test_own import put
 
@@ -46,6 +47,28 @@ def test_what_was_found_is_on_the_page(found: Findings, tmp_path: Path) -> None:
     assert (tmp_path / "x.html").read_text() == page
 
 
+def test_the_terminal_and_the_page_have_the_same_errors(found: Findings) -> None:
+    """A missing file, a contradiction and an image in two splits."""
+    result = found.result
+    assert result.errors == {"contradiction": 1, "missing file": 1, "leak between splits": 1}
+    page = render(found)
+    assert "<b>3</b>" in page.partition(">errors<")[2][:40]
+    line = "fit for training as it is: 3 errors (1 contradiction, 1 missing file, 1 leak between splits)"
+    assert f"not {line}" in page
+    assert table(result).endswith(f"NOT {line}")
+
+
+def test_a_leak_alone_is_an_error_on_the_page(tmp_path: Path) -> None:
+    """The page said "errors 0" where the terminal said ERROR."""
+    put(tmp_path, {f"{n}.png": n for n in range(3)})
+    (tmp_path / "t.csv").write_text("pair_id,before,after,split\na,0.png,1.png,train\nb,1.png,2.png,test\n")
+    found = validate(ValidateJob(pairs=str(tmp_path / "t.csv")), progress=False)
+    assert "ERROR leak between splits: 1 images" in table(found.result)
+    assert "<b>1</b>" in render(found).partition(">errors<")[2][:40]
+    nothing = found.result.model_copy(update={"usable_pairs": 0, "num_leaks": 0})
+    assert nothing.errors == {"no usable pair": 1}
+
+
 def test_other_sets_in_one_table(found: Findings) -> None:
     other = found.result.model_copy(update={"pairs": "another/set", "published": None})
     page = render(found, [other])
@@ -60,7 +83,7 @@ def test_annotations_alone(found: Findings) -> None:
         for name, pair in found.shown.items()
     }
     page = render(
-        Findings(found.result.model_copy(update={"images": False}), {}, {"train": [bare["a<b"]]}, bare),
+        Findings(found.job, found.result.model_copy(update={"images": False}), {}, {"train": [bare["a<b"]]}, bare),
     )
     assert "<img" not in page
     assert "Annotations alone" in page

@@ -1,0 +1,92 @@
+"""The hostile import set through the real import: every row is a pair or a reject, and nothing is read outside."""
+
+from __future__ import annotations
+
+import signal
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from idc.data.store import iter_rows, read_manifest, read_rejects
+from tests.data.test_own import prepare
+from tests.faults import hostile_images, hostile_layouts, hostile_tables
+from tests.faults.hostile import CANARY, Hostile, Surroundings, write_canaries
+
+ENTRIES = {**hostile_images.entries(), **hostile_tables.entries(), **hostile_layouts.entries()}
+LONGEST_S = 60
+"""An entry that has not ended by then hangs; each takes a fraction of a second."""
+
+
+@contextmanager
+def bounded(name: str) -> Iterator[None]:
+    """What blocks in a system call is interrupted."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError(f"{name!r} hangs")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(LONGEST_S)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(scope="module")
+def visitors() -> Iterator[tuple[str, list[Any]]]:
+    """A listener that hangs up: its address, and who connected."""
+    seen: list[Any] = []
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            seen.append(self.request.recv(200))
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        host, port = server.server_address[:2]
+        yield f"{host!s}:{port}", seen
+        server.shutdown()
+        thread.join()
+
+
+def test_the_set_is_large() -> None:
+    assert len(ENTRIES) >= 150
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_every_row_has_its_outcome(name: str, tmp_path: Path, visitors: tuple[str, list[Any]]) -> None:
+    entry, (host, seen) = ENTRIES[name], visitors
+    around = Surroundings(write_canaries(tmp_path / "outside"), host)
+    source, out = entry.write(tmp_path / "in", around), tmp_path / "out"
+    told = ""
+    with bounded(name):
+        if entry.error is not None:
+            with pytest.raises(ValueError, match=entry.error) as refused:
+                prepare(source, out, entry.format, **entry.settings)
+            told = str(refused.value)
+        else:
+            prepare(source, out, entry.format, **entry.settings)
+            told = check_outcome(entry, out, around)
+    assert not seen
+    assert CANARY.decode() not in told
+    for path in (path for path in tmp_path.rglob("*") if path.is_file() and out in path.parents):
+        assert CANARY not in path.read_bytes()
+
+
+def check_outcome(entry: Hostile, out: Path, around: Surroundings) -> str:
+    """The rows that came out; returns all that was stored and said, as text."""
+    rows, rejects, manifest = list(iter_rows(out)), read_rejects(out), read_manifest(out)
+    assert sorted(row["pair_id"] for row in rows) == sorted(entry.pairs), rejects
+    expected = sorted((around.put_into(row_id), code) for row_id, code in entry.rejects.items())
+    assert sorted((reject.row_id, reject.code) for reject in rejects) == expected, rejects
+    assert (manifest.num_rows, manifest.num_rejected) == (len(rows), len(rejects))
+    notes = "\n".join(manifest.extra["notes"])
+    assert [name for name in entry.named if name not in notes] == []
+    return f"{rows!r} {rejects!r} {manifest!r}"
