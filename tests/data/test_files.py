@@ -109,7 +109,7 @@ def test_a_fifo_as_source_is_an_error(format: str, tmp_path: Path) -> None:
     for source in (tmp_path / f"t.{format}", tmp_path / "in" / "t.parquet", tmp_path / "in" / "t.tar"):
         os.mkfifo(source)
     for source in (tmp_path / f"t.{format}", tmp_path / "in"):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=str(source)):
             open_reader(format, str(source), ImportConfig())  # type: ignore[arg-type]
 
 

@@ -136,7 +136,7 @@ def test_what_is_not_read_is_counted_and_named(tmp_path: Path) -> None:
     put(tmp_path / "in", FOLDERS["two folders"])
     put(tmp_path / "in", {
         "before/z.heic": "heic", "after/z.heic": "heic", "before/x.svg": "<svg/>", "logo.svg": "<svg/>",
-        "before/notes.docx": "words", "list.csv": "a,b", "README.txt": "words", "captions/x.txt": "a second file",
+        "before/notes.docx": "words", "list.csv": "a,b", "README.txt": "words", "captions/q.txt": "of none",
         ".DS_Store": "mac", "_old/before/x.png": 9, "validation.json": "{}",
     })  # fmt: skip
     manifest = prepare(tmp_path / "in", tmp_path / "out", "folder")
