@@ -50,18 +50,18 @@ def with_default_splits(
     groups = _Groups(config.max_pixels if source.extra.get("images", True) else None, source.reader)
     chunks = range(source.num_chunks)
     rows = [groups.add_chunk(source.read(chunk)) for chunk in tqdm(chunks, "default splits", disable=not progress)]
-    splits, note = groups.splits(config.val_share, config.test_share)
+    splits, extra = groups.splits(config.val_share, config.test_share)
     ends = list(itertools.accumulate(rows))
-    return _WithSplits(source, [splits[end - count : end] for count, end in zip(rows, ends, strict=True)], note)
+    return _WithSplits(source, [splits[end - count : end] for count, end in zip(rows, ends, strict=True)], extra)
 
 
 class _WithSplits:
     """A source whose pairs without a split get the one that was chosen for them."""
 
-    def __init__(self, source: PairReader, splits: Sequence[array[int]], note: str) -> None:
+    def __init__(self, source: PairReader, splits: Sequence[array[int]], extra: dict[str, Any]) -> None:
         self._source, self._splits = source, splits
         self.reader, self.fingerprint = source.reader, source.fingerprint
-        self.extra: dict[str, Any] = {**source.extra, "notes": [*source.extra["notes"], note]}
+        self.extra: dict[str, Any] = {**source.extra, **extra, "notes": [*source.extra["notes"], *extra["notes"]]}
 
     @property
     def num_chunks(self) -> int:
@@ -155,8 +155,9 @@ class _Groups:
         one, other = self._root(one), self._root(other)
         self._parents[max(one, other)] = min(one, other)
 
-    def splits(self, val_share: float, test_share: float) -> tuple[array[int], str]:
-        """The split of every row (index into SPLITS; of rows that are no pairs, a negative number), and a note."""
+    def splits(self, val_share: float, test_share: float) -> tuple[array[int], dict[str, Any]]:
+        """The split of every row (index into SPLITS; of rows that are no pairs, a negative number), and what the
+        manifest says about it."""
         roots = [self._root(row) for row in range(len(self._parents))]
         given, sizes, keys = dict[int, int](), Counter[int](), dict[int, bytes]()
         for row, root in enumerate(roots):
@@ -174,10 +175,14 @@ class _Groups:
                 split = shares.index(max(shares))
                 too_large += 1
             chosen[root] = split
-        note = f"{total} pairs had no split: each group of pairs that share images got one ({len(sizes)} groups)"
+        notes = []
         if too_large:
-            note += f"; {too_large} groups larger than their split's share are in {SPLITS[shares.index(max(shares))]}"
-        return array("b", _each(roots, self._given, chosen)), note
+            largest = SPLITS[shares.index(max(shares))]
+            notes.append(
+                f"{too_large} groups of pairs that share images are larger than their split: put into {largest}"
+            )
+        extra = {"default_splits": {"pairs": total, "groups": len(sizes)}, "notes": notes}
+        return array("b", _each(roots, self._given, chosen)), extra
 
 
 def _each(roots: Iterable[int], given: Iterable[int], chosen: dict[int, int]) -> Iterator[int]:
