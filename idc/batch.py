@@ -39,12 +39,17 @@ SCHEMA = pa.schema(
         pa.field("pair_id", pa.string(), False),  # as in the input; the row's number if there is none
         *(pa.field(name, kind) for name, kind in _CANDIDATE),
         pa.field("changed_probability", pa.float64()),  # of an artefact that was calibrated
+        pa.field("familiarity", pa.float64()),  # of an artifact that was calibrated for it; see idc.describe
+        pa.field("familiar", pa.bool_()),
+        pa.field("verdict", pa.string()),  # changed, unchanged or unsure
+        pa.field("verdict_text", pa.string()),  # why it is unsure
+        pa.field("warning", pa.string()),  # why the caption cannot be trusted
         pa.field("candidates", pa.list_(pa.struct(_CANDIDATE))),  # best first, the caption among them
         pa.field("error", pa.string()),  # "before: truncated image: ..."; then everything after pair_id is empty
     ]
 )
 
-_VERSION = 1
+_VERSION = 2
 """Goes up when the same input and settings would give other rows."""
 
 LoadDescriber = Callable[[], Describer]
@@ -308,7 +313,7 @@ class CaptionRows:
             for place, description in zip(good, descriptions, strict=True):
                 told[place] = {
                     **description.best.told(),
-                    "changed_probability": description.changed,
+                    **description.assessment.to_dict(),
                     "candidates": [candidate.told() for candidate in description.candidates],
                 }
         names = [field.name for field in SCHEMA if field.name not in ("row", "pair_id", "error")]

@@ -59,7 +59,7 @@ def caption_pair(
         "artifact": artifact,
         "caption": told.best.caption,
         "confidence": told.best.confidence,
-        "changed_probability": told.changed,
+        **told.assessment.to_dict(),
         "candidates": [one.told() for one in told.candidates],
     }
     written = {"map": map_to, "frames": frames_to}

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from idc.metrics.changes import says_no_change
+
 MAP_SIDE = 1024
 """Longer side of a drawn change map at most, in pixels."""
+FAMILIAR_FROM = 0.02
+"""Familiarity from which a pair counts as one of the training domain; about this share of the domain's own pairs is
+below it (false alarms)."""
+UNSURE_BETWEEN = (0.25, 0.75)
+"""Calibrated probabilities of a change in this open interval decide nothing: the verdict is "unsure"."""
+
+Verdict = Literal["changed", "unchanged", "unsure"]
 
 
 class Candidate(NamedTuple):
@@ -38,6 +47,26 @@ class Candidate(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Assessment:
+    """How far the description of a pair can be trusted; every API reports these fields under these names.
+
+    Attributes:
+        changed_probability, familiarity, familiar, verdict, verdict_text, warning: as in :class:`Description`.
+    """
+
+    changed_probability: float | None
+    familiarity: float | None
+    familiar: bool | None
+    verdict: Verdict
+    verdict_text: str | None
+    warning: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able dict with the field names that every API uses."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class Description:
     """What is told of one pair.
 
@@ -47,17 +76,76 @@ class Description:
             never calibrated.
         change_map: float32 (Y, X) in [0, 1] over the image after, at the model's own resolution; None if not asked for.
         evidence: what else the system sees, by name, of whether anything changed, beside its words; for calibration.
+        features: float32 (D,), what the system sees of the pair as a whole, for the distance from its training pairs;
+            None if the system has none.
+        familiarity: share of held-out pairs of the training domain that are at least as far from the training pairs as
+            this one, in (0, 1] (a p-value); None if that was never fitted.
+        trained_on: what the model was trained on, for the warning; None if the artifact does not record it.
     """
 
     candidates: tuple[Candidate, ...]
     changed: float | None = None
     change_map: np.ndarray | None = None
     evidence: Mapping[str, float] = field(default_factory=dict)
+    features: np.ndarray | None = None
+    familiarity: float | None = None
+    trained_on: str | None = None
 
     @property
     def best(self) -> Candidate:
         """The first candidate."""
         return self.candidates[0]
+
+    @property
+    def familiar(self) -> bool | None:
+        """Whether the pair looks like one of the training domain: a familiarity of at least :data:`FAMILIAR_FROM`."""
+        return None if self.familiarity is None else self.familiarity >= FAMILIAR_FROM
+
+    @property
+    def warning(self) -> str | None:
+        """For a pair that is not familiar: that the answer cannot be trusted, and what the model was trained on."""
+        if self.familiar is not False:
+            return None
+        seen = "other images than these" if self.trained_on is None else self.trained_on
+        return f"This model has only seen {seen}. Do not trust it here."
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether anything changed, from both the best caption and the calibrated probability.
+
+        "unsure" if the probability is in :data:`UNSURE_BETWEEN`, or is on the other side of it than the caption.
+        Without a probability the caption alone decides.
+        """
+        if self.verdict_text is not None:
+            return "unsure"
+        return "unchanged" if says_no_change(self.best.caption) else "changed"
+
+    @property
+    def verdict_text(self) -> str | None:
+        """Why the verdict is "unsure", with both readings; None for the other verdicts."""
+        if self.changed is None:
+            return None
+        low, high = UNSURE_BETWEEN
+        unchanged = says_no_change(self.best.caption)
+        if self.changed <= low if unchanged else self.changed >= high:
+            return None
+        reads = "says that nothing changed" if unchanged else "names a change"
+        probability = f"the calibrated probability that anything changed is {100 * self.changed:.0f} %"
+        if low < self.changed < high:
+            return f"the caption {reads}, and {probability}, too near one half to decide"
+        return f"the caption {reads}, but {probability}"
+
+    @property
+    def assessment(self) -> Assessment:
+        """How far the description can be trusted."""
+        return Assessment(
+            changed_probability=self.changed,
+            familiarity=self.familiarity,
+            familiar=self.familiar,
+            verdict=self.verdict,
+            verdict_text=self.verdict_text,
+            warning=self.warning,
+        )
 
 
 def upsample(change_map: np.ndarray, size: Sequence[int]) -> np.ndarray:
@@ -105,9 +193,15 @@ class Describer(Protocol):
 
     Attributes:
         can_imagine: whether :meth:`imagine` has something to show.
+        imagined_meaningful: whether its frames are trained to show the change. Frames that no loss ties to the change
+            are a curiosity, which a page folds away.
+        trained_on: short English text, as "This model has only seen {trained_on}."; None if the artifact does not
+            record it.
     """
 
     can_imagine: bool
+    imagined_meaningful: bool
+    trained_on: str | None
 
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
         """One caption a pair."""

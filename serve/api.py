@@ -33,6 +33,7 @@ from serve.metrics import Metrics
 from serve.openapi import document
 from serve.schema import (
     ApiError,
+    AssessedAnswer,
     Backend,
     CaptionAnswer,
     Captioned,
@@ -48,6 +49,8 @@ from serve.streaming import Events, as_done, event, respond
 
 WEB = Path(__file__).parent / "web"
 """The page: ``index.html`` is answered at ``/``, every file of the folder at ``/web/<its path>``."""
+_UNASSESSED = AssessedAnswer().model_dump()
+"""Fields of a pair without a caption."""
 
 
 def create_api(config: ServeConfig, backend: Backend) -> FastAPI:
@@ -248,7 +251,7 @@ def pair_answer(index: int, name: str | None, result: Captioned) -> dict[str, An
         "index": index,
         "id": name,
         **best,
-        "changed_probability": result.changed,
+        **(_UNASSESSED if result.assessment is None else result.assessment.to_dict()),
         "candidates": candidates,
         "change_map": None if result.change_map is None else png_url(result.change_map),
         "frames": None if result.frames is None else [png_url(frame) for frame in result.frames],

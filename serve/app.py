@@ -30,7 +30,7 @@ from serve.batching import Batcher
 from serve.config import CommandConfig, ServeConfig
 from serve.log import log
 from serve.registry import SCHEME, Resolver, absolute_uri
-from serve.schema import Busy, Captioned, EncodedPair, Options, Served
+from serve.schema import Abilities, Busy, Captioned, EncodedPair, Options, Served
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -158,13 +158,12 @@ class Model:
         folder = self._resolver.fetch(version, self._config.registry.cache)
         return Captioner(str(folder), "cuda" if scaling.gpus > 0 else "cpu", max(1, int(scaling.cpus)))
 
-    async def warm(self, version: str) -> str | None:
-        """Load a version. Why it cannot be, or None."""
+    async def warm(self, version: str) -> Abilities | str:
+        """Load a version. Returns what it can do, or why it cannot be loaded."""
         try:
-            await self._captioner(version)
+            return (await self._captioner(version)).abilities  # type: ignore[no-any-return]  # Ray's decorator
         except Exception as error:  # whatever is wrong with a new version, the old one goes on serving
             return f"{type(error).__name__}: {error}"
-        return None
 
     async def caption(self, version: str, pairs: list[EncodedPair], options: Options) -> list[Captioned] | str:
         """The pairs' captions, at most ``batching.max_pairs`` of them; a text if the model cannot do that.
@@ -172,7 +171,7 @@ class Model:
         Raises:
             Busy: the version cannot be loaded.
         """
-        if reason := await self.warm(version):
+        if isinstance(reason := await self.warm(version), str):
             raise Busy(f"{version} cannot be loaded: {reason}")
         captioner = await self._captioner(version)
         if reason := captioner.can(options):
@@ -222,6 +221,8 @@ class Replicas:
         self._handles: dict[str, DeploymentHandle] = {}
         self._not_before: dict[str, float] = {}
         """Version -> when it may be tried again."""
+        self._asked: dict[str, asyncio.Task[None]] = {}
+        """Name -> the question what its version can do."""
         self._status: tuple[float, dict[str, Any]] = (0.0, {})
 
     def models(self) -> list[Served]:
@@ -298,15 +299,32 @@ class Replicas:
                 self._note(name, newer_error=None)
             elif self._not_before.get(version, 0.0) <= time.monotonic():
                 try:
-                    await self._warm(version)
-                    self._note(name, version=version, newer_error=None)
+                    abilities = await self._warm(version)
+                    self._note(name, version=version, newer_error=None, abilities=abilities)
                 except ValueError as error:
                     self._not_before[version] = time.monotonic() + _RETRY_POLLS * self._config.registry.poll_s
                     self._note(name, newer_error=f"{version} cannot be served: {error}")
                 except Busy as error:  # the next look tries again
                     self._note(name, newer_error=f"{version} is not served yet: {error}")
+        for name, served in self._served.items():
+            if served.error is None and served.abilities is None and name not in self._asked:
+                self._asked[name] = asyncio.create_task(self._learn(name, served.version))
         current = {served.version for served in self._served.values()}
         self._handles = {version: handle for version, handle in self._handles.items() if version in current}
+
+    async def _learn(self, name: str, version: str) -> None:
+        """Ask a replica what a version can do; not awaited by :meth:`refresh`, as the replica may still be starting."""
+        from ray.exceptions import RayError
+        from ray.serve.exceptions import RayServeException
+
+        try:
+            found = await self._handle_for(version).warm.remote(version)
+            if isinstance(found, Abilities) and self._served[name].version == version:
+                self._served[name] = replace(self._served[name], abilities=found)
+        except (RayError, RayServeException):
+            pass  # the next refresh asks again
+        finally:
+            del self._asked[name]
 
     def _note(self, name: str, **changes: Any) -> None:
         before, after = self._served[name], replace(self._served[name], **changes)
@@ -314,8 +332,8 @@ class Replicas:
             self._served[name] = after
             log(event="model", model=name, version=after.version, error=after.error or after.newer_error)
 
-    async def _warm(self, version: str) -> None:
-        """Have every replica load a version; one is started if there is none.
+    async def _warm(self, version: str) -> Abilities:
+        """Have every replica load a version; one is started if there is none. Returns what it can do.
 
         Raises:
             ValueError: it cannot be loaded.
@@ -326,13 +344,14 @@ class Replicas:
 
         try:
             try:
-                reasons = await self._handle.broadcast("warm", version).results_async()
+                found = await self._handle.broadcast("warm", version).results_async()
             except RayServeException:  # there is no replica
-                reasons = [await self._handle_for(version).warm.remote(version)]
+                found = [await self._handle_for(version).warm.remote(version)]
         except (RayError, RayServeException) as error:
             raise Busy(f"{type(error).__name__} while it was loaded") from error
-        if reason := next((reason for reason in reasons if reason is not None), None):
+        if reason := next((one for one in found if isinstance(one, str)), None):
             raise ValueError(reason)
+        return found[0]  # type: ignore[no-any-return]
 
     async def ready(self) -> str | None:
         served = self.models()

@@ -16,7 +16,7 @@ import numpy as np
 from idc.data.images import ImageError, decode_image, encode_png
 from idc.describe import Description, beams_of, draw_map
 from idc.systems import load_captioner
-from serve.schema import Captioned, EncodedPair, Options
+from serve.schema import Abilities, Captioned, EncodedPair, Options
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Captioner:
         threads: of torch, in the whole process; by default they stay as they are.
 
     Attributes:
-        imagines: whether it can show frames between the images.
+        abilities: what it was trained on and can do.
 
     Raises:
         ValueError: the folder is no artefact of a captioner.
@@ -49,7 +49,9 @@ class Captioner:
 
             torch.set_num_threads(threads)
         self.describer = load_captioner(artifact, device)
-        self.imagines: bool = self.describer.can_imagine
+        self.abilities = Abilities(
+            self.describer.trained_on, self.describer.can_imagine, self.describer.imagined_meaningful
+        )
 
     def can(self, options: Options) -> str | None:
         """Why pairs cannot be captioned like this, or None."""
@@ -57,7 +59,7 @@ class Captioner:
             beams_of(options.beams, options.candidates, validated=1)
         except ValueError as error:
             return str(error)
-        if options.imagine and not self.imagines:
+        if options.imagine and not self.abilities.can_imagine:
             return "imagine: this model has no part that shows what it imagines between the images; leave it out"
         return None
 
@@ -105,7 +107,7 @@ def _captioned(description: Description, after: np.ndarray, model_ms: float, bat
     change_map = description.change_map
     return Captioned(
         captions=description.candidates,
-        changed=description.changed,
+        assessment=description.assessment,
         change_map=None if change_map is None else encode_png(draw_map(change_map, after.shape[:2])),
         model_ms=model_ms,
         batch=batch,

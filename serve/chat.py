@@ -25,12 +25,13 @@ from serve.chat_schema import (
     Chunk,
     ChunkChoice,
     Delta,
+    LastChunk,
     Model,
     ModelList,
     Usage,
 )
 from serve.gate import visit_of
-from serve.schema import ApiError, Captioned, EncodedPair, Options, Served
+from serve.schema import ApiError, AssessedAnswer, Captioned, EncodedPair, Options, Served
 from serve.service import Service
 from serve.streaming import Events, event, respond
 
@@ -96,20 +97,22 @@ def completion(result: Captioned, model: Served, request_id: str) -> ChatAnswer:
         system_fingerprint=model.version,
         choices=choices,
         usage=Usage(completion_tokens=words, total_tokens=words),
-        changed_probability=result.changed,
+        **({} if result.assessment is None else result.assessment.to_dict()),
     )
 
 
 def chunks(answer: ChatAnswer, include_usage: bool) -> Iterator[bytes]:
     """A chat completion as the events of a stream, ``[DONE]`` at the end."""
     common = answer.model_dump(include={"id", "created", "model", "system_fingerprint"})
+    assessment = answer.model_dump(include=set(AssessedAnswer.model_fields))
     for choice in answer.choices:
         for piece in (
             ChunkChoice(index=choice.index, delta=Delta(role="assistant", content="")),
             ChunkChoice(index=choice.index, delta=Delta(content=choice.message.content)),
-            ChunkChoice(index=choice.index, delta=Delta(), finish_reason="stop"),
         ):
             yield event(Chunk(**common, choices=[piece]))
+        last = ChunkChoice(index=choice.index, delta=Delta(), finish_reason="stop")
+        yield event(LastChunk(**common, choices=[last], **assessment))
     if include_usage:
         yield event(Chunk(**common, choices=[], usage=answer.usage))
     yield format_sse_event(data_str="[DONE]")

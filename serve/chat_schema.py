@@ -5,11 +5,12 @@ Fields that are not of their interface say so; their clients let such fields pas
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from serve.schema import Served
+from serve.schema import AssessedAnswer, Served
 
 # -- what is asked ------------------------------------------------------------------------------------------------
 
@@ -142,8 +143,8 @@ class Choice(_Closed):
     """Natural logarithm, mean over the tokens (not a field of the OpenAI interface)."""
 
 
-class ChatAnswer(_Closed):
-    """A chat completion."""
+class ChatAnswer(AssessedAnswer):
+    """A chat completion. ``changed_probability`` to ``warning`` are no fields of the OpenAI interface."""
 
     id: str
     """``chatcmpl-`` and the request's id."""
@@ -159,8 +160,6 @@ class ChatAnswer(_Closed):
     """The captions, best first."""
     usage: Usage
     """What was counted."""
-    changed_probability: float | None = None
-    """Calibrated probability that anything changed, or null (not a field of the OpenAI interface)."""
 
 
 def _is_none(value: Any) -> bool:
@@ -208,8 +207,12 @@ class Chunk(_Closed):
     """In the last chunk, if asked for."""
 
 
+class LastChunk(Chunk, AssessedAnswer):
+    """The last chunk of a choice: also how far the captions can be trusted (no fields of the OpenAI interface)."""
+
+
 class Model(_Closed):
-    """A model that can be asked for."""
+    """A model that can be asked for. The fields from ``source`` on are no fields of the OpenAI interface."""
 
     id: str
     """Its name in requests."""
@@ -227,6 +230,13 @@ class Model(_Closed):
     """Why it cannot be served, or null."""
     newer_error: str | None = None
     """Why a newer version of it is not served, while this one goes on serving; or null."""
+    trained_on: str | None = None
+    """The images it was trained on, in words; null if the artifact does not record it, or until a replica runs."""
+    can_imagine: bool | None = None
+    """Whether it answers ``imagine``; null until a replica runs."""
+    imagined_meaningful: bool | None = None
+    """Whether it is trained to show the change in its imagined frames; if not, they mean nothing. Null until a replica
+    runs."""
 
     @classmethod
     def of(cls, served: Served) -> Model:
@@ -237,6 +247,7 @@ class Model(_Closed):
             version=served.version,
             error=served.error,
             newer_error=served.newer_error,
+            **({} if served.abilities is None else asdict(served.abilities)),
         )
 
 

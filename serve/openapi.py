@@ -16,7 +16,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
 from idc.data.images import encode_png
-from serve.chat_schema import ChatRequest, Chunk
+from serve.chat_schema import ChatRequest, Chunk, LastChunk
 from serve.config import ServeConfig
 from serve.schema import CaptionOptions, CaptionRequest, ErrorAnswer, StreamEnd
 
@@ -62,6 +62,7 @@ def document(api: FastAPI, config: ServeConfig) -> dict[str, Any]:
             (ChatRequest, "validation"),
             (StreamEnd, "serialization"),
             (Chunk, "serialization"),
+            (LastChunk, "serialization"),
             (ErrorAnswer, "serialization"),
         ],
         ref_template=_REFS,
@@ -186,11 +187,19 @@ def _chat_body(before: str, after: str) -> dict[str, Any]:
 
 
 _CANDIDATE = {"caption": _CAPTION, "confidence": 0.819, "log_probability": -0.2}
+_ASSESSMENT = {
+    "changed_probability": 0.97,
+    "familiarity": 0.42,
+    "familiar": True,
+    "verdict": "changed",
+    "verdict_text": None,
+    "warning": None,
+}
 _RESULT = {
     "index": 0,
     "id": None,
     **_CANDIDATE,
-    "changed_probability": 0.97,
+    **_ASSESSMENT,
     "candidates": [_CANDIDATE],
     "change_map": None,
     "frames": None,
@@ -225,7 +234,7 @@ _EXAMPLES: dict[str, Any] = {
             }
         ],
         "usage": {"prompt_tokens": 0, "completion_tokens": 9, "total_tokens": 9, "prompt_images": 2},
-        "changed_probability": 0.97,
+        **_ASSESSMENT,
     },
 }
 
@@ -256,7 +265,7 @@ _STREAMS: dict[str, Any] = {
     "/v1/chat/completions": {
         "itemSchema": {
             "anyOf": [
-                _event("message", _json_text("Chunk", "ErrorAnswer")),
+                _event("message", _json_text("Chunk", "LastChunk", "ErrorAnswer")),
                 _event("message", {"const": "[DONE]"}),
             ]
         },

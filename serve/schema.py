@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from idc.describe import Candidate
+from idc.describe import Assessment, Candidate, Verdict
 
 # -- between the front and the replicas ---------------------------------------------------------------------------
 
@@ -46,7 +46,7 @@ class Captioned:
 
     Attributes:
         captions: best first; empty if there is an ``error``.
-        changed: calibrated probability that anything changed, or None.
+        assessment: how far the captions can be trusted; None if there is an ``error``.
         change_map: PNG, 8-bit grey, of the size of the image after (its longer side at most 1024), or None.
         frames: PNGs from before to after, or None.
         error: why the pair has no caption: ``"before: ..."`` or ``"after: ..."``, for the user.
@@ -55,12 +55,25 @@ class Captioned:
     """
 
     captions: tuple[Candidate, ...] = ()
-    changed: float | None = None
+    assessment: Assessment | None = None
     change_map: bytes | None = None
     frames: tuple[bytes, ...] | None = None
     error: str | None = None
     model_ms: float = 0.0
     batch: int = 0
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a loaded model reports of itself.
+
+    Attributes:
+        trained_on, can_imagine, imagined_meaningful: as in :class:`idc.describe.Describer`.
+    """
+
+    trained_on: str | None
+    can_imagine: bool
+    imagined_meaningful: bool
 
 
 @dataclass(frozen=True)
@@ -73,6 +86,7 @@ class Served:
         version: what that is now: ``models:/captioner/7``, or the folder.
         error: why it cannot be served, or None.
         newer_error: why a newer version of it is not served, while ``version`` goes on serving; or None.
+        abilities: what the version was trained on and can do; None if that is not known (yet).
     """
 
     name: str
@@ -80,6 +94,7 @@ class Served:
     version: str
     error: str | None = None
     newer_error: str | None = None
+    abilities: Abilities | None = None
 
 
 class Busy(Exception):
@@ -177,7 +192,26 @@ class CandidateAnswer(_Closed):
     """Natural logarithm, mean over the tokens."""
 
 
-class PairAnswer(_Closed):
+class AssessedAnswer(_Closed):
+    """How far the captions of a pair can be trusted. Every field is null if there is no caption."""
+
+    changed_probability: float | None = None
+    """Calibrated probability that anything changed; null if the model was never calibrated."""
+    familiarity: float | None = None
+    """Share of held-out pairs of the training domain that are at least as far from the training pairs as this one, 0 to
+    1; null if the model was never calibrated for it."""
+    familiar: bool | None = None
+    """Whether the pair looks like one of the training domain; null like ``familiarity``."""
+    verdict: Verdict | None = None
+    """Whether anything changed: ``unsure`` where caption and ``changed_probability`` disagree, or where the probability
+    is too near one half."""
+    verdict_text: str | None = None
+    """Why the verdict is ``unsure``, in words; otherwise null."""
+    warning: str | None = None
+    """Why this pair's answer cannot be trusted: the model has not seen such images; null if there is no such reason."""
+
+
+class PairAnswer(AssessedAnswer):
     """What is told of a pair."""
 
     index: int
@@ -190,8 +224,6 @@ class PairAnswer(_Closed):
     """Of the best candidate."""
     log_probability: float | None = None
     """Of the best candidate."""
-    changed_probability: float | None = None
-    """Calibrated probability that anything changed; null if the model was never calibrated."""
     candidates: list[CandidateAnswer] = []
     """All captions, best first."""
     change_map: str | None = None

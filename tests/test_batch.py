@@ -123,6 +123,8 @@ class Stops:
     """A captioner that fails at its third call, as a killed process would in the middle of a part."""
 
     can_imagine = False
+    imagined_meaningful = False
+    trained_on = None
 
     def __init__(self, captioner: Describer, after: int | None) -> None:
         self.captioner, self.after, self.calls = captioner, after, 0

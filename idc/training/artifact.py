@@ -1,6 +1,6 @@
 """The artefact: what a training run is for. One folder that evaluation, captioning, the registry and serving take.
 
-config.json         system, format version, resolved config, names of all files
+config.json         system, format version, resolved config, names of all files, what it was trained on
 model.safetensors   weights
 vocabulary.json     words, if the system has its own
 preprocess.json     what has to be done to the two images
@@ -36,7 +36,11 @@ IDENTITY_TAG = "idc.artifact"
 
 @dataclass(frozen=True)
 class Artifact:
-    """An artefact that was read; the weights are read when asked for."""
+    """An artefact that was read; the weights are read when asked for.
+
+    Attributes:
+        trained_on: what the model was trained on, in short English; None if the artifact does not record it.
+    """
 
     path: Path
     system: str
@@ -44,6 +48,7 @@ class Artifact:
     preprocess: dict[str, Any]
     metrics: dict[str, Any]
     vocabulary: Vocabulary | None
+    trained_on: str | None = None
 
     def state_dict(self) -> dict[str, Tensor]:
         """All weights, on the CPU."""
@@ -99,6 +104,7 @@ def write_artifact(
     extras: Mapping[str, Path | str] | None = None,
     purpose: str = "Describes in words what changed between two images.",
     use: str = "python jobs/caption.py --artifact <this folder> before.png after.png",
+    trained_on: str | None = None,
 ) -> Path:
     """Write an artefact; it replaces one that is there, and is never seen half written.
 
@@ -113,6 +119,7 @@ def write_artifact(
         card: Markdown about the training data and what the model is for, put into the model card.
         extras: name in the artefact -> file or folder that is copied there.
         purpose, use: the model card's first sentence, and how to use the artefact.
+        trained_on: what the model was trained on, as in "This model has only seen {trained_on}.".
     """
     from safetensors.torch import save_file
 
@@ -134,11 +141,12 @@ def write_artifact(
             shutil.copyfile(source, partial / name)
     parameters = sum(tensor.numel() for tensor in state_dict.values())
     head = f"{purpose} {parameters:,} stored weights."
+    if trained_on is not None:
+        card = f"Trained on {trained_on}. Do not trust it on other images.\n\n{card}"
     (partial / CARD).write_text(_card(system, config, metrics or {}, head, card, use), encoding="utf-8")
     files = sorted(p.relative_to(partial).as_posix() for p in partial.rglob("*") if p.is_file())
-    _write_json(
-        partial / CONFIG, {"system": system, "format_version": FORMAT_VERSION, "config": config, "files": files}
-    )
+    description = {"system": system, "format_version": FORMAT_VERSION, "config": config, "files": files}
+    _write_json(partial / CONFIG, description if trained_on is None else {**description, "trained_on": trained_on})
     if path.exists():
         old = path.with_name(f".{path.name}.old")
         shutil.rmtree(old, ignore_errors=True)
@@ -199,6 +207,7 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
         preprocess=_read_json(path / PREPROCESS),
         metrics=_read_json(path / METRICS),
         vocabulary=Vocabulary.load(path / VOCABULARY) if has_words else None,
+        trained_on=head.get("trained_on"),
     )
 
 

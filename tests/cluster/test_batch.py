@@ -29,6 +29,8 @@ class Grey:
     """Says how bright the after image is, without torch; its process is killed once, at its second batch."""
 
     can_imagine = False
+    imagined_meaningful = False
+    trained_on = None
 
     def __init__(self, mark: str | None = None) -> None:
         self.mark, self.calls = mark, 0

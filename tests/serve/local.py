@@ -31,7 +31,8 @@ class LocalBackend:
         self._thread = ThreadPoolExecutor(1)
 
     def models(self) -> list[Served]:
-        return [Served(name, self._artifact, self._artifact) for name in self._names]
+        abilities = self._captioner.abilities
+        return [Served(name, self._artifact, self._artifact, abilities=abilities) for name in self._names]
 
     async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[Captioned]:
         if reason := self._captioner.can(options):

@@ -38,7 +38,7 @@ def pairs(world: World) -> list[EncodedPair]:
 
 def without_timing(one: Captioned) -> tuple[object, ...]:
     texts = [text for text, _ in one.captions]
-    return texts, one.changed, one.frames, one.error
+    return texts, one.assessment, one.frames, one.error
 
 
 def test_captions_are_those_of_the_artefact(
@@ -94,7 +94,7 @@ def test_the_map_of_a_large_image_has_1024_pixels_at_most(captioner: Captioner) 
 
 
 def test_what_it_cannot_do_is_said_beforehand(captioner: Captioner) -> None:
-    assert captioner.imagines
+    assert captioner.abilities.can_imagine
     assert captioner.can(Options(candidates=8, change_map=True, imagine=True)) is None
     assert "need as many beams" in (captioner.can(Options(beams=2, candidates=8)) or "")
     assert "must be at least 1" in (captioner.can(Options(beams=0)) or "")

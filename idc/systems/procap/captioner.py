@@ -163,6 +163,8 @@ class PairCaptioner:
         )
         artifact.load_into(self.captioner)
         self.can_imagine = self.captioner.kind == "queries" and self.captioner.token_head is not None
+        self.imagined_meaningful = False  # stage 2 trains the queries, and no loss ties them to stage 1's token head
+        self.trained_on = artifact.trained_on
         self.speed = speed or SpeedConfig()
         accelerate(self.tokenizer, self.captioner, self.speed, self.device)
         self.captioner.to(self.device).eval()

@@ -282,6 +282,9 @@ class FinetuneJob(_RunConfig):
     """Exponent of the length in beam search's scoring rule."""
     validation_pairs: int | None = Field(None, ge=1)
     """Validate on the first this many pairs of the validation split; all of them if not given."""
+    trained_on: str | None = Field(None, min_length=1, max_length=200)
+    """What the training images are, to complete "This model has only seen ...": in the artifact, on its model card and
+    in the warning for other images. By default derived from the manifests of the procedures and their pairs."""
     train: TrainConfig = TrainConfig(epochs=40, batch_size=16, keep_best=KeepBest(metric="CIDEr"))
     """The loop; the best validation CIDEr is selected (official: test CIDEr)."""
 

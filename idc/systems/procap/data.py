@@ -16,6 +16,7 @@ import torch
 from numpy.random import Generator
 from torch import Tensor
 
+from idc.data.domain import training_domain
 from idc.data.images import decode_image
 from idc.data.store import MappedRows, read_manifest
 from idc.data.text import BOS, EOS, PAD, Vocabulary
@@ -49,6 +50,7 @@ class ProcedureInfo:
     vocabulary: Vocabulary
     fingerprint: str
     build: dict[str, Any]  # the settings they were built with
+    domain: str  # what the images are, in words
 
     @classmethod
     def of(cls, path: str) -> ProcedureInfo:
@@ -83,6 +85,7 @@ class ProcedureInfo:
             vocabulary=vocabulary,
             fingerprint=manifest.fingerprint,
             build=manifest.config,
+            domain=training_domain(manifest),
         )
 
 

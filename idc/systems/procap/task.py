@@ -323,6 +323,7 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
             metrics=metrics,
             card="ProCap after stage 2 (implicit procedure captioning).",
             extras=extras,
+            trained_on=job.trained_on or info.domain,
         )
 
     return fit(task, loaders, context, job.train, export=export)

@@ -1,0 +1,28 @@
+"""What a data set shows, in a few words: for the sentence "This model has only seen ...". Imports no torch."""
+
+from __future__ import annotations
+
+from idc.data.published import PUBLISHED
+from idc.data.store import Manifest, read_manifest
+
+
+def training_domain(procedures: Manifest) -> str:
+    """What a model that is trained on these procedures has seen.
+
+    Returns:
+        e.g. ``"rendered scenes at 64x64 pixels (3,692 training pairs)"``: no path of this machine.
+    """
+    side, count = procedures.extra["image_size"], procedures.rows_by_split.get("train", 0)
+    return f"{_images(procedures.config['pairs'])} at {side}x{side} pixels ({count:,} training pairs)"
+
+
+def _images(pairs: str) -> str:
+    try:
+        config = read_manifest(pairs, kind="pairs").config
+    except (ValueError, OSError):  # the pairs may be gone, or on another machine, when the procedures are used
+        return "the images of its training set"
+    if "render" in config:
+        return "rendered scenes"
+    titles: dict[str | None, str] = {name: published.title for name, published in PUBLISHED.items()}
+    title = titles.get(config.get("format"))
+    return "the images of its training set" if title is None else f"images of {title}"
