@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from idc.config import ConfigModel, missing
+from idc.config import missing
 from idc.data import files
-from idc.data.config import Split
+from idc.data.config import AccessConfig, Split
 from idc.data.images import MAX_PIXELS, ImageError, cell_bytes, cell_name, decode_image
 from idc.data.pipeline import Batch, ChunkResult, StageSpec, good_rows, num_rows, run_local
 from idc.data.rows import InputRows, RowFormat, open_rows
@@ -56,7 +56,7 @@ LoadDescriber = Callable[[], Describer]
 """Loads a captioner; picklable, as every actor loads its own."""
 
 
-class CaptionJob(ConfigModel):
+class CaptionJob(AccessConfig):
     """Caption all pairs of an input; every row of it becomes a row of the output."""
 
     artifact: str
@@ -180,7 +180,9 @@ def caption_rows(
     """
     if load is None:
         load = ArtifactLoader(job, threads=None if local else max(1, int(job.cpus_per_actor)))
-    source = open_rows(job.input, job.format, chunk_size=job.chunk_size, limit=job.max_pairs, split=job.split)
+    source = open_rows(
+        job.input, job.format, chunk_size=job.chunk_size, limit=job.max_pairs, split=job.split, access_config=job
+    )
     folder = open_output(job, source, overwrite)
     results: list[ChunkResult] = []
     began = time.perf_counter()

@@ -8,26 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import io
 import re
-import warnings
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import jiter
-from PIL import Image
 from pydantic import BaseModel, ValidationError
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from idc.config import did_you_mean
+from idc.data.images import FORMAT_NAMES, ImageError, open_image
 from serve.config import LimitsConfig
 from serve.fetch import Fetcher
 from serve.schema import ApiError, EncodedPair
 
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
-"""Pillow's names of the image formats that are taken."""
 _MAX_TOKENS = 200_000
 """Strings, lists and mappings of a JSON body; more cost seconds to read and are no request."""
 
@@ -148,14 +144,15 @@ class Intake:
         if not data:
             raise ApiError(400, "empty_image", f"{param}: the image is empty", param)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Pillow's own; the limits decide here
-                with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-                    width, height = image.size
-        except Image.DecompressionBombError:
-            raise self._too_many_pixels(param, "more pixels than any photograph has") from None
-        except Exception:  # of damaged files: OSError, SyntaxError, ValueError, struct.error, ...
-            message = f"{param}: no readable image; taken are PNG, JPEG, WebP, BMP, GIF and TIFF"
+            with open_image(data) as image:
+                width, height = image.size
+        except ImageError as error:
+            if error.code == "too many pixels":
+                raise self._too_many_pixels(param, "more pixels than any photograph has") from None
+            if error.code == "too much metadata":
+                message = f"{param}: the image has too much metadata (text or a colour profile); save it without"
+                raise ApiError(413, "too_much_metadata", message, param) from None
+            message = f"{param}: no readable image; taken are {FORMAT_NAMES}"
             raise ApiError(400, "not_an_image", message, param) from None
         limits = self.limits
         if width * height > limits.image_pixels or max(width, height) > limits.image_side:

@@ -22,7 +22,8 @@ from pyarrow import fs
 
 from idc.data import files
 from idc.data.config import Format, ImportConfig
-from idc.data.importer import IMAGE_SUFFIXES, SPLIT_NAMES, rows_to_batch
+from idc.data.images import FORMAT_NAMES, IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
+from idc.data.importer import SPLIT_NAMES, access, outside_rows, rows_to_batch, unread
 from idc.data.pipeline import Batch
 from idc.data.store import fingerprint
 from idc.schema import SPLITS
@@ -38,17 +39,19 @@ class Annotations:
     """The annotation files of one data set.
 
     Attributes:
+        reader: of the files below the source, as far as names in it may lead.
         rejects: a row with ``error`` for each thing that could not be read; readers add theirs by :meth:`reject`.
         extra: what the manifest should say besides; readers add to it.
         hash: of all that was read.
     """
 
-    def __init__(self, path: str, filesystem: fs.FileSystem | None = None) -> None:
+    def __init__(self, path: str, filesystem: fs.FileSystem | None = None, access: files.Access = files.BELOW) -> None:
         self.path = path
         self.filesystem, root = files.resolve(path, filesystem)
         self.root = root.rstrip("/")
         if self.filesystem.get_file_info(self.root).type != fs.FileType.Directory:
             raise ValueError(f"{path} is not a folder; this format takes the folder of the data set")
+        self.reader = files.Reader(self.filesystem, self.root, access)
         self.rejects: list[Row] = []
         self.extra: dict[str, Any] = {"notes": []}
         self.hash = hashlib.sha256()
@@ -102,8 +105,15 @@ class Annotations:
         )
 
     def text(self, name: str) -> str:
-        """A whole file; bytes that are not UTF-8 are kept as surrogates, and found where the text is used."""
-        data = files.read_bytes(f"{self.root}/{name}", self.filesystem)
+        """A whole file; bytes that are not UTF-8 are kept as surrogates, and found where the text is used.
+
+        Raises:
+            ValueError: it cannot be read.
+        """
+        try:
+            data = self.reader.read(name)
+        except (OSError, files.OutsideSource) as exc:
+            raise ValueError(f"{self.path}: {name} cannot be read: {exc}") from exc
         self.hash.update(name.encode("utf-8", "surrogateescape") + hashlib.sha256(data).digest())
         return data.decode("utf-8-sig", "surrogateescape")
 
@@ -271,7 +281,7 @@ class AnnotationReader:
         config: ImportConfig,
         filesystem: fs.FileSystem | None = None,
     ) -> None:
-        found = Annotations(path, filesystem)
+        found = Annotations(path, filesystem, access(format, config))
         self._rows: list[Row] = []
         counts: dict[str, dict[str, int]] = {}
         seen: set[str] = set()
@@ -293,7 +303,7 @@ class AnnotationReader:
             self.extra["images"] = _find_images(found, self._rows) or config.strict
         self._rows += found.rejects
         self._chunk_size = config.chunk_size
-        self.reader = files.Reader(found.filesystem, found.root)
+        self.reader = found.reader
         self.fingerprint = fingerprint(format, config.chunk_size, found.hash.hexdigest())
 
     @property
@@ -318,11 +328,18 @@ def _find_images(found: Annotations, rows: Sequence[Row]) -> bool:
     A name that is not there is left, and the loading stage rejects its row; masks are dropped where there is none.
     """
     by_name: dict[str, list[str]] = {}
-    for info in files.list_files(found.filesystem, found.root, recursive=True):
-        if PurePosixPath(info.base_name).suffix.lower() in IMAGE_SUFFIXES:
-            inner = info.path[len(found.root) + 1 :]
-            by_name.setdefault(info.base_name, []).append(inner)
-            found.hash.update(f"{inner} {info.size}\n".encode("utf-8", "surrogateescape"))
+    other_images: set[str | None] = set()
+    tree = files.scan(found.filesystem, found.root, found.reader.access.links)
+    for file, size in sorted([*tree.files, *((file, 0) for file in tree.special)]):
+        inner = file[len(found.root) + 1 :]
+        place = PurePosixPath(inner)
+        suffix = place.suffix.lower()
+        if suffix in IMAGE_SUFFIXES or suffix in OTHER_IMAGE_SUFFIXES:
+            by_name.setdefault(place.name, []).append(inner)
+            found.hash.update(f"{inner} {size}\n".encode("utf-8", "surrogateescape"))
+        if suffix in OTHER_IMAGE_SUFFIXES:
+            other_images.add(inner)
+    found.rejects += outside_rows(tree, found.root)
     for paths in by_name.values():
         paths.sort(key=lambda path: (path.count("/"), path))
 
@@ -342,7 +359,10 @@ def _find_images(found: Annotations, rows: Sequence[Row]) -> bool:
                 continue
             path = path_of(names)
             there[role] += path is not None
+            other_images.discard(path)
             row[role] = path or (names if isinstance(names, str) else names[0])
+    for note in unread(sorted(filter(None, other_images)), f"no {FORMAT_NAMES.replace(' and ', ' or ')}"):
+        found.note(note)
     if not there["mask"]:
         for row in rows:
             row["mask"] = None

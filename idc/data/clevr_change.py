@@ -22,7 +22,7 @@ from pyarrow import fs
 
 from idc.data import files
 from idc.data.annotations import Annotations
-from idc.data.importer import rows_to_batch
+from idc.data.importer import rows_to_batch, unread
 from idc.data.pipeline import Batch
 from idc.data.store import fingerprint
 from idc.schema import NO_CHANGE, SPLITS
@@ -53,9 +53,10 @@ class ClevrChangeReader:
         strict: bool = False,
         images: bool = True,
         filesystem: fs.FileSystem | None = None,
+        access: files.Access = files.BELOW,
     ) -> None:
-        found = Annotations(path, filesystem)
-        self.reader = files.Reader(found.filesystem, found.root)
+        found = Annotations(path, filesystem, access)
+        self.reader = found.reader
         if found.find("splits.json") is None:
             raise ValueError(f"{path} has no splits.json; it is not the official CLEVR-Change layout")
         split_of = {int(key): split for key, split in found.splits("splits.json", _triple).items()}
@@ -134,7 +135,9 @@ class ClevrChangeReader:
     def _text(self, name: str) -> dict[int, Any]:
         """A caption or IoU file by triple number, read by a worker when it first needs it."""
         if name not in self._texts:
-            self._texts[name] = _by_triple(Annotations(self.reader.folder, self.reader.filesystem), name)
+            self._texts[name] = _by_triple(
+                Annotations(self.reader.folder, self.reader.filesystem, self.reader.access), name
+            )
         return self._texts[name]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -143,6 +146,7 @@ class ClevrChangeReader:
 
 def _images_there(found: Annotations) -> dict[str, set[int]]:
     there: dict[str, set[int]] = {}
+    others = []
     for role, folder in _FOLDERS.items():
         there[role] = set()
         pattern = re.compile(rf"CLEVR_{role}_(\d+)\.png")
@@ -151,6 +155,10 @@ def _images_there(found: Annotations) -> dict[str, set[int]]:
             if match:
                 there[role].add(int(match.group(1)))
                 found.hash.update(f"{info.base_name} {info.size}\n".encode())
+            else:
+                others.append(f"{folder}/{info.base_name}")
+    for note in unread(others, "not called as in images/CLEVR_default_000123.png"):
+        found.note(note)
     return there
 
 

@@ -119,7 +119,18 @@ Corruption = Literal[
 Split = Literal["train", "val", "test"]
 
 
-class ImportConfig(ConfigModel):
+class AccessConfig(ConfigModel):
+    """What the names in a source may reach besides the files below it."""
+
+    follow_links: bool = False
+    """Follow symbolic links that lead out of the source folder. Otherwise what they lead to is rejected: a data set
+    from elsewhere could have any file of this machine in it."""
+    allow_remote: bool = False
+    """csv, jsonl, parquet: read images that are named by URIs of other hosts (s3://, gs://, hdfs://, ...), with this
+    machine's credentials. Local paths need no setting there; other formats name files below the source alone."""
+
+
+class ImportConfig(AccessConfig):
     """How pairs are read, whether they are stored or only checked."""
 
     chunk_size: int = Field(default=32, ge=1, le=10_000)

@@ -1,8 +1,11 @@
 """Image bytes to pixels and back. Every decoder of the project goes through :func:`decode_image`.
 
+The formats are those of :data:`FORMATS`, everywhere: here, in what a folder's files may be called, and in what is
+served. Pillow knows more, of which some start other programs (EPS) or are guessed (TGA); those are never tried.
+
 Pixels are uint8 RGB ``(H, W, 3)``. Decisions, the same everywhere so that before and after stay comparable:
 
-- 16-bit grey is scaled by its full range (65535 becomes 255), never stretched to the content of one image;
+- of 16 bits the upper 8 count (65535 becomes 255), in grey as in colour, never stretched to the content of one image;
 - transparent pixels are laid over black: they mean "no data", and zero is what padding is elsewhere;
 - the EXIF orientation is applied; of an animation the first frame counts.
 """
@@ -10,29 +13,76 @@ Pixels are uint8 RGB ``(H, W, 3)``. Decisions, the same everywhere so that befor
 from __future__ import annotations
 
 import io
+import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from idc.data.files import Reader, read_bytes
+from idc.data.files import OutsideSource, Reader, TooLarge, read_bytes
 
 __all__ = [
+    "ACCEPT",
+    "FORMATS",
+    "FORMAT_NAMES",
+    "IMAGE_SUFFIXES",
+    "MAX_BYTES",
     "MAX_PIXELS",
+    "OTHER_IMAGE_SUFFIXES",
     "ImageError",
     "cell_bytes",
     "cell_name",
     "check_image",
     "decode_image",
     "encode_png",
+    "open_image",
     "read_bytes",
     "resize_image",
 ]
 
 MAX_PIXELS = 50_000_000
 """Above this an image is refused before a single pixel is decoded (an RGB array of 150 MB)."""
+
+MAX_BYTES = 2**30
+"""A larger file is refused before it is read."""
+
+FORMATS: dict[str, tuple[str, ...]] = {
+    "PNG": (".png", ".apng"),
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo"),
+    "WEBP": (".webp",),
+    "BMP": (".bmp", ".dib"),
+    "GIF": (".gif",),
+    "TIFF": (".tif", ".tiff"),
+    "AVIF": (".avif", ".avifs"),
+    "JPEG2000": (".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx"),
+    "PPM": (".ppm", ".pgm", ".pbm", ".pnm"),
+}
+"""Pillow's names of the formats that are read, and what their files are called."""
+
+IMAGE_SUFFIXES = frozenset(suffix for suffixes in FORMATS.values() for suffix in suffixes)
+
+OTHER_IMAGE_SUFFIXES = frozenset(
+    {
+        ".heic", ".heif", ".hif", ".svg", ".svgz", ".psd", ".eps", ".ps", ".ai", ".ico", ".cur", ".tga", ".exr", ".hdr",
+        ".pfm", ".dds", ".jxl", ".jxr", ".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".qoi",
+        ".pcx", ".sgi", ".ras", ".xcf", ".xbm", ".xpm", ".wmf", ".emf", ".fits", ".fit", ".icns",
+    }
+)  # fmt: skip
+"""Files that are images, too, and that are not read: they are named instead of passed over."""
+
+FORMAT_NAMES = "PNG, JPEG, WebP, BMP, GIF, TIFF, AVIF, JPEG 2000 and PPM"
+"""For messages."""
+
+_MEDIA_TYPES = ("png", "jpeg", "webp", "bmp", "gif", "tiff", "avif", "jp2")
+ACCEPT = ",".join([*(f"image/{name}" for name in _MEDIA_TYPES), *sorted(IMAGE_SUFFIXES)])
+"""What a page's ``<input type="file" accept>`` takes: media types, and suffixes for systems that do not know them."""
+
+_LONGEST_NAME = 300
+"""Of a name in a message."""
 
 _PLAIN_MODES = ("1", "L", "P", "RGB", "CMYK", "YCbCr", "LAB", "HSV", "RGBX")
 _ALPHA_MODES = ("RGBA", "LA", "PA", "La", "RGBa")
@@ -46,7 +96,9 @@ class ImageError(ValueError):
 
     Attributes:
         code: one of "empty file", "truncated image", "damaged image", "not an image", "too many pixels",
-            "unsupported mode", "missing file", "unreadable file"; stable, the text of the error begins with it.
+            "too much metadata", "unsupported mode", "missing file", "unreadable file", "too many bytes",
+            "outside the source"; stable, the text of the error begins with it.
+        detail: never has anything of what the file contains.
     """
 
     def __init__(self, code: str, detail: str = "") -> None:
@@ -68,14 +120,18 @@ def cell_bytes(cell: Any, reader: Reader) -> bytes:
     """The encoded image that a table's cell holds, or the file that it names.
 
     Raises:
-        ImageError: "missing file" (also of an empty cell) or "unreadable file".
+        ImageError: "missing file" (also of an empty cell), "outside the source", "too many bytes" or "unreadable file".
     """
     if not isinstance(cell, bytes | str) or cell == "":
         raise ImageError("missing file")
     try:
-        return reader.read(cell) if isinstance(cell, str) else cell
+        return reader.read(cell, MAX_BYTES) if isinstance(cell, str) else cell
     except FileNotFoundError as exc:
         raise ImageError("missing file") from exc
+    except OutsideSource as exc:
+        raise ImageError("outside the source", str(exc)) from exc
+    except TooLarge as exc:
+        raise ImageError("too many bytes", str(exc)) from exc
     except (OSError, ValueError) as exc:
         raise ImageError("unreadable file", f"{type(exc).__name__}: {exc}") from exc
 
@@ -84,7 +140,9 @@ def cell_name(cell: Any) -> str:
     """What a message calls the image of such a cell."""
     if isinstance(cell, bytes):
         return "bytes in the table"
-    return cell if isinstance(cell, str) and cell else "the cell is empty"
+    if not isinstance(cell, str) or not cell:
+        return "the cell is empty"
+    return cell if len(cell) <= _LONGEST_NAME else cell[:_LONGEST_NAME] + "..."
 
 
 def decode_image(data: bytes, max_pixels: float = MAX_PIXELS) -> np.ndarray:
@@ -110,38 +168,61 @@ def check_image(data: bytes, max_pixels: float = MAX_PIXELS) -> CheckedImage:
 
 
 def _decode(data: bytes, max_pixels: float) -> tuple[np.ndarray, bool]:
+    with open_image(data) as image:
+        width, height = image.size
+        if width * height > max_pixels:
+            raise ImageError("too many pixels", f"{width}x{height} is more than {max_pixels:.0f} pixels")
+        keep = image.format in _KEPT_FORMATS and image.mode in _KEPT_MODES
+        image.load()
+        return _to_rgb(ImageOps.exif_transpose(image), rounded=image.format == "PPM"), keep
+
+
+@contextmanager
+def open_image(data: bytes) -> Iterator[Image.Image]:
+    """The image with its header read and no pixel decoded; every fault, also within the block, becomes an ImageError.
+
+    Raises:
+        ImageError: with its stable ``code``, if the bytes are no usable image.
+    """
     if not data:
         raise ImageError("empty file")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's own bomb and EXIF warnings; max_pixels decides here
-            with Image.open(io.BytesIO(data)) as image:
-                width, height = image.size
-                if width * height > max_pixels:
-                    raise ImageError("too many pixels", f"{width}x{height} is more than {max_pixels:.0f} pixels")
-                keep = image.format in _KEPT_FORMATS and image.mode in _KEPT_MODES
-                image.load()
-                return _to_rgb(ImageOps.exif_transpose(image)), keep
+            warnings.simplefilter("ignore")  # Pillow's own bomb and EXIF warnings; the caller's limits decide
+            with Image.open(io.BytesIO(data), formats=list(FORMATS)) as image:
+                yield image
     except ImageError:
         raise
     except Image.DecompressionBombError as exc:
         raise ImageError("too many pixels", str(exc)) from exc
     except UnidentifiedImageError as exc:
-        raise ImageError("not an image", f"{len(data)} bytes beginning with {data[:8]!r}") from exc
+        raise ImageError("not an image", f"{len(data)} bytes that are none of {FORMAT_NAMES}") from exc
     except MemoryError:
         raise
     except Exception as exc:  # decoders raise OSError, SyntaxError, struct.error, zlib.error, ... for damaged files
-        text = f"{type(exc).__name__}: {exc}"
-        cut = isinstance(exc, EOFError) or any(w in text.lower() for w in ("truncat", "unexpected end", "eof"))
-        raise ImageError("truncated image" if cut else "damaged image", text) from exc
+        text = f"{type(exc).__name__}: {_QUOTED.sub('...', str(exc))}"
+        raise ImageError(_code(exc, text.lower()), text) from exc
 
 
-def _to_rgb(image: Image.Image) -> np.ndarray:
+_QUOTED = re.compile(r"""b?(['"]).*\1""", re.DOTALL)
+"""Bytes of the file in Pillow's messages."""
+
+
+def _code(exc: Exception, text: str) -> str:
+    if "decompressed data too large" in text or "too much memory used in text" in text:
+        return "too much metadata"
+    cut = isinstance(exc, EOFError) or any(word in text for word in ("truncat", "unexpected end", "eof"))
+    return "truncated image" if cut else "damaged image"
+
+
+def _to_rgb(image: Image.Image, rounded: bool) -> np.ndarray:
+    """``rounded``: 16 bits are divided by 257 and rounded, as Pillow does with the colours of this format."""
     if image.mode in _GREY_16_MODES:
         grey = np.asarray(image).astype(np.int64)
         if grey.min() < 0 or grey.max() > 65535:
             raise ImageError("unsupported mode", f"{image.mode} with values {grey.min()} to {grey.max()}")
-        return np.repeat(((grey + 128) // 257).astype(np.uint8)[..., None], 3, axis=2)
+        eight = (grey + 128) // 257 if rounded else grey // 256
+        return np.repeat(eight.astype(np.uint8)[..., None], 3, axis=2)
     if image.mode in _ALPHA_MODES or "transparency" in image.info:
         rgba = image.convert("RGBA")
         black = Image.new("RGBA", rgba.size, (0, 0, 0, 255))

@@ -4,8 +4,14 @@ A reader is a :class:`PairReader`: a source whose chunks have the columns :data:
 of files. :class:`LoadPairs` reads and checks them. Rejects have these codes:
 
 ``missing partner`` ``missing file`` ``unreadable file`` ``empty file`` ``truncated image`` ``damaged image``
-``not an image`` ``too many pixels`` ``unsupported mode`` ``duplicate pair id`` ``no pair id`` ``not UTF-8``
-``bad row`` ``bad file`` ``bad split`` ``no caption`` ``unplaced image``
+``not an image`` ``too many pixels`` ``too much metadata`` ``too many bytes`` ``unsupported mode``
+``outside the source`` ``duplicate pair id`` ``no pair id`` ``not UTF-8`` ``bad row`` ``bad file`` ``bad split``
+``no caption`` ``unplaced image``
+
+**What is read.** Whoever wrote a data set chose the names in it. They lead to regular files below the source, after
+resolving links (:class:`idc.data.files.Access`, :func:`access`); the tables of one's own (csv, jsonl, parquet) may name
+any local file, and other hosts with ``allow_remote``. What lies in a source and is not read is counted and named in the
+manifest's ``notes`` (:func:`unread`).
 
 **Annotations alone.** Where the images of a data set are not there (or ``images=false``), its pairs have ``before`` and
 ``after`` of zero bytes, and ``extra["images"]`` of the manifest is false. What needs pixels refuses such a folder
@@ -17,22 +23,21 @@ from __future__ import annotations
 import hashlib
 import json
 import typing
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, Protocol
 
 from pyarrow import fs
 
 from idc.data import files
-from idc.data.config import Format, ImportConfig, ImportJob
+from idc.data.config import AccessConfig, Format, ImportConfig, ImportJob
 from idc.data.images import CheckedImage, ImageError, cell_bytes, cell_name, check_image
 from idc.data.pipeline import Batch, Source, StageSpec, good_rows
 from idc.data.store import MANIFEST, DatasetFolder, fingerprint
 from idc.schema import PAIR_SCHEMA_VERSION, SPLITS, pair_arrow_schema
 
 COLUMNS = ("pair_id", "before", "after", "captions", "change_type", "split", "mask", "source", "meta", "error")
-
-IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 
 SPLIT_NAMES = {
     **{name: name for name in SPLITS},
@@ -75,7 +80,7 @@ def open_reader(format: Format, path: str, config: ImportConfig, filesystem: fs.
 
 
 def _open(format: Format, path: str, config: ImportConfig, filesystem: fs.FileSystem | None) -> PairReader:
-    own: dict[str, Any] = {"chunk_size": config.chunk_size, "filesystem": filesystem}
+    own: dict[str, Any] = {"chunk_size": config.chunk_size, "filesystem": filesystem, "access": access(format, config)}
     if format in ("folder", "csv", "jsonl", "parquet"):
         from idc.data.own import FolderReader, ParquetReader, TableReader
 
@@ -128,6 +133,37 @@ def _open(format: Format, path: str, config: ImportConfig, filesystem: fs.FileSy
     elif format == "qag360k":
         from idc.data.qag360k import read
     return AnnotationReader(format, path, read, config, filesystem)
+
+
+TABLES = ("csv", "jsonl", "parquet")
+"""Layouts whose user wrote the paths in them."""
+
+
+def access(format: str, config: AccessConfig) -> files.Access:
+    """What the names in a source of this layout may reach."""
+    table = format in TABLES
+    return files.Access(links=config.follow_links, local=table, remote=table and config.allow_remote)
+
+
+def unread(names: Sequence[str], what: str) -> list[str]:
+    """A note that names the files of a source that are not read; empty if there are none.
+
+    >>> unread(["a.svg", "b.svg", "c.docx"], "no images that are read")
+    ["not read: 3 files that are no images that are read (2 .svg, 1 .docx), first 'a.svg'"]
+    """
+    if not names:
+        return []
+    kinds = Counter(PurePosixPath(name).suffix.lower() or "without suffix" for name in names)
+    most = [f"{count} {kind}" for kind, count in kinds.most_common(5)]
+    more = ["..."] if len(kinds) > len(most) else []
+    files = "1 file that is" if len(names) == 1 else f"{len(names)} files that are"
+    return [f"not read: {files} {what} ({', '.join([*most, *more])}), first {printable(names[0])!r}"]
+
+
+def outside_rows(tree: files.Tree, root: str) -> list[dict[str, Any]]:
+    """A reject for each folder that is linked into a source from elsewhere and was not followed."""
+    error = "outside the source: a link to a folder that lies elsewhere; follow_links=true follows it"
+    return [{"pair_id": path[len(root) + 1 :], "error": error} for path in tree.outside]
 
 
 def guess_format(path: str, filesystem: fs.FileSystem | None = None) -> Format:

@@ -21,7 +21,7 @@ from pyarrow import fs
 from idc.data import files
 from idc.data.annotations import Annotations, Row
 from idc.data.config import ImportConfig
-from idc.data.importer import rows_to_batch
+from idc.data.importer import access, rows_to_batch
 from idc.data.pipeline import Batch
 from idc.data.store import fingerprint
 
@@ -38,8 +38,8 @@ class InstructPix2PixReader:
     """
 
     def __init__(self, path: str, config: ImportConfig, filesystem: fs.FileSystem | None = None) -> None:
-        found = Annotations(path, filesystem)
-        self.reader = files.Reader(found.filesystem, found.root)
+        found = Annotations(path, filesystem, access("instruct_pix2pix", config))
+        self.reader = found.reader
         try:
             entries = json.loads(found.text(found.need(_SEEDS)))
         except json.JSONDecodeError as exc:
@@ -73,7 +73,7 @@ class InstructPix2PixReader:
         self.extra: dict[str, Any] = {"notes": []}
         if config.images:
             self.extra["images"] = config.strict or any(
-                files.exists(found.filesystem, f"{found.root}/{name}/{seeds[0]}_0.jpg")
+                _there(self.reader, f"{name}/{seeds[0]}_0.jpg")
                 for name, _, seeds in self._examples[:_LOOKED_AT]
                 if seeds
             )
@@ -112,6 +112,8 @@ class InstructPix2PixReader:
             prompt = json.loads(self.reader.read(file).decode("utf-8", "surrogateescape"))
         except FileNotFoundError:
             return {}, f"missing file: {file}"
+        except files.OutsideSource as exc:
+            return {}, f"outside the source: {file}, {exc}"
         except OSError as exc:
             return {}, f"unreadable file: {file}, {exc}"
         except json.JSONDecodeError as exc:
@@ -119,6 +121,13 @@ class InstructPix2PixReader:
         if not isinstance(prompt, dict) or not isinstance(prompt.get("edit"), str):
             return {}, f"bad row: {file} has no text under 'edit'"
         return prompt, None
+
+
+def _there(reader: files.Reader, name: str) -> bool:
+    try:
+        return reader.exists(name)
+    except files.OutsideSource:  # its row says so
+        return False
 
 
 def _example(entry: Any) -> tuple[str, list[str]] | None:

@@ -8,11 +8,15 @@ and ``test`` at the top give the split and begin the pair ids (``train/x``)::
     x.txt  (or before/x.txt, captions/x.txt)     one caption a line
     captions.json                                {"x": "text" | ["text", ...] | {"captions": ..., "change_type": ...}}
 
+Images of formats that are not read are rejects where no other image has their place. Every other file that is not used
+is counted and named in ``extra["notes"]``; a ``mask`` that ``captions.json`` names lies below the folder.
+
 **Table.** Columns, of which the first three must be there; any other column goes into ``meta``:
 
 ======================  ============================================================================================
 ``pair_id``             unique
-``before``, ``after``   path relative to the table's folder, absolute path or URI; in Parquet also the bytes
+``before``, ``after``   path relative to the table's folder, absolute path or URI (of another host with
+                        ``allow_remote``); in Parquet also the bytes
 ``captions``            list of texts; in CSV one text, several separated by ``|``
 ``caption``             one text; a pair may have several rows with one caption each (CSV, JSON lines)
 ``change_type``         a word
@@ -42,15 +46,19 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from idc.data import files
-from idc.data.importer import COLUMNS, IMAGE_SUFFIXES, SPLIT_NAMES, rows_to_batch
+from idc.data.images import FORMAT_NAMES, IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
+from idc.data.importer import COLUMNS, SPLIT_NAMES, outside_rows, rows_to_batch, unread
 from idc.data.pipeline import Batch
 from idc.data.store import fingerprint
+from idc.data.textfiles import decode, split_lines
 
 _KNOWN = frozenset(COLUMNS) - {"error"} | {"caption"}
 IMAGES = ("before", "after")
 _REQUIRED = ("pair_id", *IMAGES)
 _ROLES = {"before": "before", "a": "before", "after": "after", "b": "after", "mask": "mask", "label": "mask"}
 _TEXT_FOLDERS = ("captions", "text")
+_OURS = ("validation.json", "validation.html")
+"""What jobs/validate.py writes next to the pairs."""
 _ENDING = re.compile(r"(.+)[_-](before|after|mask|label|a|b)", re.IGNORECASE)
 
 
@@ -100,54 +108,55 @@ class FolderReader:
         ValueError: no image in the folder is a before or an after, or ``captions.json`` is not JSON.
     """
 
-    def __init__(self, path: str, *, chunk_size: int = 64, filesystem: fs.FileSystem | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        chunk_size: int = 64,
+        filesystem: fs.FileSystem | None = None,
+        access: files.Access = files.BELOW,
+    ) -> None:
         filesystem, self._root = files.resolve(path, filesystem)
         self._root = self._root.rstrip("/")
-        self.reader = files.Reader(filesystem, self._root)
+        self.reader = files.Reader(filesystem, self._root, access)
         self._chunk_size = chunk_size
+        tree = files.scan(filesystem, self._root, access.links)
+        listed = _Listed(tree, self._root)
         hashed = hashlib.sha256()
-        found: dict[str, dict[str, list[str]]] = {}
-        unplaced: list[str] = []
-        texts: dict[str, str] = {}
-        self._caption_files: list[str] = []
-        for info in files.list_files(filesystem, self._root, recursive=True):
-            name = info.path[len(self._root) + 1 :]
-            if any(part.startswith((".", "_")) for part in name.split("/")[:-1]) or info.base_name.startswith("."):
-                continue
-            place = PurePosixPath(name)
-            if place.name == "captions.json":
-                self._caption_files.append(name)
-                hashed.update(files.read_bytes(info.path, filesystem))
-            elif place.suffix.lower() in IMAGE_SUFFIXES:
-                role, key = _role_and_key(place)
-                if role is None:
-                    unplaced.append(name)
-                else:
-                    found.setdefault(key, {}).setdefault(role, []).append(name)
-            elif place.suffix.lower() == ".txt":
-                texts.setdefault(_role_and_key(place)[1], name)
-            else:
-                continue
-            hashed.update(f"{name} {info.size}\n".encode("utf-8", "surrogateescape"))
-        if not found:
+        for name, size in listed.used:
+            hashed.update(f"{name} {size}\n".encode("utf-8", "surrogateescape"))
+        self._caption_files = listed.caption_files
+        for name in self._caption_files:
+            hashed.update(self._caption_bytes(name))
+        if not listed.found:
             raise ValueError(
                 f"{path} has no pairs: put the images into before/ and after/ under the same names, "
-                "or name them x_before.png and x_after.png"
+                f"or name them x_before.png and x_after.png{''.join('; ' + note for note in listed.notes())}"
             )
-        self._pairs = [(key, roles, texts.get(key)) for key, roles in sorted(found.items())]
-        self._unplaced = unplaced
+        self._pairs = [(key, roles, listed.texts.get(key)) for key, roles in sorted(listed.found.items())]
+        self._rejects = outside_rows(tree, self._root)
+        self._rejects += [
+            {"pair_id": name, "error": "unplaced image: it is neither a before nor an after"}
+            for name in listed.unplaced
+        ]
         self._given: dict[str, Any] | None = None
-        notes = []
-        strangers = sorted(set(self._captions()) - {n for key, roles, _ in self._pairs for n in _names(key, roles)})
-        if strangers:
+        notes = listed.notes()
+        captions, named = self._captions(), set[str]()
+        for key, roles, text in self._pairs:
+            names = _names(key, roles)
+            named.update(names)
+            if text is not None and not any(name in captions for name in names):
+                listed.unused_texts.discard(text)
+        notes += unread(sorted(listed.unused_texts), "captions of no pair, or of one that has others")
+        if strangers := sorted(set(captions) - named):
             notes.append(f"captions.json has {len(strangers)} names that are no pair here, first {strangers[0]!r}")
         self.extra: dict[str, Any] = {"captions_without_pair": len(strangers), "notes": notes}
         self.fingerprint = fingerprint("folder", chunk_size, hashed.hexdigest())
 
     @property
     def num_rows(self) -> int:
-        """The pairs, and the images that are neither a before nor an after."""
-        return len(self._pairs) + len(self._unplaced)
+        """The pairs, and what was found and belongs to none."""
+        return len(self._pairs) + len(self._rejects)
 
     @property
     def num_chunks(self) -> int:
@@ -156,13 +165,13 @@ class FolderReader:
     def read(self, chunk_id: int) -> Batch:
         first, count = chunk_id * self._chunk_size, len(self._pairs)
         rows = [self._row(i) for i in range(first, min(first + self._chunk_size, count))]
-        for name in self._unplaced[max(0, first - count) : max(0, first + self._chunk_size - count)]:
-            rows.append({"pair_id": name, "error": "unplaced image: it is neither a before nor an after"})
+        rows += self._rejects[max(0, first - count) : max(0, first + self._chunk_size - count)]
         return rows_to_batch(rows)
 
     def _row(self, i: int) -> dict[str, Any]:
         key, roles, text = self._pairs[i]
         record: dict[str, Any] = {}
+        error = None
         for name in _names(key, roles):
             if name in self._captions():
                 given = self._captions()[name]
@@ -170,8 +179,13 @@ class FolderReader:
                 break
         else:
             if text is not None:
-                lines = self.reader.read(text).decode("utf-8", "surrogateescape").splitlines()
-                record = {"captions": [line for line in lines if line.strip()]}
+                try:
+                    lines = split_lines(decode(self.reader.read(text), "surrogateescape"))
+                    record = {"captions": [line for line in lines if line.strip()]}
+                except OSError as exc:
+                    error = f"unreadable file: captions, {text}, {exc}"
+                except files.OutsideSource as exc:
+                    error = f"outside the source: captions, {text}, {exc}"
         first = next(iter(key.split("/", 1)))
         split = SPLIT_NAMES.get(first.lower()) if "/" in key else None
         record = {"split": split, **record, "pair_id": key}
@@ -184,6 +198,8 @@ class FolderReader:
         elif absent:
             there = ", ".join(names[0] for names in roles.values())
             row["error"] = f"missing partner: there is no {' and no '.join(absent)} image for {there}"
+        elif error is not None:
+            row["error"] = error
         return row
 
     def _captions(self) -> dict[str, Any]:
@@ -193,7 +209,7 @@ class FolderReader:
             for name in self._caption_files:
                 folder = name.rpartition("/")[0]
                 try:
-                    content = json.loads(self.reader.read(name).decode("utf-8", "surrogateescape"))
+                    content = json.loads(self._caption_bytes(name).decode("utf-8", "surrogateescape"))
                 except json.JSONDecodeError as exc:
                     raise ValueError(f"{name} is not JSON: {exc}") from exc
                 if not isinstance(content, dict):
@@ -201,8 +217,80 @@ class FolderReader:
                 self._given |= {files.join(folder, key): value for key, value in content.items()}
         return self._given
 
+    def _caption_bytes(self, name: str) -> bytes:
+        try:
+            return self.reader.read(name)
+        except (OSError, files.OutsideSource) as exc:
+            raise ValueError(f"{name} cannot be read: {exc}") from exc
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_given": None}
+
+
+class _Listed:
+    """The files of a folder by what they are.
+
+    Attributes:
+        found: pair -> role -> the names of its images.
+        unplaced: images that are neither a before nor an after.
+        texts: pair -> its captions in a text file; ``unused_texts`` begins with all text files.
+        used: name and size of all of these.
+    """
+
+    def __init__(self, tree: files.Tree, root: str) -> None:
+        self.found: dict[str, dict[str, list[str]]] = {}
+        self.unplaced: list[str] = []
+        self.texts: dict[str, str] = {}
+        self.unused_texts: set[str] = set()
+        self.caption_files: list[str] = []
+        self.used: list[tuple[str, int]] = []
+        self._hidden: list[str] = []
+        self._other_images: list[str] = []
+        self._strangers: list[str] = []
+        other_images: list[tuple[str, int]] = []
+        for path, size in sorted([*tree.files, *((path, 0) for path in tree.special)]):
+            name = path[len(root) + 1 :]
+            place = PurePosixPath(name)
+            suffix = place.suffix.lower()
+            if any(part.startswith((".", "_")) for part in place.parts[:-1]) or place.name.startswith("."):
+                self._hidden.append(name)
+            elif place.name == "captions.json":
+                self.caption_files.append(name)
+                self.used.append((name, size))
+            elif suffix in IMAGE_SUFFIXES:
+                self._place(name, size)
+            elif suffix in OTHER_IMAGE_SUFFIXES:
+                other_images.append((name, size))
+            elif suffix == ".txt":
+                self.texts.setdefault(_role_and_key(place)[1], name)
+                self.unused_texts.add(name)
+                self.used.append((name, size))
+            elif name not in _OURS:
+                self._strangers.append(name)
+        for name, size in other_images:
+            role, key = _role_and_key(PurePosixPath(name))
+            if role is None or role in self.found.get(key, {}):
+                self._other_images.append(name)
+            else:  # the loading stage rejects it, and with it the pair
+                self._place(name, size)
+
+    def _place(self, name: str, size: int) -> None:
+        role, key = _role_and_key(PurePosixPath(name))
+        if role is None:
+            self.unplaced.append(name)
+        else:
+            self.found.setdefault(key, {}).setdefault(role, []).append(name)
+        self.used.append((name, size))
+
+    def notes(self) -> list[str]:
+        """What is not read, but for captions."""
+        return [
+            *unread(self._other_images, f"no {FORMAT_NAMES.replace(' and ', ' or ')}"),
+            *unread(self._strangers, "neither images nor captions"),
+            *unread(
+                self._hidden, "hidden (a name that begins with a dot, or in a folder whose name begins with . or _)"
+            ),
+        ]
 
 
 def _role_and_key(place: PurePosixPath) -> tuple[str | None, str]:
@@ -248,12 +336,13 @@ class TableReader:
         *,
         chunk_size: int = 64,
         filesystem: fs.FileSystem | None = None,
+        access: files.Access = files.LOCAL,
         each_row: bool = False,
     ) -> None:
         filesystem, self._path = files.resolve(path, filesystem)
         folder, _, self._name = self._path.rpartition("/")
         self._each_row = each_row
-        self.reader = files.Reader(filesystem, folder)
+        self.reader = files.Reader(filesystem, folder, access)
         self._format = format
         self._chunk_size = chunk_size
         if filesystem.get_file_info(self._path).type != fs.FileType.File:
@@ -412,7 +501,14 @@ class ParquetReader:
         ValueError: there is no Parquet file, or a needed column is missing.
     """
 
-    def __init__(self, path: str, *, chunk_size: int = 64, filesystem: fs.FileSystem | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        chunk_size: int = 64,
+        filesystem: fs.FileSystem | None = None,
+        access: files.Access = files.LOCAL,
+    ) -> None:
         filesystem, inner = files.resolve(path, filesystem)
         inner = inner.rstrip("/")
         if filesystem.get_file_info(inner).type == fs.FileType.File:
@@ -422,7 +518,7 @@ class ParquetReader:
             folder = inner
         if not names:
             raise ValueError(f"{path} has no Parquet files")
-        self.reader = files.Reader(filesystem, folder)
+        self.reader = files.Reader(filesystem, folder, access)
         self._chunks: list[tuple[str, list[int], int]] = []
         self._duplicates: set[int] = set()
         seen: set[bytes] = set()

@@ -23,7 +23,7 @@ from idc.data import files
 from idc.data.annotations import Annotations, Row
 from idc.data.config import ImportConfig
 from idc.data.images import encode_png
-from idc.data.importer import SPLIT_NAMES, rows_to_batch
+from idc.data.importer import SPLIT_NAMES, access, rows_to_batch
 from idc.data.pipeline import Batch
 from idc.data.store import fingerprint
 from idc.schema import NO_CHANGE, SPLITS
@@ -39,10 +39,10 @@ class ProcapHdf5Reader:
     """
 
     def __init__(self, path: str, config: ImportConfig, filesystem: fs.FileSystem | None = None) -> None:
-        found = Annotations(path, filesystem)
+        found = Annotations(path, filesystem, access("procap_hdf5", config))
         if not isinstance(found.filesystem, fs.LocalFileSystem):
             raise ValueError(f"{path}: HDF5 files are read from a local folder; copy them here first")
-        self.reader = files.Reader(found.filesystem, found.root)
+        self.reader = found.reader
         self._root, self._channels, self._chunk_size = Path(found.root), config.procap_hdf5.channels, config.chunk_size
         self._rows: list[Row] = []
         seen: dict[str, str] = {}
@@ -117,20 +117,26 @@ class ProcapHdf5Reader:
             return {"before": None, "after": None, "error": f"missing file: there is no {row['meta']['video']}"}
         if name not in opened:
             try:
-                opened[name] = h5py.File(self._root / name, "r")
+                _, place = self.reader.locate(name)
+                files.check_regular(place)
+                opened[name] = h5py.File(place, "r")
             except OSError as exc:
                 opened[name] = f"unreadable file: {name}, {exc}"
+            except files.OutsideSource as exc:
+                opened[name] = f"outside the source: {name}, {exc}"
         file = opened[name]
         if isinstance(file, str):
             return {"before": None, "after": None, "error": file}
         try:
-            stored = file.get(key)
+            stored = stored_in(file, key)
             if stored is None:
                 raise _Bad(f"missing file: {key} is not in {name}")
             shape: tuple[int, ...] = getattr(stored, "shape", ())
             if len(shape) != 4 or shape[0] < 2 or shape[1] != 3 or stored.dtype != np.uint8:
                 raise _Bad(f"bad row: {key} in {name} is {getattr(stored, 'dtype', 'a group')} {shape}, not frames")
             ends = [np.asarray(stored[n]).transpose(1, 2, 0) for n in (0, shape[0] - 1)]
+        except files.OutsideSource as exc:
+            return {"before": None, "after": None, "error": f"outside the source: {key} in {name}, {exc}"}
         except OSError as exc:
             return {"before": None, "after": None, "error": f"unreadable file: {key} in {name}, {exc}"}
         except _Bad as bad:
@@ -138,6 +144,30 @@ class ProcapHdf5Reader:
         order = slice(None, None, -1 if self._channels == "bgr" else 1)
         before, after = (encode_png(np.ascontiguousarray(frame[..., order])) for frame in ends)
         return {"before": before, "after": after}
+
+
+def stored_in(file: Any, key: str) -> Any:
+    """What an open HDF5 file itself holds under ``key``; None if there is nothing.
+
+    HDF5 can keep a link to another file, or the other file's name with the place of the values in it; following them
+    would read whatever file the author of this one named.
+
+    Raises:
+        OutsideSource: it is kept in another file; that one was not opened.
+    """
+    import h5py
+
+    place = file
+    for part in filter(None, key.split("/")):
+        link = place.get(part, getlink=True) if isinstance(place, h5py.Group) else None
+        if link is None:
+            return None
+        if not isinstance(link, h5py.HardLink):
+            raise files.OutsideSource("it is a link within HDF5; links are not followed")
+        place = place[part]
+    if isinstance(place, h5py.Dataset) and (place.external or place.is_virtual):
+        raise files.OutsideSource("its values are kept in another file")
+    return place
 
 
 class _Bad(Exception):

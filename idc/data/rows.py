@@ -21,7 +21,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from idc.data import files
-from idc.data.importer import SPLIT_NAMES, guess_format, printable
+from idc.data.config import AccessConfig
+from idc.data.importer import SPLIT_NAMES, access, guess_format, printable
 from idc.data.own import IMAGES, FolderReader, TableReader, must_have, unwrapped
 from idc.data.pipeline import Batch, num_rows
 from idc.data.store import MANIFEST, _complete_manifest, fingerprint
@@ -52,6 +53,7 @@ def open_rows(
     limit: int | None = None,
     split: str | None = None,
     filesystem: fs.FileSystem | None = None,
+    access_config: AccessConfig | None = None,
 ) -> InputRows:
     """The rows of an input.
 
@@ -60,20 +62,24 @@ def open_rows(
         limit: only the first so many rows.
         split: of those only the rows of this split (and rows that cannot be read); all by default.
         filesystem: ``path`` is a path inside this one instead of a local path or URI.
+        access_config: what the names in the input may reach; by default as :class:`AccessConfig` has it.
 
     Raises:
         ValueError: there is nothing to read, or columns are missing.
     """
     if format == "auto":
         format = _guess(path, filesystem)
+    own: dict[str, Any] = {
+        "chunk_size": chunk_size, "filesystem": filesystem, "access": access(format, access_config or AccessConfig())
+    }  # fmt: skip
     rows: _Rows
     if format == "pairs" or format == "parquet":
-        rows = ParquetRows(path, chunk_size=chunk_size, filesystem=filesystem, pairs=format == "pairs")
+        rows = ParquetRows(path, **own, pairs=format == "pairs")
     elif format == "folder":
-        rows = FolderReader(path, chunk_size=chunk_size, filesystem=filesystem)
+        rows = FolderReader(path, **own)
     else:
         assert format != "auto"
-        rows = TableReader(path, format, chunk_size=chunk_size, filesystem=filesystem, each_row=True)
+        rows = TableReader(path, format, **own, each_row=True)
     return InputRows(rows, chunk_size, limit, split)
 
 
@@ -145,7 +151,13 @@ class ParquetRows:
     """
 
     def __init__(
-        self, path: str, *, chunk_size: int = 256, filesystem: fs.FileSystem | None = None, pairs: bool = False
+        self,
+        path: str,
+        *,
+        chunk_size: int = 256,
+        filesystem: fs.FileSystem | None = None,
+        access: files.Access = files.LOCAL,
+        pairs: bool = False,
     ) -> None:
         filesystem, inner = files.resolve(path, filesystem)
         inner = inner.rstrip("/")
@@ -158,13 +170,18 @@ class ParquetRows:
         elif filesystem.get_file_info(inner).type == fs.FileType.File:
             self._names = [inner]
         else:
-            found = (f.path for f in files.list_files(filesystem, inner, recursive=True))
+            tree = files.scan(filesystem, inner, access.links)
+            if tree.outside:
+                raise ValueError(
+                    f"{tree.outside[0]} is a link to a folder outside of {path}; follow_links=true follows it"
+                )
+            found = (f.path for f in tree.files)
             own = (name for name in found if not any(p[:1] in "._" for p in name[len(inner) + 1 :].split("/")))
             self._names = [name for name in own if name.endswith(".parquet")]
         if not self._names:
             raise ValueError(f"{path} has no Parquet files")
         folder = inner.rpartition("/")[0] if self._names == [inner] else inner
-        self.reader = files.Reader(filesystem, folder)
+        self.reader = files.Reader(filesystem, folder, access)
         self._chunk_size = chunk_size
         hashed = hashlib.sha256()
         number: list[int] = []

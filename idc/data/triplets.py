@@ -17,19 +17,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import fs
 
 from idc.data.config import TripletsConfig
-from idc.data.images import decode_image, encode_png, read_bytes, resize_image
-from idc.data.importer import IMAGE_SUFFIXES
+from idc.data.files import Reader, check_regular, scan
+from idc.data.images import IMAGE_SUFFIXES, cell_bytes, decode_image, encode_png, resize_image
 from idc.data.pipeline import Batch, Runner, StageSpec, good_rows, take, with_errors
 from idc.data.rendered.config import MotionConfig
 from idc.data.rendered.scene import UnplaceableScene, split_of
@@ -74,7 +74,8 @@ def open_triplets(path: str, split: str | None = None) -> Triplets:
         read_manifest(path, kind="triplets")
         return StoredTriplets(MappedRows(path, columns=["row_id", *_FRAMES], split=split))
     found = find_image_files(Path(path))
-    return ImageFileTriplets([entry for entry in found if split is None or entry.split == split])
+    reader = Reader(fs.LocalFileSystem(), str(Path(path).absolute()))
+    return ImageFileTriplets([entry for entry in found if split is None or entry.split == split], reader)
 
 
 def _checked(name: str, frames: Sequence[np.ndarray]) -> Triplet:
@@ -99,18 +100,19 @@ class StoredTriplets:
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Where a triplet's three images lie."""
+    """Where a triplet's three images lie, below the folder that was asked for."""
 
     name: str
     split: str
-    paths: tuple[Path, Path, Path]
+    paths: tuple[str, str, str]
 
 
 class ImageFileTriplets:
     """Triplets read from image files when they are asked for."""
 
-    def __init__(self, entries: Sequence[ImageFiles]) -> None:
+    def __init__(self, entries: Sequence[ImageFiles], reader: Reader) -> None:
         self.entries = entries
+        self.reader = reader
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -120,8 +122,8 @@ class ImageFileTriplets:
         frames = []
         for path in entry.paths:
             try:
-                frames.append(decode_image(read_bytes(path)))
-            except (OSError, ValueError) as error:
+                frames.append(decode_image(cell_bytes(path, self.reader)))
+            except ValueError as error:
                 raise ValueError(f"triplet {entry.name}: {path}: {error}") from None
         return _checked(entry.name, frames)
 
@@ -134,25 +136,33 @@ def find_image_files(root: Path) -> list[ImageFiles]:
     """
     if (root / _VIMEO_LISTS["train"]).is_file():
         return _vimeo(root)
-    found: dict[str, tuple[Path, Path, Path]] = {}
-    for folder, folders, names in os.walk(root, followlinks=True):
-        folders.sort()
-        images = sorted(Path(folder) / name for name in names if Path(name).suffix.lower() in IMAGE_SUFFIXES)
-        numbered: dict[str, dict[str, Path]] = {}
+    tree = scan(fs.LocalFileSystem(), str(root))
+    if tree.outside:
+        raise ValueError(
+            f"{tree.outside[0]} is a link to a folder outside of {root}; give that folder, or copy it there"
+        )
+    found: dict[str, tuple[str, str, str]] = {}
+    by_folder: dict[PurePosixPath, list[PurePosixPath]] = {}
+    for file in tree.files:
+        image = PurePosixPath(file.path).relative_to(root)
+        if image.suffix.lower() in IMAGE_SUFFIXES:
+            by_folder.setdefault(image.parent, []).append(image)
+    for inside, images in by_folder.items():
+        folder = root / inside
+        numbered: dict[str, dict[str, PurePosixPath]] = {}
         plain = []
         for image in images:
             if match := _NUMBERED.fullmatch(image.stem):
                 numbered.setdefault(match[1], {})[match[2]] = image
             else:
                 plain.append(image)
-        inside = Path(folder).relative_to(root)
         for stem, frames in numbered.items():
             if len(frames) < 3:
                 raise ValueError(f"{folder}: {stem}_frame0, _frame1 and _frame2 make a triplet, and one is missing")
-            found[str(inside / stem)] = (frames["0"], frames["1"], frames["2"])
+            found[str(inside / stem)] = (str(frames["0"]), str(frames["1"]), str(frames["2"]))
         if len(plain) == 3:
             by_stem = sorted(plain, key=lambda image: image.stem)
-            found[str(inside)] = (by_stem[0], by_stem[1], by_stem[2])
+            found[str(inside)] = (str(by_stem[0]), str(by_stem[1]), str(by_stem[2]))
         elif plain:
             raise ValueError(
                 f"{folder} has {len(plain)} images: a folder of a triplet has three, in the order of their names, or "
@@ -174,9 +184,9 @@ def _vimeo(root: Path) -> list[ImageFiles]:
             continue
         names = [line.strip() for line in (root / file).read_text(encoding="utf-8").splitlines() if line.strip()]
         for n, name in enumerate(names):
-            folder = root / "sequences" / name
+            folder = f"sequences/{name}"
             own = "val" if split == "train" and n % _VIMEO_VAL_EVERY == _VIMEO_VAL_EVERY - 1 else split
-            entries.append(ImageFiles(name, own, (folder / "im1.png", folder / "im2.png", folder / "im3.png")))
+            entries.append(ImageFiles(name, own, (f"{folder}/im1.png", f"{folder}/im2.png", f"{folder}/im3.png")))
     return entries
 
 
@@ -340,7 +350,7 @@ def read_frames(video: str, wanted: Collection[int], max_side: int | None) -> di
     pixels."""
     import cv2
 
-    capture = cv2.VideoCapture(video)
+    capture = _capture(video)
     capture.set(cv2.CAP_PROP_POS_FRAMES, min(wanted))
     frames = {}
     try:
@@ -369,13 +379,46 @@ def count_frames(video: str) -> int:
     """
     import cv2
 
-    capture = cv2.VideoCapture(video)
+    capture = _capture(video)
     try:
         if not capture.isOpened():
             raise ValueError(f"{video} cannot be read as a video")
         return max(0, int(capture.get(cv2.CAP_PROP_FRAME_COUNT)))
     finally:
         capture.release()
+
+
+_CONTAINERS = re.compile(
+    rb"""(?s)....(?:ftyp|moov|mdat|free|skip|wide|pnot)      # MP4, QuickTime
+    |\x1a\x45\xdf\xa3                                       # Matroska, WebM
+    |RIFF....AVI\x20
+    |\x00\x00\x01[\xb0-\xbf]                               # MPEG program and elementary streams
+    |\x47.{187}\x47                                         # MPEG transport stream
+    """,
+    re.VERBOSE,
+)
+"""How the files of a video begin that hold all their frames themselves."""
+
+
+def _capture(video: str) -> Any:
+    """A video opened by FFmpeg.
+
+    A file may begin as a play list instead, whatever it is called: FFmpeg would read the files that it names.
+
+    Raises:
+        ValueError: it cannot be read, or it does not begin as a video.
+    """
+    import cv2
+
+    try:
+        check_regular(video)
+        with Path(video).open("rb") as stream:
+            begin = stream.read(256)
+    except OSError as exc:
+        raise ValueError(f"{video} cannot be read as a video: {exc}") from exc
+    if not _CONTAINERS.match(begin):
+        raise ValueError(f"{video} cannot be read as a video: no MP4, QuickTime, Matroska, WebM, AVI or MPEG file")
+    return cv2.VideoCapture(video, cv2.CAP_FFMPEG)
 
 
 def video_fingerprint(video: str) -> str:

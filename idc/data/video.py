@@ -15,7 +15,7 @@ from pyarrow import fs
 from idc.data import files
 from idc.data.config import ImportConfig
 from idc.data.images import encode_png
-from idc.data.importer import rows_to_batch
+from idc.data.importer import access, outside_rows, rows_to_batch, unread
 from idc.data.pipeline import Batch
 from idc.data.store import fingerprint
 from idc.data.triplets import count_frames, read_frames, video_fingerprint
@@ -36,18 +36,26 @@ class VideoReader:
             raise ValueError(f"{path}: videos are read from a local disk; copy them here first")
         self._root = Path(inner)
         clips = [self._root] if self._root.is_file() else []
-        clips = clips or sorted(file for file in self._root.rglob("*") if file.suffix.lower() in SUFFIXES)
+        others: list[Path] = []
+        tree = files.scan(filesystem, str(self._root), config.follow_links)
+        for file in sorted(Path(name) for name in [*(file.path for file in tree.files), *tree.special]):
+            (clips if file.suffix.lower() in SUFFIXES else others).append(file)
         if not clips:
             raise ValueError(f"{path} is no video and has none: {', '.join(sorted(SUFFIXES))}")
-        self.reader = files.Reader(filesystem, str(self._root))
+        self.reader = files.Reader(filesystem, str(self._root), access("video", config))
         self._config = config.video
-        self._rejects: list[dict[str, Any]] = []
+        self._rejects = outside_rows(tree, str(self._root))
         self._chunks: list[tuple[Path, list[tuple[int, str]]]] = []
         prints: dict[str, str] = {}
         short = []
         for clip in clips:
             try:
+                if clip != self._root:
+                    self.reader.locate(self._name(clip))
                 last = count_frames(str(clip)) - 1 - self._config.distance
+            except files.OutsideSource as exc:
+                self._rejects.append({"pair_id": self._name(clip), "error": f"outside the source: {exc}"})
+                continue
             except ValueError as exc:
                 self._rejects.append({"pair_id": self._name(clip), "error": f"bad file: {exc}"})
                 continue
@@ -66,6 +74,7 @@ class VideoReader:
         notes = ["cut from video: no pair has a caption or a change type"]
         if short:
             notes.append(f"shorter than video.distance = {self._config.distance} frames: {', '.join(short)}")
+        notes += unread([self._name(file) for file in others], "no clip")
         self.extra: dict[str, Any] = {"notes": notes}
         self.fingerprint = fingerprint("video", config.chunk_size, self._config.model_dump(), prints,
                                        [config.val_share, config.test_share])  # fmt: skip

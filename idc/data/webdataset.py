@@ -25,7 +25,8 @@ from pyarrow import fs
 
 from idc.data import files
 from idc.data.config import ImportConfig
-from idc.data.importer import IMAGE_SUFFIXES, SPLIT_NAMES, rows_to_batch
+from idc.data.images import IMAGE_SUFFIXES
+from idc.data.importer import SPLIT_NAMES, access, rows_to_batch, unread
 from idc.data.pipeline import Batch
 from idc.data.store import fingerprint
 
@@ -43,23 +44,40 @@ class WebdatasetReader:
         self._config = config.webdataset
         filesystem, inner = files.resolve(path, filesystem)
         inner = inner.rstrip("/")
+        others: list[str] = []
         if filesystem.get_file_info(inner).type == fs.FileType.File:
             shards, folder = [inner], inner.rpartition("/")[0]
         else:
-            shards, folder = [f.path for f in files.list_files(filesystem, inner) if f.path.endswith(".tar")], inner
+            names, folder = [f.path for f in files.list_files(filesystem, inner)], inner
+            shards = [name for name in names if name.endswith(".tar")]
+            others = [_base(name) for name in names if not name.endswith(".tar")]
         if not shards:
             raise ValueError(f"{path} has no shards: there is no *.tar (compressed shards are to be unpacked first)")
-        self.reader = files.Reader(filesystem, folder)
+        self.reader = files.Reader(filesystem, folder, access("webdataset", config))
         self._chunks: list[tuple[str, list[tuple[str, dict[str, tuple[int, int]]]]]] = []
         self._rejects: list[dict[str, Any]] = []
         hashed = hashlib.sha256()
         seen: set[str] = set()
         for shard in shards:
+            if shard != inner:
+                try:
+                    self.reader.locate(_base(shard))
+                except files.OutsideSource as exc:
+                    self._rejects.append({"pair_id": _base(shard), "error": f"outside the source: {exc}"})
+                    continue
             samples: dict[str, dict[str, tuple[int, int]]] = {}
+            twice: set[str] = set()
             for name, place in self._members(shard):
                 hashed.update(f"{shard[len(folder) :]} {name} {place}\n".encode("utf-8", "surrogateescape"))
                 key, ending = _key_and_ending(name)
-                samples.setdefault(key, {})[ending] = place
+                if ending in samples.setdefault(key, {}):
+                    twice.add(key)
+                samples[key][ending] = place
+            for key in sorted(twice):
+                del samples[key]
+                self._rejects.append(
+                    {"pair_id": f"{_base(shard)}:{key}", "error": f"duplicate pair id: {key} has a member twice"}
+                )
             for key in [key for key in samples if key in seen]:
                 del samples[key]
                 self._rejects.append(
@@ -71,7 +89,7 @@ class WebdatasetReader:
             self._chunks += [(shard, listed[start : start + size]) for start in range(0, len(listed), size)]
         if not self._chunks:
             raise ValueError(f"{path} has no samples{''.join('; ' + row['error'] for row in self._rejects[:3])}")
-        self.extra: dict[str, Any] = {"notes": [], "shards": len(shards)}
+        self.extra: dict[str, Any] = {"notes": unread(others, "no uncompressed tar"), "shards": len(shards)}
         self.fingerprint = fingerprint("webdataset", config.chunk_size, self._config.model_dump(), hashed.hexdigest())
 
     def _members(self, shard: str) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -81,7 +99,13 @@ class WebdatasetReader:
             try:
                 with tarfile.open(fileobj=stream, mode="r:") as tar:
                     for member in tar:
-                        if not member.isfile():
+                        if member.isdir():
+                            continue
+                        if not member.isreg() or member.issparse():
+                            place = f"{_base(shard)}:{member.name}"
+                            self._rejects.append(
+                                {"pair_id": place, "error": f"unreadable file: {member.name} is not a plain file"}
+                            )
                             continue
                         if member.offset_data + member.size > size:
                             raise tarfile.ReadError(f"it ends within {member.name}")

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from idc.data.files import OutsideSource
 from idc.data.pipeline import Batch, good_rows, with_errors
+from idc.data.procap_hdf5 import stored_in
 from idc.vision.config import TokenizerConfig
 from idc.vision.tokenizer import prepare_frame
 
@@ -55,11 +57,14 @@ class ReadVideos:
     def _frames(self, pair_id: str) -> np.ndarray | str:
         """The frames of a pair, or why there are none."""
         for name, key in self._places(pair_id):
-            if key in self.files[name]:
+            try:
+                stored = stored_in(self.files[name], key)
+            except OutsideSource as error:
+                return f"unexpected video: {key}, {error}"
+            if stored is not None:
                 break
         else:
             return f"no video: {pair_id} is in none of {', '.join(self.files)}"
-        stored = self.files[name][key]
         shape = getattr(stored, "shape", ())
         if len(shape) != 4 or shape[:2] != (self.between + 2, 3) or stored.dtype != np.uint8:
             return f"unexpected video: {key} is {getattr(stored, 'dtype', 'a group')} {shape}"

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from idc.data.config import ValidateJob
-from idc.data.images import decode_image
-from idc.data.importer import IMAGE_SUFFIXES, open_build
+from idc.data.images import IMAGE_SUFFIXES, decode_image
+from idc.data.importer import open_build
 from idc.data.pipeline import FolderSource
 from idc.data.store import MappedRows, iter_rows, read_manifest, read_rejects
 from idc.data.validate import validate
