@@ -1,5 +1,6 @@
 """The probability that anything changed at all: a logistic regression on what a captioner tells of a pair, fitted on
-held-out pairs and kept in the artefact. Of any system; imports no torch.
+held-out pairs and kept in the artefact. Of any system; imports no torch. The job also fits the familiarity of pairs
+(:mod:`idc.familiarity`).
 
 Inputs of the regression, each standardised on the pairs it is fitted on: whether the best caption says that something
 changed (:func:`idc.metrics.changes.says_no_change`), its mean log-probability, that with the sign of what it says, and
@@ -21,9 +22,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from idc.config import ConfigModel, missing
 from idc.data.checks import says_changed
-from idc.data.images import ImageError, decode_image
+from idc.data.files import Reader
+from idc.data.images import ImageError, cell_bytes, decode_image
+from idc.data.rows import open_rows
 from idc.data.store import fingerprint, iter_rows, read_manifest
-from idc.describe import Describer, Description
+from idc.describe import FAMILIAR_FROM, Describer, Description
+from idc.familiarity import Familiarity
+from idc.familiarity import fit as fit_familiarity
 from idc.metrics.changes import says_no_change
 from idc.training.artifact import CALIBRATION, add_file, captioning_identity, read_artifact
 
@@ -34,7 +39,7 @@ _OF_ANY = ("says_change", "log_probability", "signed_log_probability")
 
 
 class CalibrateJob(ConfigModel):
-    """Fit the probability that anything changed, and keep it in an artefact."""
+    """Fit the probability that anything changed and the familiarity of pairs, and keep both in an artefact."""
 
     artifact: str = Field(min_length=1)
     """Artefact of a captioner; `calibration.json` is added to it, or replaced."""
@@ -48,6 +53,13 @@ class CalibrateJob(ConfigModel):
     """Only the first this many pairs of a split; all of them if not given."""
     batch_size: int = Field(32, ge=1)
     """Pairs captioned at a time."""
+    familiarity: bool = True
+    """Also fit how much a pair looks like the training images, on the training pairs of `pairs`, and calibrate that on
+    `split`: pairs that do not get a warning. Off: what the artifact has of it stays as it is."""
+    max_training_pairs: int = Field(5000, ge=100)
+    """Familiarity is fitted on the first this many training pairs at most."""
+    outside: tuple[str, ...] = ()
+    """Inputs of other domains, on which the share of warnings is measured: what `--input` of jobs/caption.py takes."""
     device: str = "cpu"
     """Where to caption, e.g. cuda."""
 
@@ -59,10 +71,14 @@ class CalibrateJob(ConfigModel):
             )
         if self.report_split == self.split:
             yield f"report_split: {self.split} is what is fitted on; report on another split"
+        if self.outside and not self.familiarity:
+            yield "outside: measures familiarity, which is off; set familiarity=true"
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.artifact, "artifact")
         yield from missing(self.pairs, "pairs")
+        for path in self.outside:
+            yield from missing(path, "outside")
 
 
 class _Record(BaseModel):
@@ -84,6 +100,18 @@ class Quality(_Record):
     about equally many pairs."""
 
 
+class Unfamiliar(_Record):
+    """How many pairs do not look like the training images."""
+
+    pairs: int
+    warned: int
+    """Pairs with a familiarity below :data:`idc.describe.FAMILIAR_FROM`, which get a warning."""
+    lowest: float
+    """The lowest familiarity of the pairs."""
+    median: float
+    """The median of their familiarities."""
+
+
 class Calibration(_Record):
     """The regression: probability = 1 / (1 + exp(-(bias + sum of weight * (input - mean) / deviation)))."""
 
@@ -98,6 +126,8 @@ class Calibration(_Record):
     bias: float
     quality: dict[str, Quality]
     """Split -> quality; of the split it was fitted on, too."""
+    unfamiliar: dict[str, Unfamiliar] = {}
+    """Split or input of another domain -> how many of its pairs get a warning; empty if familiarity was not fitted."""
 
     def __call__(self, description: Description) -> float:
         """The probability that anything changed, in (0, 1)."""
@@ -197,17 +227,20 @@ def finished(job: CalibrateJob) -> Calibration | None:
     """
     read_artifact(job.artifact)
     found = Calibration.read(job.artifact)
+    if job.familiarity and Familiarity.read(job.artifact) is None:
+        return None
     return found if found is not None and found.fingerprint == _mark(job) else None
 
 
 def calibrate(job: CalibrateJob, load: Callable[[], Describer]) -> Calibration:
-    """Describe the pairs, fit, measure, and add the file to the artefact.
+    """Describe the pairs, fit, measure, and add the files to the artefact.
 
     Args:
         load: loads the captioner of ``job.artifact``.
 
     Raises:
-        ValueError: a split has no pairs of one of the kinds, or an image cannot be read.
+        ValueError: a split has no pairs of one of the kinds, there are no training pairs for the familiarity, or an
+            image cannot be read.
     """
     captioner = load()
     rows, changed = _told(job, captioner, job.split)
@@ -222,6 +255,10 @@ def calibrate(job: CalibrateJob, load: Callable[[], Describer]) -> Calibration:
         measured[job.report_split] = _told(job, captioner, job.report_split)
     found = {name: quality([made.probability(row) for row in told], truth) for name, (told, truth) in measured.items()}
     made = made.model_copy(update={"quality": found})
+    if job.familiarity:
+        familiarity = _fit_familiarity(job)
+        made = made.model_copy(update={"unfamiliar": _unfamiliar(job, familiarity)})
+        familiarity.save(job.artifact)
     add_file(job.artifact, CALIBRATION, made.model_dump_json(indent=1) + "\n")
     return made
 
@@ -235,12 +272,68 @@ def table(found: Calibration) -> str:
     ]
     for split, one in found.quality.items():
         lines.append(f"{split:8}{one.pairs:7d}{one.changed:9d}{one.auc:8.4f}{one.brier:8.4f}{one.ece:8.4f}")
+    if found.unfamiliar:
+        lines.append(f"pairs that do not look like the training images (familiarity below {FAMILIAR_FROM}):")
+        lines += [
+            f"  {name}: {one.warned} of {one.pairs} ({100 * one.warned / one.pairs:.1f} %); "
+            f"lowest familiarity {one.lowest:.3f}, median {one.median:.3f}"
+            for name, one in found.unfamiliar.items()
+        ]
     return "\n".join(lines)
 
 
+def _fit_familiarity(job: CalibrateJob) -> Familiarity:
+    training = itertools.islice(_split_images(job, "train"), job.max_training_pairs)
+    first = next(training, None)
+    if first is None:
+        raise ValueError(
+            f"{job.pairs} has no training pairs, on which familiarity is fitted; give the folder that the captioner "
+            "was trained on, or set familiarity=false"
+        )
+    images = itertools.chain(first, itertools.chain.from_iterable(training))
+    return fit_familiarity(images, itertools.islice(_split_images(job, job.split), job.max_pairs))
+
+
+def _unfamiliar(job: CalibrateJob, familiarity: Familiarity) -> dict[str, Unfamiliar]:
+    splits = [job.split] if job.report_split is None else [job.split, job.report_split]
+    measured = {split: itertools.islice(_split_images(job, split), job.max_pairs) for split in splits}
+    measured |= {path: _input_images(path) for path in job.outside}
+    found = {}
+    for name, pairs in measured.items():
+        values = [familiarity(before, after) for before, after in pairs]
+        if not values:
+            raise ValueError(f"{name} has no pairs to measure familiarity on")
+        found[name] = Unfamiliar(
+            pairs=len(values),
+            warned=sum(value < FAMILIAR_FROM for value in values),
+            lowest=min(values),
+            median=float(np.median(values)),
+        )
+    return found
+
+
+def _split_images(job: CalibrateJob, split: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    for row in iter_rows(job.pairs, ["pair_id", "before", "after"], split):
+        yield _decoded(row, "before"), _decoded(row, "after")
+
+
+def _input_images(path: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """The pairs of an input of any layout that jobs/caption.py takes."""
+    source = open_rows(path)
+    for chunk in range(source.num_chunks):
+        batch = source.read(chunk)
+        columns = (batch[name] for name in ("pair_id", "before", "after", "error"))
+        for pair_id, before, after, error in zip(*columns, strict=True):
+            if error is not None:
+                raise ValueError(f"{path}: {pair_id}: {error}")
+            row = {"pair_id": pair_id, "before": before, "after": after}
+            yield _decoded(row, "before", source.reader), _decoded(row, "after", source.reader)
+
+
 def _mark(job: CalibrateJob) -> str:
-    settings = (job.split, job.report_split, job.max_pairs, job.batch_size)
-    return fingerprint(captioning_identity(job.artifact), read_manifest(job.pairs).fingerprint, settings)
+    settings = job.model_dump(mode="json", exclude={"artifact", "pairs", "device", "outside"})
+    outside = [open_rows(path).fingerprint for path in job.outside]
+    return fingerprint(captioning_identity(job.artifact), read_manifest(job.pairs).fingerprint, settings, outside)
 
 
 def _told(job: CalibrateJob, captioner: Describer, split: str) -> tuple[list[dict[str, float]], list[bool]]:
@@ -265,8 +358,8 @@ def _told(job: CalibrateJob, captioner: Describer, split: str) -> tuple[list[dic
     return rows, truth
 
 
-def _decoded(row: Mapping[str, Any], name: str) -> np.ndarray:
+def _decoded(row: Mapping[str, Any], name: str, reader: Reader | None = None) -> np.ndarray:
     try:
-        return decode_image(row[name])
+        return decode_image(row[name] if reader is None else cell_bytes(row[name], reader))
     except ImageError as error:
         raise ValueError(f"{row['pair_id']}: {name}: {error}") from None

@@ -76,10 +76,8 @@ class Description:
             never calibrated.
         change_map: float32 (Y, X) in [0, 1] over the image after, at the model's own resolution; None if not asked for.
         evidence: what else the system sees, by name, of whether anything changed, beside its words; for calibration.
-        features: float32 (D,), what the system sees of the pair as a whole, for the distance from its training pairs;
-            None if the system has none.
-        familiarity: share of held-out pairs of the training domain that are at least as far from the training pairs as
-            this one, in (0, 1] (a p-value); None if that was never fitted.
+        familiarity: share of held-out pairs of the training domain that are at least as far from the training images as
+            this one, in (0, 1] (a p-value, :mod:`idc.familiarity`); None if that was never fitted.
         trained_on: what the model was trained on, for the warning; None if the artifact does not record it.
     """
 
@@ -87,7 +85,6 @@ class Description:
     changed: float | None = None
     change_map: np.ndarray | None = None
     evidence: Mapping[str, float] = field(default_factory=dict)
-    features: np.ndarray | None = None
     familiarity: float | None = None
     trained_on: str | None = None
 

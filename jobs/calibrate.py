@@ -1,10 +1,14 @@
-"""Fit the probability that anything changed at all on held-out pairs, and keep it in the artefact.
+"""Fit on held-out pairs the probability that anything changed at all, and on the training images how much a pair looks
+like them; keep both in the artefact.
 
     python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs
     python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs split=val report_split=test
+    python jobs/calibrate.py artifact=runs/captioner/artifact pairs=data/pairs outside=[photographs,pairs.csv]
 
-Adds `calibration.json` to the artefact, or replaces it; captions, and evaluations of them, stay as they are. Prints how
-good the probability is. The same captioner, pairs and settings a second time: nothing is done. Runs in this process.
+Adds `calibration.json` and `familiarity.safetensors` to the artefact, or replaces them; captions, and evaluations of
+them, stay as they are. Prints how good the probability is, and how many held-out pairs (false alarms) and pairs of the
+inputs in `outside` get the warning that they do not look like the training images. The same captioner, pairs and
+settings a second time: nothing is done. Runs in this process.
 """
 
 from __future__ import annotations

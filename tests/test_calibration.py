@@ -16,13 +16,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from idc.calibration import Calibration, fit, inputs_of, quality
-from idc.data.images import decode_image
+from idc.data.images import decode_image, encode_png
 from idc.data.store import DatasetFolder, iter_rows
 from idc.describe import Candidate, Description
 from idc.schema import pair_arrow_schema
 from idc.systems import load_captioner
-from idc.training.artifact import read_artifact
+from idc.training.artifact import captioning_identity, read_artifact
 from tests.systems.procap.world import World
+from tests.test_familiarity import Pair
+from tests.test_familiarity import pairs as scenes
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -132,3 +134,78 @@ def test_what_cannot_be_calibrated_on(
     with pytest.raises(SystemExit, match="test has none that is known to have changed or not"):
         calibrate(monkeypatch, f"artifact={artifact}", f"pairs={tmp_path / 'changed'}", "split=test")
     assert not (artifact / "calibration.json").exists()
+
+
+def write_pairs(folder: Path, splits: dict[str, list[Pair]]) -> str:
+    """A folder of pairs; every second one is unchanged."""
+    rows = [
+        {
+            "pair_id": f"{split}-{number}", "before": encode_png(pair[0]), "after": encode_png(pair[number % 2]),
+            "captions": ["x"], "change_type": ("none", "move")[number % 2], "split": split, "mask": None,
+            "source": "test", "meta": "{}",
+        }
+        for split, pairs in splits.items()
+        for number, pair in enumerate(pairs)
+    ]  # fmt: skip
+    made = DatasetFolder.open_for_build(
+        folder, kind="pairs", schema=pair_arrow_schema(), fingerprint=folder.name, config={}, num_chunks=1
+    )
+    made.write_chunk(0, rows)
+    made.finish()
+    return str(folder)
+
+
+def test_familiarity_is_fitted_reported_and_used(
+    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Scenes that it is fitted on, and noise; the noise is warned of in every pair."""
+    splits = {"train": scenes(0, 150), "val": scenes(1, 60), "test": scenes(2, 20)}
+    folder = write_pairs(tmp_path / "pairs", splits)
+    noise = np.random.default_rng(0).integers(0, 255, (2, 40, 60, 3), dtype=np.uint8)
+    for name, image in zip(("x_before.png", "x_after.png"), noise, strict=True):
+        (tmp_path / name).write_bytes(encode_png(image))
+    table = tmp_path / "noise.csv"
+    table.write_text("before,after\nx_before.png,x_after.png\nx_after.png,x_before.png\n")
+    command = (f"artifact={artifact}", f"pairs={folder}", "report_split=test", f"outside=[{table}]")
+
+    inside = splits["test"][0]
+    assert load_captioner(str(artifact)).describe([noise[0]], [noise[1]])[0].familiar is None
+    before = captioning_identity(artifact)
+    calibrate(monkeypatch, *command)
+    assert f"{table}: 2 of 2 (100.0 %)" in capsys.readouterr().out
+    assert captioning_identity(artifact) == before, "evaluations stay those of this captioner"
+    found = Calibration.read(artifact)
+    assert found is not None
+    assert {name: one.pairs for name, one in found.unfamiliar.items()} == {"val": 60, "test": 20, str(table): 2}
+    assert found.unfamiliar["val"].warned <= 2
+    assert found.unfamiliar[str(table)].lowest == pytest.approx(1 / 61)
+
+    one, other = load_captioner(str(artifact)).describe([inside[0], noise[0]], [inside[1], noise[1]])
+    assert (one.familiar, one.warning) == (True, None)
+    assert other.familiar is False
+    assert (other.warning or "").startswith("This model has only seen rendered scenes at 32x32 pixels")
+
+    calibrate(monkeypatch, *command)
+    assert "done before" in capsys.readouterr().out
+    (artifact / "familiarity.safetensors").unlink()
+    head = json.loads((artifact / "config.json").read_text())
+    head["files"].remove("familiarity.safetensors")
+    (artifact / "config.json").write_text(json.dumps(head))
+    calibrate(monkeypatch, *command)
+    assert "done before" not in capsys.readouterr().out
+    assert (artifact / "familiarity.safetensors").exists()
+
+
+def test_familiarity_needs_the_training_pairs_or_is_switched_off(
+    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_pairs(tmp_path / "pairs", {"val": scenes(1, 8)})
+    with pytest.raises(SystemExit, match=r"pairs has no training pairs, .* or set familiarity=false"):
+        calibrate(monkeypatch, f"artifact={artifact}", f"pairs={folder}")
+    assert not (artifact / "calibration.json").exists()
+    with pytest.raises(SystemExit):
+        calibrate(monkeypatch, f"artifact={artifact}", f"pairs={folder}", "familiarity=false", f"outside=[{folder}]")
+    assert "outside: measures familiarity, which is off" in capsys.readouterr().err
+    calibrate(monkeypatch, f"artifact={artifact}", f"pairs={folder}", "familiarity=false")
+    assert not (artifact / "familiarity.safetensors").exists()
+    assert (artifact / "calibration.json").exists()

@@ -59,6 +59,8 @@ def test_one_pair(
     assert [one["caption"] for one in found["candidates"]] == [one.caption for one in told.candidates]
     assert found["caption"] == told.best.caption
     assert found["confidence"] == pytest.approx(math.exp(told.best.log_probability), abs=1e-5)
+    assert found.items() >= told.assessment.to_dict().items()
+    assert found["verdict"] == told.verdict
     assert found["changed_probability"] is None
     assert (found["before"], found["map"], found["frames"]) == (str(files[0]), str(drawn), str(film))
     assert told.change_map is not None

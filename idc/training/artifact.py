@@ -7,6 +7,7 @@ preprocess.json     what has to be done to the two images
 metrics.json        what was measured when it was written
 README.md           generated model card
 calibration.json    the probability that anything changed, if it was calibrated (idc/calibration.py)
+familiarity.safetensors  distance from the training images, likewise (idc/familiarity.py)
 <extras>            further files and folders, e.g. tokenizer/ of a captioner that reads image tokens
 """
 
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocabulary.json"
 PREPROCESS, METRICS, CARD = "preprocess.json", "metrics.json", "README.md"
-CALIBRATION = "calibration.json"
+CALIBRATION, FAMILIARITY = "calibration.json", "familiarity.safetensors"
+_ADDED_LATER = {CALIBRATION, FAMILIARITY}
+"""Files that jobs/calibrate.py adds; captions do not depend on them."""
 
 IDENTITY_TAG = "idc.artifact"
 """Tag of a version in the registry: the :func:`identity` of its artefact."""
@@ -158,15 +161,15 @@ def write_artifact(
     return path
 
 
-def add_file(path: Path | str, name: str, text: str) -> None:
-    """Add a text file to an artefact, or replace one that was added; neither it nor the list of files is ever seen half
+def add_file(path: Path | str, name: str, content: str | bytes) -> None:
+    """Add a file to an artefact, or replace one that was added; neither it nor the list of files is ever seen half
     written.
 
     Raises:
         ValueError: ``path`` is not an artefact.
     """
     artifact = read_artifact(path).path
-    _replace(artifact / name, text)
+    _replace(artifact / name, content)
     head = _read_json(artifact / CONFIG)
     if name not in head["files"]:
         _replace(artifact / CONFIG, _json({**head, "files": sorted([*head["files"], name])}))
@@ -220,13 +223,15 @@ def identity(path: Path | str) -> str:
 def captioning_files(path: Path | str) -> dict[str, str]:
     """Name -> SHA-256 of all files in an artefact's folder that its captions may depend on.
 
-    The calibration is not of them: it is added later, and is then left out of the list of files in config.json too.
+    The files of jobs/calibrate.py are not: they are added later, and left out of the list of files in config.json too.
     """
     path = Path(path)
     found = {str(file.relative_to(path)): file_hash(file) for file in sorted(path.rglob("*")) if file.is_file()}
-    if found.pop(CALIBRATION, None) is not None:
+    if added := found.keys() & _ADDED_LATER:
+        for name in added:
+            del found[name]
         head = _read_json(path / CONFIG)
-        before = _json({**head, "files": [name for name in head["files"] if name != CALIBRATION]})
+        before = _json({**head, "files": [name for name in head["files"] if name not in added]})
         found[CONFIG] = hashlib.sha256(before.encode()).hexdigest()
     return found
 
@@ -268,9 +273,9 @@ def _write_json(path: Path, value: Any) -> None:
     path.write_text(_json(value), encoding="utf-8")
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, content: str | bytes) -> None:
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
+    partial.write_bytes(content.encode() if isinstance(content, str) else content)
     partial.replace(path)
 
 

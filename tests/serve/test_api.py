@@ -80,6 +80,8 @@ def test_json_data_urls_and_forms_give_what_the_captioner_gives(client: httpx2.C
         assert decode_image(data).shape == (30, 40, 3)  # of the image after
         assert told.request_id == answer.headers["x-request-id"]
         assert told.version == artifact
+        assert expected.assessment is not None
+        assert answer.json()["results"][0].items() >= expected.assessment.to_dict().items()
     assert answers[2].json()["results"][0]["id"] == "x"
 
 

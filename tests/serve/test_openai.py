@@ -123,6 +123,13 @@ def test_a_stream_adds_up_to_the_answer(client: openai.OpenAI, include_usage: bo
     assert roles == ["assistant"] * len(whole.choices)
     assert ends == ["stop"] * len(whole.choices)
     assert [chunk.usage for chunk in chunks if chunk.usage] == ([whole.usage] if include_usage else [])
+    assert whole.model_extra is not None
+    for chunk in chunks:
+        if any(piece.finish_reason for piece in chunk.choices):
+            assert chunk.model_extra == whole.model_extra
+            assert chunk.model_extra["verdict"] in ("changed", "unchanged")
+        else:
+            assert not chunk.model_extra
 
 
 def test_the_streaming_helper_of_the_package(client: openai.OpenAI) -> None:
@@ -156,6 +163,8 @@ def test_models_are_listed_and_found(client: openai.OpenAI, artifact: str) -> No
     assert (model.id, model.object) == ("demo", "model")
     assert model.model_extra is not None
     assert model.model_extra["version"] == artifact
+    assert model.model_extra["trained_on"] == "rendered scenes at 32x32 pixels (12 training pairs)"
+    assert (model.model_extra["can_imagine"], model.model_extra["imagined_meaningful"]) == (False, False)
     assert client.models.retrieve("demo") == model
     with pytest.raises(openai.NotFoundError, match="demo"):
         client.models.retrieve("dem")

@@ -16,6 +16,7 @@ from idc.calibration import Calibration
 from idc.data.text import OWN_IDS, SpecialIds
 from idc.decoding import Decoded, decode
 from idc.describe import Candidate, Description, beams_of
+from idc.familiarity import Familiarity
 from idc.systems.procap.change_map import combine, disagreement, looks
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure
 from idc.systems.procap.model import ProcedureEncoder, Shapes, TextDecoder, make_token_head
@@ -151,6 +152,7 @@ class PairCaptioner:
         self.path = artifact.path
         self.vocabulary = artifact.vocabulary
         self.calibration = Calibration.load(path, evidence=[DISAGREEMENT])
+        self.familiarity = Familiarity.read(path)
         self.beams, self.length_penalty = job["beams"], job["length_penalty"]
         self.device = torch.device(device)
         self.tokenizer = ImageTokenizer.load(artifact.extra(TOKENIZER)).to(self.device)
@@ -206,11 +208,16 @@ class PairCaptioner:
             maps = self._change_maps(apart, procedure, found) if change_map else [None] * len(befores)
         most = apart.amax(dim=1).clamp_min(1e-6).log().tolist()
         parts = (part.tolist() for part in (found.ids, found.lengths, found.log_probability))
+        familiar = [None] * len(befores) if self.familiarity is None else map(self.familiarity, befores, afters)
         told = [
             Description(
-                self._candidates(ids, lengths, totals, candidates), change_map=drawn, evidence={DISAGREEMENT: evidence}
+                self._candidates(ids, lengths, totals, candidates),
+                change_map=drawn,
+                evidence={DISAGREEMENT: evidence},
+                familiarity=familiarity,
+                trained_on=self.trained_on,
             )
-            for ids, lengths, totals, drawn, evidence in zip(*parts, maps, most, strict=True)
+            for ids, lengths, totals, drawn, evidence, familiarity in zip(*parts, maps, most, familiar, strict=True)
         ]
         return told if self.calibration is None else [replace(one, changed=self.calibration(one)) for one in told]
 

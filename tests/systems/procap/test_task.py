@@ -104,6 +104,20 @@ def test_the_captioner_says_what_validation_says(runs: Path, world: World) -> No
         assert captioner([ends[0]], [ends[1]]) == [captioner.vocabulary.decode(found.ids[0].tolist())]
 
 
+def test_the_artifact_records_what_it_was_trained_on(runs: Path, world: World, tmp_path: Path) -> None:
+    derived = read_artifact(runs / "finetune" / "artifact")
+    assert derived.trained_on == "rendered scenes at 32x32 pixels (12 training pairs)"
+    card = (derived.path / "README.md").read_text()
+    assert "Trained on rendered scenes at 32x32 pixels (12 training pairs)." in card
+    start(STAGE_2, world.finetune({"train.steps": 1, "trained_on": "toy blocks"}), tmp_path / "run")
+    captioner = PairCaptioner(tmp_path / "run" / "artifact")
+    assert captioner.trained_on == "toy blocks"
+    head = json.loads((tmp_path / "run" / "artifact" / "config.json").read_text())
+    assert head.pop("trained_on") == "toy blocks"
+    (tmp_path / "run" / "artifact" / "config.json").write_text(json.dumps(head))
+    assert PairCaptioner(tmp_path / "run" / "artifact").trained_on is None  # an artifact of an earlier version
+
+
 def test_beam_search_is_an_option_of_the_artefact(runs: Path, world: World, tmp_path: Path) -> None:
     settings = {"beams": 3, "train.steps": 2}
     start(STAGE_2, world.finetune(settings), tmp_path / "run")

@@ -1,0 +1,115 @@
+"""Whether a pair looks like the training images: a calibrated distance of simple image statistics. Of any system;
+imports no torch.
+
+Statistics of an image, at 64x64 pixels: colour means on a 4x4 grid; deviation and mean gradient of each channel; mean
+and deviation of the saturation. Distance of an image: Mahalanobis distance of its statistics from those of the training
+images. Distance of a pair: the larger of its two images' distances. Familiarity of a pair: the share of held-out pairs
+of the training domain (the pair itself counted) whose distance is at least as large, a conformal p-value: of new pairs
+of that domain about a share t has a familiarity of at most t.
+
+Simple statistics rather than features of the captioner: they separated photographs and corrupted images from rendered
+scenes better than pooled features of ProCap's image tokenizer, alone or together with these (BENCHMARKS.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from idc.training.artifact import FAMILIARITY, add_file
+
+SIDE = 64
+"""Height and width at which statistics are computed."""
+GRID = 4
+"""Cells a side of the grid of colour means."""
+
+Pixels = np.ndarray
+"""uint8 RGB (H, W, 3)."""
+
+
+def statistics(image: Pixels) -> np.ndarray:
+    """The statistics of an image, float64 (D,)."""
+    resized = Image.fromarray(image).resize((SIDE, SIDE), Image.Resampling.BICUBIC, reducing_gap=2.0)
+    pixels = np.asarray(resized, dtype=np.float64) / 255
+    saturation = pixels.max(axis=2) - pixels.min(axis=2)
+    cells = pixels.reshape(GRID, SIDE // GRID, GRID, SIDE // GRID, 3).mean(axis=(1, 3))
+    return np.concatenate(
+        [
+            cells.ravel(),
+            pixels.std(axis=(0, 1)),
+            np.abs(np.diff(pixels, axis=0)).mean(axis=(0, 1)),
+            np.abs(np.diff(pixels, axis=1)).mean(axis=(0, 1)),
+            [saturation.mean(), saturation.std()],
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Familiarity:
+    """The fitted distance, and the distances of held-out pairs.
+
+    Attributes:
+        mean: float64 (D,), of the training images' statistics.
+        whitening: float64 (D, D); the distance is the norm of ``(statistics - mean) @ whitening``.
+        distances: float64 (N,), of the held-out pairs, ascending.
+    """
+
+    mean: np.ndarray
+    whitening: np.ndarray
+    distances: np.ndarray
+
+    def __call__(self, before: Pixels, after: Pixels) -> float:
+        """The familiarity of a pair, in (0, 1]."""
+        smaller = np.searchsorted(self.distances, self.distance(before, after), side="left")
+        return float(1 + len(self.distances) - smaller) / (1 + len(self.distances))
+
+    def distance(self, before: Pixels, after: Pixels) -> float:
+        """The distance of a pair from the training images."""
+        both = np.stack([statistics(before), statistics(after)]) - self.mean
+        return float(np.linalg.norm(both @ self.whitening, axis=1).max())
+
+    def save(self, artifact: Path | str) -> None:
+        """Add it to an artifact, or replace the one that was added."""
+        from safetensors.numpy import save
+
+        add_file(artifact, FAMILIARITY, save(vars(self)))
+
+    @classmethod
+    def read(cls, artifact: Path | str) -> Familiarity | None:
+        """That of an artifact, or None if it was never fitted.
+
+        Raises:
+            ValueError: the file is damaged, or of other statistics than this program computes.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load_file
+
+        path = Path(artifact) / FAMILIARITY
+        if not path.exists():
+            return None
+        again = "run jobs/calibrate.py --overwrite"
+        try:
+            found = cls(**load_file(path))
+        except (SafetensorError, TypeError) as error:
+            raise ValueError(f"{path} is damaged ({error}); {again}") from None
+        size = len(statistics(np.zeros((1, 1, 3), np.uint8)))
+        if found.mean.shape != (size,) or found.whitening.shape != (size, size) or found.distances.ndim != 1:
+            raise ValueError(f"{path} was fitted with other image statistics than the {size} of this version; {again}")
+        return found
+
+
+def fit(training: Iterable[Pixels], held_out: Iterable[tuple[Pixels, Pixels]]) -> Familiarity:
+    """Fit the distance on training images, and calibrate it on held-out pairs of the same domain."""
+    from sklearn.covariance import ledoit_wolf
+
+    rows = np.stack([statistics(image) for image in training])
+    mean, scale = rows.mean(axis=0), rows.std(axis=0) + 1e-6  # + 1e-6: a statistic may be the same in all images
+    covariance, _ = ledoit_wolf((rows - mean) / scale)
+    whitening = np.linalg.cholesky(np.linalg.inv(covariance)) / scale[:, None]
+    fitted = Familiarity(mean, np.ascontiguousarray(whitening), np.empty(0))
+    distances = sorted(fitted.distance(before, after) for before, after in held_out)
+    return Familiarity(fitted.mean, fitted.whitening, np.array(distances))
