@@ -70,9 +70,11 @@ function drawPair() {
 
 /** Shows a pair that history.js kept, with its answer if it had one. */
 async function reopen({ pair: kept, shown, time }, scroll = true) {
+  const current = pair;
   const images = SIDES.map((side) => kept[side] && readImage(kept[side].file, kept[side].address));
   try {
     const [before, after] = await Promise.all(images);
+    if (pair !== current) return; // another pair came meanwhile
     setPair({ before, after, truth: kept.truth });
   } catch {
     return complain(new Fault("The browser has lost the images of this answer."));
@@ -164,7 +166,6 @@ async function ask() {
     const shown = { answer, model, seconds, meaningful: described(model)?.imagined_meaningful === true };
     $("waiting").textContent = ""; // before the scrolling: its line moves what is below
     present(shown);
-    $("said").textContent = asSentence(answer.results[0]);
     keepForTab(asked, shown);
     remember(asked, shown).then(redrawHistory);
   } catch (error) {
@@ -181,11 +182,13 @@ async function ask() {
   }
 }
 
-/** Shows an answer to the pair; `time` is when it was answered, if that was earlier. */
+/** Shows an answer to the pair, and goes to it unless `scroll` is false; `time` is when it was answered, if earlier. */
 function present(shown, time = null, scroll = true) {
   answered = { ...shown, pair };
   show(shown, pair, time);
-  if (scroll) $("result").scrollIntoView({ block: "start" });
+  if (!scroll) return;
+  $("result").scrollIntoView({ block: "start" });
+  $("said").textContent = asSentence(shown.answer.results[0]);
 }
 
 function redrawHistory() {

@@ -47,6 +47,7 @@ function inTurn(write) {
 export const keep = (name, record, most, mostBytes) => inTurn(() => keepNow(name, record, most, mostBytes));
 
 async function keepNow(name, record, most, mostBytes) {
+  if (record.bytes > mostBytes) return remove(name, record.id);
   const others = (await newest(name)).filter(({ id }) => id !== record.id);
   const kept = [];
   let bytes = record.bytes;
@@ -55,7 +56,6 @@ async function keepNow(name, record, most, mostBytes) {
     if (kept.length + 1 >= most || bytes > mostBytes) await remove(name, other.id);
     else kept.push(other);
   }
-  if (record.bytes > mostBytes) return remove(name, record.id);
   while (!(await within(name, "readwrite", (store) => store.put(record)).then(() => true, () => false)) && kept.length) {
     await remove(name, kept.pop().id);
   }

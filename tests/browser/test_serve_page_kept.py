@@ -111,7 +111,7 @@ def test_the_pair_and_its_answer_survive_a_reload_of_their_tab(
 
 
 def test_the_history_is_bounded_in_number_and_bytes_and_cleared(
-    backend: Backend, pair: tuple[Path, Path], visit: Visit
+    backend: Backend, pair: tuple[Path, Path], tmp_path: Path, visit: Visit
 ) -> None:
     with visit() as seen:
         page = seen.open()
@@ -127,6 +127,19 @@ def test_the_history_is_bounded_in_number_and_bytes_and_cleared(
         stored(page, *({"id": f"large {n}", "time": 4e12 + n, "bytes": 30 * 2**20} for n in range(3)))
         page.locator("#ask").click()
         expect(entries).to_have_count(1 + 2)  # of 64 MiB
+        noise = np.random.default_rng(0).integers(0, 256, (600, 500, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(tmp_path / "large.png")
+        with (tmp_path / "large.png").open("ab") as file:
+            file.truncate(70 * 2**20)  # PNG readers stop at the end of the image
+        drop(page, page.locator("main"), tmp_path / "large.png", pair[1])
+        expect(page.locator("#before-name")).to_contain_text("large.png")
+        expect(page.locator("#fault")).not_to_be_empty()
+        page.reload()
+        expect(page.locator("#before-name")).to_have_text("")
+        expect(entries).to_have_count(1 + 2)
+        drop(page, page.locator("main"), *pair)
+        expect(page.locator("#result")).to_be_visible()
+        expect(entries.first).to_contain_text(told(backend, pair))
         page.locator("#forget").click()
         expect(page.locator("#history")).to_be_hidden()
         assert stored(page) == {"answers": 0, "pairs": 0}
