@@ -63,7 +63,7 @@ function showVerdict({ verdict, verdict_text: reason, warning, familiar, familia
   $("warning-text").textContent = warning ?? "";
   $("familiarity").textContent =
     familiar === false && familiarity !== null
-      ? `Of the held-out pairs of its own domain, ${share(familiarity)} are as far from its training images as this pair.`
+      ? `Of the held-out pairs of its own domain, at most ${share(familiarity)} are as far from its training images as this pair.`
       : "";
 }
 
