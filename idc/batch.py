@@ -131,6 +131,7 @@ class Captioned:
         seconds: from the first to the last of them, starting the workers included.
         model_seconds: of them in the captioner, all workers together.
         workers: that were asked for.
+        notes: what in the input is not read.
     """
 
     rows: int
@@ -139,6 +140,7 @@ class Captioned:
     seconds: float
     model_seconds: float
     workers: int
+    notes: tuple[str, ...] = ()
 
     @property
     def captioned(self) -> int:
@@ -149,6 +151,7 @@ class Captioned:
         """For the user."""
         said = f"{self.rows} rows, {self.captioned} with a caption"
         said += "".join(f", {n} x {reason}" for reason, n in sorted(self.errors.items()))
+        said += "".join(f"\nnote: {note}" for note in self.notes)
         if not self.done:
             return said
         rate = f"{self.done / self.seconds:.1f} rows a second ({self.done} in {self.seconds:.0f} s, the start included)"
@@ -198,6 +201,7 @@ def caption_rows(
         seconds=seconds,
         model_seconds=sum(result.seconds for result in results),
         workers=1 if local else job.actors,
+        notes=tuple(source.notes),
     )
 
 

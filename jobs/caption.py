@@ -7,11 +7,14 @@
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input data/demo/pairs --out captions --actors 2
     python jobs/caption.py input= --help         the settings of the last two
 
-Two images may have any size, mode and format that Pillow reads, and may be URIs. Needs no Ray and no data set.
+Two images may have any size and mode; PNG, JPEG, WebP, BMP, GIF, TIFF, AVIF, JPEG 2000 and PPM; they may be URIs. Needs
+no Ray and no data set.
 
 With --input: a folder of pairs, Parquet, CSV or JSON lines with the columns `before` and `after` (paths, URIs, in
-Parquet also the bytes), or a folder of images. Every row of it becomes a row of --out, in the same order; one that
-cannot be captioned has its reason in `error`. The same command given again goes on where it was. --local needs no Ray.
+Parquet also the bytes), or a folder of images. A table may name any local file, and URIs of other hosts with
+allow_remote=true; links that lead out of a folder are followed with follow_links=true. Every row of the input becomes
+a row of --out, in the same order; one that cannot be captioned has its reason in `error`. The same command given again
+goes on where it was. --local needs no Ray.
 """
 
 from __future__ import annotations

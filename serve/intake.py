@@ -151,7 +151,7 @@ class Intake:
                 raise self._too_many_pixels(param, "more pixels than any photograph has") from None
             if error.code == "too much metadata":
                 message = f"{param}: the image has too much metadata (text or a colour profile); save it without"
-                raise ApiError(413, "too_much_metadata", message, param) from None
+                raise ApiError(400, "too_much_metadata", message, param) from None
             message = f"{param}: no readable image; taken are {FORMAT_NAMES}"
             raise ApiError(400, "not_an_image", message, param) from None
         limits = self.limits

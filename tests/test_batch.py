@@ -91,7 +91,7 @@ def test_every_bad_row_is_a_row_with_its_reason(artifact: str, tmp_path: Path) -
         "text": "before: not an image: text.png: ",
         "no bytes": "before: empty file: empty.png",
         "folder": "after: unreadable file: .: IsADirectoryError",
-        "host": "after: unreadable file: nosuch://x/y.png: ValueError",
+        "host": "after: outside the source: nosuch://x/y.png: ",
         "t.csv:14": "bad row: 4 cells under 3 columns",
     }
     assert reasons.keys() == expected.keys()

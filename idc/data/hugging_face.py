@@ -4,20 +4,27 @@ The source is a folder that ``save_to_disk`` wrote (one split, or a dictionary o
 whatever else ``datasets.load_dataset`` takes. Images are an Image feature, bytes, or paths. Its splits are ours as far
 as they are called so (``validation`` is val); a data set that has only ``train`` is split by the shares for val and
 test. Columns that are not named are kept in ``meta`` if they are text, numbers or lists of them.
+
+Of a folder, images and Arrow files are read that lie below it; of a data set on the hub those in the library's caches.
+A folder whose README has the library load files from elsewhere is refused without ``allow_remote``.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pyarrow import fs
 
 from idc.data import files
 from idc.data.config import ImportConfig
-from idc.data.importer import SPLIT_NAMES, rows_to_batch
+from idc.data.importer import SPLIT_NAMES, access, rows_to_batch
 from idc.data.pipeline import Batch
 from idc.data.store import fingerprint
+from idc.data.textfiles import parse_json
 
 _ROLES = ("before", "after", "mask")
 _NAMED = (*_ROLES, "captions", "pair_id", "change_type", "split")
@@ -32,9 +39,9 @@ class HuggingFaceReader:
 
     def __init__(self, path: str, config: ImportConfig) -> None:
         self._path, self._config = path, config.hugging_face
+        self._allow_remote = config.allow_remote
+        self.reader = _reader(path, config)
         self._splits = self._load()
-        folder = str(Path(path).absolute()) if Path(path).exists() else ""
-        self.reader = files.Reader(fs.LocalFileSystem(), folder)
         self._chunks: list[tuple[str, int, int]] = []
         self._columns = {name: column for name in _NAMED if (column := getattr(self._config, name)) is not None}
         others: set[str] = set()
@@ -59,6 +66,8 @@ class HuggingFaceReader:
         import datasets
 
         config = self._config
+        if Path(self._path).is_dir():
+            _check_folder(self._path, self.reader, self._allow_remote)
         try:
             if (Path(self._path) / "state.json").exists() or (Path(self._path) / "dataset_dict.json").exists():
                 loaded = datasets.load_from_disk(self._path)
@@ -118,10 +127,15 @@ class HuggingFaceReader:
         }
         for role in _ROLES:
             value = record[self._columns[role]] if role in self._columns else None
-            row[role] = (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value
+            row[role] = self._named((value.get("bytes") or value.get("path")) if isinstance(value, dict) else value)
         if (split, number) in self._seen:
             row["error"] = f"duplicate pair id: {place} repeats {pair_id}"
         return row
+
+    def _named(self, value: Any) -> Any:
+        """The library makes the names of a folder's files absolute."""
+        folder = self.reader.folder + "/"
+        return os.path.normpath(value).removeprefix(folder) if isinstance(value, str) and value[:1] == "/" else value
 
     def _change_type(self, split: str, record: dict[str, Any]) -> Any:
         column = self._config.change_type
@@ -136,6 +150,64 @@ class HuggingFaceReader:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._splits = self._load()
+
+
+def _reader(path: str, config: ImportConfig) -> files.Reader:
+    """A reader of the files below a folder, or below the library's caches if the data set is on the hub."""
+    allowed = access("hugging_face", config)
+    if Path(path).exists():
+        return files.Reader(fs.LocalFileSystem(), os.path.abspath(path), allowed)
+    import datasets
+    import huggingface_hub
+
+    caches = str(datasets.config.HF_DATASETS_CACHE), huggingface_hub.constants.HF_HUB_CACHE
+    return files.Reader(fs.LocalFileSystem(), caches[0], allowed, also=caches)
+
+
+def _check_folder(path: str, reader: files.Reader, allow_remote: bool) -> None:
+    """Refuse a folder that has the library read other files than those below it.
+
+    Raises:
+        ValueError: naming the file that is to be read.
+    """
+    for name, place in _named_files(Path(path)):
+        if "://" in place and allow_remote:
+            continue
+        try:
+            reader.locate(place)
+        except files.OutsideSource as exc:
+            fix = "; allow_remote=true reads it" if "://" in place else ""
+            raise ValueError(f"{path}/{name}: it names the file {place[:300]!r}: {exc}{fix}") from exc
+
+
+def _named_files(root: Path) -> Iterator[tuple[str, str]]:
+    """The files of which the description of a data set says that they belong to it, and where it says so."""
+    states = ["state.json"]
+    try:
+        if (root / "dataset_dict.json").is_file():
+            splits = parse_json((root / "dataset_dict.json").read_text("utf-8")).get("splits", [])
+            yield from (("dataset_dict.json", str(split)) for split in splits)
+            states += [f"{split}/state.json" for split in splits]
+        for state in filter(lambda name: (root / name).is_file(), states):
+            for entry in parse_json((root / state).read_text("utf-8")).get("_data_files", []):
+                yield state, os.path.join(os.path.dirname(state), str(entry["filename"]))
+        for name in filter(lambda name: (root / name).is_file(), ("README.md", ".huggingface.yaml")):
+            text = (root / name).read_text("utf-8")
+            head = text.split("---")[1] if name == "README.md" and text.startswith("---") else text
+            if name == "README.md" and head is text:
+                continue
+            found = yaml.safe_load(head)
+            yield from ((name, place) for place in _texts(found.get("configs") if isinstance(found, dict) else None))
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError) as exc:
+        raise ValueError(f"{root} cannot be read as a data set: {type(exc).__name__}") from exc
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict | list):
+        for entry in value.values() if isinstance(value, dict) else value:
+            yield from _texts(entry)
+    elif isinstance(value, str):
+        yield value
 
 
 def _undecoded(rows: Any) -> Any:

@@ -512,9 +512,11 @@ class ParquetReader:
         filesystem, inner = files.resolve(path, filesystem)
         inner = inner.rstrip("/")
         if filesystem.get_file_info(inner).type == fs.FileType.File:
-            names, folder = [inner], inner.rpartition("/")[0]
+            names, folder, others = [inner], inner.rpartition("/")[0], []
         else:
-            names = [f.path for f in files.list_files(filesystem, inner) if f.path.endswith(".parquet")]
+            listed = [f.path for f in files.list_files(filesystem, inner)]
+            names = [name for name in listed if name.endswith(".parquet")]
+            others = [name[len(inner) + 1 :] for name in listed if not name.endswith(".parquet")]
             folder = inner
         if not names:
             raise ValueError(f"{path} has no Parquet files")
@@ -550,7 +552,8 @@ class ParquetReader:
         if not row:
             raise ValueError(f"{path} has no rows")
         self.fingerprint = fingerprint("parquet", chunk_size, hashed.hexdigest())
-        self.extra: dict[str, Any] = {"notes": [f"columns kept in meta: {', '.join(sorted(other))}"] if other else []}
+        notes = [f"columns kept in meta: {', '.join(sorted(other))}"] if other else []
+        self.extra: dict[str, Any] = {"notes": [*notes, *unread(others, "no Parquet file")]}
 
     @property
     def num_chunks(self) -> int:

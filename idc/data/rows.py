@@ -22,7 +22,7 @@ from pyarrow import fs
 
 from idc.data import files
 from idc.data.config import AccessConfig
-from idc.data.importer import SPLIT_NAMES, access, guess_format, printable
+from idc.data.importer import SPLIT_NAMES, access, guess_format, printable, unread
 from idc.data.own import IMAGES, FolderReader, TableReader, must_have, unwrapped
 from idc.data.pipeline import Batch, num_rows
 from idc.data.store import MANIFEST, _complete_manifest, fingerprint
@@ -38,6 +38,7 @@ class _Rows(Protocol):
 
     fingerprint: str
     reader: files.Reader
+    extra: dict[str, Any]
 
     @property
     def num_rows(self) -> int: ...
@@ -96,7 +97,7 @@ def _guess(path: str, filesystem: fs.FileSystem | None) -> RowFormat:
 class InputRows:
     """Source: rows with ``row`` (their place in the input, from 0), ``pair_id``, ``before``, ``after``, ``error``.
 
-    ``before`` and ``after`` hold bytes, the name of a file for ``reader``, or nothing.
+    ``before`` and ``after`` hold bytes, the name of a file for ``reader``, or nothing. ``notes`` name what is not read.
     """
 
     def __init__(self, rows: _Rows, chunk_size: int, limit: int | None, split: str | None) -> None:
@@ -105,6 +106,7 @@ class InputRows:
         self._split = split
         self.num_rows = rows.num_rows if limit is None else min(limit, rows.num_rows)
         self.reader = rows.reader
+        self.notes: list[str] = rows.extra["notes"]
         self.fingerprint = fingerprint("rows", rows.fingerprint, chunk_size, self.num_rows, split)
 
     @property
@@ -161,6 +163,7 @@ class ParquetRows:
     ) -> None:
         filesystem, inner = files.resolve(path, filesystem)
         inner = inner.rstrip("/")
+        self.extra: dict[str, Any] = {"notes": []}
         if pairs:
             manifest = _complete_manifest(path, filesystem)
             if manifest.kind != "pairs":
@@ -177,7 +180,11 @@ class ParquetRows:
                 )
             found = (f.path for f in tree.files)
             own = (name for name in found if not any(p[:1] in "._" for p in name[len(inner) + 1 :].split("/")))
-            self._names = [name for name in own if name.endswith(".parquet")]
+            self._names = []
+            others: list[str] = []
+            for name in own:
+                (self._names if name.endswith(".parquet") else others).append(name)
+            self.extra = {"notes": unread([name[len(inner) + 1 :] for name in others], "no Parquet file")}
         if not self._names:
             raise ValueError(f"{path} has no Parquet files")
         folder = inner.rpartition("/")[0] if self._names == [inner] else inner

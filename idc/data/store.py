@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from idc.data import files
 from idc.schema import PAIR_SCHEMA_VERSION
@@ -46,6 +46,7 @@ ROW_GROUP = 32
 _IMAGES = {"before", "after"}
 _ROWS_FOLDER = "_rows"
 _OWN_FILE = re.compile(r"^(part-\d+\.parquet|rejects-\d+\.parquet|\.tmp-.*)$")
+_PLAIN_NAME = r"^[^/]+$"
 _COUNTS_KEY = b"idc.counts"
 _REJECT_SCHEMA = pa.schema([pa.field("row_id", pa.string(), False), pa.field("reason", pa.string(), False)])
 
@@ -63,12 +64,12 @@ class Reject(NamedTuple):
 
 
 class Part(BaseModel):
-    """One part file of a complete folder."""
+    """One part file of a complete folder, and the file of its rejects; both lie in the folder itself."""
 
     model_config = ConfigDict(extra="forbid")
-    file: str
+    file: str = Field(pattern=_PLAIN_NAME)
     num_rows: int
-    rejects: str | None = None
+    rejects: str | None = Field(default=None, pattern=_PLAIN_NAME)
 
 
 class Manifest(BaseModel):

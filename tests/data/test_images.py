@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 import zlib
+from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
 
-from idc.data.images import ImageError, check_image, decode_image, encode_png, resize_image
+from idc.data.images import (
+    ACCEPT,
+    FORMATS,
+    IMAGE_SUFFIXES,
+    OTHER_IMAGE_SUFFIXES,
+    ImageError,
+    check_image,
+    decode_image,
+    encode_png,
+    resize_image,
+)
 
 
 def encoded(array: np.ndarray, format: str = "PNG", mode: str | None = None, **options: object) -> bytes:
@@ -25,17 +38,19 @@ def gradient(height: int = 20, width: int = 30) -> np.ndarray:
     return np.stack([x * 8 % 256, y * 12 % 256, (x + y) * 5 % 256], axis=2).astype(np.uint8)
 
 
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(width: int, height: int, raw: bytes, *before: bytes, bits: int = 8, colour: int = 2) -> bytes:
+    """A PNG of filtered rows, with chunks before the pixels."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0))
+    return b"".join([b"\x89PNG\r\n\x1a\n", header, *before, chunk(b"IDAT", zlib.compress(raw, 1)), chunk(b"IEND", b"")])
+
+
 def bomb(side: int = 20_000) -> bytes:
     """A valid one-bit PNG of ``side`` x ``side``, a few kB long."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    row = b"\0" * (1 + -(-side // 8))
-    packer = zlib.compressobj(1)
-    body = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
-    header = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
+    return png(side, side, bytes(side * (1 + -(-side // 8))), bits=1, colour=0)
 
 
 def test_lossless_round_trip() -> None:
@@ -49,9 +64,23 @@ def test_16_bit_grey_is_scaled_by_its_full_range() -> None:
     grey = np.array([[0, 257, 25700], [32768, 65280, 65535]], dtype=np.uint16)
     out = decode_image(encoded(grey))
     assert out.dtype == np.uint8
-    assert out[..., 0].tolist() == [[0, 1, 100], [128, 254, 255]]
+    assert out[..., 0].tolist() == [[0, 1, 100], [128, 255, 255]]
     assert np.array_equal(out[..., 0], out[..., 2])
     assert np.array_equal(decode_image(encoded(grey, "TIFF")), out)
+
+
+def test_16_bit_colour_scales_as_16_bit_grey() -> None:
+    values = (np.arange(4096) * 16 + 7).astype(np.uint16).reshape(64, 64)
+    expected = (values >> 8).tolist()
+    rows = {n: np.stack([values] * n, axis=2).astype(">u2") for n in (1, 3)}
+    for colour, channels in ((0, 1), (2, 3)):
+        raw = b"".join(b"\0" + row.tobytes() for row in rows[channels])
+        assert decode_image(png(64, 64, raw, bits=16, colour=colour))[..., 0].tolist() == expected
+    assert decode_image(cv2.imencode(".tif", np.stack([values] * 3, axis=2))[1].tobytes())[..., 2].tolist() == expected
+    assert decode_image(encoded(values, "TIFF"))[..., 0].tolist() == expected
+    assert decode_image(encoded(values, "JPEG2000"))[..., 0].tolist() == expected
+    grey, colour = (decode_image(b"P%d 64 64 65535\n" % kind + rows[n].tobytes()) for kind, n in ((5, 1), (6, 3)))
+    assert np.array_equal(grey, colour)  # of this format Pillow rounds
 
 
 def test_alpha_is_laid_over_black() -> None:
@@ -115,6 +144,66 @@ def test_damaged_bytes_in_the_middle_are_an_image_error() -> None:
     data[200:600] = bytes(400)
     with pytest.raises(ImageError, match=r"damaged image|truncated image"):
         decode_image(bytes(data))
+
+
+BLACK = b"\0" * (1 + 3 * 4) * 4
+ZEROS = zlib.compress(bytes(2**26 + 2**20))
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [chunk(b"zTXt", b"a\0\0" + ZEROS)],
+        [chunk(b"iTXt", b"a\0\1\0\0\0" + ZEROS)],
+        [chunk(b"iCCP", b"a\0\0" + ZEROS)],
+        [chunk(b"tEXt", b"a\0" + bytes(2**26 + 1))],
+        [chunk(b"zTXt", b"%d\0\0" % n + zlib.compress(bytes(2**20))) for n in range(70)],
+    ],
+    ids=["packed text", "packed international text", "colour profile", "text", "many texts"],
+)
+def test_too_much_before_the_pixels_is_called_so(chunks: list[bytes]) -> None:
+    with pytest.raises(ImageError, match="too much metadata"):
+        decode_image(png(4, 4, BLACK, *chunks))
+
+
+def test_formats_of_other_programs_are_never_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """EPS would start Ghostscript; every format that is not in the list is no image."""
+    opened: list[tuple[object, ...]] = []
+
+    def opener(*given: object) -> None:
+        opened.append(given)
+
+    Image.init()
+    for name in set(Image.OPEN) - set(FORMATS):
+        monkeypatch.setitem(Image.OPEN, name, (opener, None))  # it would be tried with any file
+    eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF\n"
+    for data in (eps, encoded(gradient(), "TGA"), encoded(gradient(), "PCX"), encoded(gradient(), "ICO")):
+        with pytest.raises(ImageError, match="not an image"):
+            decode_image(data)
+    assert opened == []
+
+
+def test_only_one_place_opens_images() -> None:
+    """Whoever opens images that others made goes through this module."""
+    root = Path(__file__).parents[2]
+    files = [path for area in ("idc", "serve", "cluster", "jobs") for path in (root / area).rglob("*.py")]
+    found = {str(path.relative_to(root)) for path in files if "Image.open(" in path.read_text("utf-8")}
+    assert found == {"idc/data/images.py", "idc/data/corruptions.py"}, "the second reads what it wrote itself"
+
+
+def test_suffixes_are_those_of_the_formats() -> None:
+    known = Image.registered_extensions()
+    for format, suffixes in FORMATS.items():
+        assert {known[suffix] for suffix in suffixes} <= {format, "MPO", "DIB"}
+        assert {suffix for suffix, of in known.items() if of == format} <= {*suffixes, ".pfm"}, "a float format"
+    assert not IMAGE_SUFFIXES & OTHER_IMAGE_SUFFIXES
+    assert {f".{name}" for name in ("jfif", "jpe", "jp2", "avif")} <= IMAGE_SUFFIXES
+
+
+def test_the_served_page_accepts_the_same_formats() -> None:
+    page = (Path(__file__).parents[2] / "serve" / "web" / "index.html").read_text("utf-8")
+    inputs = re.findall(r'<input id="(?:before|after)" type="file" accept="([^"]*)"', page)
+    assert inputs == [ACCEPT, ACCEPT]
 
 
 def test_the_limit_is_a_setting() -> None:

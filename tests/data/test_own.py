@@ -15,13 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 from pyarrow import fs
 
-from idc.data.config import ImportJob
-from idc.data.images import decode_image, encode_png
+from idc.data.config import ImportJob, ValidateJob
+from idc.data.images import FORMATS, IMAGE_SUFFIXES, decode_image, encode_png
 from idc.data.importer import guess_format, open_build
 from idc.data.pipeline import run_local
 from idc.data.store import Manifest, iter_rows, read_manifest, read_rejects
+from idc.data.validate import validate
 
 
 def picture(value: int) -> bytes:
@@ -115,6 +117,49 @@ def test_folder_rejects(tmp_path: Path) -> None:
         ("\\xff", "not UTF-8: pair_id, \\xff"),
         ("lost.png", "unplaced image: it is neither a before nor an after"),
     ]
+
+
+@pytest.mark.parametrize("suffix", sorted(IMAGE_SUFFIXES))
+def test_every_image_that_can_be_read_is_read(tmp_path: Path, suffix: str) -> None:
+    """Of each suffix a real file of its format, also in capitals."""
+    [format] = [format for format, suffixes in FORMATS.items() if suffix in suffixes]
+    for role, value in (("before", 40), ("after", 200)):
+        (tmp_path / "in" / role).mkdir(parents=True)
+        image = Image.fromarray(np.full((16, 24, 3), value, np.uint8))
+        image.save(tmp_path / "in" / role / f"x{suffix.upper()}", "MPO" if suffix == ".mpo" else format)
+    manifest = prepare(tmp_path / "in", tmp_path / "out", "folder")
+    [(before, after, _)] = result(tmp_path / "out").values()
+    assert (abs(before - 40) < 3, abs(after - 200) < 3, manifest.extra["notes"]) == (True, True, [])
+
+
+def test_what_is_not_read_is_counted_and_named(tmp_path: Path) -> None:
+    put(tmp_path / "in", FOLDERS["two folders"])
+    put(tmp_path / "in", {
+        "before/z.heic": "heic", "after/z.heic": "heic", "before/x.svg": "<svg/>", "logo.svg": "<svg/>",
+        "before/notes.docx": "words", "list.csv": "a,b", "README.txt": "words", "captions/x.txt": "a second file",
+        ".DS_Store": "mac", "_old/before/x.png": 9, "validation.json": "{}",
+    })  # fmt: skip
+    manifest = prepare(tmp_path / "in", tmp_path / "out", "folder")
+    assert set(result(tmp_path / "out")) == {"x", "y"}
+    [reject] = read_rejects(tmp_path / "out")
+    assert (reject.row_id, reject.code) == ("z", "not an image")
+    assert "none of PNG, JPEG" in reject.reason
+    notes = "\n".join(manifest.extra["notes"])
+    for text in ("2 files that are no PNG", "2 .svg", "2 files that are neither", "1 .docx", "2 files that are hidden",
+                 "2 files that are captions of no pair"):  # fmt: skip
+        assert text in notes, notes
+    validated = validate(ValidateJob(pairs=str(tmp_path / "in"), format="folder"), progress=False).result
+    assert not validated.ok
+    assert validated.notes == manifest.extra["notes"]
+
+
+def test_official_layouts_name_images_that_are_not_read(tmp_path: Path) -> None:
+    rows = [{"img0": f"{n}.heic", "img1": f"{n}_2.png", "sents": ["a"], "uid": n} for n in "ab"]
+    put(tmp_path / "in", {"train.json": json.dumps(rows), "a.heic": "x", "a_2.png": 1, "b.heic": "x", "b_2.png": 2})
+    put(tmp_path / "in", {"other.svg": "<svg/>"})
+    manifest = prepare(tmp_path / "in", tmp_path / "out", "image_editing_request")
+    assert manifest.reject_reasons == {"not an image": 2}
+    assert [note for note in manifest.extra["notes"] if "1 .svg" in note]
 
 
 def test_a_folder_without_pairs_is_an_error(tmp_path: Path) -> None:
@@ -266,7 +311,9 @@ def test_a_table_may_name_uris(tmp_path: Path) -> None:
         writer = csv.writer(stream)
         writer.writerows([["pair_id", "before", "after"], ["p"] + [f"memory://{tmp_path.name}/deep/1.png"] * 2])
         writer.writerow(["q", "nothing://x/y.png", f"memory://{tmp_path.name}/no.png"])
-    prepare(tmp_path / "t.csv", tmp_path / "out", "csv")
+    prepare(tmp_path / "t.csv", tmp_path / "refused", "csv")
+    assert [r.code for r in read_rejects(tmp_path / "refused")] == ["outside the source"] * 2
+    prepare(tmp_path / "t.csv", tmp_path / "out", "csv", allow_remote=True)
     assert result(tmp_path / "out") == {"p": (1, 1, [])}
     assert [r.code for r in read_rejects(tmp_path / "out")] == ["unreadable file"]
 

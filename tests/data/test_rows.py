@@ -26,6 +26,18 @@ def picture(value: int) -> bytes:
     return encode_png(np.full((6, 8, 3), value, np.uint8))
 
 
+def test_what_is_no_input_is_named(tmp_path: Path) -> None:
+    put_images(tmp_path / "images")
+    (tmp_path / "images" / "logo.svg").write_text("<svg/>")
+    pq.write_table(table("bytes"), tmp_path / "t.parquet")
+    (tmp_path / "t.csv").write_text("a,b")
+    (tmp_path / "_SUCCESS").write_text("")
+    (tmp_path / "linked").symlink_to(tmp_path / "images")
+    assert ["1 .svg" in note for note in open_rows(str(tmp_path / "images")).notes] == [True]
+    [note] = open_rows(str(tmp_path), "parquet").notes
+    assert "1 .csv" in note
+
+
 def put_images(folder: Path) -> None:
     for i in range(COUNT):
         for role, value in (("before", i), ("after", i + 1)):

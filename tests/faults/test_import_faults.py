@@ -90,7 +90,7 @@ def check(out: Path, source: Path) -> None:
             assert (row[role] == original) == (name != "grey16" or role != "before")
     assert np.array_equal(decode_image(rows["rgba"]["before"]), NOISE)
     grey = decode_image(rows["grey16"]["before"])
-    assert np.abs(grey[..., 0].astype(float) - GREY16 / 257).max() <= 0.51
+    assert np.abs(grey[..., 0].astype(float) - GREY16 / 257).max() < 1
     assert Image.open(io.BytesIO(rows["grey16"]["before"])).mode == "RGB"
 
 
@@ -137,5 +137,5 @@ def test_the_same_captions_in_one_json(source: Path, tmp_path: Path) -> None:
     captions = {p.stem: p.read_text("utf-8", "surrogateescape").strip() for p in source.glob("*.txt")}
     text = json.dumps(captions, ensure_ascii=False)
     (folder / "captions.json").write_bytes(text.encode("utf-8", "surrogateescape"))
-    prepare(folder, tmp_path / "out", "folder")
+    prepare(folder, tmp_path / "out", "folder", follow_links=True)
     check(tmp_path / "out", folder)

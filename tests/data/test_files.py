@@ -1,0 +1,137 @@
+"""Listing folders and opening what is in them: loops, special files, and what a reader may reach."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+from idc.data import files
+from idc.data.config import ImportConfig
+from idc.data.images import ImageError, cell_bytes
+from idc.data.importer import open_reader
+from idc.data.rows import open_rows
+from idc.data.store import iter_rows, read_rejects
+from idc.data.triplets import find_image_files
+from tests.data.small_sets import spot_the_diff
+from tests.data.test_own import picture, prepare, put
+
+LOCAL = fs.LocalFileSystem()
+PAIRS: dict[str, int | str | bytes] = {f"{role}/{n}.png": n for role in ("before", "after") for n in (1, 2, 3)}
+
+
+def names(tree: files.Tree, root: Path) -> list[str]:
+    return [os.path.relpath(file.path, root) for file in tree.files]
+
+
+def test_each_real_folder_once(tmp_path: Path) -> None:
+    root = put(tmp_path / "in", PAIRS)
+    (root / "loop").symlink_to(".")
+    (root / "before" / "up").symlink_to("..")
+    (root / "again").symlink_to("after")  # sorts before the folder, which keeps its real name
+    (root / "itself").symlink_to("itself")
+    assert names(files.scan(LOCAL, str(root)), root) == sorted(PAIRS)
+    assert names(files.scan(LOCAL, str(root), follow_links=True), root) == sorted(PAIRS)
+    inside = files.scan(fs.SubTreeFileSystem(str(tmp_path), LOCAL), "in")
+    assert [file.path for file in inside.files] == [f"in/{name}" for name in sorted(PAIRS)]
+    assert inside.special == ["in/itself"]
+
+
+def test_links_out_of_a_folder_are_followed_only_if_asked_for(tmp_path: Path) -> None:
+    root = put(tmp_path / "in", {"a.png": 1})
+    put(tmp_path / "disk", {"b.png": 2})
+    (root / "disk").symlink_to(tmp_path / "disk")
+    (tmp_path / "disk" / "back").symlink_to(root)
+    tree = files.scan(LOCAL, str(root))
+    assert (names(tree, root), tree.outside) == (["a.png"], [str(root / "disk")])
+    tree = files.scan(LOCAL, str(root), follow_links=True)
+    assert (names(tree, root), tree.outside) == (["a.png", "disk/b.png"], [])
+
+
+def test_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    assert files.scan(LOCAL, str(tmp_path / "nothing")) == files.Tree()
+    assert files.list_files(LOCAL, str(tmp_path / "nothing")) == []
+
+
+@pytest.mark.parametrize("layout", ["folder", "official", "captions", "triplets"])
+def test_a_loop_gives_no_pair_twice(layout: str, tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    if layout == "official":
+        official = spot_the_diff()
+        official.write(source)
+        expected = set(official.pairs)
+    else:
+        put(source, PAIRS)
+        expected = {"1", "2", "3"}
+    (source / "loop").symlink_to(".")
+    (source / "before" if layout == "folder" else source).joinpath("deep").symlink_to("..", target_is_directory=True)
+    if layout == "captions":
+        assert open_rows(str(source)).num_rows == 3 + 1, "and the folder above, which is not below"
+    elif layout == "triplets":
+        (source / "deep").unlink()
+        assert [entry.name for entry in find_image_files(source)] == ["after", "before"]
+    else:
+        prepare(source, tmp_path / "out", "folder" if layout == "folder" else official.format)
+        assert {row["pair_id"] for row in iter_rows(tmp_path / "out")} == expected
+
+
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
+    """Opening a FIFO waits for a writer; a device may never end."""
+    source = put(tmp_path / "in", {f"before/{name}.png": 1 for name in ("fifo", "socket", "device", "gone", "good")})
+    put(source, {"after/good.png": 2, "good.txt": "fine", "notes/x.md": "a"})
+    os.mkfifo(source / "after" / "fifo.png")
+    os.mkfifo(source / "fifo.txt")
+    (source / "after" / "device.png").symlink_to("/dev/zero")
+    (source / "after" / "gone.png").symlink_to("gone.png")
+    with socket.socket(socket.AF_UNIX) as listener:
+        place = Path.cwd()
+        os.chdir(source / "after")  # the path of a socket is short
+        try:
+            listener.bind("socket.png")
+        finally:
+            os.chdir(place)
+        prepare(source, tmp_path / "out", "folder", follow_links=True)
+    assert [row["pair_id"] for row in iter_rows(tmp_path / "out")] == ["good"]
+    assert {reject.row_id: reject.code for reject in read_rejects(tmp_path / "out")} == {
+        "fifo": "unreadable file", "socket": "unreadable file", "device": "unreadable file", "gone": "unreadable file",
+    }  # fmt: skip
+    with pytest.raises(OSError, match="not a regular file"):
+        files.read_bytes(source / "after" / "fifo.png")
+
+
+@pytest.mark.parametrize("format", ["csv", "jsonl", "parquet", "webdataset", "video"])
+def test_a_fifo_as_source_is_an_error(format: str, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for source in (tmp_path / f"t.{format}", tmp_path / "in" / "t.parquet", tmp_path / "in" / "t.tar"):
+        os.mkfifo(source)
+    for source in (tmp_path / f"t.{format}", tmp_path / "in"):
+        with pytest.raises(ValueError):
+            open_reader(format, str(source), ImportConfig())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["captions.json", "train.json"])
+def test_a_fifo_as_annotations_is_an_error(name: str, tmp_path: Path) -> None:
+    put(tmp_path / "in", PAIRS)
+    os.mkfifo(tmp_path / "in" / name)
+    format = "folder" if name == "captions.json" else "image_editing_request"
+    with pytest.raises(ValueError, match=name.replace(".", r"\.")):
+        open_reader(format, str(tmp_path / "in"), ImportConfig())  # type: ignore[arg-type]
+
+
+def test_a_file_of_too_many_bytes_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "x.png").open("wb") as stream:
+        stream.truncate(2**40)
+    with pytest.raises(ImageError, match="too many bytes"):
+        cell_bytes("x.png", files.Reader(LOCAL, str(tmp_path)))
+
+
+def test_readers_survive_pickling_with_what_they_may(tmp_path: Path) -> None:
+    put(tmp_path, {"x.png": 1, "in/y.png": 2})
+    reader = pickle.loads(pickle.dumps(files.Reader(LOCAL, str(tmp_path / "in"), files.Access(local=True))))
+    assert reader.read("../x.png") == picture(1)
+    with pytest.raises(files.OutsideSource):
+        files.Reader(LOCAL, str(tmp_path / "in")).read("../x.png")

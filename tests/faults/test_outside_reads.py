@@ -1,0 +1,422 @@
+"""Data sets whose names lead elsewhere: no file outside of the source is read, no host is asked, every row says why."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import socket
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from idc.data.config import AccessConfig, ImportConfig
+from idc.data.images import ImageError, cell_bytes
+from idc.data.importer import open_reader
+from idc.data.pipeline import iter_chunks
+from idc.data.rows import open_rows
+from idc.data.store import iter_rows, read_rejects
+from idc.data.triplets import count_frames, open_triplets
+from tests.data.official_layouts import grey
+from tests.data.test_own import picture, prepare, put
+
+CANARY = 77
+"""The grey value of the image that must not be read."""
+
+
+class Listener:
+    """A host that counts who connects to it."""
+
+    def __init__(self) -> None:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
+        self.connections = 0
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            self.connections += 1
+            connection.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
+    listener = Listener()
+    yield listener
+    listener.close()
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    return put(tmp_path / "elsewhere", {"secret.png": CANARY}) / "secret.png"
+
+
+def evil_names(secret: Path, host: Listener) -> dict[str, str]:
+    return {
+        "relative": "../elsewhere/secret.png",
+        "relative, deeper": "x/../../elsewhere/secret.png",
+        "relative, from a folder of images": "../../../elsewhere/secret.png",
+        "absolute": str(secret),
+        "file URI": secret.as_uri(),
+        "S3 with a host of its own": f"s3://bucket/x.png?endpoint_override={host.address}&scheme=http&region=x",
+        "HTTP": f"http://{host.address}/x.png",
+        "a link": "out.png",
+        "a linked folder": "out/secret.png",
+    }
+
+
+def spot(name: str) -> dict[str, Any]:
+    return {"train.json": json.dumps([{"img_id": n, "sentences": ["a"]} for n in ("good", name.removesuffix(".png"))])}
+
+
+def editing(name: str) -> dict[str, Any]:
+    rows = [("good", "good.png", "good_2.png"), ("evil", "good.png", name)]
+    return {"train.json": json.dumps([{"uid": u, "img0": a, "img1": b, "sents": ["a"]} for u, a, b in rows])}
+
+
+def levir(name: str) -> dict[str, Any]:
+    images = [
+        {"filename": "good.png", "filepath": "train", "split": "train", "sentences": [], "changeflag": 0},
+        {"filename": name, "filepath": "train", "split": "train", "sentences": [], "changeflag": 0},
+    ]
+    return {
+        "LevirCCcaptions.json": json.dumps({"images": images}), "train/A/good.png": 1, "train/B/good.png": 2,
+    }  # fmt: skip
+
+
+def levir_folder(name: str) -> dict[str, Any]:
+    folder, _, file = name.rpartition("/")
+    found = levir(name)
+    images = json.loads(found["LevirCCcaptions.json"])["images"]
+    images[1] |= {"filename": file, "filepath": folder}
+    return {**found, "LevirCCcaptions.json": json.dumps({"images": images})}
+
+
+def omnidiff(name: str) -> dict[str, Any]:
+    rows = [("good", "good.png", "good_2.png"), ("evil", "good.png", name)]
+    return {"real/train.json": json.dumps([{"id": i, "before": a, "after": b, "captions": ["a"]} for i, a, b in rows])}
+
+
+def qag360k(name: str) -> dict[str, Any]:
+    rows = [{"id": n, "img_id": f, "question": "q", "type": "t", "answer": "a"} for n, f in enumerate(("g.png", name))]
+    return {"train.json": json.dumps({"question": rows}), "im1/g.png": 1, "im2/g.png": 2}
+
+
+def cdvqa(name: str) -> dict[str, Any]:
+    return {
+        "Train_questions.json": json.dumps({"questions": []}),
+        "Train_answers.json": json.dumps({"answers": []}),
+        "Train_images.json": json.dumps({"images": [{"id": 1, "file_name": "g.png"}, {"id": 2, "file_name": name}]}),
+        "im1/g.png": 1,
+        "im2/g.png": 2,
+    }
+
+
+def instruct_pix2pix(name: str) -> dict[str, Any]:
+    seeds = [["good", ["1"]], ["good", ["1"]], ["evil", [name]], [os.path.dirname(name) or name, ["1"]]]
+    prompt = json.dumps({"edit": "a"})
+    return {
+        "seeds.json": json.dumps(seeds), "good/prompt.json": prompt, "good/1_0.jpg": 1, "good/1_1.jpg": 2,
+        "evil/prompt.json": prompt,
+    }  # fmt: skip
+
+
+def folder(name: str) -> dict[str, Any]:
+    return {"captions.json": json.dumps({"good": ["a"], "evil": {"mask": name}}), "evil_before.png": 3,
+            "evil_after.png": 4, "good_before.png": 3, "good_after.png": 4}  # fmt: skip
+
+
+LAYOUTS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "spot_the_diff": spot,
+    "image_editing_request": editing,
+    "levir": levir,
+    "levir ": levir_folder,
+    "omnidiff": omnidiff,
+    "qag360k": qag360k,
+    "cdvqa": cdvqa,
+    "instruct_pix2pix": instruct_pix2pix,
+    "folder": folder,
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_names_in_annotation_files(layout: str, tmp_path: Path, secret: Path, host: Listener) -> None:
+    for n, name in enumerate(evil_names(secret, host).values()):
+        source, out = tmp_path / f"in{n}", tmp_path / f"out{n}"
+        put(source, {"good.png": 1, "good_2.png": 2} if layout != "folder" else {})
+        put(source, LAYOUTS[layout](name))
+        (source / "out.png").symlink_to(secret)
+        (source / "out").symlink_to(secret.parent)
+        prepare(source, out, layout.strip())
+        rows = list(iter_rows(out))
+        images = [row[role] for row in rows for role in ("before", "after", "mask") if row[role]]
+        assert CANARY not in map(grey, images), name
+        assert len(rows) == 1, (name, [row["pair_id"] for row in rows])
+        codes = {reject.code for reject in read_rejects(out) if reject.row_id not in ("out", "out.png")}
+        allowed = {"outside the source", "missing file", "duplicate pair id", "unplaced image"}
+        assert codes <= allowed, (name, codes)
+        assert ("outside the source" in codes) or "://" not in name, name
+    assert host.connections == 0
+
+
+def test_the_reason_names_what_to_do(tmp_path: Path, secret: Path) -> None:
+    source = put(tmp_path / "in", {"before/a.png": 1, "after/b.png": 2, "before/b.png": 3})
+    (source / "after" / "a.png").symlink_to(secret)
+    prepare(source, tmp_path / "out", "folder")
+    [reject] = read_rejects(tmp_path / "out")
+    assert reject.reason == (
+        "outside the source: after, after/a.png, a link leads out of the source; follow_links=true follows it"
+    )
+    prepare(source, tmp_path / "links", "folder", follow_links=True)
+    assert {row["pair_id"]: grey(row["after"]) for row in iter_rows(tmp_path / "links")} == {"a": CANARY, "b": 2}
+
+
+def test_a_linked_folder_is_named_and_read_if_it_is_allowed(tmp_path: Path) -> None:
+    real = put(tmp_path / "disk", {"before/a.png": 1, "after/a.png": 2})
+    source = put(tmp_path / "in", {"b_before.png": 3, "b_after.png": 4})
+    (source / "linked").symlink_to(real)
+    prepare(source, tmp_path / "out", "folder")
+    assert [(r.row_id, r.code) for r in read_rejects(tmp_path / "out")] == [("linked", "outside the source")]
+    prepare(source, tmp_path / "links", "folder", follow_links=True)
+    assert {row["pair_id"] for row in iter_rows(tmp_path / "links")} == {"b", "linked/a"}
+    official = put(tmp_path / "spot", {"train.json": json.dumps([{"img_id": "good", "sentences": ["a"]}])})
+    (official / "images").symlink_to(put(tmp_path / "images", {"good.png": 1, "good_2.png": 2}))
+    manifest = prepare(official, tmp_path / "spot-out", "spot_the_diff")
+    assert (manifest.has_images, manifest.reject_reasons) == (False, {"outside the source": 1})
+    assert prepare(official, tmp_path / "spot-links", "spot_the_diff", follow_links=True).has_images
+
+
+# ------------------------------------------------------------------------------------------------ tables
+
+
+@pytest.mark.parametrize("format", ["csv", "jsonl", "parquet"])
+def test_tables_name_local_files_and_no_hosts(format: str, tmp_path: Path, secret: Path, host: Listener) -> None:
+    names = evil_names(secret, host)
+    put(tmp_path / "in", {"good.png": 1})
+    rows = [{"pair_id": key, "before": "good.png", "after": name} for key, name in names.items() if "link" not in key]
+    rows.append({"pair_id": "credentials", "before": "good.png", "after": f"s3://me:secret@{host.address}/x.png"})
+    path = tmp_path / "in" / f"t.{format}"
+    if format == "csv":
+        with path.open("w", newline="") as stream:
+            writer = csv.DictWriter(stream, ["pair_id", "before", "after"])
+            writer.writeheader()
+            writer.writerows(rows)
+    elif format == "jsonl":
+        path.write_text("\n".join(json.dumps(row) for row in rows))
+    else:
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    prepare(path, tmp_path / "out", format)
+    assert {row["pair_id"] for row in iter_rows(tmp_path / "out")} == {"relative", "absolute", "file URI"}
+    rejects = {reject.row_id: reject.reason for reject in read_rejects(tmp_path / "out")}
+    assert "allow_remote=true" in rejects["HTTP"]
+    assert "options and credentials" in rejects["S3 with a host of its own"]
+    assert host.connections == 0
+    prepare(path, tmp_path / "remote", format, allow_remote=True)
+    rejects = {reject.row_id: reject.reason for reject in read_rejects(tmp_path / "remote")}
+    for key in ("S3 with a host of its own", "credentials"):
+        assert "options and credentials" in rejects[key], "not even with the setting"
+
+
+def test_the_input_of_captions_follows_the_same_rules(tmp_path: Path, secret: Path, host: Listener) -> None:
+    put(tmp_path / "in", {"good.png": 1})
+    lines = [{"before": "good.png", "after": name} for name in evil_names(secret, host).values() if "out" not in name]
+    (tmp_path / "in" / "t.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    rows = open_rows(str(tmp_path / "in" / "t.jsonl"))
+    codes = []
+    for batch in iter_chunks(rows):
+        for cell in batch["after"]:
+            try:
+                codes.append(str(grey(cell_bytes(cell, rows.reader))))
+            except ImageError as error:
+                codes.append(error.code)
+    outside = "outside the source"
+    assert codes == [str(CANARY), "missing file", "missing file", str(CANARY), str(CANARY), outside, outside]
+    assert host.connections == 0
+    put(tmp_path / "folder", {"a_before.png": 1, "a_after.png": 2})
+    (tmp_path / "folder" / "b_before.png").symlink_to(secret)
+    for follow in (False, True):
+        found = open_rows(str(tmp_path / "folder"), access_config=AccessConfig(follow_links=follow))
+        assert found.reader.access.links == follow
+
+
+def test_a_reject_has_nothing_of_what_the_file_contains(tmp_path: Path) -> None:
+    words = b"hunter2 is the password"
+    put(
+        tmp_path / "in", {"good.png": 1, "secret.txt": words, "p.ppm": b"P6 " + words, "q.png": picture(1)[:33] + words}
+    )
+    names = ["secret.txt", "p.ppm", "q.png"]
+    rows = [{"pair_id": str(n), "before": "good.png", "after": name} for n, name in enumerate(names)]
+    (tmp_path / "in" / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    prepare(tmp_path / "in" / "t.jsonl", tmp_path / "out", "jsonl")
+    reasons = [reject.reason for reject in read_rejects(tmp_path / "out")]
+    assert len(reasons) == 3
+    assert not any(word in reason for reason in reasons for word in ("hunter", "unter2", "passw"))
+
+
+# ------------------------------------------------------------------------------------------------ containers
+
+
+def frames(value: int) -> np.ndarray:
+    return np.full((9, 3, 6, 8), value, np.uint8)
+
+
+def test_hdf5_does_not_reach_into_other_files(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    with h5py.File(tmp_path / "elsewhere" / "other.h5", "w") as other:
+        other["secret.png"] = frames(CANARY)
+        other["folder/secret.png"] = frames(CANARY)
+    (tmp_path / "elsewhere" / "raw").write_bytes(frames(CANARY).tobytes())
+    names = ("good", "external", "soft", "raw", "virtual", "group/folder/secret", "../x", "absent")
+    source = put(tmp_path / "in", {"train/txt/sc_videos.json": json.dumps({f"{name}.png": ["a"] for name in names})})
+    (source / "train/video").mkdir()
+    with h5py.File(source / "train/video/sc_videos.h5", "w") as file:
+        file["good.png"] = frames(1)
+        file["external.png"] = h5py.ExternalLink("../../../elsewhere/other.h5", "/secret.png")
+        file["group"] = h5py.ExternalLink(str(tmp_path / "elsewhere/other.h5"), "/")
+        file["soft.png"] = h5py.SoftLink("/external.png")
+        raw = [(str(tmp_path / "elsewhere/raw"), 0, 9 * 3 * 6 * 8)]
+        file.create_dataset("raw.png", (9, 3, 6, 8), np.uint8, external=raw)
+        layout = h5py.VirtualLayout((9, 3, 6, 8), np.uint8)
+        layout[...] = h5py.VirtualSource(tmp_path / "elsewhere/other.h5", "secret.png", (9, 3, 6, 8))
+        file.create_virtual_dataset("virtual.png", layout)
+    prepare(source, tmp_path / "out", "procap_hdf5")
+    assert [(row["pair_id"], grey(row["after"])) for row in iter_rows(tmp_path / "out")] == [("goodc", 1)]
+    codes = {reject.row_id: reject.code for reject in read_rejects(tmp_path / "out")}
+    assert codes == {
+        "externalc": "outside the source", "softc": "outside the source", "rawc": "outside the source",
+        "virtualc": "outside the source", "group/folder/secretc": "outside the source", "../xc": "missing file",
+        "absentc": "missing file",
+    }  # fmt: skip
+
+
+def test_an_hdf5_file_that_is_a_link_or_no_file(tmp_path: Path) -> None:
+    source = put(tmp_path / "in", {f"train/txt/{name}.json": '{"a.png": ["a"]}' for name in ("sc_videos", "spot", "x")})
+    (source / "train/video").mkdir()
+    for path in (tmp_path / "other.h5", source / "train/video/x.h5"):
+        with h5py.File(path, "w") as other:
+            other["a.png"] = frames(CANARY if path.parent == tmp_path else 1)
+    (source / "train/video/sc_videos.h5").symlink_to(tmp_path / "other.h5")
+    os.mkfifo(source / "train/video/spot.h5")
+    prepare(source, tmp_path / "out", "procap_hdf5")
+    assert {reject.row_id: reject.code for reject in read_rejects(tmp_path / "out")} == {
+        "a": "unreadable file", "ac": "outside the source", "train/txt/x.json:a.png": "duplicate pair id",
+    }  # fmt: skip
+
+
+def test_webdataset_links_and_doubled_members(tmp_path: Path, secret: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "notes.md").write_text("about")
+    with tarfile.open(tmp_path / "in" / "a.tar", "w") as tar:
+        for name in ("good.before.png", "good.after.png", "two.before.png", "two.before.png", "two.after.png"):
+            member = tarfile.TarInfo(name)
+            member.size = len(picture(1))
+            tar.addfile(member, io.BytesIO(picture(1)))
+        for name in ("evil.before.png", "evil.after.png"):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.SYMTYPE, str(secret)
+            tar.addfile(member)
+    outside = tmp_path / "b.tar"
+    outside.write_bytes((tmp_path / "in" / "a.tar").read_bytes())
+    (tmp_path / "in" / "b.tar").symlink_to(outside)
+    manifest = prepare(tmp_path / "in", tmp_path / "out", "webdataset")
+    assert [row["pair_id"] for row in iter_rows(tmp_path / "out")] == ["good"]
+    assert {reject.row_id: reject.code for reject in read_rejects(tmp_path / "out")} == {
+        "a.tar:two": "duplicate pair id", "a.tar:evil.before.png": "unreadable file",
+        "a.tar:evil.after.png": "unreadable file", "b.tar": "outside the source",
+    }  # fmt: skip
+    assert any("notes.md" in note for note in manifest.extra["notes"])
+
+
+def test_a_play_list_is_no_video(tmp_path: Path, host: Listener) -> None:
+    import cv2
+
+    secret, good = tmp_path / "secret.avi", tmp_path / "in" / "good.avi"
+    good.parent.mkdir()
+    for path in (secret, good):
+        writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 10, (32, 32))  # type: ignore[attr-defined]
+        for _ in range(40):
+            writer.write(np.full((32, 32, 3), CANARY if path == secret else 10, np.uint8))
+        writer.release()
+    lists = {
+        "hls.mp4": f"#EXTM3U\n#EXT-X-TARGETDURATION:4\n#EXTINF:4,\n{secret}\n#EXTINF:4,\nhttp://{host.address}/x.ts\n",
+        "concat.mp4": "ffconcat version 1.0\nfile ../secret.avi\n",
+        "stream0001.mp4": f"v=0\nc=IN IP4 {host.address.partition(':')[0]}\nm=video 9 RTP/AVP 96\n",
+    }
+    put(tmp_path / "in", {**lists, "more.txt": "no clip"})
+    (tmp_path / "in" / "link.avi").symlink_to(secret)
+    os.mkfifo(tmp_path / "in" / "fifo.mp4")
+    manifest = prepare(tmp_path / "in", tmp_path / "out", "video")
+    assert [row["pair_id"] for row in iter_rows(tmp_path / "out")] == ["good.avi-0000000"]
+    codes = {reject.row_id: reject.code for reject in read_rejects(tmp_path / "out")}
+    assert codes == {**dict.fromkeys([*lists, "fifo.mp4"], "bad file"), "link.avi": "outside the source"}
+    assert any("more.txt" in note for note in manifest.extra["notes"])
+    assert host.connections == 0
+    with pytest.raises(ValueError, match="cannot be read as a video"):
+        count_frames(str(tmp_path / "in" / "hls.mp4"))
+
+
+def test_a_hugging_face_folder_stays_below_itself(tmp_path: Path, secret: Path, host: Listener) -> None:
+    import datasets
+
+    rows = {"before": ["good.png"] * 4, "after": ["good.png", "../elsewhere/secret.png", str(secret), "out.png"]}
+    source = tmp_path / "in"
+    datasets.Dataset.from_dict(rows).save_to_disk(str(source))
+    put(source, {"good.png": 1})
+    (source / "out.png").symlink_to(secret)
+    prepare(source, tmp_path / "out", "hugging_face")
+    assert [(row["pair_id"], grey(row["after"])) for row in iter_rows(tmp_path / "out")] == [("train-0", 1)]
+    assert {reject.code for reject in read_rejects(tmp_path / "out")} == {"outside the source"}
+    state = json.loads((source / "state.json").read_text())
+    (source / "state.json").write_text(json.dumps({**state, "_data_files": [{"filename": "../elsewhere/x.arrow"}]}))
+    with pytest.raises(ValueError, match=r"state\.json: it names the file '\.\./elsewhere/x\.arrow'"):
+        open_reader("hugging_face", str(source), ImportConfig())
+    url = f"http://{host.address}/x.parquet"
+    put(tmp_path / "remote", {"README.md": f"---\nconfigs:\n- config_name: default\n  data_files: {url}\n---\n"})
+    with pytest.raises(ValueError, match=r"README\.md: it names the file .*allow_remote=true"):
+        open_reader("hugging_face", str(tmp_path / "remote"), ImportConfig())
+    assert host.connections == 0
+
+
+def test_triplets_stay_below_their_folder(tmp_path: Path) -> None:
+    put(tmp_path / "elsewhere", {f"im{n}.png": CANARY for n in (1, 2, 3)})
+    source = put(tmp_path / "in", {f"sequences/a/im{n}.png": n for n in (1, 2, 3)})
+    (source / "sequences" / "b").symlink_to(tmp_path / "elsewhere")
+    (source / "tri_trainlist.txt").write_text(f"a\n../../elsewhere\n{tmp_path / 'elsewhere'}\nb\n")
+    triplets = open_triplets(str(source))
+    assert triplets[0].middle[0, 0, 0] == 2
+    for n in (1, 2, 3):
+        with pytest.raises(ValueError, match="outside the source|missing file"):
+            triplets[n]
+    (source / "tri_trainlist.txt").unlink()
+    with pytest.raises(ValueError, match=r"sequences/b is a link to a folder outside"):
+        open_triplets(str(source))
+
+
+def test_a_manifest_names_parts_of_its_own_folder(tmp_path: Path) -> None:
+    for name, value in (("mine", 1), ("other", CANARY)):
+        prepare(put(tmp_path / f"{name}-in", {"a_before.png": value, "a_after.png": value}), tmp_path / name, "folder")
+    manifest = json.loads((tmp_path / "mine" / "manifest.json").read_text())
+    for place in ("../other/", f"{tmp_path}/other/"):
+        manifest["parts"][0]["file"] = place + "part-00000.parquet"
+        (tmp_path / "mine" / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(ValueError, match="not a manifest of this project"):
+            list(iter_rows(tmp_path / "mine"))
