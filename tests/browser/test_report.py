@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_it_fits_the_screen_and_loads_nothing(width: int, page: Path, browser: B
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_follows_the_readers_colours(scheme: str, page: Path, browser: Browser) -> None:
+def test_it_follows_the_readers_colours(scheme: Literal["light", "dark"], page: Path, browser: Browser) -> None:
     shown = browser.new_page(color_scheme=scheme)
     shown.goto(page.as_uri())
     paper = shown.evaluate("getComputedStyle(document.body).backgroundColor")
