@@ -1,4 +1,7 @@
-"""The OpenAPI document as a page to read, one HTML file without scripts; its look: ``web/style.css``, ``docs.css``."""
+"""The OpenAPI document as an HTML page; its look: ``web/style.css``, ``docs.css``.
+
+Its one script, ``theme.js``, applies the colours that the reader chose on the main page.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from typing import Any
 _HEAD = (
     '<!doctype html><html lang="en"><head><meta charset="utf-8">'
     '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    '<title>{title}: the interface</title><link rel="stylesheet" href="web/style.css">'
-    '<link rel="stylesheet" href="web/docs.css"></head><body><main>'
+    '<title>{title}: the interface</title><link rel="icon" href="web/icon.svg" type="image/svg+xml">'
+    '<link rel="stylesheet" href="web/style.css"><link rel="stylesheet" href="web/docs.css">'
+    '<script src="web/theme.js"></script></head><body><main>'
 )
 
 

@@ -25,6 +25,9 @@ Imagine = Callable[[np.ndarray, np.ndarray, str], list[tuple[str, np.ndarray]]]
 """Before, after, uint8 RGB ``(H, W, 3)``, and a caption, to ways of imagining the change: (what it is, frames uint8
 ``(F, H, W, 3)``, both ends included)."""
 
+OPENING_PAIRS = 6
+"""Pairs that the page begins with."""
+
 _PACKAGES = ("torch", "ray", "deepspeed", "diffusers", "mitsuba", "opencv-python-headless", "pycocoevalcap", "numpy")
 
 
@@ -41,7 +44,8 @@ def collect(job: ReportJob, reconstruct: Reconstruct | None = None, imagine: Ima
         "Best by CIDEr": by_score(captions, job.extremes, best=True),
         "Worst by CIDEr": by_score(captions, job.extremes, best=False),
     }
-    items = gallery([row for rows in chosen.values() for row in rows], job.pairs, job.procedures)
+    opening = spread_over_types(captions, OPENING_PAIRS)
+    items = gallery([row for rows in (opening, *chosen.values()) for row in rows], job.pairs, job.procedures)
     galleries = {title: [items[row.pair_id] for row in rows] for title, rows in chosen.items()}
     originals = [item.before for item in items.values()][: job.reconstructions]
     logs = {name: read_log(folder) for name, folder in job.runs.items()}
@@ -54,6 +58,7 @@ def collect(job: ReportJob, reconstruct: Reconstruct | None = None, imagine: Ima
         logs=logs,
         reconstructions=reconstruct(originals) if reconstruct is not None and originals else (),
         tokenizer=_tokenizer_metrics(logs),
+        opening=[items[row.pair_id] for row in opening],
         galleries=galleries,
         imagined=[(item, imagine(item.before, item.after, item.caption)) for item in shown if imagine is not None],
         real=[_real(source) for source in job.real],

@@ -1,4 +1,4 @@
-"""One self-contained HTML page of a run: scores beside floors, curves, change types, and a gallery of pairs.
+"""One self-contained HTML page of a run: six pairs with verdicts, scores beside baselines, curves, a gallery.
 
 The page loads nothing: styles and pictures are inside, and its content security policy forbids the rest. It needs no
 script, follows the reader's light or dark setting, and fits a telephone.
@@ -97,6 +97,7 @@ class RunReport:
         logs: run name -> lines of its ``log.jsonl``.
         reconstructions: (image, image after the tokenizer and back).
         tokenizer: measured values of the image tokenizer.
+        opening: pairs that the page begins with, each with its verdict.
         galleries: heading -> pairs.
         imagined: pairs with what is imagined between them: (what it is, frames with both ends).
         real: pairs from elsewhere.
@@ -111,6 +112,7 @@ class RunReport:
     logs: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     reconstructions: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     tokenizer: Mapping[str, float] = field(default_factory=dict)
+    opening: Sequence[GalleryItem] = ()
     galleries: Mapping[str, Sequence[GalleryItem]] = field(default_factory=dict)
     imagined: Sequence[tuple[GalleryItem, Sequence[tuple[str, np.ndarray]]]] = ()
     real: Sequence[RealPairs] = ()
@@ -136,6 +138,7 @@ def write_text(path: Path, text: str) -> Path:
 def render(report: RunReport) -> str:
     """The page as text."""
     sections = [
+        ("pairs", "Pairs and their captions", _opening(report.opening)),
         ("scores", "Scores", _scores(report.evaluations)),
         ("types", "Change types", _types(report.evaluations)),
         ("training", "Training", _training(report.logs)),
@@ -452,25 +455,60 @@ def _galleries(galleries: Mapping[str, Sequence[GalleryItem]]) -> str:
     return legend + "".join(f"<h3>{escape(title)}</h3>{cards(items)}" for title, items in shown.items())
 
 
+def _opening(items: Sequence[GalleryItem]) -> str:
+    if not items:
+        return ""
+    how = '<p class="soft">The first evaluated pairs of each change type in turn, not selected by score.</p>'
+    return f'{how}<div class="cards">{"".join(map(_opening_card, items))}</div>'
+
+
+def _opening_card(item: GalleryItem) -> str:
+    """Pair, caption, verdict in words and one reference."""
+    verdict = ""
+    if judged := _judged(item):
+        actual = "nothing changed" if item.change_type == NO_CHANGE else f"the change type is “{item.change_type}”"
+        said = "as the caption says" if judged == "right" else f"the caption names {_named(item)}"
+        verdict = f'<p class="verdict {judged}">{_MARKS[judged]} {judged.title()}: {escape(f"{actual}, {said}.")}</p>'
+    reference = f'<p class="small soft">Reference: {escape(item.references[0])}</p>' if item.references else ""
+    return (
+        f'<article class="card"><div class="views">{_views(item)}</div>'
+        f'<p class="said">{_marked(item.caption, ())}</p>{verdict}{reference}</article>'
+    )
+
+
+_MARKS = {"right": "✓", "wrong": "✗"}
+
+
+def _judged(item: GalleryItem) -> str:
+    """Whether the caption names the pair's change type, ``right`` or ``wrong``; empty if the type is not known."""
+    if item.change_type not in CHANGE_TYPES:
+        return ""
+    return "right" if item.named_type == item.change_type else "wrong"
+
+
+def _named(item: GalleryItem) -> str:
+    return {None: "no type", NO_CHANGE: "no change"}.get(item.named_type) or str(item.named_type)
+
+
+def _views(item: GalleryItem) -> str:
+    """Before, after and, if the changed region is known, its overlay."""
+    views = [("before", item.before), ("after", item.after)]
+    if item.mask is not None:
+        views.append(("what changed", overlay(item.after, item.mask)))
+    return pictures_of(views, item.pair_id)
+
+
 def cards(items: Iterable[GalleryItem]) -> str:
     """Pairs with what was said of them, side by side."""
     return f'<div class="cards">{"".join(map(_card, items))}</div>'
 
 
 def _card(item: GalleryItem) -> str:
-    views = [("before", item.before), ("after", item.after)]
-    if item.mask is not None:
-        views.append(("what changed", overlay(item.after, item.mask)))
-    pictures = pictures_of(views, item.pair_id)
-    known = item.change_type in CHANGE_TYPES
-    right = known and item.named_type == item.change_type
-    verdict = ("right" if right else "wrong") if known else ""
+    verdict = _judged(item)
     tags = [f"<span>{escape(item.pair_id)}</span>"]
-    if known:
-        kind = "no change" if item.change_type == NO_CHANGE else item.change_type
-        names = {None: "no type", NO_CHANGE: "no change"}.get(item.named_type, item.named_type)
-        mark = "✓" if right else "✗"
-        tags.append(f'<span class="{verdict}">{mark} is {escape(str(kind))}, names {escape(str(names))}</span>')
+    if verdict:
+        kind = "no change" if item.change_type == NO_CHANGE else str(item.change_type)
+        tags.append(f'<span class="{verdict}">{_MARKS[verdict]} is {escape(kind)}, names {escape(_named(item))}</span>')
     elif item.named_type is not None:
         tags.append(f"<span>names {escape(item.named_type)}</span>")
     if HEADLINE in item.scores:
@@ -480,7 +518,7 @@ def _card(item: GalleryItem) -> str:
     references = "".join(f"<li>{escape(reference)}</li>" for reference in item.references)
     nearest = f'<p class="small soft">nearest training pair: {escape(item.nearest)}</p>' if item.nearest else ""
     return (
-        f'<article class="card"><div class="views">{pictures}</div>'
+        f'<article class="card"><div class="views">{_views(item)}</div>'
         + _filmstrip(item)
         + f'<p class="said {verdict}">{_marked(item.caption, item.references)}</p>'
         + f'<div class="tag">{"".join(tags)}</div>'

@@ -14,8 +14,24 @@ export class Fault extends Error {
 
 export const here = (path) => new URL(path, document.baseURI).href;
 
-export const keepToken = (token) => sessionStorage.setItem(TOKEN, token);
-export const hasToken = () => sessionStorage.getItem(TOKEN) !== null;
+let token = null;
+try {
+  token = sessionStorage.getItem(TOKEN);
+} catch {
+  // A browser that keeps nothing has no token kept.
+}
+
+/** Sends this access token from now on, until the tab is closed. */
+export function keepToken(text) {
+  token = text;
+  try {
+    sessionStorage.setItem(TOKEN, text);
+  } catch {
+    // It holds until the page is left.
+  }
+}
+
+export const hasToken = () => token !== null;
 
 /** The models' descriptions, the default first. */
 export async function models() {
@@ -45,7 +61,6 @@ export async function caption(before, after, model, signal) {
 
 async function call(path, { signal, ...options } = {}) {
   const limit = AbortSignal.timeout(TIMEOUT_MS);
-  const token = sessionStorage.getItem(TOKEN);
   const headers = token ? { Authorization: `Bearer ${token}` } : {};
   try {
     const response = await fetch(here(path), { ...options, headers, signal: signal ? AbortSignal.any([signal, limit]) : limit });

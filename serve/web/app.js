@@ -1,9 +1,9 @@
 // The page: two slots for images, a question to the server, its answer. What is shown follows `pair`.
 
 import { Fault, caption, curl, keepToken, models } from "./api.js";
-import { drawHistory, forget, remember } from "./history.js";
+import { drawHistory, forget, keepForTab, keptForTab, remember } from "./history.js";
 import { inOrder, listen, readImage } from "./intake.js";
-import { asJson, hide, show } from "./result.js";
+import { asJson, asSentence, hide, show } from "./result.js";
 
 const $ = (id) => document.getElementById(id);
 const SIDES = ["before", "after"];
@@ -14,6 +14,7 @@ const examples = new URL("examples/", import.meta.url);
 let pair = { before: null, after: null, truth: null }; // images of intake.js
 let asking = null; // the AbortController of the question under way
 let answered = null; // {answer, pair, model} of what is shown
+let known = []; // the models' descriptions
 
 // -- messages -------------------------------------------------------------------------------------------------------
 
@@ -43,17 +44,44 @@ function setPair(changes) {
   asking?.abort();
   clearFaults();
   hide();
+  drawPair();
+  for (const side of SIDES) {
+    if (old[side]?.url && !SIDES.some((any) => pair[any] === old[side])) URL.revokeObjectURL(old[side].url);
+  }
+  keepForTab(pair, null);
+}
+
+function drawPair() {
   for (const side of SIDES) {
     const image = pair[side];
     const shown = slots[side].querySelector("img");
-    shown.hidden = image === null;
-    if (image) shown.src = image.url;
+    shown.hidden = !image?.url;
+    if (image?.url) shown.src = image.url;
     slots[side].classList.toggle("full", image !== null);
-    $(`${side}-name`).textContent = image ? `${image.name}, ${image.width} × ${image.height}` : "none yet";
-    if (old[side] && !SIDES.some((any) => pair[any] === old[side])) URL.revokeObjectURL(old[side].url);
+    const size = image?.url ? `${image.width} × ${image.height}` : "a format that this browser cannot show";
+    $(`${side}-name`).textContent = image ? `${image.name}, ${size}` : "";
   }
-  $("ask").disabled = !(pair.before && pair.after);
-  $("swap").disabled = !(pair.before || pair.after);
+  const missing = SIDES.filter((side) => pair[side] === null);
+  // Not `disabled`: a button without focus could not say why.
+  $("ask").setAttribute("aria-disabled", String(missing.length > 0));
+  $("swap").setAttribute("aria-disabled", String(missing.length === 2));
+  $("why").textContent = missing.length ? `Add the image ${missing.join(" and the image ")} first.` : "";
+}
+
+/** Shows a pair that history.js kept, with its answer if it had one. */
+async function reopen({ pair: kept, shown, time }, scroll = true) {
+  const current = pair;
+  const images = SIDES.map((side) => kept[side] && readImage(kept[side].file, kept[side].address));
+  try {
+    const [before, after] = await Promise.all(images);
+    if (pair !== current) return; // another pair came meanwhile
+    setPair({ before, after, truth: kept.truth });
+  } catch {
+    return complain(new Fault("The browser has lost the images of this answer."));
+  }
+  if (!shown) return;
+  present(shown, time, scroll);
+  keepForTab(pair, shown);
 }
 
 /** Files from the reader; a pair at once is asked about at once. */
@@ -118,7 +146,7 @@ async function drawExamples() {
 // -- the question ---------------------------------------------------------------------------------------------------
 
 async function ask() {
-  if (!pair.before || !pair.after) return;
+  if (!pair.before || !pair.after) return; // #why says so
   asking?.abort();
   const question = (asking = new AbortController());
   const asked = pair;
@@ -132,11 +160,14 @@ async function ask() {
   const started = performance.now();
   try {
     const answer = await caption(asked.before, asked.after, model, question.signal);
+    const seconds = (performance.now() - started) / 1000;
+    if (typeof described(model)?.can_imagine !== "boolean") await drawModels(); // it had to be started first
     if (question.signal.aborted) return;
-    answered = { answer, pair: asked, model };
-    show(answer, asked, (performance.now() - started) / 1000);
-    $("said").textContent = `The model says: ${answer.results[0].caption}`;
-    note(answer, asked);
+    const shown = { answer, model, seconds, meaningful: described(model)?.imagined_meaningful === true };
+    $("waiting").textContent = ""; // before the scrolling: its line moves what is below
+    present(shown);
+    keepForTab(asked, shown);
+    remember(asked, shown).then(redrawHistory);
   } catch (error) {
     if (question.signal.aborted) return;
     hide();
@@ -151,11 +182,17 @@ async function ask() {
   }
 }
 
-function note(answer, asked) {
-  const { caption: text, confidence } = answer.results[0];
-  const thumbnails = { before: asked.before.thumbnail, after: asked.after.thumbnail };
-  remember({ ...thumbnails, caption: text, confidence, model: answer.model, time: Date.now() });
-  drawHistory($("history"), $("past"));
+/** Shows an answer to the pair, and goes to it unless `scroll` is false; `time` is when it was answered, if earlier. */
+function present(shown, time = null, scroll = true) {
+  answered = { ...shown, pair };
+  show(shown, pair, time);
+  if (!scroll) return;
+  $("result").scrollIntoView({ block: "start" });
+  $("said").textContent = asSentence(shown.answer.results[0]);
+}
+
+function redrawHistory() {
+  return drawHistory($("history"), $("past"), reopen);
 }
 
 // -- models and tokens ----------------------------------------------------------------------------------------------
@@ -163,14 +200,25 @@ function note(answer, asked) {
 async function drawModels() {
   try {
     const chosen = $("model").value;
-    const options = (await models()).map(({ id }) => new Option(id, id));
-    $("model").replaceChildren(...options);
+    known = await models();
+    $("model").replaceChildren(...known.map(({ id }) => new Option(id, id)));
     if (chosen) $("model").value = chosen;
+    drawTraining();
     return true;
   } catch (error) {
     complain(error);
     return false;
   }
+}
+
+/** The description of a model by its name, empty for the default; undefined until the server has answered. */
+const described = (model) => (model ? known.find(({ id }) => id === model) : known[0]);
+
+/** What the chosen model was trained on. */
+function drawTraining() {
+  const training = described($("model").value)?.trained_on;
+  $("trained").hidden = !training;
+  $("trained").textContent = training ? `This model has only seen ${training}.` : "";
 }
 
 function askForToken(error) {
@@ -220,11 +268,17 @@ $("copy-curl").addEventListener("click", () => {
 // -- the rest -------------------------------------------------------------------------------------------------------
 
 $("ask").addEventListener("click", ask);
-$("swap").addEventListener("click", () => setPair({ before: pair.after, after: pair.before }));
-$("model").addEventListener("change", ask);
-$("forget").addEventListener("click", () => {
-  forget();
-  drawHistory($("history"), $("past"));
+$("swap").addEventListener("click", () => {
+  if (!pair.before && !pair.after) return; // #why says so
+  setPair({ before: pair.after, after: pair.before });
+});
+$("model").addEventListener("change", () => {
+  drawTraining();
+  ask();
+});
+$("forget").addEventListener("click", async () => {
+  await forget();
+  await redrawHistory();
   $("ask").focus();
 });
 $("theme").value = document.documentElement.dataset.theme ?? "";
@@ -237,6 +291,8 @@ $("theme").addEventListener("change", () => {
   }
 });
 listen(slots, take, (text) => complain(new Fault(text)));
-drawHistory($("history"), $("past"));
+drawPair();
+redrawHistory();
+keptForTab().then((kept) => kept && !pair.before && !pair.after && reopen(kept, false)); // after a reload
 drawExamples().catch(() => { $("examples").textContent = "The examples cannot be loaded."; });
 drawModels();

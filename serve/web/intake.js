@@ -1,16 +1,21 @@
-// Images on their way in: dropped, pasted, chosen or of an example, each looked at before it is sent.
+// Images on their way in: dropped, pasted, chosen, photographed or of an example, each looked at before it is sent.
 
 import { Fault } from "./api.js";
 
 const THUMBNAIL = 96; // longer side in pixels
+const ACCEPTED = document.getElementById("before").accept.split(",");
+const FORMATS = document.getElementById("formats").textContent;
+const EVERY_BROWSER = /^image\/(png|jpeg|webp|bmp|gif)$/;
 
 /**
  * An image ready to be shown and sent: {file, name, url, width, height, thumbnail, address}.
- * `url` is a blob address for <img>, `address` where the server itself has the file, or null.
+ * `url` is a blob address for <img>, `address` where the server itself has the file, or null. Of a format that the
+ * server reads and this browser cannot show, `url`, `width`, `height` and `thumbnail` are null.
  */
 export async function readImage(file, address = null) {
   const name = file.name || "pasted.png";
   if (file.size === 0) throw new Fault(`${name} is empty.`);
+  if (file.type && !isAccepted(file)) throw new Fault(notAccepted(file, name));
   const url = URL.createObjectURL(file);
   const picture = new Image();
   picture.src = url;
@@ -18,17 +23,23 @@ export async function readImage(file, address = null) {
     await picture.decode();
   } catch {
     URL.revokeObjectURL(url);
-    throw new Fault(whyNot(file, name));
+    if (isAccepted(file) && !EVERY_BROWSER.test(file.type)) {
+      return { file, name, url: null, width: null, height: null, thumbnail: null, address };
+    }
+    if (!isAccepted(file)) throw new Fault(notAccepted(file, name));
+    throw new Fault(`${name} cannot be read as an image: it is damaged or of another kind. Accepted: ${FORMATS}.`);
   }
   const { naturalWidth: width, naturalHeight: height } = picture;
   return { file, name, url, width, height, thumbnail: thumbnailOf(picture), address };
 }
 
-function whyNot(file, name) {
-  const kind = /\.(hei[cf]|tiff?|jp2|j2k|jpx|p[bgnp]m|raw|dng|cr2|nef|arw|psd|pdf|svgz?)$/i.exec(name)?.[1] ?? /(hei[cf])/i.exec(file.type)?.[1];
-  if (kind) return `${name} is a ${kind.toUpperCase()} file, which this browser cannot show. Save it as JPEG or PNG.`;
-  if (file.type && !file.type.startsWith("image/")) return `${name} is no image (${file.type}). Take a JPEG, PNG or WebP file.`;
-  return `${name} cannot be read as an image: it is damaged or of another kind. Take a JPEG, PNG or WebP file.`;
+/** Whether the server reads such files, by media type or suffix. */
+function isAccepted({ name, type }) {
+  return ACCEPTED.some((one) => (one.startsWith(".") ? name.toLowerCase().endsWith(one) : one === type));
+}
+
+function notAccepted({ type }, name) {
+  return `${name} is of a format that is not accepted${type && ` (${type})`}. Accepted: ${FORMATS}.`;
 }
 
 function thumbnailOf(picture) {
@@ -53,12 +64,13 @@ export function inOrder(files) {
  */
 export function listen(slots, take, refuse) {
   for (const [side, slot] of Object.entries(slots)) {
-    const input = slot.querySelector("input");
-    input.addEventListener("change", () => {
-      const files = [...input.files];
-      input.value = ""; // the same file may be chosen again
-      if (files.length) take(files, side);
-    });
+    for (const input of slot.querySelectorAll("input")) {
+      input.addEventListener("change", () => {
+        const files = [...input.files];
+        input.value = ""; // the same file may be chosen again
+        if (files.length) take(files, side);
+      });
+    }
   }
   const slotAt = (target) => (target instanceof Element ? target.closest("[data-side]") : null);
   const mark = (over) => Object.values(slots).forEach((slot) => slot.classList.toggle("over", slot === over));

@@ -1,4 +1,4 @@
-// Shows an answer: caption, bars, the slider, the change map, the film, candidates.
+// Shows an answer: warning, verdict, caption, bars, the slider, the change map, imagined frames, candidates.
 
 const $ = (id) => document.getElementById(id);
 const FRAME_MS = 700;
@@ -14,29 +14,63 @@ export function inWords(changed) {
   return "almost surely not";
 }
 
-/** Fills the section with the answer to `pair`. */
-export function show(answer, pair, seconds) {
+const VERDICTS = { changed: "Changed", unchanged: "Unchanged", unsure: "Unsure whether anything changed" };
+
+/**
+ * Fills the section with `shown` = {answer, model, seconds, meaningful}, the answer to `pair`; `meaningful` says whether
+ * the model is trained to show the change in its imagined frames. `time` is when it was answered, if that was earlier.
+ */
+export function show({ answer, seconds, meaningful }, pair, time = null) {
   const result = answer.results[0];
   $("caption").textContent = result.caption;
   $("truth").hidden = pair.truth === null;
   $("truth").querySelector("span").textContent = pair.truth ?? "";
+  showVerdict(result);
   const changed = result.changed_probability;
   bar("changed", changed, changed === null ? "not calibrated" : `${inWords(changed)}, ${percent(changed)}`);
   bar("confidence", result.confidence, percent(result.confidence));
-  showImages(pair);
   const missing = [];
-  if (!showMap(result.change_map)) missing.push("no change map");
-  if (!showFilm(result.frames)) missing.push("no imagined frames");
-  $("missing").textContent = missing.length ? `This model shows ${missing.join(" and ")}.` : "";
+  if (!showMap(result.change_map)) missing.push("This model has no change map.");
+  if (!showFilm(result.frames, meaningful)) missing.push("This model has no imagined frames.");
+  if (!showImages(pair)) missing.push("This browser cannot show the format of the images; the server has read them.");
+  $("missing").textContent = missing.join(" ");
   showCandidates(result.candidates);
   const batch = answer.timing.largest_batch;
   $("about").textContent =
     `${answer.model}, version ${answer.version} · ${seconds.toFixed(2)} s in all, ` +
     `${answer.timing.model_ms.toFixed(0)} ms in the model` +
     (batch > 1 ? ` together with ${batch - 1} more` : "") +
-    ` · request ${answer.request_id}`;
+    ` · request ${answer.request_id}` +
+    (time === null ? "" : ` · answered ${new Date(time).toLocaleString()}`);
   $("copied").textContent = "";
   $("result").hidden = false;
+}
+
+/** The answer in a sentence, for those who do not see it. */
+export function asSentence({ caption, verdict, verdict_text: reason, warning }) {
+  const sentences = [warning, verdict === "unsure" ? `${VERDICTS.unsure}: ${reason}.` : null, `Caption: ${caption}`];
+  return sentences.filter(Boolean).join(" ");
+}
+
+function showVerdict({ verdict, verdict_text: reason, warning, familiar, familiarity }) {
+  const shown = $("result").dataset;
+  shown.verdict = verdict ?? "";
+  shown.familiar = familiar === false ? "no" : "";
+  $("verdict").hidden = !VERDICTS[verdict];
+  $("verdict-name").textContent = VERDICTS[verdict] ?? "";
+  $("verdict-text").textContent = reason ? `${reason[0].toUpperCase()}${reason.slice(1)}.` : "";
+  $("warning").hidden = !warning;
+  $("warning-text").textContent = warning ?? "";
+  $("familiarity").textContent =
+    familiar === false && familiarity !== null
+      ? `Of the held-out pairs of its own domain, at most ${share(familiarity)} are as far from its training images as this pair.`
+      : "";
+}
+
+/** A small share in percent, with a digit that is not zero where there is one. */
+function share(value) {
+  if (value >= 0.01 || value === 0) return percent(value);
+  return value < 0.0005 ? "less than 0.1 %" : `${(100 * value).toFixed(1)} %`;
 }
 
 export function hide() {
@@ -62,12 +96,20 @@ function bar(id, share, words) {
 
 // -- before, after and the map --------------------------------------------------------------------------------------
 
+/** Whether the browser can show them. */
 function showImages(pair) {
+  $("compare-figure").hidden = pair.before.url === null || pair.after.url === null;
+  const ratio = pair.after.url === null ? 1 : pair.after.width / pair.after.height;
   for (const stage of document.querySelectorAll(".stage")) {
-    stage.style.setProperty("--ratio", pair.after.width / pair.after.height);
-    for (const image of stage.querySelectorAll("img")) image.src = pair[image.className].url;
+    stage.style.setProperty("--ratio", ratio);
+    for (const image of stage.querySelectorAll("img")) {
+      const { url } = pair[image.className];
+      image.hidden = url === null;
+      if (url !== null) image.src = url;
+    }
   }
   slide();
+  return !$("compare-figure").hidden;
 }
 
 function slide() {
@@ -108,10 +150,13 @@ let frames = [];
 let current = 0;
 let timer = null;
 
-function showFilm(dataUrls) {
+/** Frames that are not trained to show the change are folded away. */
+function showFilm(dataUrls, meaningful) {
   stop();
   frames = dataUrls ?? [];
   $("film-figure").hidden = frames.length === 0;
+  $("film-figure").open = meaningful;
+  $("film-note").hidden = meaningful;
   if (frames.length === 0) return false;
   $("film").replaceChildren(
     ...frames.map((url, index) => {

@@ -81,12 +81,16 @@ def unnamed(page: Page) -> list[Any]:
 
 
 def too_wide(page: Page) -> list[str]:
-    """Elements that stand out of the window, and the document if it can be scrolled sideways."""
+    """Elements that extend beyond the window, and the document if it scrolls sideways. What a box of its own scrolls,
+    such as a table, may be wider."""
     found: list[str] = page.evaluate(
-        """() => [...document.querySelectorAll("body *")]
-          .filter((e) => e.checkVisibility() && !e.closest("#film, #examples, .unseen"))
-          .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 || e.getBoundingClientRect().left < -1)
-          .map((e) => `${e.tagName}#${e.id} ${e.getBoundingClientRect().right}`)
-          .concat(document.documentElement.scrollWidth > innerWidth ? ["the document"] : [])"""
+        """() => {
+          const scrolled = (e) => e && (/auto|scroll/.test(getComputedStyle(e).overflowX) || scrolled(e.parentElement));
+          return [...document.querySelectorAll("body *")]
+            .filter((e) => e.checkVisibility() && !e.closest(".unseen") && !scrolled(e.parentElement))
+            .filter((e) => e.getBoundingClientRect().right > innerWidth + 1 || e.getBoundingClientRect().left < -1)
+            .map((e) => `${e.tagName}#${e.id} ${e.getBoundingClientRect().right}`)
+            .concat(document.documentElement.scrollWidth > innerWidth ? ["the document"] : []);
+        }"""
     )
     return found

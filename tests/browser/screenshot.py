@@ -1,6 +1,7 @@
 """A picture of the served page with an answer on it, for the README.
 
 python -m tests.browser.screenshot runs/demo/finetune-0/artifact docs/serve.png
+python -m tests.browser.screenshot runs/demo/finetune-0/artifact docs/serve_photograph.png --pair before.jpg after.jpg
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ def main() -> None:
     parser.add_argument("artifact", help="a trained captioner")
     parser.add_argument("out", help="the PNG file")
     parser.add_argument("--example", type=int, default=2, help="which of the page's examples, from 1 (default: 2)")
-    parser.add_argument("--width", type=int, default=1000, help="of the window (default: 1000)")
+    parser.add_argument("--pair", nargs=2, metavar=("BEFORE", "AFTER"), help="image files in place of an example")
+    parser.add_argument(
+        "--width", type=int, default=1000, help="of the window (default: 1000); below 500 a telephone's"
+    )
     parser.add_argument("--dark", action="store_true", help="in dark colours")
     args = parser.parse_args()
     api = create_api(local_config(args.artifact), LocalBackend(args.artifact))
@@ -33,9 +37,16 @@ def main() -> None:
             viewport={"width": args.width, "height": 900},
             color_scheme="dark" if args.dark else "light",
             reduced_motion="reduce",
+            has_touch=args.width < 500,
         )
         page.goto(f"{url}/")
-        page.locator("#examples button").nth(args.example - 1).click()
+        if args.pair:
+            for side, file in zip(("before", "after"), args.pair, strict=True):
+                page.locator(f"#{side}").set_input_files(file)
+                page.locator(f".slot.full[data-side={side}]").wait_for()
+            page.locator("#ask").click()
+        else:
+            page.locator("#examples button").nth(args.example - 1).click()
         page.locator("#map[data-drawn]").wait_for()
         page.mouse.move(0, 0)
         shot = page.screenshot(full_page=True)

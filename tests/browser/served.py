@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from playwright.sync_api import ConsoleMessage, Page, Request, expect
 
 from idc.data.images import decode_image
-from idc.describe import Describer, Description
+from idc.describe import Assessment, Describer, Description
 from idc.systems import load_captioner
-from serve.schema import Busy, Captioned, EncodedPair, Options, Served
+from serve.schema import Abilities, Busy, Captioned, EncodedPair, Options, Served
 from tests.serve.local import LocalBackend
 
 LIMITS = {"image_mib": 1, "body_mib": 4, "image_pixels": 1_000_000}
@@ -29,6 +29,10 @@ class Backend:
     """Whether it takes no more."""
     stuck: bool = False
     """Whether it does not answer."""
+    assessment: Assessment | None = None
+    """In place of the captioners' own."""
+    abilities: Abilities | None = None
+    """In place of those of ``imagining``."""
     locals: dict[str, LocalBackend] = field(init=False)
     describers: dict[str, Describer] = field(init=False)
     """The same artefacts again, to hold the answers against."""
@@ -38,14 +42,16 @@ class Backend:
         self.locals = {name: LocalBackend(path, (name,)) for name, path in self.artifacts.items()}
 
     def models(self) -> list[Served]:
-        return [served for local in self.locals.values() for served in local.models()]
+        first, *others = (served for local in self.locals.values() for served in local.models())
+        return [replace(first, abilities=self.abilities or first.abilities), *others]
 
     async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[Captioned]:
         if self.full:
             raise Busy
         while self.stuck:
             await asyncio.sleep(0.01)
-        return await self.locals[model].caption(pairs, model, options)
+        found = await self.locals[model].caption(pairs, model, options)
+        return [replace(one, assessment=self.assessment or one.assessment) for one in found]
 
     async def ready(self) -> str | None:
         return None

@@ -2,74 +2,85 @@
 
 from __future__ import annotations
 
-import html
-import json
-import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from idc.report.leaderboard import gather
 from idc.report.leaderboard_page import write_leaderboard
+from tests.browser.driving import too_wide
 
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1] / "report")]
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "report"))
 
 pytestmark = pytest.mark.slow
 
-DRIVER = """<!doctype html>
-<iframe id="f" src="out/clevr_change.html" style="width:WIDTHpx;height:800px;border:0"></iframe>
-<script>
-document.getElementById("f").addEventListener("load", (event) => {
-  const view = event.target.contentWindow, page = view.document;
-  const table = page.querySelector("table.sortable"), heads = [...table.tHead.rows[0].cells];
-  const column = (name) => heads.findIndex((head) => head.textContent === name);
-  const values = (name) => [...table.tBodies[0].rows].map((row) => row.cells[column(name)].dataset.value);
-  const press = (name) => {
-    const button = heads[column(name)].querySelector("button");
-    button.focus();
-    const focused = page.activeElement === button;
-    button.click();
-    return {focused, order: heads[column(name)].getAttribute("aria-sort"), values: values(name)};
-  };
-  const found = {first: press("BLEU-4"), again: press("BLEU-4"), names: press("method"),
+COLUMN = """(name) => {
+  const table = document.querySelector("table.sortable"), heads = [...table.tHead.rows[0].cells];
+  const place = heads.findIndex((head) => head.textContent === name);
+  return {
+    order: heads[place].getAttribute("aria-sort"),
+    values: [...table.tBodies[0].rows].map((row) => row.cells[place].dataset.value),
     marked: heads.filter((head) => head.hasAttribute("aria-sort")).length,
-    wide: page.documentElement.scrollWidth, requests: view.performance.getEntriesByType("resource").length};
-  document.title = JSON.stringify(found);
-});
-</script>"""
-"""Drives the page, which is as it was written, from outside."""
+  };
+}"""
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-def test_headings_sort_and_the_page_fits(width: int, tmp_path: Path) -> None:
+def press(page: Page, name: str) -> dict[str, Any]:
+    """The column after its heading was pressed by the keyboard."""
+    button = page.locator("table.sortable").first.locator("th button").get_by_text(name, exact=True)
+    button.press("Enter")
+    found: dict[str, Any] = page.evaluate(COLUMN, name)
+    return found
+
+
+def numbers(values: list[str]) -> list[float]:
+    empty = [value == "" for value in values]
+    assert empty == sorted(empty), "rows without the number come last"
+    return [float(value) for value in values if value]
+
+
+def test_headings_sort(tmp_path: Path, browser: Browser) -> None:
     from test_leaderboard import a_run, pairs_folder
-    from test_report import browse
 
     pairs_folder(tmp_path / "data/clevr", {"format": "clevr_change"})
     for seed in range(2):
         a_run(tmp_path, f"fine-{seed}", seed, 1.0 + seed)
     write_leaderboard(tmp_path / "out", gather([str(tmp_path / "runs")]))
-    (tmp_path / "outer.html").write_text(DRIVER.replace("WIDTH", str(width)), encoding="utf-8")
-    flags = ("--dump-dom", "--allow-file-access-from-files", "--window-size=1400,900", "--virtual-time-budget=8000")
-    dumped = browse(tmp_path, tmp_path / "outer.html", *flags)
-    title = re.search(r"<title>(.*?)</title>", dumped)
-    assert title is not None, dumped[:2000]
-    found = json.loads(html.unescape(title[1]))
+    page = browser.new_page()
+    page.goto((tmp_path / "out/clevr_change.html").as_uri())
+    found, again, names = press(page, "BLEU-4"), press(page, "BLEU-4"), press(page, "method")
+    assert (found["order"], again["order"], names["order"]) == ("descending", "ascending", "ascending")
+    assert numbers(found["values"]) == sorted(numbers(found["values"]), reverse=True)
+    assert numbers(again["values"]) == sorted(numbers(again["values"]))
+    assert len(set(found["values"])) > 10
+    assert {"procap fine", "ProCap"} <= set(names["values"])
+    assert names["marked"] == 1
+    assert page.evaluate("performance.getEntriesByType('resource').length") == 0
+    page.close()
 
-    def numbers(values: list[str]) -> list[float]:
-        empty = [value == "" for value in values]
-        assert empty == sorted(empty), "rows without the number stand last"
-        return [float(value) for value in values if value]
 
-    first, again = numbers(found["first"]["values"]), numbers(found["again"]["values"])
-    assert (found["first"]["order"], found["again"]["order"]) == ("descending", "ascending")
-    assert first == sorted(first, reverse=True)
-    assert again == sorted(again)
-    assert len(set(first)) > 10
-    assert found["names"]["order"] == "ascending"
-    assert {"procap fine", "ProCap"} <= set(found["names"]["values"])
-    assert all(found[press]["focused"] for press in ("first", "again", "names"))
-    assert found["marked"] == 1
-    assert found["wide"] <= width
-    assert found["requests"] == 0
+@pytest.mark.parametrize("width", [360, 1280])
+def test_long_names_and_paths_stay_on_the_page(width: int, tmp_path: Path, browser: Browser) -> None:
+    from test_leaderboard import a_run, pairs_folder
+
+    long = "a_folder_with_a_rather_long_name" * 2
+    pairs = f"data/{long}/{long}"
+    pairs_folder(tmp_path / pairs, {"format": "clevr_change"})
+    command = f"python jobs/evaluate.py --pairs /home/{long}/{long}/{long}/data --out runs/{long}/evaluation"
+    for seed in range(2):
+        a_run(tmp_path, f"{long}-{seed}", seed, 1.0 + seed, pairs=pairs, command=command)
+    write_leaderboard(tmp_path / "out", gather([str(tmp_path / "runs")]))
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    for name in ("clevr_change", "index"):
+        page.goto((tmp_path / f"out/{name}.html").as_uri())
+        assert too_wide(page) == []
+    page.goto((tmp_path / "out/clevr_change.html").as_uri())
+    facts = page.locator("#runs .scroll")
+    assert facts.evaluate_all("(all) => all.filter((one) => one.scrollWidth > one.clientWidth).length") == 0
+    assert page.locator("#runs").get_by_text(command).count() == 1
+    page.close()

@@ -32,7 +32,7 @@ def test_two_dropped_files_are_captioned_as_the_artefact_does(
         expect(page.locator("#caption")).to_have_text(told(backend, pair))
         expect(page.locator("#before-name")).to_contain_text("before.png, 32 × 32")
         expect(page.locator("#after-name")).to_contain_text("after.png")
-        expect(page.locator("#said")).to_have_text(f"The model says: {told(backend, pair)}")
+        expect(page.locator("#said")).to_contain_text(f"Caption: {told(backend, pair)}")
         found = described(backend, pair)
         assert found.changed is not None
         expect(page.locator("#changed")).to_contain_text(f", {100 * found.changed:.0f} %")
@@ -86,6 +86,7 @@ def test_slider_map_and_film_work_by_keyboard_and_mouse(tmp_path: Path, visit: V
         assert np.abs(shown.astype(int) - hidden).max() > 40, "the map coloured it somewhere"
 
         name, frame = page.locator("#frame-name"), page.locator("#frame")
+        page.locator("#film-figure summary").press("Enter")
         expect(name).to_have_text("Frame 1 of 4, before")
         page.locator("#previous").focus()
         page.keyboard.press("Enter")
@@ -133,7 +134,7 @@ def test_a_model_that_cannot_imagine_shows_what_it_can(backend: Backend, pair: t
         page.locator("#model").select_option("plain")
         drop(page, page.locator("main"), *pair)
         expect(page.locator("#caption")).to_have_text(told(backend, pair, "plain"))
-        expect(page.locator("#missing")).to_have_text("This model shows no imagined frames.")
+        expect(page.locator("#missing")).to_have_text("This model has no imagined frames.")
         expect(page.locator("#film-figure")).to_be_hidden()
         expect(page.locator("#changed")).to_have_text("not calibrated")
         expect(page.locator("#changed-track")).to_be_hidden()
@@ -193,30 +194,92 @@ def test_copies_work_where_browsers_offer_no_clipboard(pair: tuple[Path, Path], 
         assert page.locator("textarea").count() == 1
 
 
-def test_history_is_kept_bounded_and_cleared(backend: Backend, pair: tuple[Path, Path], visit: Visit) -> None:
+def test_a_button_that_does_nothing_yet_says_why(pair: tuple[Path, Path], visit: Visit) -> None:
     with visit() as seen:
         page = seen.open()
-        expect(page.locator("#history")).to_be_hidden()
-        drop(page, page.locator("main"), *pair)
-        expect(page.locator("#past li")).to_have_count(1)
+        ask, swap, why = page.locator("#ask"), page.locator("#swap"), page.locator("#why")
+        for button in (ask, swap):
+            expect(button).to_be_disabled()
+            expect(button).to_have_accessible_description("Add the image before and the image after first.")
+        expect(why).to_be_visible()
+        ask.focus()
+        expect(ask).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.locator("#waiting")).to_have_text("")
+        drop(page, page.locator("[data-side=before]"), pair[0])
+        expect(why).to_have_text("Add the image after first.")
+        expect(swap).to_be_enabled()
+        swap.click()
+        expect(why).to_have_text("Add the image before first.")
+        drop(page, page.locator("[data-side=before]"), pair[1])
+        expect(ask).to_be_enabled()
+        expect(why).to_have_text("")
+        assert seen.errors == []
+
+
+def test_a_slot_says_how_to_fill_it_and_a_telephone_photographs(
+    backend: Backend, pair: tuple[Path, Path], visit: Visit
+) -> None:
+    with visit() as seen:
+        page = seen.open()
+        expect(page.locator(".hint:visible")).to_have_text(["Choose, drop or paste an image."] * 2)
+        expect(page.locator(".photograph:visible")).to_have_count(0)
+    with visit(has_touch=True, is_mobile=True, viewport={"width": 390, "height": 844}) as seen:
+        page = seen.open()
+        expect(page.locator(".hint:visible")).to_have_text(["Choose, drop, paste or photograph an image."] * 2)
+        for side, file in zip(("before", "after"), pair, strict=True):
+            camera = page.get_by_label(f"Photograph the image {side}")
+            expect(camera).to_be_visible()
+            expect(camera).to_have_attribute("capture", "environment")
+            with page.expect_file_chooser() as chosen:
+                camera.tap()
+            assert not chosen.value.is_multiple(), "the camera's own control was reached, not the slot's below it"
+            chosen.value.set_files(file)
+            expect(page.locator(f"#{side}-name")).to_contain_text(file.name)
+        expect(page.locator(".hint:visible")).to_have_count(0)
+        page.locator("#ask").tap()
+        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        assert too_wide(page) == []
+
+
+def test_a_format_that_the_server_reads_and_the_browser_does_not_show(
+    backend: Backend, pair: tuple[Path, Path], tmp_path: Path, visit: Visit
+) -> None:
+    files = tmp_path / "1.tif", tmp_path / "2.tif"
+    for source, target in zip(pair, files, strict=True):
+        Image.open(source).save(target)
+    with visit() as seen:
+        page = seen.open()
+        drop(page, page.locator("main"), *files)
+        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#before-name")).to_have_text("1.tif, a format that this browser cannot show")
+        expect(page.locator("#compare-figure")).to_be_hidden()
+        expect(page.locator("#missing")).to_contain_text("This browser cannot show the format of the images")
+        page.locator("#map[data-drawn]").wait_for()
+        expect(page.locator("#past button")).to_contain_text(["no picture"])
         page.reload()
-        item = page.locator("#past li")
-        expect(item).to_contain_text(told(backend, pair))
-        decoded = "(images) => Promise.all(images.map((i) => i.decode().then(() => i.naturalWidth)))"
-        assert item.locator("img").evaluate_all(decoded) == [32, 32]
-        page.evaluate(
-            """() => {
-              const [one] = JSON.parse(localStorage["idc.history"]);
-              localStorage["idc.history"] = JSON.stringify(Array(50).fill({...one, caption: "old"}));
-            }"""
-        )
-        drop(page, page.locator("main"), *pair)
-        expect(item.first).to_contain_text(told(backend, pair))
-        expect(item).to_have_count(20)
-        page.locator("#forget").click()
-        page.reload()
-        expect(page.locator("#history")).to_be_hidden()
-        assert page.evaluate("localStorage['idc.history']") is None
+        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        assert too_wide(page) == []
+        assert seen.errors == []
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_api_document_has_margins_and_the_icon(width: int, visit: Visit) -> None:
+    with visit(viewport={"width": width, "height": 740}) as seen:
+        page = seen.open()
+        page.goto(f"{seen.url}/docs")
+        title, main = page.locator("h1").bounding_box(), page.locator("main").bounding_box()
+        assert title is not None
+        assert main is not None
+        last = page.locator("main > :last-child").bounding_box()
+        assert last is not None
+        assert title["y"] >= 16
+        assert title["x"] >= 16
+        assert main["y"] + main["height"] - last["y"] - last["height"] >= 32
+        assert too_wide(page) == []
+        icon = page.locator("link[rel=icon]").evaluate("(link) => fetch(link.href).then((answer) => answer.status)")
+        assert icon == 200
+        assert seen.errors == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -254,7 +317,8 @@ def test_the_keyboard_reaches_every_control_and_shows_where_it_is(pair: tuple[Pa
         page = seen.open()
         drop(page, page.locator("main"), *pair)
         expect(page.locator("#result")).to_be_visible()
-        page.evaluate("document.activeElement.blur(); window.focus()")
+        page.locator("#film-figure summary").click()
+        page.locator("h1").click()  # where Tab starts from
         reached = []
         for _ in range(60):
             page.keyboard.press("Tab")
@@ -263,7 +327,7 @@ def test_the_keyboard_reaches_every_control_and_shows_where_it_is(pair: tuple[Pa
                   const e = document.activeElement;
                   if (e === document.body) return null;
                   const shown = [e, e.closest(".slot"), e.closest("#compare")].filter(Boolean).map(getComputedStyle)
-                  return [e.id || e.getAttribute("href") || e.closest("ul, ol").id,
+                  return [e.id || e.getAttribute("href") || e.closest("ul, ol, details").id,
                     shown.some((s) => s.outlineStyle !== "none" && parseFloat(s.outlineWidth) >= 2)];
                 }"""
             )
@@ -272,5 +336,6 @@ def test_the_keyboard_reaches_every_control_and_shows_where_it_is(pair: tuple[Pa
             assert at[1], f"{at[0]} has the focus and does not show it"
             reached.append(at[0])
         expected = ["model", "theme", *["examples"] * 5, "before", "after", "ask", "swap", "slider", "opacity"]
-        expected += ["previous", "play", "next", *["film"] * 4, "copy-json", "copy-curl", "forget", "docs", "v1/models"]
+        expected += ["film-figure", "previous", "play", "next", *["film"] * 4, "copy-json", "copy-curl"]
+        expected += ["forget", "past", "docs", "v1/models"]
         assert reached == expected

@@ -15,6 +15,7 @@ from PIL import Image
 
 from idc.data.images import (
     ACCEPT,
+    FORMAT_NAMES,
     FORMATS,
     IMAGE_SUFFIXES,
     OTHER_IMAGE_SUFFIXES,
@@ -204,6 +205,7 @@ def test_the_served_page_accepts_the_same_formats() -> None:
     page = (Path(__file__).parents[2] / "serve" / "web" / "index.html").read_text("utf-8")
     inputs = re.findall(r'<input id="(?:before|after)" type="file" accept="([^"]*)"', page)
     assert inputs == [ACCEPT, ACCEPT]
+    assert f'<span id="formats">{FORMAT_NAMES}</span>' in page
 
 
 def test_the_limit_is_a_setting() -> None:

@@ -78,6 +78,7 @@ def test_everything_is_gathered(run: Path) -> None:
         "Best by CIDEr": ["p1", "p3"],
         "Worst by CIDEr": ["p6", "p7"],
     }
+    assert [item.pair_id for item in report.opening] == ["p0", "p1", "p2", "p3", "p4", "p5"]
     first, second = report.galleries["A few of every kind"][:2]
     assert first.mask is None, "an empty mask is none"
     assert second.mask is not None
@@ -151,7 +152,7 @@ def test_the_command_writes_the_page_and_loads_no_torch_for_it(run: Path, tmp_pa
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "r.html").read_text(encoding="utf-8")
-    assert text.count('<article class="card">') == 8 + 4 + 4 + 2
+    assert text.count('<article class="card">') == 6 + 8 + 4 + 4 + 2
     assert "Photographs" in text
     assert "stage 1" in text
     code = "import sys; import idc.report.collect, idc.report.html; print('torch' in sys.modules)"

@@ -108,6 +108,7 @@ def full() -> RunReport:
         logs=logs(),
         reconstructions=[(plain((9, 9, 9)), plain((10, 10, 10)))],
         tokenizer={"PSNR": 26.3},
+        opening=[item(pair_id="o1"), item(pair_id="o2", named_type="move")],
         galleries={"Held out": [item(), item(pair_id="p2", named_type="move")], "Empty": []},
         real=[
             RealPairs("Originals", "never trained on", evaluation(), [item(pair_id="r1", references=(), note="photo")])
@@ -289,6 +290,27 @@ def test_the_imagined_change_has_a_strip_for_each_way() -> None:
     assert sum(attrs["alt"].startswith("imagined 1,") for attrs in images) == 2
     assert "by <caption>" in page.text
     assert item().caption in page.text
+
+
+def test_the_page_begins_with_pairs_and_their_verdicts_and_then_the_scores() -> None:
+    opening = [
+        item(),
+        item(pair_id="p2", named_type="none"),
+        item(pair_id="p3", change_type="none", named_type="none"),
+        item(pair_id="p4", change_type=None),
+    ]
+    page = Page(render(RunReport("t", evaluations=[evaluation()], opening=opening)))
+    assert [attrs["id"] for tag, attrs in page.tags if tag == "section"][:2] == ["pairs", "scores"]
+    verdicts = [
+        "✓ Right: the change type is “color”, as the caption says.",
+        "✗ Wrong: the change type is “color”, the caption names no change.",
+        "✓ Right: nothing changed, as the caption says.",
+    ]
+    places = [page.text.index(verdict) for verdict in verdicts]
+    assert places == sorted(places)
+    assert places[-1] < page.text.index("CIDEr-D, model")
+    assert len(page.with_class("verdict")) == 3, "a pair of unknown change type has no verdict"
+    assert page.text.count("Reference: the ball turned red & bright") == 4
 
 
 def test_sections_that_have_nothing_are_left_out() -> None:

@@ -264,7 +264,7 @@ def test_the_docs_need_nothing_from_elsewhere(client: httpx2.Client) -> None:
         assert f" {path}</code>" in html
     linked = set(re.findall(r'(?:href|src)="?([^"> ]+)', html))
     anchors = {link for link in linked if link.startswith("#")}
-    assert linked - anchors == {"web/style.css", "web/docs.css", "./", "openapi.json"}
+    assert linked - anchors == {"web/icon.svg", "web/style.css", "web/docs.css", "web/theme.js", "./", "openapi.json"}
     assert all(f'id="{anchor[1:]}"' in html for anchor in anchors)
     for link in linked - anchors:
         assert client.get(f"/{link.removeprefix('./')}").status_code == 200

@@ -183,6 +183,19 @@ def test_who_shows_no_token_gets_nothing_but_probes(app: Deployed) -> None:
     assert statuses == {"/healthz": 200, "/readyz": 200, "/metrics": 401, "/v1/models": 401}
 
 
+def test_models_are_listed_with_what_they_were_trained_on(app: Deployed) -> None:
+    """The front holds no model: it asks a replica, once one runs."""
+
+    def listed() -> list[dict[str, Any]]:
+        with app.client() as client:
+            return list(client.get("/v1/models").json()["data"])
+
+    until(lambda: all(model["can_imagine"] is not None for model in listed()))
+    assert {model["id"]: model["trained_on"] for model in listed()} == dict.fromkeys(
+        ("champion", "folder"), "rendered scenes at 32x32 pixels (14 training pairs)"
+    )
+
+
 def test_what_is_too_much_is_refused_and_the_rest_is_answered(app: Deployed) -> None:
     found: list[httpx2.Response] = []
     asked = [threading.Thread(target=lambda: found.append(app.post(PAIRS, beams=4))) for _ in range(16)]

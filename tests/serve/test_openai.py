@@ -163,7 +163,7 @@ def test_models_are_listed_and_found(client: openai.OpenAI, artifact: str) -> No
     assert (model.id, model.object) == ("demo", "model")
     assert model.model_extra is not None
     assert model.model_extra["version"] == artifact
-    assert model.model_extra["trained_on"] == "rendered scenes at 32x32 pixels (12 training pairs)"
+    assert model.model_extra["trained_on"] == "rendered scenes at 32x32 pixels (14 training pairs)"
     assert (model.model_extra["can_imagine"], model.model_extra["imagined_meaningful"]) == (False, False)
     assert client.models.retrieve("demo") == model
     with pytest.raises(openai.NotFoundError, match="demo"):

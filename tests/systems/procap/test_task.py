@@ -106,9 +106,9 @@ def test_the_captioner_says_what_validation_says(runs: Path, world: World) -> No
 
 def test_the_artifact_records_what_it_was_trained_on(runs: Path, world: World, tmp_path: Path) -> None:
     derived = read_artifact(runs / "finetune" / "artifact")
-    assert derived.trained_on == "rendered scenes at 32x32 pixels (12 training pairs)"
+    assert derived.trained_on == "rendered scenes at 32x32 pixels (14 training pairs)"
     card = (derived.path / "README.md").read_text()
-    assert "Trained on rendered scenes at 32x32 pixels (12 training pairs)." in card
+    assert "Trained on rendered scenes at 32x32 pixels (14 training pairs)." in card
     start(STAGE_2, world.finetune({"train.steps": 1, "trained_on": "toy blocks"}), tmp_path / "run")
     captioner = PairCaptioner(tmp_path / "run" / "artifact")
     assert captioner.trained_on == "toy blocks"

@@ -1,0 +1,137 @@
+"""How the served page presents an answer: warning, verdict, both readings, imagined frames, and where it scrolls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from idc.describe import Assessment
+from serve.schema import Abilities
+from tests.browser.driving import CONTRASTS, drop, too_wide, unnamed
+from tests.browser.served import Backend, Visit, told
+
+pytestmark = pytest.mark.slow
+
+SEEN = "small rendered scenes"
+REASON = "the caption names a change, but the calibrated probability that anything changed is 12 %"
+SURE = Assessment(0.98, 0.4, True, "changed", None, None)
+UNSURE = Assessment(0.12, 0.4, True, "unsure", REASON, None)
+UNFAMILIAR = Assessment(0.98, 0.002, False, "changed", None, f"This model has only seen {SEEN}. Do not trust it here.")
+
+
+@pytest.fixture(autouse=True)
+def own_assessments(backend: Backend) -> Iterator[None]:
+    """The captioners' own again after each test."""
+    yield
+    backend.assessment = backend.abilities = None
+
+
+def test_a_pair_unlike_the_training_images_gets_the_warning_before_the_caption(
+    backend: Backend, pair: tuple[Path, Path], visit: Visit
+) -> None:
+    with visit() as seen:
+        page = seen.open()
+        warning = page.locator("#warning")
+        backend.assessment = UNFAMILIAR
+        drop(page, page.locator("main"), *pair)
+        expect(warning).to_be_visible()
+        expect(warning).to_contain_text(f"This model has only seen {SEEN}. Do not trust it here.")
+        expect(warning).to_contain_text("0.2 % are as far from its training images as this pair")
+        expect(page.locator("#said")).to_have_text(f"{UNFAMILIAR.warning} Caption: {told(backend, pair)}")
+        above, below = warning.bounding_box(), page.locator("#caption").bounding_box()
+        assert above is not None
+        assert below is not None
+        assert above["y"] + above["height"] <= below["y"]
+        sizes = "(ids) => ids.map((id) => parseFloat(getComputedStyle(document.getElementById(id)).fontSize))"
+        told_size, caption_size = page.evaluate(sizes, ["warning-text", "caption"])
+        assert told_size >= caption_size
+        expect(page.locator("#past")).to_contain_text("unfamiliar images")
+        backend.assessment = SURE
+        page.locator("#ask").click()
+        expect(warning).to_be_hidden()
+        expect(page.locator("#verdict-name")).to_have_text("Changed")
+        backend.assessment = Assessment(0.02, 0.4, True, "unchanged", None, None)
+        page.locator("#ask").click()
+        expect(page.locator("#verdict-name")).to_have_text("Unchanged")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_where_caption_and_probability_disagree_there_is_one_verdict_and_both_readings(
+    width: int, scheme: str, backend: Backend, pair: tuple[Path, Path], visit: Visit
+) -> None:
+    backend.assessment = UNSURE
+    with visit(color_scheme=scheme, viewport={"width": width, "height": 740}) as seen:
+        page = seen.open()
+        drop(page, page.locator("main"), *pair)
+        expect(page.locator("#verdict-name")).to_have_text("Unsure whether anything changed")
+        expect(page.locator("#verdict-text")).to_have_text(f"The{REASON[3:]}.")
+        expect(page.locator(".reading:visible h3")).to_have_text(
+            ["Reading 1: the caption", "Reading 2: the calibrated probability"]
+        )
+        expect(page.locator(".reading").nth(0)).to_contain_text(told(backend, pair))
+        expect(page.locator(".reading").nth(1)).to_contain_text("probably not, 12 %")
+        expect(page.locator("#past")).to_contain_text("unsure")
+        expect(page.locator("#said")).to_contain_text(REASON)
+        assert too_wide(page) == []
+        assert [found for found in page.evaluate(CONTRASTS) if found[0] < 4.5] == []
+        assert unnamed(page) == []
+        backend.assessment = SURE
+        page.locator("#ask").click()
+        expect(page.locator("#verdict-name")).to_have_text("Changed")
+        expect(page.locator(".apart:visible")).to_have_count(0)
+        assert seen.errors == []
+
+
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_answer_is_scrolled_to(width: int, motion: str, pair: tuple[Path, Path], visit: Visit) -> None:
+    with visit(viewport={"width": width, "height": 640}, reduced_motion=motion) as seen:
+        page = seen.open()
+        drop(page, page.locator("[data-side=before]"), pair[0])
+        page.locator("#after").set_input_files(pair[1])
+        expect(page.locator("#ask")).to_be_enabled()
+        assert page.evaluate("scrollY") < 200
+        page.locator("#ask").click()
+        page.wait_for_function(
+            """() => {
+              const top = document.getElementById("result").getBoundingClientRect().top;
+              return scrollY > 0 && top >= 0 && top < 40;
+            }"""
+        )
+        expect(page.locator("#caption")).to_be_in_viewport()
+
+
+def test_imagined_frames_are_folded_away_unless_they_mean_something(
+    backend: Backend, pair: tuple[Path, Path], visit: Visit
+) -> None:
+    with visit() as seen:
+        page = seen.open()
+        drop(page, page.locator("main"), *pair)
+        film = page.locator("#film-figure")
+        expect(film.locator("summary")).to_be_visible()
+        expect(page.locator("#frame")).to_be_hidden()
+        film.locator("summary").click()
+        expect(page.locator("#frame")).to_be_visible()
+        expect(page.locator("#film-note")).to_have_text("This model is not trained to show the change in these frames.")
+        backend.abilities = Abilities(SEEN, can_imagine=True, imagined_meaningful=True)
+        page.reload()
+        expect(page.locator("#frame")).to_be_hidden()
+        page.locator("#ask").click()
+        expect(page.locator("#frame")).to_be_visible()
+        expect(page.locator("#film-note")).to_be_hidden()
+
+
+def test_the_page_says_what_the_chosen_model_has_seen(backend: Backend, pair: tuple[Path, Path], visit: Visit) -> None:
+    backend.abilities = Abilities(SEEN, can_imagine=True, imagined_meaningful=False)
+    others = backend.locals["plain"].models()[0].abilities
+    with visit() as seen:
+        page = seen.open()
+        expect(page.locator("#trained")).to_have_text(f"This model has only seen {SEEN}.")
+        page.locator("#model").select_option("plain")
+        expect(page.locator("#trained")).not_to_contain_text(SEEN)
+        assert others is not None
+        expect(page.locator("#trained")).to_be_visible(visible=others.trained_on is not None)

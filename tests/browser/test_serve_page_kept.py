@@ -1,0 +1,176 @@
+"""What the served page keeps in the browser: the pair over a reload, and a history that opens again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Page, expect
+
+from tests.browser.driving import drop, pixels
+from tests.browser.served import Backend, Seen, Visit, told
+
+pytestmark = pytest.mark.slow
+
+STORED = """async (change) => {
+  const request = (one) => new Promise((resolve, reject) => {
+    one.onsuccess = () => resolve(one.result);
+    one.onerror = () => reject(one.error);
+  });
+  const database = await request(indexedDB.open("idc"));
+  const stores = Object.fromEntries(["answers", "pairs"].map((name) => [name, (mode) =>
+    database.transaction(name, mode ?? "readonly").objectStore(name)]));
+  for (const record of change) {
+    const [one] = await request(stores.answers().getAll());
+    await request(stores.answers("readwrite").put({...one, ...record}));
+  }
+  const found = {};
+  for (const name of ["answers", "pairs"]) found[name] = (await request(stores[name]().getAll())).length;
+  database.close();
+  return found;
+}"""
+"""Adds copies of the first answer with changed fields, and counts what is stored."""
+
+
+def stored(page: Page, *copies: dict[str, object]) -> dict[str, int]:
+    """Numbers of records, after copies of the first answer with these changes were added."""
+    found: dict[str, int] = page.evaluate(STORED, list(copies))
+    return found
+
+
+def striped(path: Path, left: tuple[int, int, int], right: tuple[int, int, int]) -> Path:
+    """A wide picture, coloured at its ends."""
+    image = np.full((40, 240, 3), 90, np.uint8)
+    image[:, :40], image[:, -40:] = left, right
+    Image.fromarray(image).save(path)
+    return path
+
+
+def test_an_entry_of_the_history_opens_again_without_the_server(
+    backend: Backend, pair: tuple[Path, Path], visit: Visit
+) -> None:
+    with visit() as seen:
+        page = seen.open()
+        drop(page, page.locator("main"), *pair)
+        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        page.locator("#map[data-drawn]").wait_for()
+        shown, asked = pixels(page.locator("#compare")), page.locator("#about").inner_text()
+        page.locator("#swap").click()
+        page.locator("#ask").click()
+        expect(page.locator("#caption")).to_have_text(told(backend, (pair[1], pair[0])))
+        expect(page.locator("#past button")).to_have_count(2)
+        page.reload()
+        expect(page.locator("#past button")).to_have_count(2)
+        page.context.set_offline(True)
+        entry = page.locator("#past button").nth(1)
+        entry.focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#before-name")).to_contain_text("before.png, 32 × 32")
+        expect(page.locator("#about")).to_contain_text(f"{asked} · answered ")
+        page.locator("#map[data-drawn]").wait_for()
+        expect(page.locator("#compare")).to_be_in_viewport()
+        assert np.array_equal(pixels(page.locator("#compare")), shown)
+        expect(page.locator("#past button")).to_have_count(2)
+        page.context.set_offline(False)
+        page.locator("#ask").click()
+        expect(page.locator("#about")).not_to_contain_text("answered")
+        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        assert seen.errors == []
+
+
+def test_the_pair_and_its_answer_survive_a_reload_of_their_tab(
+    backend: Backend, pair: tuple[Path, Path], visit: Visit
+) -> None:
+    with visit() as seen:
+        page = seen.open()
+        drop(page, page.locator("[data-side=after]"), pair[1])
+        expect(page.locator("#after-name")).to_contain_text("after.png")
+        page.reload()
+        expect(page.locator("#after-name")).to_contain_text("after.png, 32 × 32")
+        expect(page.locator("#before-name")).to_have_text("")
+        expect(page.locator("#result")).to_be_hidden()
+        drop(page, page.locator("[data-side=before]"), pair[0])
+        page.locator("#ask").click()
+        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#past button")).to_have_count(1)
+        questions: list[str] = []
+        page.on("request", lambda request: questions.append(request.method))
+        page.reload()
+        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#before-name")).to_contain_text("before.png, 32 × 32")
+        assert "POST" not in questions, "the answer was kept, too"
+        page.locator("#ask").click()
+        expect(page.locator("#past button")).to_have_count(2)
+        another = Seen(page.context.new_page(), seen.url).open()
+        expect(another.locator("#past button")).to_have_count(2)
+        expect(another.locator("#before-name")).to_have_text("")
+        assert seen.errors == []
+
+
+def test_the_history_is_bounded_in_number_and_bytes_and_cleared(
+    backend: Backend, pair: tuple[Path, Path], tmp_path: Path, visit: Visit
+) -> None:
+    with visit() as seen:
+        page = seen.open()
+        expect(page.locator("#history")).to_be_hidden()
+        drop(page, page.locator("main"), *pair)
+        entries = page.locator("#past button")
+        expect(entries).to_have_count(1)
+        assert stored(page, *({"id": f"old {n}", "time": n} for n in range(30)))["answers"] == 31
+        page.locator("#ask").click()
+        expect(entries).to_have_count(20)
+        expect(entries.first).to_contain_text(told(backend, pair))
+        assert stored(page)["answers"] == 20
+        stored(page, *({"id": f"large {n}", "time": 4e12 + n, "bytes": 30 * 2**20} for n in range(3)))
+        page.locator("#ask").click()
+        expect(entries).to_have_count(1 + 2)  # of 64 MiB
+        noise = np.random.default_rng(0).integers(0, 256, (600, 500, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(tmp_path / "large.png")
+        with (tmp_path / "large.png").open("ab") as file:
+            file.truncate(70 * 2**20)  # PNG readers stop at the end of the image
+        drop(page, page.locator("main"), tmp_path / "large.png", pair[1])
+        expect(page.locator("#before-name")).to_contain_text("large.png")
+        expect(page.locator("#fault")).not_to_be_empty()
+        page.reload()
+        expect(page.locator("#before-name")).to_have_text("")
+        expect(entries).to_have_count(1 + 2)
+        drop(page, page.locator("main"), *pair)
+        expect(page.locator("#result")).to_be_visible()
+        expect(entries.first).to_contain_text(told(backend, pair))
+        page.locator("#forget").click()
+        expect(page.locator("#history")).to_be_hidden()
+        assert stored(page) == {"answers": 0, "pairs": 0}
+        page.reload()
+        expect(page.locator("#before-name")).to_have_text("")
+        expect(page.locator("#history")).to_be_hidden()
+
+
+def test_a_thumbnail_shows_the_whole_image(tmp_path: Path, visit: Visit) -> None:
+    files = striped(tmp_path / "1.png", (255, 0, 0), (0, 255, 0)), striped(tmp_path / "2.png", (0, 0, 255), (255, 0, 0))
+    with visit() as seen:
+        page = seen.open()
+        drop(page, page.locator("main"), *files)
+        expect(page.locator("#past img")).to_have_count(2)
+        page.locator("#past").scroll_into_view_if_needed()
+        shown = pixels(page.locator("#past img").first).astype(int)
+        for channel in (0, 1):
+            others = np.delete(shown, channel, axis=2).max(axis=2)
+            assert ((shown[..., channel] > 180) & (others < 90)).any(), "an end of the image is cut off"
+
+
+def test_the_page_works_where_the_browser_keeps_nothing(
+    backend: Backend, pair: tuple[Path, Path], visit: Visit
+) -> None:
+    with visit() as seen:
+        seen.page.add_init_script(
+            """Object.defineProperty(window, "indexedDB", {value: undefined});
+            Object.defineProperty(window, "sessionStorage", {get: () => { throw new DOMException("denied"); }});"""
+        )
+        page = seen.open()
+        drop(page, page.locator("main"), *pair)
+        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#history")).to_be_hidden()
+        assert seen.errors == []
