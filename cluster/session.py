@@ -7,7 +7,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -116,17 +116,19 @@ def set_up_worker() -> None:
     logging.getLogger(name).addFilter(lambda record: "Failed to query" not in record.getMessage())
 
 
-def submit(url: str, entrypoint: str) -> None:
-    """Run a command line as a Ray job, show its output as it comes, and wait for its end.
+def submit(url: str, entrypoint: str, show: Callable[[str], None]) -> None:
+    """Run a command line as a Ray job, pass on its output as it comes, and wait for its end.
 
     Args:
         url: of the Jobs API, which is the dashboard's.
+        show: takes pieces of the output.
 
     Raises:
         RuntimeError: the job failed or was stopped.
     """
     from ray.job_submission import JobStatus, JobSubmissionClient
 
+    logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)  # it reports each end of a log
     client = JobSubmissionClient(url)
     last_try = time.monotonic() + _AGENT_TIMEOUT_S
     while True:
@@ -143,15 +145,15 @@ def submit(url: str, entrypoint: str) -> None:
                 ) from None
             time.sleep(0.5)  # a Ray that has just started has no job agent yet
 
-    async def show() -> None:
+    async def follow() -> None:
         async for text in client.tail_job_logs(job):
-            print(text, end="", flush=True)
+            show(text)
 
-    asyncio.run(show())
+    asyncio.run(follow())
     while (status := client.get_job_status(job)) not in (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.STOPPED):
         time.sleep(0.2)  # the log ends a moment before the job does
     if status != JobStatus.SUCCEEDED:
-        raise RuntimeError(f"Ray job {job} ended as {status.value}: {client.get_job_info(job).message}")
+        raise RuntimeError(f"Ray job {job} ended as {status.value}")
 
 
 def _choose_auth(config: ClusterConfig) -> None:

@@ -5,7 +5,8 @@
     python jobs/demo.py --clevr-change DIR    caption the official images in DIR too (no captions needed)
 
 Starts a local Ray with its dashboard and submits the project's own jobs to it, one after another, through the Ray Jobs
-API. What is done already is not done again. The last line is RESULT and JSON.
+API. What is done already is not done again. It prints one line for each step, whose output is in runs/demo/logs, and
+ends with five lines: score and baseline, the page, how to serve, how to caption, and the file with all figures.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,21 +41,27 @@ def main() -> None:
     start = time.time()
     memory = PeakMemory()
     timings: dict[str, float] = {}
+    runs = Path("runs") / args.folder
+    commands = list(steps(args.folder, args.seeds, args.clevr_change))
     os.environ.pop("RAY_ADDRESS", None)  # the demo's own Ray, not another one that is set
+    print(f"{len(commands)} steps; the output of each is in {runs / 'logs'}", flush=True)
     with session(ClusterConfig(dashboard=True)) as url:
         assert url is not None
         print(f"Ray dashboard: {url}", flush=True)
-        for number, (title, command) in enumerate(steps(args.folder, args.seeds, args.clevr_change), start=1):
-            print(f"\n== {number}. {title}\n   {shlex.join(command)}", flush=True)
-            began = time.time()
+        for number, (title, command) in enumerate(commands, start=1):
+            line = StepLine(f"[{number}/{len(commands)}] {title}", ROOT / runs / "logs" / f"{number:02d}.log")
             try:
-                submit(url, f"cd {shlex.quote(str(ROOT))} && {shlex.join([sys.executable, *command])}")
+                with line:
+                    line.write(shlex.join(command) + "\n")
+                    submit(url, f"cd {shlex.quote(str(ROOT))} && {shlex.join([sys.executable, *command])}", line.write)
             except RuntimeError as error:
-                raise SystemExit(f"demo: {error}") from None
-            timings[title] = round(time.time() - began, 1)
+                raise SystemExit(f"demo: {error}; the end of {line.log}:\n{line.end()}") from None
+            timings[title] = round(line.seconds, 1)
     result = summary(args.folder, args.seeds)
     result |= {"seconds": round(time.time() - start, 1), "peak_memory_gib": memory.stop(), "seconds_of": timings}
-    print("RESULT " + json.dumps(result))
+    figures = ROOT / runs / "result.json"
+    figures.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print("\n".join(closing(result, args.folder)))
 
 
 def steps(folder: str, seeds: list[int], clevr_change: str | None) -> Iterator[tuple[str, list[str]]]:
@@ -154,27 +164,91 @@ def _rounded(spread: Any) -> dict[str, float]:
     return {"mean": round(spread.mean, 4), "std": round(spread.std, 4)}
 
 
+def closing(result: dict[str, Any], folder: str) -> list[str]:
+    """The five lines at the end."""
+    baseline = max(scores["CIDEr"] for scores in result["floors"].values())
+    own = "" if folder == "demo" else f' SERVE="models.demo={result["artifact"]}"'
+    return [
+        f"score    CIDEr {result['scores']['CIDEr']['mean']:.3f} on {result['pairs']} held-out pairs; "
+        f"best baseline {baseline:.3f}",
+        f"page     {result['report']}",
+        f"serve    make serve{own}",
+        f"caption  .venv/bin/python jobs/caption.py --artifact {result['artifact']} BEFORE AFTER",
+        f"figures  {Path('runs') / folder / 'result.json'}",
+    ]
+
+
+class StepLine:
+    """The line of a step on the terminal, and its log. On a terminal the line also shows the last line of the log."""
+
+    def __init__(self, title: str, log: Path):
+        self.title, self.log = title, log
+        self.seconds = 0.0
+
+    def __enter__(self) -> StepLine:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.log.open("w", encoding="utf-8")
+        self._began = time.time()
+        self._live = sys.stdout.isatty()
+        if not self._live:
+            print(self.title, end="", flush=True)
+        return self
+
+    def write(self, text: str) -> None:
+        """Take a piece of the step's output."""
+        self._file.write(text)
+        self._file.flush()
+        lines = [line for line in text.replace("\r", "\n").splitlines() if line.strip()]
+        if self._live and lines:
+            last = re.sub(r"\x1b\[[0-9;]*m|^\(.*?pid=\d+.*?\) ?", "", lines[-1])
+            width = shutil.get_terminal_size().columns - 1
+            print(f"\r\x1b[K{f'{self.title}: {last}'[:width]}", end="", flush=True)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._file.close()
+        self.seconds = time.time() - self._began
+        ended = "failed" if kind is not None else f"{self.seconds:.0f} s"
+        print(f"\r\x1b[K{self.title}: {ended}" if self._live else f": {ended}", flush=True)
+
+    def end(self, lines: int = 20) -> str:
+        """The last lines of the log."""
+        text = self.log.read_text(encoding="utf-8").replace("\r", "\n")
+        return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+
+
 class PeakMemory:
-    """The most memory the machine had in use above what it had at the start, sampled twice a second."""
+    """The most memory that this process and its descendants, Ray's among them, had at a time: the sum of their
+    proportional set sizes, in which a page that several share counts once. Sampled once a second."""
 
     def __init__(self) -> None:
         import psutil
 
-        self._used = lambda: psutil.virtual_memory().total - psutil.virtual_memory().available
-        self._first = self._most = self._used()
+        self._process = psutil.Process()
+        self._most = 0
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
     def _watch(self) -> None:
-        while not self._done.wait(0.5):
-            self._most = max(self._most, self._used())
+        while True:
+            self._most = max(self._most, self._now())
+            if self._done.wait(1.0):
+                return
+
+    def _now(self) -> int:
+        import psutil
+
+        total = 0
+        for process in [self._process, *self._process.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError):
+                total += process.memory_full_info().pss
+        return total
 
     def stop(self) -> float:
         """The peak in GiB."""
         self._done.set()
         self._thread.join()
-        return round((self._most - self._first) / 2**30, 2)
+        return round(self._most / 2**30, 2)
 
 
 if __name__ == "__main__":

@@ -306,6 +306,8 @@ class _Listed:
                 self._hidden, "hidden (a name that begins with a dot, or in a folder whose name begins with . or _)"
             ),
         ]
+
+
 def _split_name(value: Any) -> str:
     """Our name of a split, or what the input calls it."""
     name = str(value).strip().lower()
