@@ -26,6 +26,8 @@ SIDE = 64
 """Height and width at which statistics are computed."""
 GRID = 4
 """Cells a side of the grid of colour means."""
+_ENOUGH = 512
+"""Pixels of the shorter side that are read; of a larger image only every n-th row and column, which is fast."""
 
 Pixels = np.ndarray
 """uint8 RGB (H, W, 3)."""
@@ -33,18 +35,21 @@ Pixels = np.ndarray
 
 def statistics(image: Pixels) -> np.ndarray:
     """The statistics of an image, float64 (D,)."""
-    resized = Image.fromarray(image).resize((SIDE, SIDE), Image.Resampling.BICUBIC, reducing_gap=2.0)
-    pixels = np.asarray(resized, dtype=np.float64) / 255
-    saturation = pixels.max(axis=2) - pixels.min(axis=2)
-    cells = pixels.reshape(GRID, SIDE // GRID, GRID, SIDE // GRID, 3).mean(axis=(1, 3))
+    step = max(1, min(image.shape[:2]) // _ENOUGH)
+    # Channels first: sums over the last axes are several times faster.
+    picture = Image.fromarray(image[::step, ::step]).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+    pixels = np.ascontiguousarray(np.asarray(picture, np.float32).transpose(2, 0, 1)) / 255
+    saturation = pixels.max(axis=0) - pixels.min(axis=0)
+    cells = pixels.reshape(3 * GRID, SIDE // GRID, GRID, SIDE // GRID).mean(axis=3).mean(axis=1)
     return np.concatenate(
         [
             cells.ravel(),
-            pixels.std(axis=(0, 1)),
-            np.abs(np.diff(pixels, axis=0)).mean(axis=(0, 1)),
-            np.abs(np.diff(pixels, axis=1)).mean(axis=(0, 1)),
+            pixels.reshape(3, -1).std(axis=1),
+            np.abs(np.diff(pixels, axis=1)).reshape(3, -1).mean(axis=1),
+            np.abs(np.diff(pixels, axis=2)).reshape(3, -1).mean(axis=1),
             [saturation.mean(), saturation.std()],
-        ]
+        ],
+        dtype=np.float64,
     )
 
 

@@ -39,9 +39,9 @@ def test_statistics_of_an_image_by_hand() -> None:
     image = np.full((64, 64, 3), 255, np.uint8)
     image[:, :32, 1:] = 0
     found = statistics(image)
-    cells = found[:48].reshape(4, 4, 3)
-    assert cells[:, :2].tolist() == [[[1, 0, 0]] * 2] * 4
-    assert cells[:, 2:].tolist() == [[[1, 1, 1]] * 2] * 4
+    red, green, blue = found[:48].reshape(3, 4, 4)
+    assert red.tolist() == [[1] * 4] * 4
+    assert green.tolist() == blue.tolist() == [[0, 0, 1, 1]] * 4
     assert found[48:51] == pytest.approx([0, 0.5, 0.5])  # deviation of each channel
     assert found[51:54] == pytest.approx([0, 0, 0])  # gradient down
     assert found[54:57] == pytest.approx([0, 1 / 63, 1 / 63])  # gradient across
