@@ -327,7 +327,12 @@ def device_name(device: str = "cpu") -> str:
 
 
 def commit() -> str:
-    """The checkout's commit, with a ``+`` if files differ from it; :data:`UNKNOWN_COMMIT` without git."""
+    """``$IDC_COMMIT``, else the checkout's commit (``+``: files differ from it); :data:`UNKNOWN_COMMIT` without git.
+
+    ``ray job submit`` uploads the working folder without its ``.git``.
+    """
+    if given := os.environ.get("IDC_COMMIT"):
+        return given
     root = Path(__file__).resolve().parent.parent
     try:
         name, changes = (

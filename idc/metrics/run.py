@@ -183,7 +183,7 @@ def _read(job: EvaluateJob) -> _Data:
         every, path = [_known(row, job.protocol in SPOT) for row in iter_rows(job.pairs, columns)], job.pairs
         if job.protocol in SPOT and any(row.captions for row in every):
             for row in every:
-                row.captions = row.captions or [""]  # an import of before version 4 does not say where they were
+                row.captions = row.captions or [""]  # not every folder records where its empty sentences were
     else:
         assert job.references is not None
         every, path = read_references(job.references, allow_empty=job.protocol in SPOT), job.references

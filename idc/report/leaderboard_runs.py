@@ -137,7 +137,7 @@ def require_commit(folder: Path, commit: Any, job: str) -> None:
     if commit in (None, "", UNKNOWN_COMMIT):
         raise ValueError(
             f"{folder}: the commit of the program that made these numbers is not recorded, so they get no row; "
-            f"run {job} again in a git checkout (`git rev-parse HEAD` has to work), or leave the folder out of --runs"
+            f"run {job} again in a git checkout, or with IDC_COMMIT set, or leave the folder out of --runs"
         )
 
 

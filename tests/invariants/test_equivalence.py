@@ -75,8 +75,9 @@ def test_preparing_batches_in_the_background_changes_nothing(runs: dict[str, Run
 
 @pytest.mark.parametrize("name", ["bf16 zero 2", "bf16 zero 2, two workers", "bf16 zero 3"])
 def test_bf16_runs_agree(runs: dict[str, Run], name: str) -> None:
-    """Where fp32 differs in the last bit, a weight now and then falls on the other side of a bf16 rounding. On which step
-    depends on the processor's kernels: with AVX2 "bf16 zero 2" agrees as in fp32, without it differs from step 23 on."""
+    """Where fp32 differs in the last bit, a weight may fall on the other side of a bf16 rounding. At which step
+    depends on the processor: with AVX2 "bf16 zero 2" agrees as in fp32, with plain kernels it differs from step 23 on.
+    """
     assert runs[name].losses == pytest.approx(runs["bf16"].losses, rel=1e-2)
     assert largest_difference(runs["bf16"].state, runs[name].state) < 5e-2
 

@@ -14,12 +14,14 @@ from idc.config import load
 from idc.data.config import ImportJob
 from idc.data.importer import open_build
 from idc.data.pipeline import run_local
+from idc.data.store import DatasetFolder
 from idc.metrics import evaluate as ev
 from idc.metrics import java
 from idc.metrics.coco import BLEU_ORDERS, CocoScorer
 from idc.metrics.config import EvaluateJob
 from idc.metrics.run import run
 from idc.metrics.table import table
+from idc.schema import ChangePair, pair_arrow_schema
 
 QUICK = ("BLEU", "ROUGE-L", "CIDEr")
 """Everything but METEOR, whose start takes ten seconds."""
@@ -141,6 +143,24 @@ def test_other_protocols_leave_such_pairs_out_and_say_so(source: Path, pairs: Pa
     assert evaluation.protocol["left out"] == "5 of 40 pairs, which have no reference"
     with pytest.raises(ValueError, match="has an empty reference; remove it, or give protocol=spot_single"):
         scored(source, tmp_path / "p", references=str(source / "reformat.json"), protocol="coco", metrics=["BLEU"])
+
+
+def test_a_folder_that_does_not_record_empty_sentences_gives_a_pair_without_captions_one(
+    source: Path, tmp_path: Path
+) -> None:
+    rows = [
+        ChangePair(name, b"", b"", captions, None, "test").to_row() for name, captions in (("a", ("x y",)), ("b", ()))
+    ]
+    folder = DatasetFolder.open_for_build(
+        tmp_path / "pairs", kind="pairs", schema=pair_arrow_schema(), fingerprint="f", config={}, num_chunks=1
+    )
+    folder.write_chunk(0, rows, [])
+    folder.finish()
+    (tmp_path / "p.json").write_text('{"a": "x y", "b": "x"}')
+    settings = {"pairs": str(tmp_path / "pairs"), "predictions": str(tmp_path / "p.json"), "nearest_train_pairs": 0}
+    evaluation = scored(source, tmp_path / "o", **settings)
+    assert (evaluation.pairs, evaluation.references) == (2, 2)
+    assert evaluation.protocol["empty references"].startswith("1 of 2 pairs")
 
 
 def test_an_empty_reference_is_no_constant_caption(source: Path, pairs: Path, tmp_path: Path) -> None:
