@@ -241,8 +241,8 @@ def test_the_page_is_whole_and_its_policy_allows_its_own_script_alone(root: Path
     assert written[0].name == "index.html"
     assert len(written) == 10
     for path in written:
-        Html(path.read_text())
-    text = (tmp_path / "out" / "clevr_change.html").read_text()
+        Html(path.read_text(encoding="utf-8"))
+    text = (tmp_path / "out" / "clevr_change.html").read_text(encoding="utf-8")
     page = Html(text)
     assert not any(tag in ("link", "img", "iframe") for tag, _ in page.tags)
     assert not any("src" in attrs for _, attrs in page.tags)
@@ -270,7 +270,7 @@ def test_the_page_is_whole_and_its_policy_allows_its_own_script_alone(root: Path
 def test_predictions_are_published_with_their_hashes(root: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     write_leaderboard(out, gather([str(root / "runs")]))
-    sums = dict(reversed(line.split("  ")) for line in (out / "SHA256SUMS").read_text().splitlines())
+    sums = dict(reversed(line.split("  ")) for line in (out / "SHA256SUMS").read_text(encoding="utf-8").splitlines())
     assert len(sums) == 2 * 7
     for name, digest in sums.items():
         assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest
