@@ -43,6 +43,9 @@ Part = Literal[
 RECORD = "benchmark.json"
 TABLE = "benchmark.md"
 
+UNKNOWN_COMMIT = "unknown"
+"""What :func:`commit` returns where git does not know the checkout."""
+
 
 # -- settings ----------------------------------------------------------------------------------------------------
 
@@ -324,7 +327,12 @@ def device_name(device: str = "cpu") -> str:
 
 
 def commit() -> str:
-    """The checkout's commit, with a ``+`` if files differ from it; "unknown" without git."""
+    """``$IDC_COMMIT``, else the checkout's commit (``+``: files differ from it); :data:`UNKNOWN_COMMIT` without git.
+
+    ``ray job submit`` uploads the working folder without its ``.git``.
+    """
+    if given := os.environ.get("IDC_COMMIT"):
+        return given
     root = Path(__file__).resolve().parent.parent
     try:
         name, changes = (
@@ -332,7 +340,7 @@ def commit() -> str:
             for args in (("rev-parse", "--short", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
         )
     except (OSError, subprocess.CalledProcessError):
-        return "unknown"
+        return UNKNOWN_COMMIT
     return name + ("+" if changes else "")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from idc.benchmark import (
+    UNKNOWN_COMMIT,
     BenchmarkJob,
     Environment,
     Measurement,
@@ -21,6 +22,7 @@ from idc.benchmark import (
     Stamp,
     TrainOverheadConfig,
     by_turns,
+    commit,
     environment,
     steady_rate,
 )
@@ -91,6 +93,14 @@ def test_actions_take_turns_and_every_second_round_is_backwards() -> None:
     assert called == ["a", "b", "b", "a", "a", "b"]
     assert [len(values) for values in seconds.values()] == [3, 3]
     assert all(value > 0 for values in seconds.values() for value in values)
+
+
+def test_the_commit_is_gits_or_given_where_there_is_no_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("IDC_COMMIT", raising=False)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert commit() == UNKNOWN_COMMIT
+    monkeypatch.setenv("IDC_COMMIT", "abc1234")
+    assert commit() == "abc1234"
 
 
 def test_the_environment_names_device_commit_and_command() -> None:

@@ -33,6 +33,9 @@ Row = dict[str, Any]
 ReadPairs = Callable[["Annotations", ImportConfig], Iterable[Row]]
 """Yields the pairs; ``rows`` of a pair is how many rows of the annotations it was made of (1 if not given)."""
 
+EMPTY_SENTENCES = "empty_sentences"
+"""Key of ``meta``: places of a pair's empty sentences among all its sentences, if it has any."""
+
 _KEY = re.compile(r'"(?:[^"\\]|\\.)*"\s*:\s*')
 
 
@@ -272,7 +275,7 @@ class AnnotationReader:
 
     ``extra["counts"]`` has for each split the ``rows`` of the annotation files, the ``sentences`` in them and how many
     of those are empty (``empty_sentences``); empty sentences are left out of the pairs. ``meta`` has the names of the
-    images as ``before`` and ``after``.
+    images as ``before`` and ``after``, and where sentences were left out (:data:`EMPTY_SENTENCES`).
 
     Raises:
         ValueError: it is not the layout of the format, or nothing at all could be read.
@@ -298,7 +301,8 @@ class AnnotationReader:
             names = {
                 role: name if isinstance(name, str) else name[0] for role in ("before", "after") if (name := row[role])
             }
-            row["meta"] = {**names, **row.get("meta", {})}
+            empty = [place for place, text in enumerate(row["captions"]) if not text.strip()]
+            row["meta"] = {**names, **row.get("meta", {}), **({EMPTY_SENTENCES: empty} if empty else {})}
             self._rows.append(row)
         if not self._rows:
             why = "; ".join(row["error"] for row in found.rejects[:3])

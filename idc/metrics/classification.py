@@ -18,7 +18,6 @@ places; see :class:`AnswersJob` for the two readings.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import statistics
@@ -29,6 +28,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from idc.config import ConfigModel, missing
+from idc.data.textfiles import decode, parse_json, split_lines
+from idc.metrics.origin import origin
 
 BINARY, COUNT, LOCATION = "binary", "count", "location"
 ALIASES = {"change_or_not": BINARY}
@@ -118,6 +119,9 @@ class AnswerScores(_Record):
     """OA of the questions that are none of ChangeIMTI's types."""
     average_accuracy: float | None = None
     """AA: the mean over their types."""
+    command: str = ""
+    commit: str = ""
+    """Of the program that scored them (:mod:`idc.metrics.origin`)."""
 
 
 # ---------------------------------------------------------------------------------------------------- reading answers
@@ -297,7 +301,11 @@ def read_answers(path: str | os.PathLike[str], allow_unreadable: bool = False) -
     rows: list[Answer] = []
     faults: list[str] = []
     seen: dict[str, int] = {}
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), start=1):
+    try:
+        lines = split_lines(decode(Path(path).read_bytes()))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
@@ -325,10 +333,7 @@ def read_answers(path: str | os.PathLike[str], allow_unreadable: bool = False) -
 
 
 def _record(line: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"not JSON ({error})") from None
+    record = parse_json(line)
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")
     return record
@@ -371,6 +376,7 @@ def run(job: AnswersJob) -> AnswerScores:
         measures=measures,
         overall_accuracy=sum(one.scores["Accuracy"] * one.questions for one in others) / asked if others else None,
         average_accuracy=statistics.fmean(one.scores["Accuracy"] for one in others) if others else None,
+        **origin(None),
     )
     folder = Path(job.out)
     folder.mkdir(parents=True, exist_ok=True)

@@ -95,6 +95,8 @@ class CocoScorer:
     Args:
         tokens: captions to strings of tokens; by default PTB tokens, see :mod:`idc.metrics.protocols`.
         meteor: a METEOR process of somebody else, who ends it.
+        empty_references: an empty reference counts as one without words, as in ``pycocoevalcap``, instead of being an
+            error.
 
     Attributes:
         seconds: how long each part took so far. METEOR's Java runs beside the others: its time is what it was waited
@@ -110,12 +112,13 @@ class CocoScorer:
         metrics: Sequence[str] = METRICS,
         tokens: Callable[[Sequence[str]], list[str]] = tokenize,
         meteor: Meteor | None = None,
+        empty_references: bool = False,
     ) -> None:
         if unknown := [name for name in metrics if name not in (*METRICS, "SPICE")]:
             raise ValueError(f"no metric is called {', '.join(unknown)}; there are {', '.join(METRICS)} and SPICE")
         if "SPICE" in metrics and (reason := spice_missing()):
             raise ValueError(reason)
-        _check_references(references)
+        _check_references(references, empty_references)
         self.metrics = tuple(metrics)
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self._tokens = tokens
@@ -265,14 +268,15 @@ class Prepared:
         return overall, columns
 
 
-def _check_references(references: Mapping[str, Sequence[str]]) -> None:
+def _check_references(references: Mapping[str, Sequence[str]], allow_empty: bool) -> None:
     if not references:
         raise ValueError("nothing to score: there are no references")
     if wrong := [name for name, captions in references.items() if isinstance(captions, str)]:
         raise ValueError(f"the references are one str and not a list of captions: {names(wrong)}")
     if bare := [name for name, captions in references.items() if not captions]:
         raise ValueError(f"no references: {names(bare)}; leave these ids out or give them captions")
-    if empty := [name for name, captions in references.items() if any(not caption.split() for caption in captions)]:
+    empty = [name for name, captions in references.items() if any(not caption.split() for caption in captions)]
+    if empty and not allow_empty:
         raise ValueError(f"a reference caption is empty: {names(empty)}; remove it from the data set")
 
 

@@ -52,8 +52,9 @@ def constant_candidates(train: Iterable[tuple[str | None, Sequence[str]]], count
     frequency: Counter[str] = Counter()
     by_type: dict[str | None, Counter[str]] = {}
     for change_type, captions in train:
-        frequency.update(captions)
-        by_type.setdefault(change_type, Counter()).update(captions)
+        said = [caption for caption in captions if caption.split()]
+        frequency.update(said)
+        by_type.setdefault(change_type, Counter()).update(said)
     found = [caption for caption, _ in frequency.most_common(count)]
     for own in by_type.values():
         found += [caption for caption, _ in own.most_common(1)]

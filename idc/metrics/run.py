@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from idc.data.annotations import EMPTY_SENTENCES
 from idc.data.pipeline import Runner, run_local
 from idc.data.rendered.captions import true_captions
 from idc.data.store import fingerprint, iter_rows, read_manifest
@@ -20,12 +21,12 @@ from idc.metrics.config import CAPTION_HOW, EvaluateJob
 from idc.metrics.hallucination import hallucination, truth_of
 from idc.metrics.java import java_version, spice_missing
 from idc.metrics.origin import origin
-from idc.metrics.protocols import BESIDE, LEVIR, LevirVocabulary, Protocol, protocol
+from idc.metrics.protocols import BESIDE, LEVIR, SPOT, LevirVocabulary, Protocol, protocol
 from idc.metrics.references import Known, read_captions, read_references
 from idc.metrics.scoring import evaluate
 from idc.training.artifact import captioning_files, captioning_identity, contents
 
-_VERSION = 3
+_VERSION = 4
 """Goes up when the same inputs would give other numbers."""
 
 _INPUTS = {"pairs", "references", "artifact", "predictions", "vocabulary"}
@@ -64,8 +65,8 @@ def run(
 ) -> ev.Evaluation:
     """Caption (or read the captions of) the split, score it with its floors, and write ``job.out``.
 
-    Where some pairs have references and some have none (Spot-the-Diff has blank sentences) the latter are not scored,
-    and the protocol says how many.
+    Where some pairs have references and some have none the latter are not scored, and the protocol says how many. It
+    also says how many have an empty reference, in the protocols that count these (:data:`idc.metrics.protocols.SPOT`).
 
     Args:
         load: loads the captioner; needed unless ``job.predictions`` is given.
@@ -119,6 +120,9 @@ def run(
     if bare := len(data.known) - len(scored):
         source["left out"] = f"{bare} of {len(data.known)} pairs, which have no reference"
         _say(f"note: not scored: {source['left out']}")
+    if empty := sum(any(not text.split() for text in row.captions) for row in scored):
+        source["empty references"] = f"{empty} of {len(scored)} pairs have one; it counts as a reference without words"
+        _say(f"note: empty references: {source['empty references']}")
     _say(f"scoring {len(scored)} captions")
     metrics: tuple[str, ...] = job.metrics
     if job.spice and (reason := spice_missing()):
@@ -181,10 +185,13 @@ class _Data:
 def _read(job: EvaluateJob) -> _Data:
     if job.pairs is not None:
         columns = ["pair_id", "captions", "change_type", "split", "meta"]
-        every, path = [_known(row) for row in iter_rows(job.pairs, columns)], job.pairs
+        every, path = [_known(row, job.protocol in SPOT) for row in iter_rows(job.pairs, columns)], job.pairs
+        if job.protocol in SPOT and any(row.captions for row in every):
+            for row in every:
+                row.captions = row.captions or [""]  # not every folder records where its empty sentences were
     else:
         assert job.references is not None
-        every, path = read_references(job.references), job.references
+        every, path = read_references(job.references, allow_empty=job.protocol in SPOT), job.references
         for row in every:
             row.split = row.split or ("test" if job.split == "all" else job.split)
     known = [row for row in every if job.split in ("all", row.split)][: job.max_pairs]
@@ -197,12 +204,16 @@ def _read(job: EvaluateJob) -> _Data:
     return _Data(known, every, path)
 
 
-def _known(row: dict[str, Any]) -> Known:
+def _known(row: dict[str, Any], empty_sentences: bool) -> Known:
+    """A row of a folder of pairs, with the empty sentences that its import left out if they count."""
     meta = json.loads(row["meta"] or "{}")
     flag = meta.get("changeflag")
+    captions = list(row["captions"])
+    for place in meta.get(EMPTY_SENTENCES, ()) if empty_sentences else ():
+        captions.insert(place, "")
     return Known(
         pair_id=row["pair_id"],
-        captions=row["captions"],
+        captions=captions,
         change_type=row["change_type"],
         changed=bool(int(flag)) if flag is not None else None,
         viewpoint_iou=meta.get("viewpoint_iou"),

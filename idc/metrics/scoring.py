@@ -11,7 +11,7 @@ from idc.metrics import changes, floors
 from idc.metrics.coco import METRICS, CocoScorer, Prepared, names
 from idc.metrics.evaluate import CHANGE, MEAN, NO_CHANGE_SUBSET, Evaluation, Floor, Prediction, ScoredCaption, Subset
 from idc.metrics.java import Meteor, java_version, spice_missing
-from idc.metrics.protocols import LEVIR, Protocol, protocol, references_of
+from idc.metrics.protocols import LEVIR, SPOT, Protocol, protocol, references_of
 from idc.metrics.significance import SEED, intervals
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 
@@ -81,7 +81,7 @@ def evaluate(
                 change=changes.change_table(((changed[pair], text) for pair, text in texts.items()), levir),
             )
 
-        with CocoScorer(references, metrics, by.tokens) as scorer:
+        with CocoScorer(references, metrics, by.tokens, empty_references=by.name in SPOT) as scorer:
             prepared = scorer.prepare(captions, allow_empty=allow_empty)
             whole = prepared.score()
             per_id, statistics = whole.per_id, whole.statistics

@@ -36,15 +36,16 @@ def table(evaluation: Evaluation) -> str:
             lines.append(f"intervals: {'; '.join(ranges)} ({evaluation.protocol['intervals']})")
     if constant := evaluation.floors.get(floors.CONSTANT):
         lines.append(f"the constant: {constant.caption!r}")
-    for name in ("tokenizer", "vocabulary", "references", "left out"):
+    for name in ("tokenizer", "vocabulary", "references", "empty references", "left out"):
         if name in evaluation.protocol:
             lines.append(f"{name}: {evaluation.protocol[name]}")
     if evaluation.change is not None:
         lines += _change(evaluation.change)
     if types := evaluation.types:
         lines.append(
-            f"names the right change type: {types.accuracy:.1%} (always {types.most_frequent!r}: "
-            f"{types.chance_most_frequent:.1%}, guessing by frequency: {types.chance_matched:.1%})"
+            f"names the right change type: {types.accuracy:.1%} of {types.pairs} pairs "
+            f"(always {types.most_frequent!r}: {types.chance_most_frequent:.1%}, "
+            f"guessing by frequency: {types.chance_matched:.1%})"
         )
     if evaluation.hallucination is not None:
         lines.append(claims_table(evaluation.hallucination))

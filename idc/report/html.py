@@ -233,7 +233,8 @@ def _tiles(first: Evaluation, scores: Mapping[str, Spread], accuracy: Spread | N
             tiles.append((f"{HEADLINE}-D, the truth in one wording", f"{100 * first.ceiling.scores[HEADLINE]:.1f}", ""))
     if accuracy is not None and first.types is not None:
         chance = f"always {first.types.most_frequent!r} gives {first.types.chance_most_frequent:.0%}"
-        tiles.append(("captions that name the right change type", _mean(accuracy, "%"), chance))
+        label = f"captions that name the right change type, of {first.types.pairs} pairs"
+        tiles.append((label, _mean(accuracy, "%"), chance))
     return (
         '<div class="tiles">'
         + "".join(
@@ -650,7 +651,7 @@ def _real(real: RealPairs) -> str:
                 f"{escape(said)}{beside}</li>"
             )
         out.append(
-            f"<ul>{''.join(shares)}</ul><p>Right change type: {types.accuracy:.1%}; always "
+            f"<ul>{''.join(shares)}</ul><p>Right change type: {types.accuracy:.1%} of {types.pairs} pairs; always "
             f"<b>{escape(types.most_frequent)}</b>: {types.chance_most_frequent:.1%}; one of the "
             f"{len(CHANGE_TYPES)} types at random: {1 / len(CHANGE_TYPES):.1%}.</p>" + _confusion(types)
         )

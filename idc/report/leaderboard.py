@@ -19,7 +19,7 @@ from idc.metrics.evaluate import EVALUATION, Evaluation, Floor, Spread, spread
 from idc.metrics.floors import TRUTH
 from idc.metrics.judge import MODEL, JudgeResult
 from idc.metrics.judge import RESULT as JUDGED
-from idc.report.leaderboard_runs import Scored, find, read
+from idc.report.leaderboard_runs import Scored, find, read, require_commit
 from idc.report.published import ALL, DataSet, load_published, published_rows
 
 RUN, FLOOR, CEILING, PAPER = "run", "floor", "ceiling", "published"
@@ -111,7 +111,7 @@ def gather(runs: Sequence[str], data_sets: Mapping[str, str] | None = None) -> l
 
     Raises:
         ValueError: a folder is not there or holds no evaluation; an evaluation's data set cannot be told; predictions
-            are missing.
+            are missing; the commit that made a folder's numbers is not recorded.
     """
     folders = find(runs)
     scored = [read(folder, data_sets or {}) for folder in folders if (folder / EVALUATION).exists()]
@@ -120,6 +120,8 @@ def gather(runs: Sequence[str], data_sets: Mapping[str, str] | None = None) -> l
         for folder in folders
         if (folder / ANSWERS).exists()
     ]
+    for folder, answers in answered:
+        require_commit(folder, answers.commit, "jobs/score_answers.py")
     judged = [
         JudgeResult.model_validate_json((folder / JUDGED).read_text(encoding="utf-8"))
         for folder in folders
@@ -171,6 +173,8 @@ def _run(page: Page, own: Sequence[Scored], subset: str, pairs: int, values: dic
     others = [other.settings for other in page.scored if other.settings]
     twice = "a seed is there twice" if len(set(seeds)) < len(seeds) and None not in seeds else ""
     unofficial = _unofficial(page.official, first.evaluation.split, subset, pairs)
+    types = first.evaluation.types if TYPE_ACCURACY in values else None
+    typed = f"{TYPE_ACCURACY}: of {types.pairs:,} pairs" if types is not None and types.pairs != pairs else ""
 
     def said(key: str, separator: str) -> str:
         return separator.join(dict.fromkeys(text for one in protocols if (text := str(one.get(key) or ""))))
@@ -182,7 +186,7 @@ def _run(page: Page, own: Sequence[Scored], subset: str, pairs: int, values: dic
         values=values,
         seeds=seeds,
         pairs=pairs,
-        mark="; ".join(filter(None, [twice, unofficial])),
+        mark="; ".join(filter(None, [twice, unofficial, typed])),
         selection=said("selection", "; "),
         command=said("command", "; "),
         commit=said("commit", ", "),
@@ -206,14 +210,15 @@ def _runs(page: Page) -> Iterator[tuple[Place, Row]]:
 
 
 def _judged(page: Page, judged: Sequence[JudgeResult]) -> Iterator[tuple[Place, Row]]:
-    """A table for each judge and prompt: settings of which all seeds were judged, and the floors."""
-    for way in dict.fromkeys((one.judge, one.prompt, one.prompt_sha256, one.references) for one in judged):
-        of = {
-            one.evaluation_fingerprint: one
-            for one in judged
-            if (one.judge, one.prompt, one.prompt_sha256, one.references) == way and MODEL in one.scores
-        }
-        protocol = f"judge {way[0]}, prompt {way[1]}, {way[3]} reference"
+    """A table for each judge, its endpoint and prompt: settings of which all seeds were judged, and the floors."""
+
+    def way_of(one: JudgeResult) -> tuple[str, str, str, str, str]:
+        return one.judge, one.endpoint, one.prompt, one.prompt_sha256, one.references
+
+    for way in dict.fromkeys(map(way_of, judged)):
+        of = {one.evaluation_fingerprint: one for one in judged if way_of(one) == way and MODEL in one.scores}
+        judge, endpoint, prompt, _, references = way
+        protocol = f"judge {judge} at {endpoint}, prompt {prompt}, {references} reference"
         for own in _settings(page):
             found = [of[key] for one in own if (key := one.evaluation.fingerprint) in of]
             if len(found) < len(own):
@@ -266,7 +271,19 @@ def _answers(answered: Sequence[tuple[Path, AnswerScores]], data_set: str) -> It
             place = ("test", "", _question(one), "answers")
             values = {metric: spread([value]) for metric, value in one.scores.items()}
             mark = f"{one.unreadable} unreadable predictions count as wrong" if one.unreadable else ""
-            yield place, Row(RUN, str(folder), result.answers, values, pairs=one.questions, mark=mark)
+            yield (
+                place,
+                Row(
+                    kind=RUN,
+                    name=str(folder),
+                    source=result.answers,
+                    values=values,
+                    pairs=one.questions,
+                    mark=mark,
+                    command=result.command,
+                    commit=result.commit,
+                ),
+            )
             floor = {metric: spread([value]) for metric, value in one.floor.items()}
             what = f"always the most frequent answer ({one.floor_answer!r})"
             yield place, Row(FLOOR, "floor: constant", what, floor, pairs=one.questions)

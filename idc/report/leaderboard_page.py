@@ -216,7 +216,7 @@ def _runs(page: Page, hashes: dict[str, str]) -> str:
             ("selected by", row.selection),
             ("evaluation", row.command or "not recorded"),
             ("training", "; ".join(filter(None, (one.training for one in row.evaluations))) or "not recorded"),
-            ("commit", row.commit or "not recorded"),
+            ("commit", row.commit),
             ("pairs", f"{first.evaluation.protocol.get('pairs', '')} ({first.data.fingerprint})"),
         ]
         lines = "".join(

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from idc.benchmark import UNKNOWN_COMMIT
 from idc.data.store import MANIFEST, fingerprint, read_manifest
 from idc.metrics.classification import RESULT as ANSWERS
 from idc.metrics.evaluate import EVALUATION, PREDICTIONS, Evaluation, load
@@ -101,6 +102,7 @@ def read(folder: Path, data_sets: Mapping[str, str]) -> Scored:
     evaluation = load(folder)
     if not (folder / PREDICTIONS).exists():
         raise ValueError(f"{folder} has no {PREDICTIONS}: the predictions of every run are published with it")
+    require_commit(folder, evaluation.protocol.get("commit"), "jobs/evaluate.py with --overwrite")
     if not evaluation.fingerprint:
         digest = hashlib.sha256((folder / EVALUATION).read_bytes()).hexdigest()
         evaluation = evaluation.model_copy(update={"fingerprint": digest[:20]})
@@ -121,6 +123,22 @@ def read(folder: Path, data_sets: Mapping[str, str]) -> Scored:
         training=_training(home, captioner, folder),
         files=(folder / EVALUATION, folder / PREDICTIONS),
     )
+
+
+def require_commit(folder: Path, commit: Any, job: str) -> None:
+    """Refuse numbers of which it is not recorded which state of the program made them.
+
+    Args:
+        job: the job that writes such a folder.
+
+    Raises:
+        ValueError: it is not recorded, or git did not know it.
+    """
+    if commit in (None, "", UNKNOWN_COMMIT):
+        raise ValueError(
+            f"{folder}: the commit of the program that made these numbers is not recorded, so they get no row; "
+            f"run {job} again in a git checkout, or with IDC_COMMIT set, or leave the folder out of --runs"
+        )
 
 
 def _home(folder: Path, captioner: str) -> Path:

@@ -109,7 +109,7 @@ def _rows(conditions: Sequence[Condition]) -> list[tuple[str, list[str]]]:
         for name in clean.floors:
             floor = own.floors.get(name)
             cells.append(f"{100 * floor.scores['CIDEr']:.1f}" if floor and "CIDEr" in floor.scores else "")
-        cells.append(f"{own.types.accuracy:.1%}" if own.types is not None else "")
+        cells.append(f"{own.types.accuracy:.1%} of {own.types.pairs}" if own.types is not None else "")
         found.append((condition.what, [*cells, str(own.distinct_captions), str(own.pairs)]))
     return found
 

@@ -73,14 +73,13 @@ def test_preparing_batches_in_the_background_changes_nothing(runs: dict[str, Run
     assert largest_difference(runs["plain"].state, runs[name].state) == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "loss", "weight"),
-    [("bf16 zero 2", 2e-6, 2e-6), ("bf16 zero 2, two workers", 1e-2, 5e-2), ("bf16 zero 3", 1e-2, 5e-2)],
-)
-def test_bf16_runs_agree(runs: dict[str, Run], name: str, loss: float, weight: float) -> None:
-    """Same kernels on the same micro-batch agree as in fp32; other batch shapes or ZeRO-3's linear round otherwise."""
-    assert runs[name].losses == pytest.approx(runs["bf16"].losses, rel=loss)
-    assert largest_difference(runs["bf16"].state, runs[name].state) < weight
+@pytest.mark.parametrize("name", ["bf16 zero 2", "bf16 zero 2, two workers", "bf16 zero 3"])
+def test_bf16_runs_agree(runs: dict[str, Run], name: str) -> None:
+    """Where fp32 differs in the last bit, a weight may fall on the other side of a bf16 rounding. At which step
+    depends on the processor: with AVX2 "bf16 zero 2" agrees as in fp32, with plain kernels it differs from step 23 on.
+    """
+    assert runs[name].losses == pytest.approx(runs["bf16"].losses, rel=1e-2)
+    assert largest_difference(runs["bf16"].state, runs[name].state) < 5e-2
 
 
 def test_bf16_is_not_fp32_but_near(runs: dict[str, Run]) -> None:

@@ -146,6 +146,16 @@ def write(path: Path, rows: list[object]) -> Path:
     return path
 
 
+def test_a_key_that_occurs_twice_is_a_faulty_line_and_a_byte_order_mark_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    good = '{"type": "binary", "answer": "Yes", "prediction": "no"}'
+    path.write_bytes(("\ufeff" + good).encode())
+    assert [row.prediction for row in cl.read_answers(path)] == ["no"]
+    path.write_text(good + "\n" + good.replace('"prediction"', '"prediction": "yes", "prediction"'))
+    with pytest.raises(ValueError, match="line 2: the key 'prediction' occurs twice"):
+        cl.read_answers(path)
+
+
 def test_every_faulty_line_is_named(tmp_path: Path) -> None:
     path = write(
         tmp_path / "answers.jsonl",

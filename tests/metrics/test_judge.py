@@ -162,6 +162,30 @@ def test_the_best_of_all_references(server: Server, evaluation: Path, monkeypatc
     assert set(server.keys) == {None}
 
 
+def test_an_endpoint_gets_no_answers_of_another_whose_model_has_the_same_name(server: Server, evaluation: Path) -> None:
+    with Server() as other:
+        thread = threading.Thread(target=other.serve_forever, args=(0.02,))
+        thread.start()
+        other.answer = lambda number, prompt: (200, "Score: 90")
+        first, second = (jd.run(job(evaluation, one, floors=False)) for one in (server, other))
+        again = jd.run(job(evaluation, server, floors=False).model_copy(update={"url": server.url + "/"}))
+        other.shutdown()
+        thread.join()
+    assert [one.scores["model"].mean for one in (first, second, again)] == [50, 90, 50]
+    assert [one.asked for one in (first, second, again)] == [4, 4, 0]
+
+
+def test_a_pair_whose_references_are_empty_is_not_judged(
+    server: Server, evaluation: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = ev.load_predictions(evaluation)
+    rows[0] = rows[0].model_copy(update={"references": [""]})
+    ev.save(evaluation, ev.load(evaluation), rows)
+    result = jd.run(job(evaluation, server, floors=False))
+    assert (result.per_pair.keys(), result.asked) == ({"p1", "p2", "p3"}, 3)
+    assert "not judged: 1 of 4 pairs, whose references are all empty" in capsys.readouterr().out
+
+
 def test_a_run_that_was_cut_goes_on(server: Server, evaluation: Path) -> None:
     server.answer = lambda number, prompt: (200, "Score: 10") if number <= 2 else (400, "context too long")
     with pytest.raises(JudgeError, match="400 Bad Request: context too long"):

@@ -71,6 +71,9 @@ def test_the_official_vocabulary_is_read_and_others_are_refused(tmp_path: Path) 
     path = tmp_path / "vocab.json"
     path.write_text(json.dumps({"<NULL>": 0, "<UNK>": 1, "<START>": 2, "<END>": 3, "road": 4}))
     assert LevirVocabulary.read(str(path)).id_strings(["a road"]) == ["1 4"]
+    path.write_text('{"<NULL>": 0, "<UNK>": 1, "<START>": 2, "<END>": 3, "road": 4, "road": 5}')
+    with pytest.raises(ValueError, match="'road' occurs twice"):
+        LevirVocabulary.read(str(path))
     for wrong in ({"road": 0}, {"<NULL>": 1, "<UNK>": 0, "<START>": 2, "<END>": 3}, [], "x"):
         path.write_text(json.dumps(wrong))
         with pytest.raises(ValueError, match="vocabulary"):

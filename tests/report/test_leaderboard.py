@@ -54,7 +54,7 @@ def scored(count: int) -> tuple[ev.Evaluation, list[ev.ScoredCaption]]:
 
 def a_run(
     root: Path, name: str, seed: int, cider: float, pairs: str = "data/clevr", lr: float = 0.1, protocol: str = "coco",
-    pretrained: str | None = None, command: str = "", count: int = 4,
+    pretrained: str | None = None, command: str = "", count: int = 4, commit: str | None = "abc1234",
 ) -> Path:  # fmt: skip
     """A run's folder with an artefact's config and an evaluation, as the jobs leave them."""
     job: dict[str, Any] = {
@@ -71,13 +71,14 @@ def a_run(
     record, rows = scored(count)
     floor = ev.Floor(what="the best <constant>", caption="no change", scores={"CIDEr": 0.5}, subsets={})
     known = {"pairs": pairs, "captioner": f"runs/{name}/artifact", "name": protocol, "selection": "best CIDEr on val"}
+    known |= {"command": command} | ({} if commit is None else {"commit": commit})
     record = record.model_copy(
         update={
             "fingerprint": f"{name}-{seed}-{protocol}-{Path(pairs).name}",
             "scores": {"CIDEr": cider, "BLEU-4": 0.25},
             "floors": {"constant": floor},
             "ceiling": floor.model_copy(update={"what": "the truth", "caption": None, "scores": {"CIDEr": 1.9}}),
-            "protocol": {**record.protocol, **known, **({"command": command, "commit": "abc1234"} if command else {})},
+            "protocol": {**record.protocol, **known},
         }
     )
     ev.save(root / "runs" / name / "evaluation", record, rows)
@@ -221,10 +222,15 @@ def test_a_judges_scores_have_a_table_of_their_own(root: Path) -> None:
         (root / f"runs/fine-{seed}/judge").mkdir()
         (root / f"runs/fine-{seed}/judge/judge.json").write_text(result.model_dump_json())
     board = board_of(
-        page_of(gather([str(root / "runs")]), "clevr_change"), protocol="judge a-judge, prompt p1, first reference"
+        page_of(gather([str(root / "runs")]), "clevr_change"),
+        protocol="judge a-judge at http://x, prompt p1, first reference",
     )
     assert next((row.name, row.values["LLM judge"].mean) for row in board.rows) == ("procap fine", 41)
     assert {row.name for row in board.rows} == {"procap fine", "floor: constant"}
+    other = result.model_copy(update={"endpoint": "http://y"})
+    (root / "runs/fine-2/judge/judge.json").write_text(other.model_dump_json())
+    protocols = {one.protocol for one in page_of(gather([str(root / "runs")]), "clevr_change").boards}
+    assert not any("judge" in name for name in protocols), "two endpoints are two judges; neither judged all seeds"
 
 
 # -- on disk ------------------------------------------------------------------------------------------------------
@@ -235,8 +241,8 @@ def test_the_page_is_whole_and_its_policy_allows_its_own_script_alone(root: Path
     assert written[0].name == "index.html"
     assert len(written) == 10
     for path in written:
-        Html(path.read_text())
-    text = (tmp_path / "out" / "clevr_change.html").read_text()
+        Html(path.read_text(encoding="utf-8"))
+    text = (tmp_path / "out" / "clevr_change.html").read_text(encoding="utf-8")
     page = Html(text)
     assert not any(tag in ("link", "img", "iframe") for tag, _ in page.tags)
     assert not any("src" in attrs for _, attrs in page.tags)
@@ -264,7 +270,7 @@ def test_the_page_is_whole_and_its_policy_allows_its_own_script_alone(root: Path
 def test_predictions_are_published_with_their_hashes(root: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     write_leaderboard(out, gather([str(root / "runs")]))
-    sums = dict(reversed(line.split("  ")) for line in (out / "SHA256SUMS").read_text().splitlines())
+    sums = dict(reversed(line.split("  ")) for line in (out / "SHA256SUMS").read_text(encoding="utf-8").splitlines())
     assert len(sums) == 2 * 7
     for name, digest in sums.items():
         assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest
@@ -326,6 +332,36 @@ def test_faults_are_named(root: Path, tmp_path: Path) -> None:
     (root / "runs/other/evaluation/predictions.jsonl").unlink()
     with pytest.raises(ValueError, match=r"has no predictions.jsonl"):
         gather([str(root / "runs/other")])
+
+
+@pytest.mark.parametrize("commit", [None, "", "unknown"])
+def test_numbers_of_an_unknown_program_get_no_row(commit: str | None, root: Path) -> None:
+    folder = a_run(root, "lost-0", 0, 1.0, commit=commit)
+    with pytest.raises(
+        ValueError, match=f"{folder}: the commit .* not recorded.* run jobs/evaluate.py with --overwrite"
+    ):
+        gather([str(root / "runs")])
+
+
+def test_answers_of_an_unknown_program_get_no_row(root: Path) -> None:
+    (root / "a.jsonl").write_text('{"type": "binary", "answer": "Yes", "prediction": "yes"}')
+    out = root / "runs/answers"
+    result = score_answers(AnswersJob(answers=str(root / "a.jsonl"), out=str(out)))
+    (out / "answers.json").write_text(result.model_copy(update={"commit": "unknown"}).model_dump_json())
+    with pytest.raises(ValueError, match=f"{out}: the commit .* not recorded.* run jobs/score_answers.py again"):
+        gather([str(root / "runs")])
+
+
+def test_the_pairs_whose_type_is_named_are_counted_where_they_are_not_all(root: Path) -> None:
+    folder = root / "runs/other/evaluation"
+    record, rows = ev.load(folder), ev.load_predictions(folder)
+    assert record.types is not None
+    types = record.types.model_copy(update={"pairs": 3})
+    ev.save(folder, record.model_copy(update={"types": types}), rows)
+    board = board_of(page_of(gather([str(root / "runs")]), "clevr_change"))
+    marks = {row.name: row.mark for row in of_kind(board, RUN)}
+    assert marks["procap other"].endswith("; right type: of 3 pairs")
+    assert "right type" not in marks["procap fine"]
 
 
 def test_the_job(root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,7 +44,7 @@ def test_what_was_found_is_on_the_page(found: Findings, tmp_path: Path) -> None:
     assert "<b>cube" not in page
     assert not re.findall(r'(?:src|href)="(?!data:|#)', page)
     write_page(page_path(str(tmp_path / "x.json")), found)
-    assert (tmp_path / "x.html").read_text() == page
+    assert (tmp_path / "x.html").read_text(encoding="utf-8") == page
 
 
 def test_the_terminal_and_the_page_have_the_same_errors(found: Findings) -> None:
