@@ -46,7 +46,7 @@ class AuthConfig(ConfigModel):
             yield "tokens: mode=loopback asks for none; leave them out, or take mode=token"
 
 
-_BODY_COPIES = 2.5
+_BODY_COPIES = 3.0
 """Memory of a body over its size, at most: on its way from the proxy to the front, and in the front as text, as parsed
 values and as image files. ``tests/serve/attacks.py`` measures it."""
 
@@ -90,7 +90,7 @@ class LimitsConfig(ConfigModel):
     """The same of one token (or, without tokens, of one address); above it 429 with Retry-After."""
     waiting_mib: float = Field(512.0, gt=0)
     """Memory for the bodies of requests not answered yet, of everybody, in the HTTP proxy and the front together; above
-    it 503 with Retry-After. A body takes 2.5 times its size there (measured: BENCHMARKS.md, attacks)."""
+    it 503 with Retry-After. A body takes up to 3 times its size there (measured: BENCHMARKS.md, attacks)."""
     timeout_s: float = Field(60.0, gt=0)
     """Until a request is answered by 504, and until a body must have come. Must be longer than a cold start."""
     fetch_hosts: tuple[str, ...] = ()

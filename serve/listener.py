@@ -57,6 +57,7 @@ class Connections:
         self._each = limits.connections if one_client else min(limits.connections_each, limits.connections)
         self._of_client: dict[str, dict[LimitedProtocol, None]] = {}
         self._open: dict[LimitedProtocol, None] = {}
+        self._arriving: dict[LimitedProtocol, None] = {}  # with a body of which a part is here, the oldest first
         self._refused: Counter[str] = Counter()
         self._logged = 0.0
 
@@ -81,9 +82,27 @@ class Connections:
         self._open[connection] = None
         return True
 
+    def take(self, connection: LimitedProtocol, size: int) -> bool:
+        """Count a part of a connection's body. If that is too much, the bodies that began last are refused, so that
+        the others are completed; False if this one is among them."""
+        self._arriving[connection] = None
+        self.held.add(size)
+        while self.held.now > self.limits.waiting_bytes:
+            youngest = next(reversed(self._arriving))
+            if youngest is connection:
+                return False
+            self.arrived(youngest)
+            youngest.refuse(too_many_bodies())
+        return True
+
+    def arrived(self, connection: LimitedProtocol) -> None:
+        """Note that a body is complete, or that the rest of it will not be taken."""
+        self._arriving.pop(connection, None)
+
     def release(self, connection: LimitedProtocol) -> None:
         """No longer count a connection."""
         self._open.pop(connection, None)
+        self.arrived(connection)
         of_client = self._of_client.get(connection.client_key, {})
         of_client.pop(connection, None)
         if not of_client:
@@ -133,7 +152,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._expect_head()
         else:
             message = "too many connections are open; ask again"
-            self._refuse(ApiError(503, "too_many_connections", message, retry_after_s=1))
+            self.refuse(ApiError(503, "too_many_connections", message, retry_after_s=1))
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -179,10 +198,10 @@ class LimitedProtocol(HttpToolsProtocol):
             self._unparsed += len(piece)
             super().data_received(piece)
             if self._unparsed > self._max_head:
-                self._refuse(self._head_too_large())
+                self.refuse(self._head_too_large())
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(self._refusal or ApiError(400, "invalid_http", "the request is no valid HTTP/1.1"))
+        self.refuse(self._refusal or ApiError(400, "invalid_http", "the request is no valid HTTP/1.1"))
 
     def _should_upgrade_to_ws(self) -> bool:
         return False  # nothing here speaks WebSocket
@@ -221,15 +240,15 @@ class LimitedProtocol(HttpToolsProtocol):
         self._body_size += len(body)
         if not self.cycle.response_complete:
             self._held[self.cycle] = self._held.get(self.cycle, 0) + len(body)
-            self._connections.held.add(len(body))
+            if not self._connections.take(self, len(body)):
+                self._stop(too_many_bodies())
             if self._body_size > self._max_body:
                 self._stop(body_too_large(self._limits))
-            if self._connections.held.now > self._limits.waiting_bytes:
-                self._stop(too_many_bodies())
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._unparsed, self._in_body = 0, False
+        self._connections.arrived(self)
         if self._reading is not None:
             self._reading.cancel()
             self._reading = None
@@ -242,7 +261,7 @@ class LimitedProtocol(HttpToolsProtocol):
             try:
                 await app(scope, receive, send)
             finally:
-                self._give_back(cycle)  # not before: the application holds the body of a refused request as well
+                self._give_back(cycle)
 
         super()._start_asgi_task(cycle, until_done)
 
@@ -279,14 +298,14 @@ class LimitedProtocol(HttpToolsProtocol):
         self._reading = self.loop.call_later(seconds, action, *args)
 
     def _too_slow(self, message: str) -> None:
-        self._refuse(ApiError(408, "too_slow", message))
+        self.refuse(ApiError(408, "too_slow", message))
 
     def _stop(self, error: ApiError) -> None:
         """Refuse, from inside the parser: an exception ends it, and uvicorn then calls send_400_response."""
         self._refusal = error
         raise httptools.HttpParserError(error.code)
 
-    def _refuse(self, error: ApiError) -> None:
+    def refuse(self, error: ApiError) -> None:
         """End the connection, with an answer if the client waits for none but this one."""
         if self._dropping or self.transport.is_closing():
             return
@@ -298,6 +317,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if running:
             self.cycle.disconnected = True  # the application's own answer, if it still comes, is dropped
             self.cycle.message_event.set()
+            self._give_back(self.cycle)
+        self._connections.arrived(self)
         self._dropping = True
         self.waiting_since = self.waiting_since or self.loop.time()
         self._set_deadline(self._limits.head_s, self.close_now)

@@ -61,7 +61,7 @@ GOOD: dict[str, Any] = {"models": {"a": "runs/a"}, "auth": {"mode": "loopback"}}
         ({"auth": {"mode": "none"}}, ["auth.mode: 'none' is not one of token, loopback", "auth.tokens: give"]),
         ({"models": {}}, ["models: name at least one"]),
         ({"default": "b"}, ["default: 'b' is none of the models (a)"]),
-        ({"limits": {"waiting_mib": 79}}, ["limits.waiting_mib: 79 holds no body of body_mib=32; give at least 80"]),
+        ({"limits": {"waiting_mib": 95}}, ["limits.waiting_mib: 95 holds no body of body_mib=32; give at least 96"]),
         ({"batching": {"max_pair": 4}}, ["batching.max_pair: no such setting; did you mean 'max_pairs'?"]),
         (
             {"limits": {"pairs": 0}, "scaling": {"min_replicas": 3, "gpu": 1}},
