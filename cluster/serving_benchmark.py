@@ -337,6 +337,7 @@ class _Run:
                 "target_pairs": config.batch,
                 "upscale_delay_s": 1.0,
                 "downscale_delay_s": config.downscale_delay_s,
+                "drain_s": timeout_s,
             },
         }
         deployed = {

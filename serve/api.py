@@ -27,10 +27,12 @@ from serve import chat
 from serve.auth import Doorkeeper
 from serve.config import ServeConfig
 from serve.docs import page
-from serve.gate import Gate, Visit, visit_of
+from serve.drain import Drain
+from serve.gate import ALIVE, Gate, Visit, visit_of
 from serve.intake import Source, content_type, faults
 from serve.metrics import Metrics
 from serve.openapi import document
+from serve.origins import Origins
 from serve.schema import (
     ApiError,
     Backend,
@@ -50,21 +52,23 @@ WEB = Path(__file__).parent / "web"
 """The page: ``index.html`` is answered at ``/``, every file of the folder at ``/web/<its path>``."""
 
 
-def create_api(config: ServeConfig, backend: Backend) -> FastAPI:
-    """The application of one front replica (or of a test)."""
+def create_api(config: ServeConfig, backend: Backend, drain: Drain | None = None) -> FastAPI:
+    """The application of one front replica (or of a test), which ``drain`` can end."""
     metrics = Metrics()
     service = Service(config, backend, metrics)
     api = FastAPI(title="Image difference captioning", version="1", docs_url=None, redoc_url=None)
     pages = _pages()
     closed = {"/v1/captions", "/v1/chat/completions", "/v1/models", "/metrics"}
-    opened = {"/healthz", "/readyz", "/openapi.json", "/docs", *pages}
+    opened = {ALIVE, "/readyz", "/openapi.json", "/docs", *pages}
     api.add_middleware(
         Gate,
         doorkeeper=Doorkeeper(config.auth),
+        origins=Origins(config.auth.origins),
+        drain=drain or Drain(),
         metrics=metrics,
         limits=config.limits,
         open_paths=opened,
-        routes=closed | {"/healthz", "/readyz", "/openapi.json"},
+        routes=closed | {ALIVE, "/readyz", "/openapi.json"},
     )
 
     @api.exception_handler(HTTPException)
@@ -98,7 +102,7 @@ def create_api(config: ServeConfig, backend: Backend) -> FastAPI:
 
     api.include_router(chat.router(service))
 
-    @api.get("/healthz", summary="Whether this process lives", responses={200: {"model": State}}, tags=["operation"])
+    @api.get(ALIVE, summary="Whether this process lives", responses={200: {"model": State}}, tags=["operation"])
     async def healthz() -> Response:
         """Status 200 as long as the process can answer at all."""
         return JSONResponse({"status": "ok"})

@@ -14,8 +14,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import secrets
 import signal
+import socket
 import sys
 import threading
 import time
@@ -25,11 +27,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from idc.config import ConfigError, cli, enter_root, load
+from idc.config import ConfigError, cli, enter_root, load, refuse
 from serve.batching import Batcher
 from serve.config import CommandConfig, ServeConfig
-from serve.log import log
-from serve.registry import SCHEME, Resolver, absolute_uri
+from serve.drain import Drain
+from serve.log import Once, forward, log
+from serve.proxy import has_stopped, stop_listening
+from serve.registry import NO_REGISTRY, SCHEME, Resolver, absolute_uri, public_name
 from serve.schema import Busy, Captioned, EncodedPair, Options, Served
 
 if TYPE_CHECKING:
@@ -44,6 +48,11 @@ APPLICATION = "captions"
 DEMO = Path(__file__).parent / "configs" / "demo.yaml"
 _RETRY_POLLS = 10
 """A version that could not be loaded is tried again after so many polls."""
+_CLOSE_S = 5.0
+"""How long the listener may take to send the rest of the answers to slow clients, after all requests are answered."""
+_PROXY = "SERVE_PROXY_ACTOR"
+"""How the names of Serve's listeners begin."""
+_SEE_LOG = "the server's log says why"
 _STATUS_S = 1.0
 """How long what Serve's controller said about replicas is taken for true."""
 
@@ -58,6 +67,9 @@ def build(args: dict[str, Any]) -> Application:
         config = load(ServeConfig, overrides=args)
     except ConfigError as error:
         raise ConfigError([f"args of serve.app:build: {fault}" for fault in error.faults]) from None
+    for name, source in config.models.items():
+        if source.startswith(SCHEME) and absolute_uri(config.registry.tracking_uri) is None:
+            raise ConfigError([f"args of serve.app:build: models.{name}: {NO_REGISTRY}"])
     if config.auth.mode == "loopback" and os.environ.get("RAY_SERVE_ENABLE_HA_PROXY") == "1":
         # All connections would come from HAProxy, which is on this machine.
         raise ConfigError(
@@ -173,7 +185,8 @@ class Model:
             Busy: the version cannot be loaded.
         """
         if reason := await self.warm(version):
-            raise Busy(f"{version} cannot be loaded: {reason}")
+            log(event="model_failed", version=version, error=reason)
+            raise Busy(f"{public_name(version)} cannot be loaded; {_SEE_LOG}")
         captioner = await self._captioner(version)
         if reason := captioner.can(options):
             return str(reason)
@@ -198,7 +211,9 @@ class Front:
 
     async def __init__(self, config: ServeConfig, model: DeploymentHandle):  # type: ignore[misc]  # Ray awaits it
         enter_root()
+        logging.getLogger("ray.serve").addFilter(Once())
         self._config = config
+        self._drain = Drain()
         self._replicas = Replicas(config, model)
         await self._replicas.refresh()
         self._watching = asyncio.create_task(self._replicas.watch())
@@ -206,7 +221,11 @@ class Front:
     def __serve_build_asgi_app__(self) -> FastAPI:
         from serve.api import create_api
 
-        return create_api(self._config, self._replicas)
+        return create_api(self._config, self._replicas, self._drain)
+
+    async def drain(self) -> int:
+        """Refuse new requests and answer those under way; returns how many are left after ``scaling.drain_s``."""
+        return await self._drain.finish(self._config.scaling.drain_s)
 
 
 class Replicas:
@@ -216,9 +235,11 @@ class Replicas:
         self._config, self._handle = config, handle
         self._resolver = Resolver(config.registry.tracking_uri)
         self._served = {
-            name: Served(name, config.models[name], config.models[name], error="not looked up yet")
+            name: Served(name, "unknown", error="not looked up yet")
             for name in sorted(config.models, key=lambda name: name != config.default_model)
         }
+        self._versions: dict[str, str] = {}
+        """Name -> the version that serves, as :meth:`Resolver.resolve` gives it."""
         self._handles: dict[str, DeploymentHandle] = {}
         self._not_before: dict[str, float] = {}
         """Version -> when it may be tried again."""
@@ -228,7 +249,7 @@ class Replicas:
         return list(self._served.values())
 
     async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[Captioned]:
-        version, size = self._served[model].version, self._config.batching.max_pairs
+        version, size = self._versions[model], self._config.batching.max_pairs
         if len(pairs) <= size:
             return await self._piece(version, pairs, options)
         pieces = [pairs[start : start + size] for start in range(0, len(pairs), size)]
@@ -285,34 +306,40 @@ class Replicas:
 
     async def refresh(self) -> None:
         """Look up what every name stands for now. A new version is loaded by the replicas before it serves."""
-        for name, served in list(self._served.items()):
+        for name, source in self._config.models.items():
+            serving = self._versions.get(name)
             try:
-                version = await asyncio.to_thread(self._resolver.resolve, served.source)
+                version = await asyncio.to_thread(self._resolver.resolve, source)
             except ValueError as error:
                 # What served until now still can.
-                self._note(name, **({"error": str(error)} if served.error else {"newer_error": str(error)}))
+                field = "error" if serving is None else "newer_error"
+                self._note(name, str(error), **{field: f"{name} cannot be looked up; {_SEE_LOG}"})
                 continue
-            if served.error is not None:  # the first time: replicas load by themselves what the config names
-                self._note(name, version=version, error=None)
-            elif version == served.version:
+            shown = public_name(version)
+            if serving is None:  # the first time: replicas load by themselves what the config names
+                self._versions[name] = version
+                self._note(name, version=shown, error=None)
+            elif version == serving:
                 self._note(name, newer_error=None)
             elif self._not_before.get(version, 0.0) <= time.monotonic():
                 try:
                     await self._warm(version)
-                    self._note(name, version=version, newer_error=None)
+                    self._versions[name] = version
+                    self._note(name, version=shown, newer_error=None)
                 except ValueError as error:
                     self._not_before[version] = time.monotonic() + _RETRY_POLLS * self._config.registry.poll_s
-                    self._note(name, newer_error=f"{version} cannot be served: {error}")
+                    self._note(name, str(error), newer_error=f"{shown} cannot be served; {_SEE_LOG}")
                 except Busy as error:  # the next look tries again
-                    self._note(name, newer_error=f"{version} is not served yet: {error}")
-        current = {served.version for served in self._served.values()}
+                    self._note(name, str(error), newer_error=f"{shown} is not served yet; {_SEE_LOG}")
+        current = set(self._versions.values())
         self._handles = {version: handle for version, handle in self._handles.items() if version in current}
 
-    def _note(self, name: str, **changes: Any) -> None:
+    def _note(self, name: str, why: str | None = None, **changes: Any) -> None:
+        """Change what clients see of a model; the log, and only the log, also has ``why``."""
         before, after = self._served[name], replace(self._served[name], **changes)
         if after != before:
             self._served[name] = after
-            log(event="model", model=name, version=after.version, error=after.error or after.newer_error)
+            log(event="model", model=name, version=after.version, error=why)
 
     async def _warm(self, version: str) -> None:
         """Have every replica load a version; one is started if there is none.
@@ -340,7 +367,7 @@ class Replicas:
             return "; ".join(f"{model.name}: {model.error}" for model in served)
         status = (await self._deployments()).get("Model")
         if status is not None and status.status in ("UNHEALTHY", "DEPLOY_FAILED"):
-            return f"the captioner's replicas fail: {status.message}"
+            return "the captioner's replicas fail; Serve's status and log say why"
         if self._config.scaling.min_replicas > 0 and not (await self.replicas()).get("Model"):
             return "no replica of the captioner runs yet"
         return None
@@ -371,7 +398,11 @@ def main() -> None:
 
 
 def run(config: CommandConfig) -> None:
-    """Serve until SIGINT or SIGTERM, on the cluster at RAY_ADDRESS or on a Ray of this machine that ends with it."""
+    """Serve until SIGINT or SIGTERM, on the cluster at RAY_ADDRESS or on a Ray of this machine that ends with it.
+
+    Accepted requests are then answered first; a second SIGINT does not wait for them.
+    """
+    claim = _claim(config.host, config.port)
     address = os.environ.get("RAY_ADDRESS")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_worker_niceness", "0")
@@ -389,27 +420,106 @@ def run(config: CommandConfig) -> None:
     # Not this module's own: run as a program it is called __main__, which replicas cannot import.
     from serve.app import application
 
+    _forward_logs()
     quiet: dict[str, Any] = {"logging_level": logging.WARNING}
     if address is None:
         ray.init("local", num_cpus=config.num_cpus or max(4, os.cpu_count() or 1), include_dashboard=False, **quiet)
     else:
         ray.init(address, **quiet)
     ended = threading.Event()
+
+    def end(number: int, _frame: object) -> None:
+        if ended.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        ended.set()
+
     for number in (signal.SIGINT, signal.SIGTERM):  # after ray.init, which sets its own
-        signal.signal(number, lambda *_: ended.set())
+        signal.signal(number, end)
     try:
         serve.start(http_options={"host": config.host, "port": config.port}, logging_config={"log_level": "WARNING"})
         settings = config.model_dump(include=set(ServeConfig.model_fields))
         settings["models"] = {name: _absolute(source) for name, source in config.models.items()}
         settings["registry"]["tracking_uri"] = absolute_uri(config.registry.tracking_uri)
-        serve.run(application(ServeConfig(**settings)), name=APPLICATION)
+        try:
+            serve.run(application(ServeConfig(**settings)), name=APPLICATION)
+        except RuntimeError as error:
+            log(event="deploy_failed", failure=str(error))
+            raise SystemExit(f"serve: the application cannot start: {_reason(str(error))}") from None
         where = "localhost" if config.host in ("0.0.0.0", "::") else config.host
         print(f"the page: http://{where}:{config.port}/  (programs: /docs; Ctrl-C ends it)", flush=True)
         ended.wait()
-        print("ending; what has been asked is answered first", flush=True)
-        serve.delete(APPLICATION)
+        print("ending; accepted requests are answered first", flush=True)
+        asyncio.run(_drain(config.scaling.drain_s, own_listener=address is None))
+        if address is not None:
+            serve.delete(APPLICATION)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
     finally:
         ray.shutdown()
+        claim.close()
+
+
+def _reason(failure: str) -> str:
+    """The line of Serve's message that names a fault of ours; all of it if there is none."""
+    ours = re.search(r"ValueError: (models\..*)", failure)
+    return ours[1] if ours else failure
+
+
+def _claim(host: str, port: int) -> socket.socket:
+    """Keep other servers from starting on the same address until the result is closed or the process ends.
+
+    It is taken before Ray starts, which takes seconds until something listens. And Serve's listeners share a port
+    (SO_REUSEPORT): two servers would both start, and each would get a part of the requests.
+    """
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0idc-serve:{host}:{port}")  # an abstract name: it leaves no file
+    except OSError:
+        refuse([f"port: another server starts or runs on {host}:{port}; end it, or try port={port + 1}"])
+    return claim
+
+
+def _forward_logs() -> None:
+    """Print what replicas log as plain JSON lines, in place of Ray's own printing; before ``ray.init``.
+
+    Ray has no setting for it: it prints what workers write, and its own reports of workers that died, by this function.
+    """
+    from ray._private import worker
+
+    worker.print_to_stdstream = lambda batch, ignore_prefix: forward(batch)
+
+
+async def _drain(timeout_s: float, own_listener: bool) -> None:
+    """Have every front answer what it has accepted and refuse the rest, while the model's replicas still run.
+
+    Then close the listener, if it serves no other application.
+
+    Args:
+        timeout_s: requests that take longer are lost, and the log says how many.
+    """
+    import ray
+    from ray import serve
+    from ray.exceptions import RayError
+    from ray.serve.exceptions import RayServeException
+    from ray.util import list_named_actors
+
+    last = time.monotonic() + timeout_s + _CLOSE_S
+    try:
+        # Serve's own end stops all deployments at once, and requests in the front then find no model.
+        left = sum(await serve.get_app_handle(APPLICATION).broadcast("drain").results_async(timeout_s=timeout_s + 1))
+        if left:
+            log(event="requests_lost", requests=left, after_s=timeout_s)
+        if not own_listener:
+            return
+        named = [entry for entry in list_named_actors(all_namespaces=True) if entry["name"].startswith(_PROXY)]
+        proxies = [ray.get_actor(**entry) for entry in named]
+        await asyncio.gather(*[one.__ray_call__.remote(stop_listening) for one in proxies])
+        while time.monotonic() < last:
+            if all(await asyncio.gather(*[one.__ray_call__.remote(has_stopped) for one in proxies])):
+                return
+            await asyncio.sleep(0.05)
+    except (RayError, RayServeException, TimeoutError, ValueError):
+        log(event="drain_failed", failure=traceback.format_exc())
 
 
 def _absolute(source: str) -> str:

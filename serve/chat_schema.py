@@ -219,10 +219,8 @@ class Model(_Closed):
     """Always 0: not known."""
     owned_by: str = "idc"
     """Always ``idc``."""
-    source: str
-    """What the settings say: a folder, or a name of the registry."""
     version: str
-    """What that is now: a version of the registry, or a folder."""
+    """What the name stands for now: a version of the registry, or a hash of the artefact's contents."""
     error: str | None = None
     """Why it cannot be served, or null."""
     newer_error: str | None = None
@@ -233,7 +231,6 @@ class Model(_Closed):
         """As the interface lists it."""
         return cls(
             id=served.name,
-            source=served.source,
             version=served.version,
             error=served.error,
             newer_error=served.newer_error,

@@ -7,11 +7,12 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from idc.config import ConfigModel
+from serve.registry import SCHEME, Resolver
 
 
 class TokenConfig(ConfigModel):
@@ -30,6 +31,9 @@ class AuthConfig(ConfigModel):
     """``token``: whoever sends a bearer token of the list. ``loopback``: anybody on this machine and nobody else."""
     tokens: tuple[TokenConfig, ...] = ()
     """Those who may ask."""
+    origins: tuple[Annotated[str, Field(pattern=r"^https?://[^/*\s]+$")], ...] = ()
+    """Origins of other web pages whose scripts may ask, too: ``https://tools.example.org`` (CORS). By default browsers
+    may ask from the served page alone; programs are not concerned."""
 
     def faults(self) -> Iterator[str]:
         if self.mode == "token" and not self.tokens:
@@ -109,8 +113,8 @@ class ScalingConfig(ConfigModel):
     surge_percent: int = Field(50, ge=0, le=100)
     """Replicas that a redeployment may start beside those that run, so that none ends before another takes over; it
     then waits for room. 0, where there never is any, ends one first, and its requests wait for the next."""
-    drain_s: float = Field(30.0, gt=0)
-    """How long a replica that is to end may work on what it has."""
+    drain_s: float = Field(60.0, gt=0)
+    """How long a replica that is to end may work on the requests it has accepted; at least limits.timeout_s."""
 
     def faults(self) -> Iterator[str]:
         if self.min_replicas > self.max_replicas:
@@ -151,6 +155,12 @@ class ServeConfig(ConfigModel):
             yield "models: name at least one, as in models.demo=runs/demo/finetune-0/artifact"
         if self.default is not None and self.default not in self.models:
             yield f"default: {self.default!r} is none of the models ({', '.join(self.models)})"
+        drain_s, timeout_s = self.scaling.drain_s, self.limits.timeout_s
+        if drain_s < timeout_s:
+            yield (
+                f"scaling.drain_s: {drain_s:g} is less than limits.timeout_s={timeout_s:g}: a replica that is to end "
+                f"would drop requests that it has accepted; set scaling.drain_s={timeout_s:g} or more"
+            )
 
     @property
     def default_model(self) -> str:
@@ -188,9 +198,15 @@ class CommandConfig(ServeConfig):
             )
 
     def preflight(self) -> Iterator[str]:
+        resolver = Resolver(self.registry.tracking_uri)
         for name, source in self.models.items():
-            if not source.startswith("models:/") and not (Path(source) / "config.json").exists():
+            if not source.startswith(SCHEME) and not (Path(source) / "config.json").exists():
                 yield f"models.{name}: no artefact at {source!r}; run `make demo` first, or name another folder"
+                continue
+            try:
+                resolver.resolve(source)
+            except ValueError as error:
+                yield f"models.{name}: {error}"
         if self.auth.mode == "loopback" and os.environ.get("RAY_ADDRESS"):
             yield "auth.mode: others reach the cluster at RAY_ADDRESS; unset it, or take mode=token with tokens"
         with socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET) as probe:

@@ -11,18 +11,23 @@ import time
 import traceback
 import uuid
 from collections.abc import Collection
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.auth import Doorkeeper
 from serve.config import LimitsConfig
+from serve.drain import Drain
 from serve.log import log
 from serve.metrics import Metrics
+from serve.origins import Origins
 from serve.schema import ApiError
 
+ALIVE = "/healthz"
+"""Answered as long as the process lives, also while it drains."""
 OWN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """What a caller's own id may look like."""
 _SAFE = {
@@ -86,14 +91,18 @@ class Gate:
         app: ASGIApp,
         *,
         doorkeeper: Doorkeeper,
+        origins: Origins,
+        drain: Drain,
         metrics: Metrics,
         limits: LimitsConfig,
         open_paths: Collection[str],
         routes: Collection[str],
     ):
-        """``open_paths`` are answered without a token; ``routes`` are the paths that logs and metrics name."""
+        """``open_paths`` are answered without a token, and to GET wherever the link was; ``routes`` are the paths that
+        logs and metrics name."""
         self._app = app
         self._doorkeeper, self._metrics, self._limits = doorkeeper, metrics, limits
+        self._origins, self._drain = origins, drain
         self._max_body = int(limits.body_mib * 2**20)
         self._held = 0  # bytes of all bodies that were read for requests not answered yet
         self._open, self._routes = frozenset(open_paths), frozenset(routes)
@@ -116,11 +125,17 @@ class Gate:
                 out["X-Request-ID"] = visit.request_id
                 for name, value in _SAFE.items():
                     out[name] = value
+                for name, value in self._origins.answer_headers(headers).items():
+                    out[name] = value
             await send(message)
 
         try:
+            if self._origins.is_preflight(scope["method"], headers):
+                await Response(status_code=204)(scope, receive, send_out)
+                return
             self._admit(scope, headers, visit)
-            await self._app(scope, self._counted(receive, visit), send_out)
+            with nullcontext() if path == ALIVE else self._drain.request():
+                await self._app(scope, self._counted(receive, visit), send_out)
         except ApiError as error:
             await _answer(error, visit, scope, receive, send_out)
         except Exception:
@@ -134,10 +149,10 @@ class Gate:
                 _log(visit, scope["method"])
 
     def _admit(self, scope: Scope, headers: Headers, visit: Visit) -> None:
-        client = scope.get("client")
-        visit.caller = self._doorkeeper.caller(
-            client[0] if client else None, headers, open_path=scope["path"] in self._open
-        )
+        client, is_open = scope.get("client"), scope["path"] in self._open
+        visit.caller = self._doorkeeper.caller(client[0] if client else None, headers, open_path=is_open)
+        if not (is_open and scope["method"] in ("GET", "HEAD")):  # links and bookmarks lead to the page
+            self._origins.check(headers)
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()) or len(length) > 15:
             raise ApiError(400, "bad_content_length", "Content-Length is not a number")

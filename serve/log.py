@@ -3,10 +3,53 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
+import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_START = '{"time": "'
+"""How every line of :func:`log` begins."""
 
 
 def log(**entry: Any) -> None:
     """Write a line; ``time`` is added. Nothing of an image, and no token, may be given."""
     print(json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **entry}), flush=True)
+
+
+def forward(batch: Mapping[str, Any]) -> None:
+    """Print what a worker of a local Ray wrote: lines of :func:`log` as they are, others as entries ``output``.
+
+    Ray's own printing puts a coloured prefix before each line, and drops lines of two workers that differ only in
+    numbers. The lines of its autoscaler, which has nothing to do on one machine, are left out.
+
+    Args:
+        batch: ``lines``, and ``pid`` and ``actor_name`` of the process that wrote them, as Ray collects them.
+    """
+    if batch["pid"] == "autoscaler":
+        return
+    for line in batch["lines"]:
+        if line.startswith(_START):
+            print(line, flush=True)
+        elif text := _COLOUR.sub("", line).strip():
+            log(event="output", process=batch.get("actor_name") or str(batch["pid"]), text=text)
+
+
+class Once(logging.Filter):
+    """Lets a message pass that has not been logged within the last ``period_s`` seconds.
+
+    Serve's router warns of a replica that died once for every request that waited for it.
+    """
+
+    def __init__(self, period_s: float = 60.0):
+        super().__init__()
+        self._period_s = period_s
+        self._seen: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now, message = time.monotonic(), record.getMessage()
+        self._seen = {text: at for text, at in self._seen.items() if now - at < self._period_s}
+        return self._seen.setdefault(message, now) == now

@@ -18,13 +18,14 @@ from pydantic.json_schema import models_json_schema
 from idc.data.images import encode_png
 from serve.chat_schema import ChatRequest, Chunk
 from serve.config import ServeConfig
+from serve.gate import ALIVE
 from serve.schema import CaptionOptions, CaptionRequest, ErrorAnswer, StreamEnd
 
 _REFS = "#/components/schemas/{model}"
 _ERRORS = {
     400: "The body is no JSON or no form, or an image cannot be used.",
     401: "No token, or one that is not known.",
-    403: "The server serves its own machine alone.",
+    403: "Only requests from this machine are accepted, or the request comes from a web page of another origin.",
     404: "No such model.",
     405: "The path takes other methods.",
     408: "The body came too slowly.",
@@ -33,7 +34,7 @@ _ERRORS = {
     422: "A field is missing, unknown, of the wrong type, or out of its limits.",
     429: "Too many pairs of yours are waiting; ask again after `Retry-After` seconds.",
     500: "This went wrong here.",
-    503: "Busy, or the model cannot be served now; ask again after `Retry-After` seconds.",
+    503: "Busy, shutting down, or the model cannot be served now; ask again after `Retry-After` seconds.",
     504: "There was no caption in time.",
 }
 _ASKING = (400, 404, 408, 413, 415, 422, 429, 503, 504)
@@ -95,11 +96,14 @@ def _answers(operation: dict[str, Any], path: str, config: ServeConfig) -> None:
         answers["200"]["content"]["application/json"]["example"] = _EXAMPLES[path]
         refusals: tuple[int, ...] = _ASKING
     else:
-        refusals = {"/v1/models/{name}": (404,), "/readyz": (503,)}.get(path, ())
-    if config.auth.mode == "token" and (path.startswith("/v1/") or path == "/metrics"):
+        refusals = (404,) if path == "/v1/models/{name}" else ()
+    if path != ALIVE:  # all others are refused while the server shuts down
+        refusals = (*refusals, 503)
+    closed = path.startswith("/v1/") or path == "/metrics"
+    if config.auth.mode == "token" and closed:
         operation["security"] = [{"token": []}]
         refusals = (*refusals, 401)
-    if config.auth.mode == "loopback":
+    if config.auth.mode == "loopback" or closed:
         refusals = (*refusals, 403)
     for status in sorted({*refusals, 405, 413, 500}):
         content = {"application/json": {"schema": {"$ref": _REFS.format(model="ErrorAnswer")}}}

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from idc.config import missing_database
-from idc.training.artifact import IDENTITY_TAG, identity, read_artifact
+from idc.training.artifact import CONFIG, IDENTITY_TAG, Artifact, check_weights, identity, read_artifact
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 SCHEME = "models:/"
+NO_REGISTRY = "models:/ sources need registry.tracking_uri (or MLFLOW_TRACKING_URI)"
+"""The fault of a source whose registry is not named."""
 _SOURCE = re.compile(r"models:/(?P<name>[^/@:]+)(?:@(?P<alias>[^/@:]+)|/(?P<version>[0-9]+))")
 _ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 """MLflow's error codes for a model, version or alias that is not there (an alias gives the second)."""
@@ -45,19 +47,21 @@ class Resolver:
 
     def __init__(self, tracking_uri: str | None = None):
         self._uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+        self._marks: dict[Path, tuple[object, str]] = {}
+        """Folder -> (state of its files, mark of their contents)."""
 
     def resolve(self, source: str) -> str:
-        """The version that ``source`` stands for now: ``models:/captioner@champion`` -> ``models:/captioner/7``.
+        """The version that ``source`` stands for now, as :meth:`fetch` takes it.
 
-        A plain version and a folder are themselves; both are looked up.
+        ``models:/captioner@champion`` -> ``models:/captioner/7``. A folder gets a mark of its contents,
+        ``runs/a/artifact@1f2e3d4c5b6a``: with other contents it is another version.
 
         Raises:
             ValueError: the registry cannot be reached, or has no such model, alias or version; the folder holds no
                 artefact. The message says what to do.
         """
         if not source.startswith(SCHEME):
-            read_artifact(source)
-            return source
+            return f"{source}@{self._mark(_checked(source))}"
         wanted = _parse(source)
         return f"{SCHEME}{wanted.name}/{self._version(wanted).version}"
 
@@ -74,7 +78,11 @@ class Resolver:
             ValueError: as :meth:`resolve`, or the artefact cannot be downloaded or is not what was registered.
         """
         if not version.startswith(SCHEME):
-            return read_artifact(version).path
+            folder, _, mark = version.rpartition("@")
+            artifact = _checked(folder)
+            if self._mark(artifact) != mark:
+                raise ValueError(f"{folder} has changed since it was looked up; the next look takes the new contents")
+            return artifact.path
         wanted = _parse(version)
         if wanted.version is None:
             raise ValueError(f"{version} is an alias, which may move: resolve it to a version first")
@@ -91,14 +99,22 @@ class Resolver:
             kept = sorted(root.glob(f"{stem}-*/config.json"), key=lambda path: path.stat().st_mtime)
             if not kept:
                 raise
-            return read_artifact(kept[-1].parent).path
+            return _checked(kept[-1].parent).path
         target = root / f"{stem}-{_short(found.source)}"
         if not target.exists():
             with (root / f".{target.name}.lock").open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if not target.exists():
                     self._download(version, found, target)
-        return read_artifact(target).path
+        return _checked(target).path
+
+    def _mark(self, artifact: Artifact) -> str:
+        """Of the contents of a folder; they are read again when the files have changed."""
+        found = [(artifact.path / name).stat() for name in (CONFIG, *artifact.files)]
+        state = [(one.st_ino, one.st_mtime_ns, one.st_size) for one in found]
+        if self._marks.get(artifact.path, (None, ""))[0] != state:
+            self._marks[artifact.path] = (state, identity(artifact.path)[:12])
+        return self._marks[artifact.path][1]
 
     def _version(self, wanted: _Reference) -> Any:
         """MLflow's entity of the version."""
@@ -123,7 +139,7 @@ class Resolver:
 
     def _client(self) -> MlflowClient:
         if self._uri is None:
-            raise ValueError("models:/ sources need registry.tracking_uri (or MLFLOW_TRACKING_URI)")
+            raise ValueError(NO_REGISTRY)
         if faults := list(missing_database(self._uri, "registry.tracking_uri")):
             raise ValueError(faults[0])  # MLflow would make an empty one
         # A server that is away is to be told of soon: MLflow's own seven retries take minutes.
@@ -149,7 +165,7 @@ class Resolver:
                 f"{version} of the MLflow registry {self._uri} cannot be downloaded from {found.source} "
                 f"({_line(error)}); is that place reachable from here?"
             ) from None
-        artifact = read_artifact(got)
+        artifact = _checked(got)
         if (mark := found.tags.get(IDENTITY_TAG)) is not None and identity(artifact.path) != mark:
             shutil.rmtree(partial, ignore_errors=True)
             raise ValueError(
@@ -165,6 +181,18 @@ def absolute_uri(uri: str | None) -> str | None:
     path."""
     uri, start = uri or os.environ.get("MLFLOW_TRACKING_URI"), "sqlite:///"
     return f"{start}{Path(uri.removeprefix(start)).resolve()}" if uri is not None and uri.startswith(start) else uri
+
+
+def public_name(version: str) -> str:
+    """How clients see a version of :meth:`Resolver.resolve`: as the registry calls it, or as a hash of the contents.
+    Folders of this machine are not named."""
+    return version if version.startswith(SCHEME) else f"sha256:{version.rpartition('@')[2]}"
+
+
+def _checked(folder: str | Path) -> Artifact:
+    artifact = read_artifact(folder)
+    check_weights(artifact)
+    return artifact
 
 
 def _parse(source: str) -> _Reference:

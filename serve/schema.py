@@ -65,18 +65,16 @@ class Captioned:
 
 @dataclass(frozen=True)
 class Served:
-    """A model that can be asked for.
+    """A model that can be asked for, as clients see it: without paths and addresses of this machine.
 
     Attributes:
         name: in requests.
-        source: what the config says.
-        version: what that is now: ``models:/captioner/7``, or the folder.
+        version: what the name stands for now: ``models:/captioner/7``, or of a folder ``sha256:1f2e3d4c5b6a``.
         error: why it cannot be served, or None.
         newer_error: why a newer version of it is not served, while ``version`` goes on serving; or None.
     """
 
     name: str
-    source: str
     version: str
     error: str | None = None
     newer_error: str | None = None
@@ -221,7 +219,7 @@ class StreamEnd(_Closed):
     model: str
     """The name it was asked by."""
     version: str
-    """What that name stood for: a version of the registry, or a folder."""
+    """What that name stood for: a version of the registry, or a hash of the artefact's contents."""
     timing: Timing
     """Where the time went."""
 

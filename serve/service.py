@@ -71,8 +71,11 @@ class Service:
         limits = self.config.limits
         if pairs > limits.pairs:
             raise self.intake.too_many_pairs()
-        if self._waiting[visit.caller] + pairs > limits.waiting_pairs_each:
-            message = f"you have {self._waiting[visit.caller]} pairs waiting; {limits.waiting_pairs_each} are allowed"
+        waiting, most = self._waiting[visit.caller], limits.waiting_pairs_each
+        if waiting + pairs > most:
+            message = (
+                f"{waiting} of your pairs are waiting and this request has {pairs}; at most {most} may wait at once"
+            )
             raise ApiError(429, "too_many_waiting", message, retry_after_s=1)
         if self._waiting.total() + pairs > limits.waiting_pairs:
             raise ApiError(503, "busy", "too many pairs are waiting; ask again", retry_after_s=1)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from idc.data.textfiles import decode, parse_json
+
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<bos>", "<eos>", "<unk>")
 PROCAP_SPECIALS = ("[PAD]", "[CLS]", "[SEP]", "[VID]", "[BOS]", "[EOS]", "[UNK]", "[MASK]")
@@ -128,12 +130,12 @@ class Vocabulary:
     def load(cls, path: str | Path) -> Vocabulary:
         """Read what :meth:`save` wrote. Raises ``ValueError`` if the file is something else."""
         try:
-            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            content = parse_json(decode(Path(path).read_bytes()))
             layout = content.get("layout", "own")
             if layout not in ("own", "procap"):
                 raise KeyError(f"layout {layout!r}")
             return cls(content["words"], layout)
-        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError) as exc:
+        except (ValueError, KeyError, TypeError, AttributeError) as exc:
             raise ValueError(f"{path} is not a vocabulary file ({exc!r})") from exc
 
     @classmethod

@@ -17,10 +17,11 @@ import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from idc.data.text import Vocabulary
+from idc.data.textfiles import decode, parse_json
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -29,6 +30,9 @@ FORMAT_VERSION = 1
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocabulary.json"
 PREPROCESS, METRICS, CARD = "preprocess.json", "metrics.json", "README.md"
 CALIBRATION = "calibration.json"
+
+MAX_JSON_BYTES = 32 * 2**20
+"""Size of a JSON file of an artefact above which it is refused unread."""
 
 IDENTITY_TAG = "idc.artifact"
 """Tag of a version in the registry: the :func:`identity` of its artefact."""
@@ -44,6 +48,8 @@ class Artifact:
     preprocess: dict[str, Any]
     metrics: dict[str, Any]
     vocabulary: Vocabulary | None
+    files: tuple[str, ...]
+    """Names of all files besides config.json, relative to ``path``."""
 
     def state_dict(self) -> dict[str, Tensor]:
         """All weights, on the CPU."""
@@ -187,25 +193,46 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
         )
     if system is not None and head["system"] != system:
         raise ValueError(f"{path} is an artefact of {head['system']!r}, not of {system!r}; give the right folder")
-    if lost := [name for name in head["files"] if not (path / name).is_file()]:
+    files = head["files"]
+    if not isinstance(files, list) or not all(isinstance(name, str) and _is_inside(name) for name in files):
+        raise ValueError(f"{path / CONFIG}: files must be a list of names below the folder; copy the artefact again")
+    if lost := [name for name in files if not (path / name).is_file()]:
         raise ValueError(
             f"artefact {path} is incomplete, {', '.join(lost[:5])} is missing; copy the whole folder again"
         )
-    has_words = (path / VOCABULARY).exists()
+    if has_words := (path / VOCABULARY).exists():
+        _refuse_huge(path / VOCABULARY)
     return Artifact(
         path=path,
         system=head["system"],
-        config=head["config"],
-        preprocess=_read_json(path / PREPROCESS),
-        metrics=_read_json(path / METRICS),
+        config=_mapping(head["config"], path / CONFIG),
+        preprocess=_mapping(_read_json(path / PREPROCESS), path / PREPROCESS),
+        metrics=_mapping(_read_json(path / METRICS), path / METRICS),
         vocabulary=Vocabulary.load(path / VOCABULARY) if has_words else None,
+        files=tuple(files),
     )
+
+
+def check_weights(artifact: Artifact) -> None:
+    """Check the weights' header against the size of the file, without reading the weights.
+
+    Raises:
+        ValueError: the file is missing, truncated, or its header is damaged.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    weights = artifact.path / WEIGHTS
+    try:
+        with safe_open(weights, framework="np"):
+            pass
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"{weights} is damaged ({error}); copy the artefact again") from None
 
 
 def identity(path: Path | str) -> str:
     """A hash over the contents of all files of an artefact, wherever it lies: SHA-256, in hex."""
-    path = Path(path)
-    return _combined({name: file_hash(path / name) for name in (CONFIG, *_read_json(path / CONFIG)["files"])})
+    artifact = read_artifact(path)
+    return _combined({name: file_hash(artifact.path / name) for name in (CONFIG, *artifact.files)})
 
 
 def captioning_files(path: Path | str) -> dict[str, str]:
@@ -265,8 +292,27 @@ def _replace(path: Path, text: str) -> None:
     partial.replace(path)
 
 
+def _is_inside(name: str) -> bool:
+    """Whether a relative name stays below its folder."""
+    parts = PurePosixPath(name)
+    return bool(parts.parts) and not parts.is_absolute() and ".." not in parts.parts
+
+
+def _mapping(value: Any, path: Path) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} holds a {type(value).__name__} where an object belongs; copy the artefact again")
+    return value
+
+
+def _refuse_huge(path: Path) -> None:
+    if (size := path.stat().st_size) > MAX_JSON_BYTES:
+        most = MAX_JSON_BYTES / 2**20
+        raise ValueError(f"{path} has {size / 2**20:.0f} MiB, an artefact's JSON at most {most:.0f}; copy it again")
+
+
 def _read_json(path: Path) -> Any:
+    _refuse_huge(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(decode(path.read_bytes()))
     except (ValueError, OSError) as error:
         raise ValueError(f"{path} cannot be read as JSON ({error}); copy the artefact again") from None

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from serve.captioner import Captioner
 from serve.config import ServeConfig
+from serve.registry import Resolver, public_name
 from serve.schema import Captioned, EncodedPair, Options, Served
 
 
@@ -28,10 +29,11 @@ class LocalBackend:
     def __init__(self, artifact: str, names: tuple[str, ...] = ("demo",)):
         self._artifact, self._names = artifact, names
         self._captioner = Captioner(artifact)
+        self._version = public_name(Resolver().resolve(artifact))
         self._thread = ThreadPoolExecutor(1)
 
     def models(self) -> list[Served]:
-        return [Served(name, self._artifact, self._artifact) for name in self._names]
+        return [Served(name, self._version) for name in self._names]
 
     async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[Captioned]:
         if reason := self._captioner.can(options):

@@ -17,10 +17,12 @@ import numpy as np
 import pytest
 
 from idc.data.images import decode_image
+from idc.training.artifact import identity
 from serve.api import create_api
 from serve.auth import Doorkeeper
 from serve.captioner import Captioner
 from serve.config import AuthConfig
+from serve.drain import Drain
 from serve.proxy import PlainIds
 from serve.schema import ApiError, CaptionAnswer, Captioned, EncodedPair, ErrorAnswer, Options
 from tests.serve.hostile import picture
@@ -79,7 +81,7 @@ def test_json_data_urls_and_forms_give_what_the_captioner_gives(client: httpx2.C
         data = base64.b64decode(result.change_map.removeprefix("data:image/png;base64,"))
         assert decode_image(data).shape == (30, 40, 3)  # of the image after
         assert told.request_id == answer.headers["x-request-id"]
-        assert told.version == artifact
+        assert told.version == f"sha256:{identity(artifact)[:12]}"
     assert answers[2].json()["results"][0]["id"] == "x"
 
 
@@ -200,7 +202,45 @@ def test_queues_have_ends_for_each_and_for_all(artifact: str) -> None:
     assert "idc_pairs_waiting 0.0" in metrics
     assert 'idc_pairs_total{outcome="captioned"} 8.0' in metrics
     assert 'idc_requests_total{route="/v1/captions",status="429"} 2.0' in metrics
-    assert f'idc_model_info{{model="demo",version="{artifact}"}} 1.0' in metrics
+    version = f"sha256:{identity(artifact)[:12]}"
+    assert f'idc_model_info{{model="demo",version="{version}"}} 1.0' in metrics
+
+
+def test_too_many_pairs_of_one_request_are_counted_in_the_refusal(artifact: str) -> None:
+    api = create_api(local_config(artifact, limits={"waiting_pairs_each": 3}), LocalBackend(artifact))
+    with serving(api) as url, httpx2.Client(base_url=url, timeout=60) as client:
+        answer = client.post("/v1/captions", json={"pairs": [body(PAIRS[0])] * 4})
+    assert answer.status_code == 429
+    assert "0 of your pairs are waiting and this request has 4; at most 3 may wait" in answer.json()["error"]["message"]
+
+
+def test_a_draining_front_answers_what_it_has_accepted_and_refuses_the_rest(artifact: str) -> None:
+    backend, drain = HeldBackend(artifact), Drain()
+    api = create_api(local_config(artifact), backend, drain)
+    with serving(api) as url, ThreadPoolExecutor(2) as threads, httpx2.Client(base_url=url, timeout=60) as client:
+        accepted = threads.submit(client.post, "/v1/captions", json=body(PAIRS[0]))
+        assert backend.asked.acquire(timeout=60)
+        finished = threads.submit(asyncio.run, drain.finish(60))
+        while not drain.draining:
+            assert not finished.done()
+        for path in ("/v1/captions", "/v1/models", "/readyz", "/"):
+            refused = client.get(path)
+            error = ErrorAnswer.model_validate_json(refused.content).error
+            assert (refused.status_code, error.code, refused.headers["retry-after"]) == (503, "ending", "5"), path
+        assert client.get("/healthz").status_code == 200
+        assert not finished.done()
+        backend.go_on.set()
+        assert accepted.result().status_code == 200
+        assert finished.result() == 0
+
+
+def test_a_drain_ends_with_its_time(artifact: str) -> None:
+    drain = Drain()
+    with drain.request():
+        assert asyncio.run(drain.finish(0.0)) == 1
+        with pytest.raises(ApiError), drain.request():
+            pass
+    assert asyncio.run(drain.finish(60.0)) == 0
 
 
 def test_what_takes_too_long_is_answered_by_504(artifact: str) -> None:
@@ -249,3 +289,17 @@ def test_only_plain_ids_of_callers_reach_serve() -> None:
     for headers in (plain, latin, twice):
         asyncio.run(PlainIds(application)({"type": "http", "headers": headers}, None, None))  # type: ignore[arg-type]
     assert seen == [plain, [host], [host]]
+
+
+def test_serves_copy_of_the_id_is_taken_out_of_an_answer() -> None:
+    sent: list[Any] = []
+
+    async def application(_scope: Any, _receive: Any, send: Any) -> None:
+        ids = [(b"x-request-id", b"1"), (b"content-type", b"text/plain"), (b"X-Request-ID", b"1")]
+        await send({"type": "http.response.start", "status": 200, "headers": ids})
+
+    async def send(message: Any) -> None:
+        sent.append(message["headers"])
+
+    asyncio.run(PlainIds(application)({"type": "http", "headers": []}, None, send))  # type: ignore[arg-type]
+    assert sent == [[(b"x-request-id", b"1"), (b"content-type", b"text/plain")]]

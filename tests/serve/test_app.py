@@ -20,6 +20,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from idc.training.artifact import identity
 from serve.captioner import Captioner
 from serve.schema import EncodedPair, Options
 from tests.serve.hostile import picture
@@ -154,7 +155,7 @@ def app(
         "auth": {"tokens": [{"name": "tester", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]},
         "limits": {"waiting_pairs": 24, "waiting_pairs_each": 24},
         "batching": {"max_pairs": 4},
-        "scaling": {"min_replicas": 2, "max_replicas": 2, "cpus": 0.5, "drain_s": 20},
+        "scaling": {"min_replicas": 2, "max_replicas": 2, "cpus": 0.5},
         "registry": {"tracking_uri": uri, "poll_s": 0.3, "cache": str(folder / "cache")},
     }
     serve.start(http_options={"host": "127.0.0.1", "port": port}, logging_config={"log_level": "WARNING"})
@@ -166,7 +167,7 @@ def app(
 @pytest.mark.parametrize("model", ["champion", "folder"])
 def test_captions_are_those_of_the_model_that_was_asked(app: Deployed, artifact: str, model: str) -> None:
     answer = app.post(PAIRS, model=model).raise_for_status().json()
-    version = {"champion": "models:/captioner/1", "folder": artifact}[model]
+    version = {"champion": "models:/captioner/1", "folder": f"sha256:{identity(artifact)[:12]}"}[model]
     assert answer["version"] == version
     own = Captioner(str(app.folders.get(version, artifact))).caption(PAIRS, [Options()] * len(PAIRS))
     told = [[(one["caption"], one["log_probability"]) for one in result["candidates"]] for result in answer["results"]]

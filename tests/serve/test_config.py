@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +15,16 @@ from typing import Any
 
 import httpx2
 import pytest
+import torch
 import yaml
 
 from idc.config import ConfigError, load
+from idc.data.text import Vocabulary
+from idc.training.artifact import CONFIG, MAX_JSON_BYTES, PREPROCESS, VOCABULARY, WEIGHTS, write_artifact
 from serve.app import build
 from serve.config import CommandConfig, ServeConfig
 from serve.gate import OWN_ID
+from tests.serve.command import free_port
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "serve" / "configs"
@@ -67,6 +74,83 @@ def test_every_fault_is_named_with_its_place(changes: dict[str, Any], faults: li
     assert len(refused.value.faults) == len(faults)
     for fault in faults:
         assert any(line.startswith(f"args of serve.app:build: {fault}") for line in refused.value.faults), fault
+
+
+def test_a_replica_may_finish_what_it_has_accepted() -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(ServeConfig, overrides={**GOOD, "limits": {"timeout_s": 90}, "scaling": {"drain_s": 60}})
+    (fault,) = refused.value.faults
+    assert fault.startswith("scaling.drain_s: 60 is less than limits.timeout_s=90")
+    assert "set scaling.drain_s=90 or more" in fault
+    assert load(ServeConfig, overrides={**GOOD, "limits": {"timeout_s": 90}, "scaling": {"drain_s": 90}})
+
+
+def test_origins_are_written_as_browsers_send_them() -> None:
+    for wrong in ("*", "tools.example.org", "https://tools.example.org/", "https://*.example.org"):
+        with pytest.raises(ConfigError, match=r"auth\.origins\.0"):
+            load(ServeConfig, overrides={**GOOD, "auth": {"mode": "loopback", "origins": [wrong]}})
+
+
+def test_a_registry_that_is_not_named_is_a_fault_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    models = {"champion": "models:/captioner@champion"}
+    config = load(CommandConfig, overrides={**GOOD, "models": models, "port": free_port()})
+    assert list(config.preflight()) == [
+        "models.champion: models:/ sources need registry.tracking_uri (or MLFLOW_TRACKING_URI)"
+    ]
+    with pytest.raises(ConfigError, match=r"models\.champion: models:/ sources need registry\.tracking_uri"):
+        build({**GOOD, "models": models})
+
+
+def damages(artifact: Path) -> dict[str, tuple[str, bytes, str]]:
+    """What is wrong -> the file, what it holds, and what the fault must say."""
+    head = json.loads((artifact / CONFIG).read_text())
+    vast = {"weight": {"dtype": "F32", "shape": [2**40, 2**22], "data_offsets": [0, 4]}}
+    header = json.dumps(vast).encode()
+    deep = b"[" * 100_000
+    return {
+        "header_length": (WEIGHTS, struct.pack("<Q", 2**62) + b"{}", "is damaged"),
+        "tensor_size": (WEIGHTS, struct.pack("<Q", len(header)) + header + b"\0" * 4, "is damaged"),
+        "cut_weights": (WEIGHTS, (artifact / WEIGHTS).read_bytes()[:-1], "is damaged"),
+        "deep_config": (CONFIG, deep, "nested too deep"),
+        "huge_config": (CONFIG, b" " * (MAX_JSON_BYTES + 1), "an artefact's JSON at most 32"),
+        "two_systems": (CONFIG, b'{"system": 1, "system": 2}', "'system' occurs twice"),
+        "files_outside": (
+            CONFIG,
+            json.dumps({**head, "files": ["../../etc/passwd"]}).encode(),
+            "names below the folder",
+        ),
+        "no_config": (CONFIG, json.dumps({**head, "config": 7}).encode(), "holds a int where an object belongs"),
+        "deep_words": (VOCABULARY, deep, "nested too deep"),
+        "huge_words": (VOCABULARY, b" " * (MAX_JSON_BYTES + 1), "an artefact's JSON at most 32"),
+        "list_of_steps": (PREPROCESS, b"[]", "holds a list where an object belongs"),
+    }
+
+
+def test_damaged_artefacts_end_the_command_with_a_line_each(tmp_path: Path) -> None:
+    good = write_artifact(
+        tmp_path / "good", system="procap", config={}, state_dict={"w": torch.zeros(2)}, vocabulary=Vocabulary(["red"])
+    )
+    expected = damages(good)
+    for name, (file, data, _) in expected.items():
+        shutil.copytree(good, tmp_path / name)
+        (tmp_path / name / file).write_bytes(data)
+    models = [f"models.{name}={tmp_path / name}" for name in ("good", *expected)]
+    command = [sys.executable, "-m", "serve.app", "--config", str(CONFIGS / "demo.yaml"), *models]
+    run = subprocess.run(
+        [*command, f"models.demo={good}", f"port={free_port()}"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (run.returncode, run.stdout) == (2, ""), run.stderr
+    first, *lines = run.stderr.splitlines()
+    assert first == f"config refused, {len(expected)} faults:"
+    for line, (name, (file, _, said)) in zip(lines, expected.items(), strict=True):
+        assert line.startswith(f"  models.{name}: "), line
+        assert said in line
+        assert file in line
 
 
 def test_behind_haproxy_nobody_counts_as_local(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,13 +67,14 @@ def test_a_moved_alias_is_seen_and_the_version_before_stays_what_it_was(registry
 def test_folders_are_themselves_and_need_no_registry(tmp_path: Path) -> None:
     artifact = make_artifact(tmp_path / "artifact", 1.0)
     resolver = Resolver("sqlite:////nowhere/mlflow.db")
-    assert resolver.resolve(str(artifact)) == str(artifact)
-    assert resolver.fetch(str(artifact), tmp_path / "cache") == artifact
+    version = f"{artifact}@{identity(artifact)[:12]}"
+    assert resolver.resolve(str(artifact)) == version
+    assert resolver.fetch(version, tmp_path / "cache") == artifact
     assert not (tmp_path / "cache").exists()
     with pytest.raises(ValueError, match=r"did you mean .*artifact"):
         resolver.resolve(str(tmp_path))
     with pytest.raises(ValueError, match=r"no config\.json"):
-        resolver.fetch(str(tmp_path / "lost"))
+        resolver.fetch(str(tmp_path / "lost@0"))
 
 
 def fetch(uri: str, cache: Path) -> str:

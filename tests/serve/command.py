@@ -1,0 +1,110 @@
+"""``python -m serve.app`` as a process of its own, for tests of its start, its end and what it writes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import pytest
+
+PATIENCE_S = 150.0
+"""A wait that takes longer than this fails the test."""
+_RAY_TOO_SLOW = "The current node timed out during startup"
+"""What Ray ends with on a machine so busy that its processes do not start within its own, fixed times."""
+
+
+@dataclass
+class Command:
+    """A running command.
+
+    Attributes:
+        log: file with everything that it writes to standard output and standard error.
+    """
+
+    process: subprocess.Popen[bytes]
+    url: str
+    log: Path
+
+    def client(self) -> httpx2.Client:
+        """A client of the served interface."""
+        return httpx2.Client(base_url=self.url, timeout=PATIENCE_S)
+
+    def ready(self) -> bool:
+        """Whether it serves."""
+        try:
+            with self.client() as client:
+                return client.get("/readyz").status_code == 200
+        except httpx2.HTTPError:
+            return False
+
+    def serves_or_ended(self) -> bool:
+        """Whether its start is over."""
+        return self.ready() or self.process.poll() is not None
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nothing listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Poll until ``condition`` holds.
+
+    Raises:
+        AssertionError: it did not within ``PATIENCE_S``; names ``what``.
+    """
+    last = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < last, f"did not happen: {what}"
+        time.sleep(0.05)
+
+
+def start(folder: Path, port: int, *settings: str) -> Command:
+    """Start the command in ``folder`` with Ray's own token authentication, as a user would."""
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
+    log = folder / f"log-{port}-{len(list(folder.glob('log-*')))}"
+    with log.open("wb") as sink:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "serve.app", f"port={port}", *settings],
+            cwd=folder, env=environment, stdout=sink, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+    return Command(process, f"http://127.0.0.1:{port}", log)
+
+
+@contextmanager
+def serving(folder: Path, *settings: str) -> Iterator[Command]:
+    """The command while it serves; it is ended with the ``with``, unless the test ended it already."""
+    for _ in range(4):
+        command = start(folder, free_port(), *settings)
+        try:
+            until(command.serves_or_ended, "the command serves")
+            if command.process.poll() is not None and _RAY_TOO_SLOW in command.log.read_text():
+                continue
+            assert command.process.poll() is None, f"the command ended at its start:\n{command.log.read_text()}"
+            yield command
+            return
+        finally:
+            end(command)
+    pytest.fail("Ray does not start: the machine is too busy")
+
+
+def end(command: Command) -> None:
+    """End the command, if it still runs."""
+    if command.process.poll() is None:
+        command.process.terminate()
+    try:
+        command.process.wait(PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        command.process.kill()
+        raise

@@ -1,0 +1,157 @@
+"""The real command, ``python -m serve.app``, seen from outside: its answers, its log, and how it starts and ends.
+
+One server for most tests; the last of them ends it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import psutil
+import pytest
+
+from serve.schema import ErrorAnswer
+from tests.serve.command import PATIENCE_S, Command, end, free_port, serving, start, until
+from tests.serve.hostile import picture
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray]
+LARGE = [(side, (f"{side}.png", picture(1500, 1500, shade=40))) for side in ("before", "after")] * 16
+"""A form of 16 large pairs."""
+SETTINGS = ("limits.timeout_s=300", "scaling.drain_s=300", "batching.max_pairs=2")
+"""A busy machine may take its time; in small pieces most pairs of a request wait in the front."""
+
+
+@pytest.fixture(scope="module")
+def command(artifact: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    with serving(tmp_path_factory.mktemp("command"), f"models.demo={artifact}", *SETTINGS) as command:
+        yield command
+
+
+@contextmanager
+def large_requests(command: Command, **options: str) -> Iterator[list[Future[httpx2.Response]]]:
+    """4 requests of 16 large pairs, all of them under way."""
+
+    def ask() -> httpx2.Response:
+        with command.client() as client:
+            return client.post("/v1/captions", files=LARGE, data=options)
+
+    with ThreadPoolExecutor(4) as threads, command.client() as client:
+        asked = [threads.submit(ask) for _ in range(4)]
+        until(lambda: "idc_pairs_waiting 64.0" in client.get("/metrics").text, "64 pairs are waiting")
+        yield asked
+
+
+def test_an_answer_has_its_request_id_once(command: Command) -> None:
+    with command.client() as client:
+        for headers in ({}, {"X-Request-ID": "mine-1"}):
+            answer = client.get("/readyz", headers=headers)
+            assert len(answer.headers.get_list("x-request-id")) == 1
+            assert headers.get("X-Request-ID") in (None, answer.headers["x-request-id"])
+
+
+def test_no_path_of_the_machine_is_answered(command: Command, artifact: str) -> None:
+    with command.client() as client:
+        form = LARGE[:2]
+        answers = [client.get(path) for path in ("/v1/models", "/v1/models/demo", "/metrics", "/openapi.json")]
+        answers += [
+            client.post("/v1/captions", files=form),
+            client.post("/v1/captions", files=form, data={"stream": "1"}),
+        ]
+    for answer in answers:
+        assert answer.status_code == 200, answer.text
+        assert str(Path(artifact).parents[1]) not in answer.text
+    assert all('"sha256:' in answer.text for answer in (answers[0], answers[1], *answers[4:]))
+
+
+def test_the_death_of_a_replica_is_one_warning_and_no_failed_request(command: Command) -> None:
+    with large_requests(command) as asked:
+        replicas = [
+            process
+            for process in psutil.Process(command.process.pid).children(recursive=True)
+            if "ServeReplica:captions:Model" in " ".join(process.cmdline())
+        ]
+        assert replicas
+        replicas[0].kill()
+        assert [one.result().status_code for one in asked] == [200] * 4
+    warnings = [line for line in command.log.read_text().splitlines() if "will not be considered for future" in line]
+    assert len(warnings) == 1, warnings
+
+
+def test_after_sigterm_all_accepted_pairs_are_answered_and_new_requests_get_503(command: Command) -> None:
+    """Last of those that share the server."""
+    late: list[httpx2.Response] = []
+    ended = threading.Event()
+    prober = threading.Thread(target=probe, args=(command, ended, late))
+    with large_requests(command) as asked:
+        command.process.send_signal(signal.SIGTERM)
+        prober.start()
+        answers = [one.result() for one in asked]
+    try:
+        assert command.process.wait(PATIENCE_S) == 0, command.log.read_text()
+    finally:
+        ended.set()
+        prober.join()
+    for answer in answers:
+        assert answer.status_code == 200, answer.text[:500]
+        assert [result["error"] for result in answer.json()["results"]] == [None] * 16
+    refused = [answer for answer in late if answer.status_code != 200]
+    assert refused, "no request came between the signal and the end"
+    for answer in refused:
+        assert answer.status_code == 503, answer.text
+        assert ErrorAnswer.model_validate_json(answer.content).error.code == "ending"
+        assert int(answer.headers["retry-after"]) > 0
+
+
+def probe(command: Command, ended: threading.Event, found: list[httpx2.Response]) -> None:
+    """Small requests on new connections, again and again, until the process has ended."""
+    while not ended.is_set():
+        try:
+            with command.client() as client:
+                found.append(client.get("/v1/models"))
+        except httpx2.HTTPError:  # nothing listens any more
+            ended.wait(0.05)
+
+
+def test_the_log_that_it_left_is_json_lines(command: Command) -> None:
+    """Besides what the command itself tells the user at its start and its end."""
+    assert command.process.poll() is not None, "the test before ended it"
+    lines = command.log.read_text().splitlines()
+    entries = [json.loads(line) for line in lines if line.startswith("{")]
+    assert sum(entry["event"] == "request" and entry["pairs"] == 16 for entry in entries) == 8
+    assert [line for line in lines if "\x1b" in line or "pid=" in line.partition("{")[0]] == []
+    assert [line for line in lines if '"event"' in line and not line.startswith("{")] == []
+
+
+@pytest.mark.parametrize("haproxy", ["false", "true"])
+def test_streams_under_way_end_whole(artifact: str, tmp_path: Path, haproxy: str) -> None:
+    with serving(tmp_path, f"models.demo={artifact}", f"haproxy={haproxy}", *SETTINGS) as command:
+        with large_requests(command, stream="true") as asked:
+            command.process.send_signal(signal.SIGTERM)
+            streams = [one.result().text for one in asked]
+        assert command.process.wait(PATIENCE_S) == 0, command.log.read_text()
+    for stream in streams:
+        assert (stream.count("event: result"), stream.count("event: done")) == (16, 1), stream[-500:]
+
+
+def test_of_two_that_start_at_once_one_serves_and_the_other_says_why_not(artifact: str, tmp_path: Path) -> None:
+    port = free_port()
+    both = [start(tmp_path, port, f"models.demo={artifact}") for _ in range(2)]
+    try:
+        until(lambda: any(one.process.poll() is not None for one in both), "one of them ends")
+        refused, serves = sorted(both, key=lambda one: one.process.poll() is None)
+        assert (refused.process.returncode, serves.process.poll()) == (2, None)
+        said = refused.log.read_text().splitlines()
+        assert said[0] == "config refused, 1 fault:"
+        assert f"127.0.0.1:{port}" in said[1]
+        assert len(said) == 2
+        until(serves.ready, "the other one serves")
+    finally:
+        for one in both:
+            end(one)

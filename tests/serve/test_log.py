@@ -1,0 +1,37 @@
+"""The log as programs read it: JSON lines, and nothing of Ray's around them."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from serve.log import Once, forward, log
+
+
+def test_lines_of_replicas_stay_as_they_are_and_others_become_entries(capsys: pytest.CaptureFixture[str]) -> None:
+    log(event="request", status=200)
+    ours = capsys.readouterr().out.rstrip("\n")
+    coloured = "\x1b[33mWARNING\x1b[0m 2026 a replica died"
+    forward({"lines": [ours, coloured, "", '{"time": 3'], "actor_name": "Front", "pid": 7, "is_err": True})
+    forward({"lines": ["======== Autoscaler status"], "pid": "autoscaler"})
+    printed = capsys.readouterr()
+    same, *others = printed.out.splitlines()
+    assert (same, printed.err) == (ours, "")
+    told = [(entry["event"], entry["process"], entry["text"]) for entry in map(json.loads, others)]
+    assert told == [("output", "Front", "WARNING 2026 a replica died"), ("output", "Front", '{"time": 3')]
+
+
+def test_a_message_passes_once() -> None:
+    def record(text: str) -> logging.LogRecord:
+        return logging.LogRecord("ray.serve", logging.WARNING, "", 0, text, None, None)
+
+    once, always = Once(), Once(period_s=0.0)
+    assert [once.filter(record(text)) for text in ("a died", "b died", "a died", "a died")] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert [always.filter(record("a died")) for _ in range(2)] == [True, True]
