@@ -93,14 +93,14 @@ def register(job: RegisterJob) -> str:
 
 
 def promote(job: PromoteJob) -> Promotion:
-    """Promote a candidate, or roll back; nothing is written with ``job.dry_run``.
+    """Promote a candidate, or roll back; nothing is written with ``job.dry_run``, or if it has the alias already.
 
     Raises:
         ValueError: the candidate is worse, or cannot be compared, or there is nothing to do it with; with the way out.
     """
     registry = Registry(uri_of(job.tracking_uri), job.name, job.alias)
     promotion = _back(registry) if job.rollback else _forward(registry, job)
-    if job.dry_run:
+    if job.dry_run or promotion.kind == "unchanged":
         return promotion
     registry.move(promotion)
     version = registry.version(promotion.new)
@@ -117,6 +117,8 @@ def promote(job: PromoteJob) -> Promotion:
 
 def describe(promotion: Promotion, job: PromoteJob) -> str:
     """A promotion in words."""
+    if promotion.kind == "unchanged":
+        return promotion.why
     would = "would go" if job.dry_run else "goes"
     before = f" from version {promotion.old}" if promotion.old is not None else ""
     lines = [f"{job.alias} of {job.name} {would}{before} to version {promotion.new}", promotion.why]
@@ -160,7 +162,10 @@ def _forward(registry: Registry, job: PromoteJob) -> Promotion:
     candidate = registry.version(job.version) if job.version is not None else versions[-1]
     old = registry.champion()
     if old == candidate.number:
-        raise ValueError(f"version {old} is {job.alias} already; version=N names another one")
+        return Promotion(
+            at=datetime.now(UTC), alias=job.alias, kind="unchanged", old=old, new=old, command=command_line(),
+            why=f"version {old} is {job.alias} of {job.name} already: nothing was done; version=N names another one",
+        )  # fmt: skip
     if job.version is None and any(m.kind == "rollback" and m.old == candidate.number for m in registry.history()):
         raise ValueError(f"version {candidate.number} was rolled back; version={candidate.number} promotes it again")
     decision: Decision | None = None

@@ -64,7 +64,7 @@ class Promotion(BaseModel):
     model_config = ConfigDict(extra="forbid")
     at: datetime
     alias: str
-    kind: Literal["first", "compared", "forced", "rollback"]
+    kind: Literal["first", "compared", "forced", "rollback", "unchanged"]
     old: int | None
     """The champion before."""
     new: int

@@ -9,7 +9,8 @@ Not worse: the lower end of the 95 % interval of the difference (candidate - cha
 is at least -margin times the champion's score. So a loss of more than the margin has to be ruled out; where the pairs
 are too few for that the champion stays, and the job says how many would probably do. The first champion is compared
 with nobody. --force promotes in any case. Why the alias was moved is written into the registry. Applications that serve
-models:/captioner@champion take over by themselves. Status 1: the alias was not moved, and why.
+models:/captioner@champion take over by themselves. Status 1: the candidate was refused, and why; promoting the champion
+again changes nothing, status 0.
 """
 
 from __future__ import annotations

@@ -149,8 +149,10 @@ def test_a_life_first_better_worse_equal_forced_and_back(place: Place, tmp_path:
     place.add(1.0, wrong=20)
     assert place.promote().kind == "first"
     assert champion() == "models:/captioner/1"
-    with pytest.raises(ValueError, match="version 1 is champion already"):
-        place.promote()
+    again = place.promote()
+    assert (again.kind, again.new) == ("unchanged", 1)
+    assert "version 1 is champion of captioner already" in describe(again, PromoteJob(tracking_uri=place.uri))
+    assert len(Registry(place.uri, "captioner").history()) == 1, "the second promotion was written down"
 
     place.add(2.0, wrong=5)
     would = place.promote(dry_run=True)
