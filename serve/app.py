@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import secrets
 import signal
 import socket
@@ -480,7 +481,11 @@ def run(config: CommandConfig) -> None:
         settings = config.model_dump(include=set(ServeConfig.model_fields))
         settings["models"] = {name: _absolute(source) for name, source in config.models.items()}
         settings["registry"]["tracking_uri"] = absolute_uri(config.registry.tracking_uri)
-        serve.run(application(ServeConfig(**settings)), name=APPLICATION)
+        try:
+            serve.run(application(ServeConfig(**settings)), name=APPLICATION)
+        except RuntimeError as error:
+            log(event="deploy_failed", failure=str(error))
+            raise SystemExit(f"serve: the application cannot start: {_reason(str(error))}") from None
         where = "localhost" if config.host in ("0.0.0.0", "::") else config.host
         print(f"the page: http://{where}:{config.port}/  (programs: /docs; Ctrl-C ends it)", flush=True)
         ended.wait()
@@ -493,6 +498,12 @@ def run(config: CommandConfig) -> None:
     finally:
         ray.shutdown()
         claim.close()
+
+
+def _reason(failure: str) -> str:
+    """The line of Serve's message that names a fault of ours; all of it if there is none."""
+    ours = re.search(r"ValueError: (models\..*)", failure)
+    return ours[1] if ours else failure
 
 
 def _claim(host: str, port: int) -> socket.socket:

@@ -18,6 +18,7 @@ from pydantic.json_schema import models_json_schema
 from idc.data.images import encode_png
 from serve.chat_schema import ChatRequest, Chunk, LastChunk
 from serve.config import ServeConfig
+from serve.gate import ALIVE
 from serve.schema import CaptionOptions, CaptionRequest, ErrorAnswer, StreamEnd
 
 _REFS = "#/components/schemas/{model}"
@@ -96,11 +97,14 @@ def _answers(operation: dict[str, Any], path: str, config: ServeConfig) -> None:
         answers["200"]["content"]["application/json"]["example"] = _EXAMPLES[path]
         refusals: tuple[int, ...] = _ASKING
     else:
-        refusals = {"/v1/models/{name}": (404,), "/readyz": (503,)}.get(path, ())
-    if config.auth.mode == "token" and (path.startswith("/v1/") or path == "/metrics"):
+        refusals = (404,) if path == "/v1/models/{name}" else ()
+    if path != ALIVE:  # all others are refused while the server shuts down
+        refusals = (*refusals, 503)
+    closed = path.startswith("/v1/") or path == "/metrics"
+    if config.auth.mode == "token" and closed:
         operation["security"] = [{"token": []}]
         refusals = (*refusals, 401)
-    if config.auth.mode == "loopback":
+    if config.auth.mode == "loopback" or closed:
         refusals = (*refusals, 403)
     for status in sorted({*refusals, 405, 413, 500}):
         content = {"application/json": {"schema": {"$ref": _REFS.format(model="ErrorAnswer")}}}

@@ -40,7 +40,7 @@ def test_two_dropped_files_are_captioned_as_the_artefact_does(
         expect(page.locator("#confidence")).to_have_text(f"{100 * found.best.confidence:.0f} %")
         listed = [f"{one.caption} {100 * one.confidence:.0f} %" for one in found.candidates]
         assert page.locator("#candidates li").all_inner_texts() == listed
-        expect(page.locator("#about")).to_contain_text(backend.artifacts["imagining"])
+        expect(page.locator("#about")).to_contain_text(f"version {backend.models()[0].version} ")
         drop(page, page.locator("[data-side=before]"), pair[1])
         expect(page.locator("#result")).to_be_hidden()
         expect(page.locator("#before-name")).to_contain_text("after.png")

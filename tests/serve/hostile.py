@@ -401,6 +401,13 @@ def _headers() -> Iterator[Hostile]:
         yield bad(f"Host: {host or 'nothing'}", ("Host", host), status=403, only="loopback")
     yield bad("two hosts", ("Host", "localhost"), ("Host", "evil.example.org"), status=400, plain=True)
     yield bad("forwarded for another machine", ("X-Forwarded-For", "203.0.113.9"), status=403, only="loopback")
+    for name, value in {
+        "Sec-Fetch-Site": "cross-site",
+        "sec-fetch-site": "same-site",
+        "Origin": "https://evil.example.org",
+        "origin": "null",
+    }.items():
+        yield bad(f"of a foreign page, {name}: {value}", (name, value), status=403)
 
 
 def _paths() -> Iterator[Hostile]:

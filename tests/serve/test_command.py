@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from serve.schema import ErrorAnswer
-from tests.serve.command import PATIENCE_S, Command, free_port, serving, start, until
+from tests.serve.command import PATIENCE_S, Command, end, free_port, serving, start, until
 from tests.serve.hostile import picture
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
@@ -151,17 +151,7 @@ def test_of_two_that_start_at_once_one_serves_and_the_other_says_why_not(artifac
         assert said[0] == "config refused, 1 fault:"
         assert f"127.0.0.1:{port}" in said[1]
         assert len(said) == 2
-        with serves.client() as client:
-            until(lambda: answers(client), "the other one serves")
+        until(serves.ready, "the other one serves")
     finally:
         for one in both:
-            if one.process.poll() is None:
-                one.process.terminate()
-                one.process.wait(PATIENCE_S)
-
-
-def answers(client: httpx2.Client) -> bool:
-    try:
-        return client.get("/readyz").status_code == 200
-    except httpx2.HTTPError:
-        return False
+            end(one)

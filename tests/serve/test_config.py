@@ -21,7 +21,7 @@ import yaml
 from idc.config import ConfigError, load
 from idc.data.text import Vocabulary
 from idc.training.artifact import CONFIG, MAX_JSON_BYTES, PREPROCESS, VOCABULARY, WEIGHTS, write_artifact
-from serve.app import build
+from serve.app import _claim, build
 from serve.config import CommandConfig, ServeConfig
 from serve.gate import OWN_ID
 from tests.serve.command import free_port
@@ -152,6 +152,17 @@ def test_damaged_artefacts_end_the_command_with_a_line_each(tmp_path: Path) -> N
         assert line.startswith(f"  models.{name}: "), line
         assert said in line
         assert file in line
+
+
+def test_a_port_is_claimed_by_one_server_before_it_listens(capsys: pytest.CaptureFixture[str]) -> None:
+    port = free_port()
+    with _claim("127.0.0.1", port):
+        with pytest.raises(SystemExit) as refused:
+            _claim("127.0.0.1", port)
+        assert refused.value.code == 2
+        assert f"port: another server starts or runs on 127.0.0.1:{port}" in capsys.readouterr().err
+        _claim("127.0.0.1", free_port()).close()
+    _claim("127.0.0.1", port).close()
 
 
 def test_behind_haproxy_nobody_counts_as_local(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,8 @@ def test_scripts_of_an_allowed_origin_may_ask_and_read(client: httpx2.Client) ->
     assert preflight.status_code == 204
     assert "POST" in preflight.headers["access-control-allow-methods"]
     assert "Authorization" in preflight.headers["access-control-allow-headers"]
-    good, bad = (client.post("/v1/captions", headers=sent, **body) for body in ({"files": FORM}, {"json": {}}))
+    good = client.post("/v1/captions", files=FORM, headers=sent)
+    bad = client.post("/v1/captions", json={}, headers=sent)
     assert (good.status_code, bad.status_code) == (200, 422)
     for answer in (preflight, good, bad):
         assert answer.headers["access-control-allow-origin"] == TOOLS
