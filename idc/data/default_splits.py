@@ -29,6 +29,7 @@ from idc.data import files
 from idc.data.config import Format, ImportConfig
 from idc.data.images import ImageError, cell_bytes, stored_bytes
 from idc.data.importer import SPLIT_NAMES, PairReader
+from idc.data.own import ParquetReader
 from idc.data.pipeline import Batch, good_rows, with_errors
 from idc.data.shared_images import digest
 from idc.schema import SPLITS
@@ -75,6 +76,8 @@ class _WithSplits:
 
 
 def _lacks_splits(source: PairReader) -> bool:
+    if isinstance(source, ParquetReader):  # whose chunks hold the images, too
+        return not source.all_split
     for chunk in range(source.num_chunks):
         batch = with_errors(source.read(chunk))
         if any(_is_empty(batch["split"][i]) for i in good_rows(batch)):

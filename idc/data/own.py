@@ -508,7 +508,9 @@ def _json_record(text: str) -> dict[str, Any] | str:
         record = parse_json(text, keep_surrogates=True)
     except JsonError as exc:
         return f"bad row: {exc}"
-    return record if isinstance(record, dict) else f"bad row: a {type(record).__name__}, not a JSON object"
+    if not isinstance(record, dict):
+        return f"bad row: a {type(record).__name__}, not a JSON object"
+    return _id_fault(record.get("pair_id")) or record
 
 
 def _digest(value: Any) -> bytes:
@@ -522,6 +524,9 @@ class ParquetReader:
     """Pairs in a Parquet file, or a folder of them; images as bytes, as paths, or as ``{"bytes", "path"}``.
 
     A chunk is made of whole row groups, so that each is read once; memory is that of the file's row groups.
+
+    Attributes:
+        all_split: whether every row has a split.
 
     Raises:
         ValueError: there is no Parquet file, or a needed column is missing.
@@ -549,6 +554,7 @@ class ParquetReader:
         self.reader = files.Reader(filesystem, folder, access)
         self._chunks: list[tuple[str, list[int], int]] = []
         self._duplicates: set[int] = set()
+        self.all_split = True
         seen: set[bytes] = set()
         hashed = hashlib.sha256()
         row, other = 0, set()
@@ -558,11 +564,13 @@ class ParquetReader:
                 columns = parquet.schema_arrow.names
                 must_have(columns, name)
                 other |= set(columns) - _KNOWN
+                scanned = [column for column in ("pair_id", "split") if column in columns]
                 hashed.update(f"{name.removeprefix(folder)} {stream.size()}\n".encode("utf-8", "surrogateescape"))
                 groups, first = [], row
                 for group in range(parquet.num_row_groups):
-                    for record in parquet_rows.read_groups(stream, parquet, [group], ["pair_id"]):
+                    for record in parquet_rows.read_groups(stream, parquet, [group], scanned):
                         value = record["pair_id"] if isinstance(record, dict) else None
+                        self.all_split &= isinstance(record, str) or record.get("split") not in (None, "")
                         key = _digest(str(value))
                         if value is not None and key in seen:
                             self._duplicates.add(row)
@@ -597,12 +605,22 @@ class ParquetReader:
             if error := _id_error(record["pair_id"], f"row {number}"):
                 rows.append({"pair_id": where, "error": error})
                 continue
+            if fault := _id_fault(record["pair_id"]):
+                rows.append({"pair_id": where, "error": fault})
+                continue
             row = _record_row([record], where)
             row["pair_id"] = str(row["pair_id"])
             if number in self._duplicates:
                 row["error"] = f"duplicate pair id: row {number} repeats an id"
             rows.append(row)
         return rows_to_batch(rows)
+
+
+def _id_fault(value: Any) -> str | None:
+    """What is wrong with an id that is no text and no number."""
+    if isinstance(value, dict | list | bool):
+        return f"bad row: pair_id is a {type(value).__name__}, not text or a number"
+    return None
 
 
 def unwrapped(value: Any) -> Any:

@@ -321,6 +321,7 @@ def parquet_entries() -> dict[str, Hostile]:
         "a doubled column": table("parquet", written(doubled), error="'pair_id' more than once"),
         "no ids": ids([None, "", "p2", "p3"], ("p2", "p3"), {"t.parquet:0": "no pair id", "t.parquet:1": "no pair id"}),
         "an id twice": ids(["p0", "p0", "p2", "p3"], ("p0", "p2", "p3"), {"p0": "duplicate pair id"}),
+        "ids of lists": ids([["a"]] * 4, (), {f"t.parquet:{n}": "bad row" for n in range(4)}),
         "ids of numbers": ids([0, 1, 2, 3], ("0", "1", "2", "3"), {}),
         "ids in a dictionary": ids(pa.array(list(ALL)).dictionary_encode(), ALL, {}),
         "images as bytes": four(
