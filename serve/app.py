@@ -461,7 +461,8 @@ def run(config: CommandConfig) -> None:
     # Not this module's own: run as a program it is called __main__, which replicas cannot import.
     from serve.app import application
 
-    _forward_logs()
+    _forward_logs(config.verbose)
+    _say("starting Ray", config.verbose)
     quiet: dict[str, Any] = {"logging_level": logging.WARNING}
     if address is None:
         ray.init("local", num_cpus=config.num_cpus or max(4, os.cpu_count() or 1), include_dashboard=False, **quiet)
@@ -481,15 +482,16 @@ def run(config: CommandConfig) -> None:
         settings = config.model_dump(include=set(ServeConfig.model_fields))
         settings["models"] = {name: _absolute(source) for name, source in config.models.items()}
         settings["registry"]["tracking_uri"] = absolute_uri(config.registry.tracking_uri)
+        _say(f"loading the model{'s' * (len(config.models) > 1)}: {', '.join(config.models)}", config.verbose)
         try:
             serve.run(application(ServeConfig(**settings)), name=APPLICATION)
         except RuntimeError as error:
             log(event="deploy_failed", failure=str(error))
             raise SystemExit(f"serve: the application cannot start: {_reason(str(error))}") from None
         where = "localhost" if config.host in ("0.0.0.0", "::") else config.host
-        print(f"the page: http://{where}:{config.port}/  (programs: /docs; Ctrl-C ends it)", flush=True)
+        _say(f"the page: http://{where}:{config.port}/  (programs: /docs; Ctrl-C ends it)", config.verbose)
         ended.wait()
-        print("ending; accepted requests are answered first", flush=True)
+        _say("ending; accepted requests are answered first", config.verbose)
         asyncio.run(_drain(config.scaling.drain_s, own_listener=address is None))
         if address is not None:
             serve.delete(APPLICATION)
@@ -520,14 +522,24 @@ def _claim(host: str, port: int) -> socket.socket:
     return claim
 
 
-def _forward_logs() -> None:
+def _say(text: str, verbose: bool) -> None:
+    """Print how far the command is; as an entry of the log, where that is printed."""
+    if verbose:
+        log(event="command", text=text)
+    else:
+        print(text, flush=True)
+
+
+def _forward_logs(verbose: bool) -> None:
     """Print what replicas log as plain JSON lines, in place of Ray's own printing; before ``ray.init``.
 
     Ray has no setting for it: it prints what workers write, and its own reports of workers that died, by this function.
     """
     from ray._private import worker
 
-    worker.print_to_stdstream = lambda batch, ignore_prefix: forward(batch)
+    worker.print_to_stdstream = lambda batch, ignore_prefix: forward(batch, verbose)
+    if not verbose:
+        logging.getLogger("ray").setLevel(logging.ERROR)  # Ray Serve reports each step of a deployment there
 
 
 async def _drain(timeout_s: float, own_listener: bool) -> None:

@@ -218,6 +218,9 @@ class CommandConfig(ServeConfig):
     """Port to listen on."""
     haproxy: bool = False
     """Let HAProxy, which comes with Ray, take the connections instead of Ray's own proxy: several times faster."""
+    verbose: bool = False
+    """Print the log, too: JSON lines, one a request and one for each line that Ray's processes write. Without it only
+    failures are printed, on the standard error."""
     num_cpus: int | None = Field(None, ge=1)
     """CPUs a local Ray counts with. Default: the machine's, but at least 4, because Ray's small helpers count too."""
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_FAILURES = ("_failed", "_lost")
+"""How the names of events end that are failures."""
 _START = '{"time": "'
 """How every line of :func:`log` begins."""
 
@@ -20,7 +23,7 @@ def log(**entry: Any) -> None:
     print(json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **entry}), flush=True)
 
 
-def forward(batch: Mapping[str, Any]) -> None:
+def forward(batch: Mapping[str, Any], verbose: bool = True) -> None:
     """Print what a worker of a local Ray wrote: lines of :func:`log` as they are, others as entries ``output``.
 
     Ray's own printing puts a coloured prefix before each line, and drops lines of two workers that differ only in
@@ -28,14 +31,27 @@ def forward(batch: Mapping[str, Any]) -> None:
 
     Args:
         batch: ``lines``, and ``pid`` and ``actor_name`` of the process that wrote them, as Ray collects them.
+        verbose: if not, print only the entries of failures, on the standard error.
     """
     if batch["pid"] == "autoscaler":
         return
     for line in batch["lines"]:
-        if line.startswith(_START):
+        if not verbose:
+            if line.startswith(_START) and is_failure(line):
+                print(line, file=sys.stderr, flush=True)
+        elif line.startswith(_START):
             print(line, flush=True)
         elif text := _COLOUR.sub("", line).strip():
             log(event="output", process=batch.get("actor_name") or str(batch["pid"]), text=text)
+
+
+def is_failure(line: str) -> bool:
+    """Whether a line of the log is about something that failed here: not about a request that was refused."""
+    try:
+        entry = json.loads(line)
+    except ValueError:  # a line that was cut where its process ended
+        return True
+    return bool(entry.get("failure")) or entry.get("status", 0) >= 500 or str(entry["event"]).endswith(_FAILURES)
 
 
 class Once(logging.Filter):

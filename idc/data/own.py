@@ -98,7 +98,9 @@ def _id_error(value: Any, where: str) -> str | None:
     """Why a value is no id of a pair; ids are texts or numbers."""
     if value in (None, ""):
         return f"no pair id: {where}"
-    return None if isinstance(value, str | int | float) else f"bad row: pair_id of {where} is a {type(value).__name__}"
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return f"bad row: pair_id of {where} is a {type(value).__name__}, not text or a number"
+    return None
 
 
 def must_have(names: list[str], where: str, needed: Sequence[str] = _REQUIRED) -> None:
@@ -508,9 +510,7 @@ def _json_record(text: str) -> dict[str, Any] | str:
         record = parse_json(text, keep_surrogates=True)
     except JsonError as exc:
         return f"bad row: {exc}"
-    if not isinstance(record, dict):
-        return f"bad row: a {type(record).__name__}, not a JSON object"
-    return _id_fault(record.get("pair_id")) or record
+    return record if isinstance(record, dict) else f"bad row: a {type(record).__name__}, not a JSON object"
 
 
 def _digest(value: Any) -> bytes:
@@ -605,22 +605,12 @@ class ParquetReader:
             if error := _id_error(record["pair_id"], f"row {number}"):
                 rows.append({"pair_id": where, "error": error})
                 continue
-            if fault := _id_fault(record["pair_id"]):
-                rows.append({"pair_id": where, "error": fault})
-                continue
             row = _record_row([record], where)
             row["pair_id"] = str(row["pair_id"])
             if number in self._duplicates:
                 row["error"] = f"duplicate pair id: row {number} repeats an id"
             rows.append(row)
         return rows_to_batch(rows)
-
-
-def _id_fault(value: Any) -> str | None:
-    """What is wrong with an id that is no text and no number."""
-    if isinstance(value, dict | list | bool):
-        return f"bad row: pair_id is a {type(value).__name__}, not text or a number"
-    return None
 
 
 def unwrapped(value: Any) -> Any:

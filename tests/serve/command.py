@@ -76,7 +76,7 @@ def start(folder: Path, port: int, *settings: str) -> Command:
     log = folder / f"log-{port}-{len(list(folder.glob('log-*')))}"
     with log.open("wb") as sink:
         process = subprocess.Popen(
-            [sys.executable, "-m", "serve.app", f"port={port}", *settings],
+            [sys.executable, "-m", "serve.app", f"port={port}", "verbose=true", *settings],
             cwd=folder, env=environment, stdout=sink, stderr=subprocess.STDOUT,
         )  # fmt: skip
     return Command(process, f"http://127.0.0.1:{port}", log)

@@ -23,6 +23,18 @@ def test_lines_of_replicas_stay_as_they_are_and_others_become_entries(capsys: py
     assert told == [("output", "Front", "WARNING 2026 a replica died"), ("output", "Front", '{"time": 3')]
 
 
+def test_without_verbose_only_failures_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    log(event="request", status=200)
+    log(event="request", status=422, error="not_an_image")
+    log(event="request", status=500, failure="Traceback ...")
+    log(event="model_failed", model="demo", error="damaged")
+    lines = capsys.readouterr().out.splitlines()
+    forward({"lines": [*lines, "noise of a worker", lines[0][:40]], "actor_name": "Front", "pid": 7}, verbose=False)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.splitlines() == [*lines[2:], lines[0][:40]]
+
+
 def test_a_message_passes_once() -> None:
     def record(text: str) -> logging.LogRecord:
         return logging.LogRecord("ray.serve", logging.WARNING, "", 0, text, None, None)
