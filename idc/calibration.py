@@ -296,9 +296,12 @@ def _fit_familiarity(job: CalibrateJob) -> Familiarity:
 
 def _unfamiliar(job: CalibrateJob, familiarity: Familiarity) -> dict[str, Unfamiliar]:
     splits = [job.split] if job.report_split is None else [job.split, job.report_split]
-    measured = {split: itertools.islice(_split_images(job, split), job.max_pairs) for split in splits}
-    measured |= {path: _input_images(path) for path in job.outside}
-    found = {}
+    measured: dict[str, Iterator[tuple[np.ndarray, np.ndarray]]] = {}
+    for split in splits:
+        measured[split] = itertools.islice(_split_images(job, split), job.max_pairs)
+    for path in job.outside:
+        measured[path] = _input_images(path)
+    found: dict[str, Unfamiliar] = {}
     for name, pairs in measured.items():
         values = [familiarity(before, after) for before, after in pairs]
         if not values:

@@ -13,10 +13,10 @@ import os
 import shlex
 import sys
 import typing
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -123,7 +123,8 @@ def cli(
     doc: str | None,
     argv: Sequence[str] | None = None,
     *,
-    flags: Collection[Literal["local", "overwrite"]] = ("local", "overwrite"),
+    local: bool = True,
+    overwrite: bool = True,
 ) -> Cli[Schema]:
     """Parse a job's command line; leaves with status 2 and every fault on stderr if it is refused.
 
@@ -131,7 +132,7 @@ def cli(
     is ``strict=true``.
 
     Args:
-        flags: those that the job uses; any other is refused, as an option that does nothing would be.
+        local, overwrite: whether the job uses these options; one that would do nothing is refused.
     """
     parser = argparse.ArgumentParser(
         description=doc,
@@ -147,9 +148,9 @@ def cli(
     )
     parser.add_argument("--config", metavar="FILE", help="YAML file with what differs from the defaults")
     parser.add_argument("--print-config", action="store_true", help="print the resolved config as YAML and stop")
-    if "local" in flags:
+    if local:
         parser.add_argument("--local", action="store_true", help="run in this process, without Ray")
-    if "overwrite" in flags:
+    if overwrite:
         parser.add_argument("--overwrite", action="store_true", help="replace an output made from another config")
     for name, field in schema.model_fields.items():
         if _model_of(field.annotation) is None:

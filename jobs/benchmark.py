@@ -62,7 +62,7 @@ WITHOUT_RAY = {"decoding", "captioning", "pretraining", "scoring"}
 
 
 def main() -> None:
-    args = cli(Job, __doc__, flags=("local",))
+    args = cli(Job, __doc__, overwrite=False)
     job = args.config
     if args.local and not set(job.parts) <= WITHOUT_RAY:
         refuse([f"--local: without Ray only these parts can be measured: {', '.join(sorted(WITHOUT_RAY))}"])

@@ -20,7 +20,7 @@ from idc.config import cli
 
 
 def main() -> None:
-    args = cli(CalibrateJob, __doc__, flags=("overwrite",))
+    args = cli(CalibrateJob, __doc__, local=False)
     from idc.calibration import calibrate, finished, table
     from idc.systems import load_captioner
 

@@ -15,7 +15,7 @@ from idc.metrics.config import CompareJob
 
 
 def main() -> None:
-    job = cli(CompareJob, __doc__, flags=()).config
+    job = cli(CompareJob, __doc__, local=False, overwrite=False).config
     from idc.metrics.significance import compare_evaluations, table
 
     try:

@@ -19,7 +19,7 @@ class Job(CompareInterpolatorsJob):
 
 
 def main() -> None:
-    args = cli(Job, __doc__, flags=())
+    args = cli(Job, __doc__, local=False, overwrite=False)
     from idc.vision.interpolator_table import compare, table
 
     try:

@@ -20,7 +20,7 @@ class Job(ConvertJob):
 
 
 def main() -> None:
-    args = cli(Job, __doc__, flags=("overwrite",))
+    args = cli(Job, __doc__, local=False)
     from idc.systems.procap.convert import convert
     from idc.training.foreign import listing
 

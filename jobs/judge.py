@@ -18,7 +18,7 @@ from idc.metrics.judge import JudgeJob
 
 
 def main() -> None:
-    args = cli(JudgeJob, __doc__, flags=())
+    args = cli(JudgeJob, __doc__, local=False, overwrite=False)
     from idc.metrics.judge import run, table
     from idc.metrics.judge_endpoint import JudgeError
 

@@ -20,7 +20,7 @@ from idc.config import cli
 
 
 def main() -> None:
-    job = cli(PromoteJob, __doc__, flags=()).config
+    job = cli(PromoteJob, __doc__, local=False, overwrite=False).config
     from cluster.promotion import describe, promote, status
 
     try:

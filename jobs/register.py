@@ -16,7 +16,7 @@ from idc.config import cli
 
 
 def main() -> None:
-    job = cli(RegisterJob, __doc__, flags=()).config
+    job = cli(RegisterJob, __doc__, local=False, overwrite=False).config
     from cluster.promotion import register
     from idc.systems import load_captioner
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    args = cli(ReportJob, __doc__, flags=())
+    args = cli(ReportJob, __doc__, local=False, overwrite=False)
     from idc.report.collect import collect
     from idc.report.html import write_report
 

@@ -13,7 +13,7 @@ from idc.metrics.classification import AnswersJob
 
 
 def main() -> None:
-    args = cli(AnswersJob, __doc__, flags=())
+    args = cli(AnswersJob, __doc__, local=False, overwrite=False)
     from idc.metrics.classification import run, table
 
     try:

@@ -15,7 +15,7 @@ from idc.data.config import ValidateJob
 
 
 def main() -> None:
-    args = cli(ValidateJob, __doc__, flags=("overwrite",))
+    args = cli(ValidateJob, __doc__, local=False)
     from idc.data.clean import clean_path, write_clean
     from idc.data.next_command import after_validation
     from idc.data.validate import validate

@@ -431,7 +431,7 @@ def main() -> None:
     argv = sys.argv[1:]
     if not any(word == "--config" or word.startswith("--config=") for word in argv):
         argv = ["--config", str(DEMO), *argv]
-    run(cli(CommandConfig, __doc__, argv, flags=()).config)
+    run(cli(CommandConfig, __doc__, argv, local=False, overwrite=False).config)
 
 
 def run(config: CommandConfig) -> None:
@@ -537,7 +537,10 @@ def _forward_logs(verbose: bool) -> None:
     """
     from ray._private import worker
 
-    worker.print_to_stdstream = lambda batch, ignore_prefix: forward(batch, verbose)
+    def print_line(data: Any, ignore_prefix: bool) -> None:
+        forward(data, verbose)
+
+    worker.print_to_stdstream = print_line
     if not verbose:
         logging.getLogger("ray").setLevel(logging.ERROR)  # Ray Serve reports each step of a deployment there
 

@@ -37,9 +37,6 @@ _ADDED_LATER = {CALIBRATION, FAMILIARITY}
 MAX_JSON_BYTES = 32 * 2**20
 """Size of a JSON file of an artefact above which it is refused unread."""
 
-MAX_JSON_BYTES = 32 * 2**20
-"""Size of a JSON file of an artefact above which it is refused unread."""
-
 IDENTITY_TAG = "idc.artifact"
 """Tag of a version in the registry: the :func:`identity` of its artefact."""
 

@@ -29,7 +29,7 @@ from idc.training.task import Batch, Task, mean_per_sample
 from idc.vision.procedures import filmstrip
 from idc.vision.tokenizer import ImageTokenizer, preprocess, tokenizer_fingerprint
 
-STAGE_1_CARD = {
+STAGE_1_CARD: dict[str, Any] = {
     "purpose": "ProCap's procedure encoder after stage 1 (explicit procedure modeling). It writes no captions: stage 2 "
     "trains a captioner from it.",
     "use": "python jobs/finetune_procap.py pretrained=<this folder> procedures=<folder of procedures>",
