@@ -27,7 +27,8 @@ class ClusterConfig(ConfigModel):
     """Token authentication of a local Ray, unless RAY_AUTH_MODE is set. With no token at hand one is made for this
     run only; nothing is written to the home folder."""
     temp_dir: str | None = None
-    """Folder for the session files of a local Ray; short, because socket paths have at most 107 characters."""
+    """Folder for the session files of a local Ray; short, because socket paths have at most 107 characters. Default:
+    Ray's own; one for this Ray alone, if it has a dashboard."""
     worker_logs: bool = True
     """Show what workers print."""
     no_progress_timeout_s: float = Field(default=600.0, gt=0)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import secrets
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -57,6 +58,7 @@ def session(config: ClusterConfig | None = None) -> Iterator[str | None]:
     if address is None:
         _choose_auth(config)
     import ray  # after the environment: Ray reads it when it is loaded
+    from ray._private.utils import write_ray_address
 
     if ray.is_initialized():
         yield None
@@ -70,15 +72,22 @@ def session(config: ClusterConfig | None = None) -> Iterator[str | None]:
     if address is not None:
         connected = ray.init(address=address, **options)
     else:
+        temp_dir = config.temp_dir
+        if temp_dir is None and config.dashboard:
+            temp_dir = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # short: it begins the paths of sockets
         connected = ray.init(
             address="local",
             num_cpus=config.num_cpus or max(4, os.cpu_count() or 1),
             num_gpus=config.num_gpus,
             object_store_memory=config.object_store_mb * 2**20 if config.object_store_mb else None,
             include_dashboard=config.dashboard,
-            _temp_dir=config.temp_dir,
+            _temp_dir=temp_dir,
             **options,
         )
+        if config.dashboard:
+            # The Jobs API starts a job's driver on the cluster that this file names. Without it, it takes any Ray that
+            # runs on this machine, also somebody else's.
+            write_ray_address(connected.address_info["gcs_address"], temp_dir)
     try:
         yield f"http://{connected.dashboard_url}" if connected.dashboard_url else None
     finally:

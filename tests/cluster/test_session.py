@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import psutil
 import pytest
 
@@ -18,3 +21,31 @@ def test_a_local_ray_listens_on_loopback_alone(ray_session: None) -> None:
 
     assert ray.get(worker.remote()) == "127.0.0.1"
     assert open_to_others(psutil.Process()) == []
+
+
+_JOBS_ADDRESS = """
+from cluster.config import ClusterConfig
+from cluster.session import session
+
+with session(ClusterConfig(dashboard=True, num_cpus=4, num_gpus=0, object_store_mb=100, auth="disabled")):
+    import ray
+    from ray._private import services, worker
+
+    temp_dir = worker._global_node._ray_params.temp_dir
+    # As Ray's JobSupervisor finds the cluster for the driver of a job.
+    print("jobs join", services.canonicalize_bootstrap_address_or_die("auto", temp_dir))
+    print("this is", ray.get_runtime_context().gcs_address)
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_jobs_join_the_ray_that_they_are_submitted_to_and_no_other_of_this_machine(ray_session: None) -> None:
+    import ray
+
+    done = subprocess.run(
+        [sys.executable, "-c", _JOBS_ADDRESS], capture_output=True, text=True, check=True, timeout=300
+    )
+    found = dict(line.rsplit(" ", 1) for line in done.stdout.splitlines() if line.startswith(("jobs join", "this is")))
+    assert found["jobs join"] == found["this is"]
+    assert found["this is"] != ray.get_runtime_context().gcs_address
