@@ -11,7 +11,7 @@ twice, other facts of a pair in a later row, a text that is no Unicode.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -46,7 +46,6 @@ def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
             raise ValueError(f'{where}: not of the form {{"pair_id": ..., "caption": ...}}')
         if not isinstance(name, str) or not isinstance(caption, str):
             raise ValueError(f"{where}: pair_id and caption have to be text")
-        _refuse_surrogates([name, caption], where)
         if name in found:
             raise ValueError(f"{where}: pair {name!r} is there twice")
         found[name] = caption
@@ -76,7 +75,6 @@ def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> 
         if not isinstance(name, str) or not _texts(captions):
             raise ValueError(f'{where}: not of the form {{"pair_id": ..., "captions": ["...", ...]}}')
         assert captions is not None
-        _refuse_surrogates([name, *captions], where)
         if not allow_empty and any(not caption.split() for caption in captions):
             raise ValueError(
                 f"{where}: pair {name!r} has an empty reference; remove it, or give protocol=spot_single, which counts "
@@ -125,13 +123,6 @@ def _id(row: dict[str, Any], where: str) -> Any:
 
 def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def _refuse_surrogates(texts: Iterable[str], where: str) -> None:
-    """JSON can spell half of a UTF-16 pair (``"\\ud800"``); no program outside Python takes such a text."""
-    for text in texts:
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            raise ValueError(f"{where}: {text[:80]!r} holds a lone surrogate, which is no character; correct the text")
 
 
 def _rows(path: Path, key: str) -> Iterator[tuple[str, dict[str, Any]]]:

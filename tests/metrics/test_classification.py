@@ -152,7 +152,7 @@ def test_a_key_that_occurs_twice_is_a_faulty_line_and_a_byte_order_mark_is_none(
     path.write_bytes(("\ufeff" + good).encode())
     assert [row.prediction for row in cl.read_answers(path)] == ["no"]
     path.write_text(good + "\n" + good.replace('"prediction"', '"prediction": "yes", "prediction"'))
-    with pytest.raises(ValueError, match="line 2: the key 'prediction' occurs twice"):
+    with pytest.raises(ValueError, match="line 2: not usable as JSON: the key 'prediction' occurs twice"):
         cl.read_answers(path)
 
 
