@@ -87,7 +87,7 @@ def session(config: ClusterConfig | None = None) -> Iterator[str | None]:
         if config.dashboard:
             # The Jobs API starts a job's driver on the cluster that this file names. Without it, it takes any Ray that
             # runs on this machine, also somebody else's.
-            write_ray_address(connected.address_info["gcs_address"], temp_dir)
+            write_ray_address(ray.get_runtime_context().gcs_address, temp_dir)
     try:
         yield f"http://{connected.dashboard_url}" if connected.dashboard_url else None
     finally:
