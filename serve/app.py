@@ -541,8 +541,13 @@ def _forward_logs(verbose: bool) -> None:
         forward(data, verbose)
 
     worker.print_to_stdstream = print_line
-    if not verbose:
-        logging.getLogger("ray").setLevel(logging.ERROR)  # Ray Serve reports each step of a deployment there
+
+    def keeps(record: logging.LogRecord) -> bool:
+        if verbose:
+            log(event="output", process=record.name, text=record.getMessage())
+        return not verbose and record.levelno >= logging.ERROR
+
+    logging.getLogger("ray.serve").addFilter(keeps)  # Serve reports there each step of a deployment
 
 
 async def _drain(timeout_s: float, own_listener: bool) -> None:
