@@ -58,6 +58,7 @@ def test_bodies_take_the_memory_that_is_promised(server: Server, attack: Attack)
     most = LimitsConfig().waiting_mib + 2 * SLACK_MIB
     grown = found.growth("proxy") + found.growth("front")
     assert grown < most, found.row()
-    kept = sum(found.after.values()) - sum(found.before.values())
-    assert kept < grown / 2, found.row()
     assert set(found.statuses) <= {200, 503}, found.row()  # 503: all the memory is taken by others
+    # How much of it goes back to the system differs from run to run; what stays is used again.
+    again = cost(server, attack)
+    assert sum(again.after.values()) - sum(found.after.values()) < SLACK_MIB, f"{found.row()}\n{again.row()}"
