@@ -23,7 +23,7 @@ from cluster.config import ClusterConfig
 from cluster.session import session
 from idc.benchmark import Measurement, Stamp, TrainOverheadConfig, environment, peak_memory_mib, steady_rate
 from idc.data.pipeline import Batch, Source, StageSpec, num_rows
-from idc.data.store import DatasetFolder, Manifest
+from idc.data.store import DatasetFolder, Manifest, read_manifest
 from idc.training.config import TrainConfig
 from idc.vision.config import ProceduresConfig
 
@@ -185,6 +185,13 @@ def build_speed(
     )
 
 
+def _need_pairs(build: ProceduresConfig, there: int, wanted: int) -> None:
+    if there < wanted:
+        raise ValueError(
+            f"build_memory: {build.pairs} gives {there} pairs, {wanted} are asked for; take fewer num_pairs or times"
+        )
+
+
 def build_memory(
     build: ProceduresConfig, num_pairs: int, times: int, rounds: int, cluster: ClusterConfig
 ) -> Measurement:
@@ -193,6 +200,7 @@ def build_memory(
     The sum of each process's own peak of resident memory; Ray's own daemons are not in it.
     """
     kinds = {"small": num_pairs, "large": num_pairs * times}
+    _need_pairs(build, read_manifest(build.pairs, kind="pairs").num_rows, kinds["large"])
     peaks: dict[str, list[float]] = {name: [] for name in kinds}
     parts: dict[str, list[dict[str, Any]]] = {name: [] for name in kinds}
     where = environment(max(1, int(build.cpus_per_actor)))
@@ -200,11 +208,7 @@ def build_memory(
         for number, kind in enumerate(turns(tuple(kinds), rounds)):
             config = build.model_copy(update={"max_pairs": kinds[kind]})
             done = apart(_build_once, config.model_dump(mode="json"), str(folder / f"{number}"), cluster.model_dump())
-            if done["pairs"] != kinds[kind]:
-                raise ValueError(
-                    f"build_memory: {build.pairs} gives {done['pairs']} pairs, {kinds[kind]} are asked for; "
-                    "take fewer num_pairs or times"
-                )
+            _need_pairs(build, done["pairs"], kinds[kind])
             peaks[kind].append(done["driver_mib"] + sum(done["actors_mib"]))
             parts[kind].append({"driver_mib": done["driver_mib"], "actors_mib": done["actors_mib"]})
             say(f"build_memory: {kinds[kind]} pairs {peaks[kind][-1]:.0f} MiB")
