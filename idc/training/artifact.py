@@ -253,7 +253,7 @@ def captioning_files(path: Path | str) -> dict[str, str]:
     The files of jobs/calibrate.py are not: they are added later, and left out of the list of files in config.json too.
     """
     path = Path(path)
-    found = {str(file.relative_to(path)): file_hash(file) for file in sorted(path.rglob("*")) if file.is_file()}
+    found = contents(path)
     if added := found.keys() & _ADDED_LATER:
         for name in added:
             del found[name]
