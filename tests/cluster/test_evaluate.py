@@ -40,7 +40,10 @@ def test_one_process_ray_and_an_interrupted_run_give_the_same_to_the_last_bit(
     ray_session: None, tmp_path: Path
 ) -> None:
     pairs = make_pairs(tmp_path / "pairs")
-    base = job(pairs, tmp_path / "local", metrics=["BLEU", "ROUGE-L", "CIDEr"],
+    artifact = tmp_path / "artifact"
+    artifact.mkdir()
+    (artifact / "config.json").write_text('{"system": "toy", "config": {}, "files": []}')
+    base = job(pairs, tmp_path / "local", artifact=str(artifact), metrics=["BLEU", "ROUGE-L", "CIDEr"],
                resamples=50)  # fmt: skip
 
     def at(name: str, **settings: Any) -> EvaluateJob:
