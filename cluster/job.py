@@ -15,7 +15,7 @@ from idc.config import Cli
 
 
 def train_job(
-    entry: str, args: Cli[Any], build: tuple[str, str] = ("procedures", "idc.vision.procedures:build")
+    entry: str, args: Cli[Any], build: tuple[str, str] = ("procedures", "idc.systems.procap.procedures.build:build")
 ) -> None:
     """Train what the job's config describes; procedures (or triplets) it names but does not find are built first.
 
@@ -43,5 +43,5 @@ def train_job(
     metrics = "  ".join(f"{name} {value:.4g}" for name, value in sorted(result["metrics"].items()))
     print(
         f"{job.name}: {result['steps']} steps, {result['seconds_per_step']:.3g} s each, best at {result['best_step']}; "
-        f"validation {metrics or '(none)'}; artefact {run_dir / 'artifact'}"
+        f"validation {metrics or '(none)'}; artifact {run_dir / 'artifact'}"
     )

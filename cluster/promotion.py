@@ -11,10 +11,10 @@ from pydantic import Field
 
 from cluster.registry import Promotion, Registry, Version, uri_of
 from idc.config import ConfigModel, missing, missing_database
-from idc.metrics.config import CompareJob
-from idc.metrics.origin import command_line
-from idc.metrics.promotion import Decision, Scored, decide
-from idc.metrics.significance import compare_evaluations
+from idc.evaluation.config import CompareJob
+from idc.evaluation.promotion import Decision, Scored, decide
+from idc.evaluation.significance import compare_evaluations
+from idc.provenance import command_line
 from idc.training.artifact import read_artifact
 
 
@@ -22,13 +22,13 @@ class RegisterJob(ConfigModel):
     """Put a captioner into an MLflow registry, with its evaluation."""
 
     artifact: str = Field(min_length=1)
-    """Artefact of the captioner."""
+    """Artifact of the captioner."""
     evaluation: str | None = None
     """Folder of its evaluation; without one it is registered, and cannot be promoted until one is added."""
     name: str = Field("captioner", pattern=r"^[^/:@']+$")
     """The registered model."""
     tracking_uri: str | None = None
-    """MLflow's; by default MLFLOW_TRACKING_URI, else that of the training run the artefact lies in."""
+    """MLflow's; by default MLFLOW_TRACKING_URI, else that of the training run the artifact lies in."""
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.artifact, "artifact")
@@ -76,10 +76,10 @@ class PromoteJob(ConfigModel):
 
 
 def register(job: RegisterJob) -> str:
-    """Put the artefact into the registry; what was done, in words.
+    """Put the artifact into the registry; what was done, in words.
 
     Raises:
-        ValueError: the artefact or the evaluation is damaged, or they do not belong together; nothing was written then.
+        ValueError: the artifact or the evaluation is damaged, or they do not belong together; nothing was written then.
     """
     artifact = read_artifact(job.artifact)
     registry = Registry(uri_of(job.tracking_uri, artifact.path), job.name, make=True)

@@ -1,13 +1,13 @@
-"""Captioners in an MLflow registry: an artefact becomes a version, with its evaluations and the history of its alias.
+"""Captioners in an MLflow registry: an artifact becomes a version, with its evaluations and the history of its alias.
 
-A version is an artefact, and stays it. Beside it lie its evaluations (``evaluation.json``, ``predictions.jsonl``), so
+A version is an artifact, and stays it. Beside it lie its evaluations (``evaluation.json``, ``predictions.jsonl``), so
 that a promotion needs nothing but the registry; further ones may be added. In the run's files::
 
-    registered/<artefact>/artifact/...
-    registered/<artefact>/evaluations/<evaluation>/...
+    registered/<artifact>/artifact/...
+    registered/<artifact>/evaluations/<evaluation>/...
 
 Tags of a version: ``idc.artifact`` (hash of all its files), ``idc.weights`` (of model.safetensors alone),
-``idc.system``, ``idc.folder`` (where it was), ``evaluation.<fingerprint>`` (an :class:`idc.metrics.promotion.Scored`).
+``idc.system``, ``idc.folder`` (where it was), ``evaluation.<fingerprint>`` (an :class:`idc.evaluation.promotion.Scored`).
 Tags of the model: ``promotion.<time>`` (a :class:`Promotion`), one for every move of the alias.
 """
 
@@ -29,8 +29,8 @@ from pydantic import BaseModel, ConfigDict
 
 from cluster.tracking import RUN_TAG, beside, find_run, open_experiment
 from idc.config import missing_database
-from idc.metrics.evaluate import EVALUATION, PREDICTIONS, load
-from idc.metrics.promotion import Decision, Scored, checked_evaluation
+from idc.evaluation.promotion import Decision, Scored, checked_evaluation
+from idc.evaluation.record import EVALUATION, PREDICTIONS, load
 from idc.training.artifact import IDENTITY_TAG, WEIGHTS, Artifact, file_hash, identity
 from idc.training.config import TrackingConfig
 
@@ -151,13 +151,13 @@ class Registry:
     # -- writing ------------------------------------------------------------------------------------------------
 
     def register(self, artifact: Artifact, evaluation: str | None) -> tuple[Version, list[str]]:
-        """Make the artefact a version, or find the version that it is; add the evaluation if it has it not yet.
+        """Make the artifact a version, or find the version that it is; add the evaluation if it has it not yet.
 
         Returns:
             The version, and what was done, in words.
 
         Raises:
-            ValueError: the evaluation is not of this artefact or cannot be used; nothing was written then.
+            ValueError: the evaluation is not of this artifact or cannot be used; nothing was written then.
         """
         scored = None if evaluation is None else checked_evaluation(evaluation, artifact.path)
         mark = identity(artifact.path)
@@ -223,7 +223,7 @@ class Registry:
             self.client.set_model_version_tag(self.name, str(promotion.new), tag, text)
 
     def note(self, version: Version, name: str, text: str) -> None:
-        """A file beside the version's artefact."""
+        """A file beside the version's artifact."""
         with self._asked():
             self.client.log_text(version.run_id, text, f"registered/{version.artifact}/{name}")
 
@@ -238,7 +238,7 @@ class Registry:
         return {name: move for name, move in moves.items() if move.alias == self.alias}
 
     def _run_of(self, artifact: Artifact, mark: str) -> str:
-        """The training run that the artefact is of, if this MLflow knows it, else a new run."""
+        """The training run that the artifact is of, if this MLflow knows it, else a new run."""
         tracking, name = training_run(artifact.path)
         experiment = open_experiment(self.client, self.uri, tracking.experiment)
         place = urlparse(self.client.get_experiment(experiment).artifact_location)
@@ -257,7 +257,7 @@ class Registry:
         return run
 
     def _create(self, artifact: Artifact, mark: str, run_id: str, tags: dict[str, str]) -> int:
-        """Upload the artefact and make it a version, which is there only when all of it is."""
+        """Upload the artifact and make it a version, which is there only when all of it is."""
         place = f"registered/{mark}/artifact"
         self.client.log_artifacts(run_id, str(artifact.path), place)
         if self._model() is None:
@@ -291,7 +291,7 @@ class Registry:
 
 
 def training_run(artifact: Path) -> tuple[TrackingConfig, str | None]:
-    """How the training run was tracked that an artefact lies in, and the run's name (None: it lies in no run)."""
+    """How the training run was tracked that an artifact lies in, and the run's name (None: it lies in no run)."""
     folder = artifact.resolve().parent
     try:
         found = json.loads((folder / "config.json").read_text(encoding="utf-8"))["train"]["tracking"]
@@ -301,7 +301,7 @@ def training_run(artifact: Path) -> tuple[TrackingConfig, str | None]:
 
 
 def uri_of(tracking_uri: str | None, artifact: Path | None = None) -> str:
-    """The tracking URI that was given, or MLFLOW_TRACKING_URI, or that of the training run of an artefact.
+    """The tracking URI that was given, or MLFLOW_TRACKING_URI, or that of the training run of an artifact.
 
     Raises:
         ValueError: there is none of them.

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.tracking import MlflowTracker, flat
-from idc.benchmark import commit
-from idc.metrics.origin import ORIGIN, command_line
+from idc.provenance import ORIGIN, command_line, commit
 from idc.training.config import OPERATIONAL, TrainConfig
 
 Watch = Callable[[dict[str, float], int], None]

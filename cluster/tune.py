@@ -275,11 +275,11 @@ class _Reporter:
 
 
 def _alone(place: Place, plans: Sequence[TrialPlan]) -> None:
-    """What is done when no trial is running: floors, and the speed of each row's first seed."""
-    floors = {step.name: step for plan in plans if (step := plan.steps.floors) is not None}
+    """What is done when no trial is running: baselines, and the speed of each row's first seed."""
+    baselines = {step.name: step for plan in plans if (step := plan.steps.baselines) is not None}
     first = {plan.row: plan.steps.speed for plan in reversed(plans)}
     timed = any(column.metric == TOKENS_PER_SECOND for column in place.job.columns)
-    for step in [*floors.values(), *(first.values() if timed else ())]:
+    for step in [*baselines.values(), *(first.values() if timed else ())]:
         run_step(step, place, alone=True)
 
 
@@ -364,7 +364,7 @@ def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
 
         def watch(metrics: dict[str, float], step: int) -> None:
             record(metrics[search.metric], step, "stopped early")
-            if step != total:  # the end is reported when the artefact is written
+            if step != total:  # the end is reported when the artifact is written
                 tune.report({search.metric: metrics[search.metric], "step": step})
 
         if not path.exists():
@@ -484,7 +484,7 @@ def _scheduler(place: Place, search: SearchConfig) -> Any:
     steps = _watched_steps(place, search)
     return ASHAScheduler(
         time_attr="step",
-        max_t=steps + 1 if steps is not None else 10**9,  # at max_t it stops a trial, before its artefact is written
+        max_t=steps + 1 if steps is not None else 10**9,  # at max_t it stops a trial, before its artifact is written
         grace_period=search.grace,
         reduction_factor=search.reduction,
     )

@@ -21,20 +21,20 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from cluster.batch_benchmark import BatchConfig, measure_batch
-from cluster.config import ClusterConfig
-from idc.benchmark import BenchmarkJob, Measurement, Part, Record
-from idc.config import cli, load, missing, refuse
-from idc.metrics.benchmark import ScoringConfig, measure_scoring
-from idc.systems.procap.benchmark import (
+from benchmarks.batch import BatchConfig, measure_batch
+from benchmarks.measurement import BenchmarkJob, Measurement, Part, Record
+from benchmarks.procap import (
     CaptioningConfig,
     PretrainingConfig,
     measure_captioning,
     measure_decoder,
     measure_pretraining,
 )
+from benchmarks.scoring import ScoringConfig, measure_scoring
+from cluster.config import ClusterConfig
+from idc.config import cli, load, missing, refuse
 from idc.systems.procap.config import PretrainJob
-from idc.vision.config import BuildProceduresJob, ProceduresConfig
+from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
 
 
 class Job(BenchmarkJob):
@@ -97,7 +97,7 @@ def measure(part: Part, job: Job) -> Iterator[Measurement]:
         yield from measure_scoring(job.scoring)
         return
     if part == "serving":
-        from cluster.serving_benchmark import serving
+        from benchmarks.serving import serving
         from idc.systems import load_captioner
 
         yield from serving(job.serving, job.cluster, load_captioner)
@@ -106,7 +106,7 @@ def measure(part: Part, job: Job) -> Iterator[Measurement]:
         command = [sys.executable, str(Path(__file__).with_name("caption.py"))]
         yield from measure_batch(job.batch, job.cluster, command)
         return
-    from cluster.benchmark import build_memory, build_speed, train_overhead
+    from benchmarks.ray_jobs import build_memory, build_speed, train_overhead
 
     if part == "train_overhead":
         overrides = {"procedures": job.procedures, "train.zero_stage": 0}

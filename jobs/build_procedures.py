@@ -13,7 +13,7 @@ from functools import partial
 
 from cluster.config import ClusterConfig
 from idc.config import cli
-from idc.vision.config import BuildProceduresJob
+from idc.systems.procap.procedures.config import BuildProceduresJob
 
 
 class Job(BuildProceduresJob):
@@ -26,7 +26,7 @@ class Job(BuildProceduresJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from idc.vision.procedures import build
+    from idc.systems.procap.procedures.build import build
 
     job = args.config
     try:

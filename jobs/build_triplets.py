@@ -26,7 +26,7 @@ class Job(BuildTripletsJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from idc.data.triplets import build
+    from idc.vision.interpolation.triplets import build
 
     job = args.config
     try:

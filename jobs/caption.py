@@ -30,7 +30,7 @@ import sys
 from functools import partial
 
 from cluster.config import ClusterConfig
-from idc.batch import CaptionJob, caption_rows
+from idc.captioning.table import CaptionJob, caption_rows
 from idc.config import cli
 
 
@@ -63,7 +63,7 @@ def one() -> None:
     args = parser.parse_args()
     if args.server not in (None, "none") and (args.artifact or args.device):
         parser.error("--server captions with the server's model; leave out --artifact and --device")
-    from idc.caption_pair import caption_somehow, text_of
+    from idc.captioning.pair import caption_somehow, text_of
 
     try:
         found = caption_somehow(

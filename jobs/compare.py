@@ -11,12 +11,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from idc.config import cli
-from idc.metrics.config import CompareJob
+from idc.evaluation.config import CompareJob
 
 
 def main() -> None:
     job = cli(CompareJob, __doc__, local=False, overwrite=False).config
-    from idc.metrics.significance import compare_evaluations, table
+    from idc.evaluation.significance import compare_evaluations, table
 
     try:
         found = compare_evaluations(job)

@@ -11,7 +11,7 @@ Runs in this process. Writes interpolators.json and interpolators.md into the fo
 from __future__ import annotations
 
 from idc.config import cli
-from idc.vision.interpolator_config import CompareInterpolatorsJob
+from idc.vision.interpolation.config import CompareInterpolatorsJob
 
 
 class Job(CompareInterpolatorsJob):
@@ -20,7 +20,7 @@ class Job(CompareInterpolatorsJob):
 
 def main() -> None:
     args = cli(Job, __doc__, local=False, overwrite=False)
-    from idc.vision.interpolator_table import compare, table
+    from idc.vision.interpolation.comparison import compare, table
 
     try:
         result = compare(args.config)

@@ -1,4 +1,4 @@
-"""Make artefacts of the ProCap authors' weights, and of CLIP4IDC's; prints every tensor that is left out, and why.
+"""Make artifacts of the ProCap authors' weights, and of CLIP4IDC's; prints every tensor that is left out, and why.
 
     python jobs/convert.py kind=vqgan  weights=clevr_epoch=000035.ckpt out=runs/official/tokenizer
     python jobs/convert.py kind=stage1 weights=dalle.pt                out=runs/official/stage1

@@ -25,7 +25,7 @@ class Job(CorruptJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from idc.data.robustness import open_build, sentence
+    from idc.data.robustness.build import open_build, sentence
 
     job = args.config
     try:

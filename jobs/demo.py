@@ -1,4 +1,4 @@
-"""The whole way on one machine: pairs, tokenizer, ProCap in two stages, scores beside floors, a page (`make demo`).
+"""The whole way on one machine: pairs, tokenizer, ProCap in two stages, scores beside baselines, a page (`make demo`).
 
     python jobs/demo.py
     python jobs/demo.py --seeds 0 1 2
@@ -127,9 +127,9 @@ def steps(folder: str, seeds: list[int], clevr_change: str | None) -> Iterator[t
 
 
 def summary(folder: str, seeds: list[int]) -> dict[str, Any]:
-    """Scores and floors, mean and deviation over the seeds, and where things are."""
-    from idc.calibration import Calibration
-    from idc.metrics.evaluate import aggregate, load
+    """Scores and baselines, mean and deviation over the seeds, and where things are."""
+    from idc.captioning.calibration import Calibration
+    from idc.evaluation.record import aggregate, load
 
     runs = Path("runs") / folder
     evaluations = [load(ROOT / runs / f"finetune-{seed}" / "evaluation") for seed in seeds]
@@ -145,9 +145,9 @@ def summary(folder: str, seeds: list[int]) -> dict[str, Any]:
         "pairs": first.pairs,
         "seeds": seeds,
         "scores": {name: _rounded(value) for name, value in found.scores.items()},
-        "floors": {
-            floor: {name: round(value.mean, 4) for name, value in scores.items()}
-            for floor, scores in found.floors.items()
+        "baselines": {
+            baseline: {name: round(value.mean, 4) for name, value in scores.items()}
+            for baseline, scores in found.baselines.items()
         },
         "ceiling": {name: round(value, 4) for name, value in first.ceiling.scores.items()} if first.ceiling else None,
         "change_type_accuracy": _rounded(found.type_accuracy) if found.type_accuracy else None,
@@ -166,7 +166,7 @@ def _rounded(spread: Any) -> dict[str, float]:
 
 def closing(result: dict[str, Any], folder: str) -> list[str]:
     """The five lines at the end."""
-    baseline = max(scores["CIDEr"] for scores in result["floors"].values())
+    baseline = max(scores["CIDEr"] for scores in result["baselines"].values())
     own = "" if folder == "demo" else f' SERVE="models.demo={result["artifact"]}"'
     return [
         f"score    CIDEr {result['scores']['CIDEr']['mean']:.3f} on {result['pairs']} held-out pairs; "

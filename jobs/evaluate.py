@@ -18,7 +18,7 @@ from functools import partial
 
 from cluster.config import ClusterConfig
 from idc.config import cli, refuse
-from idc.metrics.config import EvaluateJob
+from idc.evaluation.config import EvaluateJob
 
 
 class Job(EvaluateJob):
@@ -31,9 +31,9 @@ class Job(EvaluateJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
+    from idc.evaluation.job import finished, run
+    from idc.evaluation.table import table
     from idc.metrics.java import JavaError
-    from idc.metrics.run import finished, run
-    from idc.metrics.table import table
     from idc.systems import load_captioner
 
     job = args.config

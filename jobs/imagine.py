@@ -4,7 +4,7 @@
     python jobs/imagine.py --artifact runs/demo/finetune-0/artifact --pairs data/demo/pairs --ids a,b,c
 
 Writes OUT/NAME.png and OUT/NAME.gif, NAME being the pair's id or the before image's name; what is there is kept, and
-NAME-2 is written. An artefact of stage 1 needs
+NAME-2 is written. An artifact of stage 1 needs
 the caption; one of stage 2 says its own if none is given, and imagines without it, too. Needs no Ray.
 """
 

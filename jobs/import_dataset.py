@@ -25,8 +25,8 @@ class Job(ImportJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from idc.data.importer import open_build
-    from idc.data.next_command import after_import
+    from idc.data.readers.base import open_build
+    from idc.data.validation.next_command import after_import
 
     job = args.config
     try:

@@ -1,4 +1,4 @@
-"""Let a language model judge an evaluation's captions, by the criteria of OmniDiff's prompt, beside the floors.
+"""Let a language model judge an evaluation's captions, by the criteria of OmniDiff's prompt, beside the baselines.
 
     python jobs/judge.py evaluation=runs/captioner/evaluation out=runs/captioner/judge \\
         url=https://api.openai.com/v1 judge=gpt-4o

@@ -1,11 +1,11 @@
-"""Put a captioner's artefact into an MLflow registry, with its evaluation.
+"""Put a captioner's artifact into an MLflow registry, with its evaluation.
 
     python jobs/register.py artifact=runs/demo/finetune-0/artifact evaluation=runs/demo/finetune-0/evaluation
     python jobs/register.py artifact=runs/demo/finetune-0/artifact evaluation=runs/demo/finetune-0/evaluation \\
         tracking_uri=sqlite:///runs/demo/mlflow.db name=captioner
 
-An artefact is registered once; a second time the job says which version it is, and adds the evaluation if that is
-another one. The artefact is loaded, and the evaluation must be of it, before anything is written. What was registered
+An artifact is registered once; a second time the job says which version it is, and adds the evaluation if that is
+another one. The artifact is loaded, and the evaluation must be of it, before anything is written. What was registered
 is promoted by jobs/promote.py.
 """
 

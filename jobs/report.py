@@ -37,7 +37,7 @@ def reconstruction(folder: str) -> Reconstruct:
     import numpy as np
     import torch
 
-    from idc.vision.tokenizer import ImageTokenizer, prepare_frame, to_frames, to_images
+    from idc.vision.tokenizer.model import ImageTokenizer, prepare_frame, to_frames, to_images
 
     tokenizer = ImageTokenizer.load(folder).eval()
 

@@ -18,7 +18,7 @@ from typing import Any
 from cluster.config import ClusterConfig
 from idc.config import Cli, cli, load, missing_inputs
 from idc.data.config import CorruptJob
-from idc.metrics.config import EvaluateJob
+from idc.evaluation.config import EvaluateJob
 from idc.report.config import RobustnessJob
 
 
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def changed(job: Job) -> Iterator[CorruptJob]:
-    """The sets that the captioner is evaluated on; their training split is clean, for the floors."""
+    """The sets that the captioner is evaluated on; their training split is clean, for the baselines."""
     common: dict[str, Any] = {"pairs": job.pairs, "splits": (job.split,), "seed": job.seed}
     for kind in job.corruptions:
         out = f"{job.sets}/{kind}-{job.severity}"
@@ -71,16 +71,16 @@ def noised(job: Job) -> Iterator[CorruptJob]:
 def make(one: CorruptJob, args: Cli[Job]) -> None:
     """A robustness set, if it is not there."""
     from cluster.session import run_chunks
-    from idc.data.robustness import open_build
+    from idc.data.robustness.build import open_build
 
     folder, source, stages = open_build(one, args.overwrite)
     run_chunks(args.local, args.config.cluster, folder, source, stages, max_reject_share=0.0, name=Path(one.out).name)
 
 
 def evaluated(job: Job, name: str, pairs: str, overwrite: bool) -> tuple[Any, Any]:
-    """The evaluation of the artefact on a set, and a few of its pairs to show."""
-    from idc.metrics.evaluate import load_predictions
-    from idc.metrics.run import finished, run
+    """The evaluation of the artifact on a set, and a few of its pairs to show."""
+    from idc.evaluation.job import finished, run
+    from idc.evaluation.record import load_predictions
     from idc.report.collect import gallery, spread_over_types
     from idc.systems import load_captioner
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from cluster.config import ClusterConfig
 from idc.config import cli
-from idc.vision.interpolator_config import TrainInterpolatorJob
+from idc.vision.interpolation.config import TrainInterpolatorJob
 
 
 class Job(TrainInterpolatorJob):
@@ -27,7 +27,9 @@ def main() -> None:
     args = cli(Job, __doc__)
     from cluster.job import train_job
 
-    train_job("idc.vision.interpolator_task:train", args, build=("triplets", "idc.data.triplets:build"))
+    train_job(
+        "idc.vision.interpolation.task:train", args, build=("triplets", "idc.vision.interpolation.triplets:build")
+    )
 
 
 if __name__ == "__main__":

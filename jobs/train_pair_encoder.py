@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from cluster.config import ClusterConfig
 from idc.config import cli
-from idc.vision.config import TrainPairEncoderJob
+from idc.vision.pair_encoder.config import TrainPairEncoderJob
 
 
 class Job(TrainPairEncoderJob):
@@ -26,7 +26,7 @@ def main() -> None:
     args = cli(Job, __doc__)
     from cluster.job import train_job
 
-    train_job("idc.vision.pair_encoder_task:train", args)
+    train_job("idc.vision.pair_encoder.task:train", args)
 
 
 if __name__ == "__main__":

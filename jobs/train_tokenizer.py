@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from cluster.config import ClusterConfig
 from idc.config import cli
-from idc.vision.config import TrainTokenizerJob
+from idc.vision.tokenizer.config import TrainTokenizerJob
 
 
 class Job(TrainTokenizerJob):
@@ -26,7 +26,7 @@ def main() -> None:
     args = cli(Job, __doc__)
     from cluster.job import train_job
 
-    train_job("idc.vision.tokenizer_task:train", args)
+    train_job("idc.vision.tokenizer.task:train", args)
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def application(config: ServeConfig) -> Application:
         max_queued_requests=limits.waiting_pairs,
         autoscaling_config={
             "min_replicas": scaling.min_replicas,
-            # One at the start in any case: an artefact that cannot be loaded is to fail the deployment, not a request.
+            # One at the start in any case: an artifact that cannot be loaded is to fail the deployment, not a request.
             "initial_replicas": max(1, scaling.min_replicas),
             "max_replicas": scaling.max_replicas,
             "target_ongoing_requests": scaling.target_pairs,

@@ -1,4 +1,4 @@
-"""Any system's artefact as the captioner of a server: image files in, captions, confidences and PNGs out. No Ray.
+"""Any system's artifact as the captioner of a server: image files in, captions, confidences and PNGs out. No Ray.
 
 What comes in together may be of any sizes and options, and files that are no images stand between the others: pairs of
 equal options go through the model as one batch, and a pair that cannot be read gets its error.
@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from idc.captioning.contract import Description, beams_of, draw_map
 from idc.data.images import ImageError, decode_image, encode_png
-from idc.describe import Description, beams_of, draw_map
 from idc.systems import load_captioner
 from serve.schema import Abilities, Captioned, EncodedPair, Options
 
@@ -29,7 +29,7 @@ class Decoded:
 
 
 class Captioner:
-    """An artefact in use.
+    """An artifact in use.
 
     Args:
         artifact: its folder.
@@ -40,7 +40,7 @@ class Captioner:
         abilities: what it was trained on and can do.
 
     Raises:
-        ValueError: the folder is no artefact of a captioner.
+        ValueError: the folder is no artifact of a captioner.
     """
 
     def __init__(self, artifact: str, device: str = "cpu", threads: int | None = None):

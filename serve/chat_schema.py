@@ -223,7 +223,7 @@ class Model(_Closed):
     owned_by: str = "idc"
     """Always ``idc``."""
     version: str
-    """What the name stands for now: a version of the registry, or a hash of the artefact's contents."""
+    """What the name stands for now: a version of the registry, or a hash of the artifact's contents."""
     error: str | None = None
     """Why it cannot be served, or null."""
     newer_error: str | None = None

@@ -161,14 +161,14 @@ class RegistryConfig(ConfigModel):
     poll_s: float = Field(10.0, gt=0)
     """How often an alias is looked up again; a new champion serves at most that much later, once it is loaded."""
     cache: str | None = None
-    """Folder for downloaded artefacts; by default one in the system's folder for temporary files."""
+    """Folder for downloaded artifacts; by default one in the system's folder for temporary files."""
 
 
 class ServeConfig(ConfigModel):
     """An application: its models, who may ask, and what it may cost."""
 
     models: dict[str, str]
-    """Name -> where the artefact is: a folder, ``models:/captioner@champion`` or ``models:/captioner/7``."""
+    """Name -> where the artifact is: a folder, ``models:/captioner@champion`` or ``models:/captioner/7``."""
     default: str | None = None
     """The model of requests that name none; by default the first."""
     auth: AuthConfig
@@ -236,7 +236,7 @@ class CommandConfig(ServeConfig):
         resolver = Resolver(self.registry.tracking_uri)
         for name, source in self.models.items():
             if not source.startswith(SCHEME) and not (Path(source) / "config.json").exists():
-                yield f"models.{name}: no artefact at {source!r}; run `make demo` first, or name another folder"
+                yield f"models.{name}: no artifact at {source!r}; run `make demo` first, or name another folder"
                 continue
             try:
                 resolver.resolve(source)

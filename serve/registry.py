@@ -1,4 +1,4 @@
-"""From what a config names to a folder with an artefact: ``models:/captioner@champion`` -> version -> local copy.
+"""From what a config names to a folder with an artifact: ``models:/captioner@champion`` -> version -> local copy.
 
 MLflow is imported when a ``models:/`` source is used for the first time; folders need none of it.
 """
@@ -39,7 +39,7 @@ class _Reference:
 
 
 class Resolver:
-    """Looks up versions in an MLflow registry, and fetches their artefacts. Safe to use from several threads.
+    """Looks up versions in an MLflow registry, and fetches their artifacts. Safe to use from several threads.
 
     Args:
         tracking_uri: MLflow's; by default the environment variable MLFLOW_TRACKING_URI.
@@ -58,7 +58,7 @@ class Resolver:
 
         Raises:
             ValueError: the registry cannot be reached, or has no such model, alias or version; the folder holds no
-                artefact. The message says what to do.
+                artifact. The message says what to do.
         """
         if not source.startswith(SCHEME):
             return f"{source}@{self._mark(_checked(source))}"
@@ -66,16 +66,16 @@ class Resolver:
         return f"{SCHEME}{wanted.name}/{self._version(wanted).version}"
 
     def fetch(self, version: str, cache: str | Path | None = None) -> Path:
-        """A local folder with the artefact of a version, as :meth:`resolve` gives it.
+        """A local folder with the artifact of a version, as :meth:`resolve` gives it.
 
         It is downloaded once; other processes wait for the one that does, and a download that was cut short leaves
         nothing that counts. What is in the cache is taken even if the registry does not answer.
 
         Args:
-            cache: folder for downloaded artefacts; by default one in the system's folder for temporary files.
+            cache: folder for downloaded artifacts; by default one in the system's folder for temporary files.
 
         Raises:
-            ValueError: as :meth:`resolve`, or the artefact cannot be downloaded or is not what was registered.
+            ValueError: as :meth:`resolve`, or the artifact cannot be downloaded or is not what was registered.
         """
         if not version.startswith(SCHEME):
             folder, _, mark = version.rpartition("@")
@@ -170,7 +170,7 @@ class Resolver:
             shutil.rmtree(partial, ignore_errors=True)
             raise ValueError(
                 f"{version} of the MLflow registry {self._uri}: {found.source} is not what was registered; "
-                "register the artefact again (python jobs/register.py) and promote that version"
+                "register the artifact again (python jobs/register.py) and promote that version"
             )
         Path(got).rename(target)
         shutil.rmtree(partial, ignore_errors=True)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from idc.describe import Assessment, Candidate, Verdict
+from idc.captioning.contract import Assessment, Candidate, Verdict
 
 # -- between the front and the replicas ---------------------------------------------------------------------------
 
@@ -20,7 +20,7 @@ class Options:
     """How pairs are to be captioned; pairs with equal options go through the model together.
 
     Attributes:
-        beams: of the search; None for what the artefact was validated with.
+        beams: of the search; None for what the artifact was validated with.
         candidates: captions a pair.
         change_map: also say where.
         imagine: also show frames between the images.
@@ -68,7 +68,7 @@ class Abilities:
     """What a loaded model reports of itself.
 
     Attributes:
-        trained_on, can_imagine, imagined_meaningful: as in :class:`idc.describe.Describer`.
+        trained_on, can_imagine, imagined_meaningful: as in :class:`idc.captioning.contract.Describer`.
     """
 
     trained_on: str | None
@@ -251,7 +251,7 @@ class StreamEnd(_Closed):
     model: str
     """The name it was asked by."""
     version: str
-    """What that name stood for: a version of the registry, or a hash of the artefact's contents."""
+    """What that name stood for: a version of the registry, or a hash of the artifact's contents."""
     timing: Timing
     """Where the time went."""
 

@@ -85,7 +85,7 @@ def tracking_uri(mlflow_database: Path, tmp_path: Path) -> str:
 
 @pytest.fixture(scope="session")
 def artifact(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The artefact of a ProCap of 32x32 pixels, trained for 30 steps without Ray."""
+    """The artifact of a ProCap of 32x32 pixels, trained for 30 steps without Ray."""
     from cluster.train import launch
 
     job = world.finetune({"train.steps": 30})

@@ -16,7 +16,7 @@ GIB = 2**30
 def test_it_ends_with_score_and_baseline_the_page_how_to_serve_and_to_caption_and_the_figures() -> None:
     result = {
         "scores": {"CIDEr": {"mean": 1.4541, "std": 0.0}},
-        "floors": {"constant": {"CIDEr": 0.891}, "nearest": {"CIDEr": 0.9894}},
+        "baselines": {"constant": {"CIDEr": 0.891}, "nearest": {"CIDEr": 0.9894}},
         "pairs": 440,
         "artifact": "runs/demo/finetune-0/artifact",
         "report": "runs/demo/report.html",

@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
-from idc.data.published import SetName
 from idc.data.rendered.config import MotionConfig
+from idc.data.validation.published import SetName
 
 Format = Literal[
     "folder",
@@ -114,7 +114,7 @@ Corruption = Literal[
     "pixelate",
     "jpeg_compression",
 ]
-"""The 15 common corruptions of Hendrycks and Dietterich (2019); see `idc/data/corruptions.py`."""
+"""The 15 common corruptions of Hendrycks and Dietterich (2019); see `idc/data/robustness/corruptions.py`."""
 
 Split = Literal["train", "val", "test"]
 
@@ -282,7 +282,7 @@ class RobustnessConfig(ConfigModel):
     """The splits it is done to. Empty: train for replace_words, because the captions of the other splits are what
     scores are counted against (NAMC fine-tunes on the noised set); all of them for everything else."""
     keep_others: bool = True
-    """Copy the pairs of the other splits as they are; the evaluation's floors need the training split."""
+    """Copy the pairs of the other splits as they are; the evaluation's baselines need the training split."""
     directed: Literal["remake", "clear"] = "remake"
     """Of swap_order: references say what became of the first image, and are not true of the other order. remake: those
     of rendered pairs are made anew from the scene, those of unchanged pairs stay, and other pairs are left out. clear:

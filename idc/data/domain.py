@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from idc.data.published import PUBLISHED
 from idc.data.store import Manifest, read_manifest
+from idc.data.validation.published import PUBLISHED
 
 
 def training_domain(procedures: Manifest) -> str:

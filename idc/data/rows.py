@@ -1,6 +1,6 @@
 """Rows as they are given, for jobs that answer each of them: nothing merged, nothing left out, ids as they come.
 
-:func:`open_rows` reads what :mod:`idc.data.own` reads (a folder of images, CSV, JSON lines, Parquet) and a folder of
+:func:`open_rows` reads what :mod:`idc.data.readers.own` reads (a folder of images, CSV, JSON lines, Parquet) and a folder of
 pairs of this project. Only the columns ``before`` and ``after`` are needed. Where an importer rejects a row, here it
 is a row with its ``error``; a repeated id stays where it is, and a row without one is called by its number.
 
@@ -21,13 +21,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from idc.data import files, parquet_rows
+from idc.data import files
 from idc.data.config import AccessConfig
-from idc.data.importer import SPLIT_NAMES, access, printable, unread
-from idc.data.layouts import find_layout
-from idc.data.own import IMAGES, FolderReader, TableReader, must_have, unwrapped
-from idc.data.parquet_rows import Record
 from idc.data.pipeline import Batch, num_rows
+from idc.data.readers import parquet_rows
+from idc.data.readers.base import SPLIT_NAMES, access, printable, unread
+from idc.data.readers.layouts import find_layout
+from idc.data.readers.own import IMAGES, FolderReader, TableReader, must_have, unwrapped
+from idc.data.readers.parquet_rows import Record
 from idc.data.store import MANIFEST, _complete_manifest, fingerprint
 
 RowFormat = Literal["auto", "pairs", "parquet", "csv", "jsonl", "folder"]

@@ -94,7 +94,7 @@ class Manifest(BaseModel):
 
     @property
     def has_images(self) -> bool:
-        """False for pairs that were imported as annotations alone; see :mod:`idc.data.importer`."""
+        """False for pairs that were imported as annotations alone; see :mod:`idc.data.readers.base`."""
         return bool(self.extra.get("images", True))
 
     def need_images(self, path: object, columns: Iterable[str] | None = None) -> None:

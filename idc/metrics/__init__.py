@@ -1,1 +1,1 @@
-"""Scoring captions: the field's metrics, the floors they must be read against, and the change types they name."""
+"""Scoring captions: the field's metrics, the baselines they must be read against, and the change types they name."""

@@ -1,4 +1,4 @@
-"""How well change maps show where a pair changed, held against its true mask, beside two floors.
+"""How well change maps show where a pair changed, held against its true mask, beside two baselines.
 
 Three numbers a pair, none of which has a threshold to be tuned:
 
@@ -6,7 +6,7 @@ pointing  1 if the map's highest pixel lies in the mask, else 0 (the pointing ga
 AP        average precision of the pixels, ranked by the map
 IoU       intersection over union of the mask and the pixels above the map's own threshold by Otsu (1979)
 
-The floors are maps that need no model: the mean absolute difference of the two images' pixels, and a blob in the middle
+The baselines are maps that need no model: the mean absolute difference of the two images' pixels, and a blob in the middle
 of the image. A map of any resolution is upsampled bilinearly to the image after first.
 """
 
@@ -18,10 +18,10 @@ import numpy as np
 from PIL import Image
 from pydantic import BaseModel, ConfigDict
 
+from idc.captioning.contract import upsample
 from idc.data.images import resize_image
-from idc.describe import upsample
 
-MODEL, PIXELS, BLOB = "the captioner's", "floor: pixel difference", "floor: blob in the middle"
+MODEL, PIXELS, BLOB = "the captioner's", "baseline: pixel difference", "baseline: blob in the middle"
 WAYS = (MODEL, PIXELS, BLOB)
 NUMBERS = ("pointing", "AP", "IoU")
 

@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from idc.config import ConfigModel, missing
 from idc.data.textfiles import decode, parse_json, split_lines
-from idc.metrics.origin import origin
+from idc.provenance import origin
 
 BINARY, COUNT, LOCATION = "binary", "count", "location"
 ALIASES = {"change_or_not": BINARY}
@@ -101,9 +101,9 @@ class Measures(_Record):
     unreadable: int = 0
     """Predictions that no rule could read."""
     scores: dict[str, float]
-    floor: dict[str, float]
+    baseline: dict[str, float]
     """What always giving the most frequent true answer scores."""
-    floor_answer: str
+    baseline_answer: str
 
 
 class AnswerScores(_Record):
@@ -121,7 +121,7 @@ class AnswerScores(_Record):
     """AA: the mean over their types."""
     command: str = ""
     commit: str = ""
-    """Of the program that scored them (:mod:`idc.metrics.origin`)."""
+    """Of the program that scored them (:mod:`idc.provenance`)."""
 
 
 # ---------------------------------------------------------------------------------------------------- reading answers
@@ -251,8 +251,8 @@ def _measures(kind: str, of: str, rows: Sequence[Answer], no_change: str) -> Mea
         questions=len(rows),
         unreadable=predicted.count(None),
         scores=_scores(kind, truth, predicted, no_change),
-        floor=_scores(kind, truth, [most] * len(truth), no_change),
-        floor_answer=_said(most),
+        baseline=_scores(kind, truth, [most] * len(truth), no_change),
+        baseline_answer=_said(most),
     )
 
 
@@ -387,13 +387,15 @@ def run(job: AnswersJob) -> AnswerScores:
 
 
 def table(result: AnswerScores) -> str:
-    """The measures beside their floors, as plain text."""
+    """The measures beside their baselines, as plain text."""
     lines = [f"{result.questions} answers; fractions, as ChangeIMTI's tables"]
     for one in result.measures:
         of = f", {one.of}" if one.of else ""
         unreadable = f", {one.unreadable} predictions unreadable and so wrong" if one.unreadable else ""
         lines.append(f"{one.type}{of}: {one.questions} questions{unreadable}")
-        lines += _columns(one.scores, {f"floor: always {one.floor_answer!r}": one.floor, "predictions": one.scores})
+        lines += _columns(
+            one.scores, {f"baseline: always {one.baseline_answer!r}": one.baseline, "predictions": one.scores}
+        )
     if result.overall_accuracy is not None and result.average_accuracy is not None:
         lines.append(f"other questions: OA {result.overall_accuracy:.4f}, AA {result.average_accuracy:.4f}")
     return "\n".join(lines)

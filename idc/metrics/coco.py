@@ -1,7 +1,7 @@
 """BLEU, METEOR, ROUGE-L, CIDEr-D and SPICE exactly as the COCO caption evaluation computes them.
 
 The two Java programs (PTB tokenizer, METEOR 1.5) are those of ``pycocoevalcap`` (:mod:`idc.metrics.java`), the rest is
-its definitions on arrays (:mod:`idc.metrics.statistics`). Every sentence is tokenised once, one METEOR process serves
+its definitions on arrays (:mod:`idc.metrics.ngrams`). Every sentence is tokenised once, one METEOR process serves
 any number of scores, and its Java works while Python does the rest.
 
 Facts of the definition that surprise:
@@ -27,7 +27,7 @@ from types import TracebackType
 import numpy as np
 
 from idc.metrics.java import Meteor, spice, spice_missing, tokenize
-from idc.metrics.statistics import NGrams, bleu, meteor, rouge, without_whole
+from idc.metrics.ngrams import NGrams, bleu, meteor, rouge, without_whole
 
 METRICS = ("BLEU", "METEOR", "ROUGE-L", "CIDEr")
 """Scored by default; ``SPICE`` is known too, see :func:`idc.metrics.java.spice_missing`."""

@@ -144,7 +144,7 @@ def _ptb_tokenizer(lines: Sequence[str]) -> list[str]:
 
 class Meteor:
     """METEOR 1.5 (``-l en -norm``) as a process: a line ``SCORE ||| references ||| hypothesis`` gives the statistics of
-    a sentence, which are remembered. What they sum to is calculated by :func:`idc.metrics.statistics.meteor`; METEOR's
+    a sentence, which are remembered. What they sum to is calculated by :func:`idc.metrics.ngrams.meteor`; METEOR's
     own ``EVAL`` gives the same and takes seconds for a large set."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ the figure's is under a licence that forbids changes; whoever needs the paper's 
 ``prompt``, with the figure's two placeholders.
 
 Every answer is appended to ``answers.jsonl`` under a hash of everything it depends on, so that a run that was cut goes
-on where it was and nothing is paid for twice. The floors are judged too: a judge that likes a constant caption is
+on where it was and nothing is paid for twice. The baselines are judged too: a judge that likes a constant caption is
 none.
 """
 
@@ -31,7 +31,7 @@ from idc.config import ConfigModel, missing
 from idc.metrics.judge_endpoint import Endpoint, Wait
 
 if TYPE_CHECKING:
-    from idc.metrics.evaluate import Evaluation, ScoredCaption
+    from idc.evaluation.record import Evaluation, ScoredCaption
 
 PROMPT_NAME = "omnidiff-criteria-1"
 """Name of :data:`PROMPT`; it changes with the wording."""
@@ -56,7 +56,7 @@ Program's text: {assistant_response}
 PLACEHOLDERS = ("{standard_answer}", "{assistant_response}")
 ANSWERS, RESULT = "answers.jsonl", "judge.json"
 MODEL = "model"
-"""The captions that are evaluated, beside the floors."""
+"""The captions that are evaluated, beside the baselines."""
 
 
 class JudgeJob(ConfigModel):
@@ -78,7 +78,7 @@ class JudgeJob(ConfigModel):
     """Text file with another prompt; {standard_answer} and {assistant_response} in it are replaced."""
     references: Literal["first", "best"] = "first"
     """Against which references: the first one alone (OmniDiff has one), or each, and the best score counts."""
-    floors: bool = True
+    baselines: bool = True
     """Judge the constant caption and the nearest training pair's caption too, where the evaluation has them. With it,
     there are up to three requests for one."""
     max_pairs: int | None = Field(None, ge=1)
@@ -114,7 +114,7 @@ class Question:
     """A caption to be held against a reference."""
 
     system: str
-    """``model`` or the name of a floor."""
+    """``model`` or the name of a baseline."""
     pair_id: str
     prompt: str
     key: str
@@ -149,7 +149,7 @@ class JudgeResult(BaseModel):
     evaluation_fingerprint: str
     split: str
     scores: dict[str, Judged]
-    """``model`` and the floors."""
+    """``model`` and the baselines."""
     per_pair: dict[str, float]
     """Pair -> score of the model's caption."""
     unreadable: dict[str, str]
@@ -167,16 +167,16 @@ def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluati
     Raises:
         ValueError: pairs without references.
     """
-    from idc.metrics.floors import CONSTANT, NEAREST
+    from idc.evaluation.baselines import CONSTANT, NEAREST
 
     template = Path(job.prompt).read_text(encoding="utf-8") if job.prompt is not None else PROMPT
     if bare := [row.pair_id for row in rows if not row.references]:
         raise ValueError(f"{len(bare)} pairs have no reference to judge against: {', '.join(bare[:5])}")
-    constant = evaluation.floors[CONSTANT].caption if CONSTANT in evaluation.floors else None
+    constant = evaluation.baselines[CONSTANT].caption if CONSTANT in evaluation.baselines else None
     said: dict[str, Callable[[ScoredCaption], str | None]] = {MODEL: lambda row: row.caption}
-    if job.floors and constant is not None:
+    if job.baselines and constant is not None:
         said[CONSTANT] = lambda row: constant
-    if job.floors and NEAREST in evaluation.floors:
+    if job.baselines and NEAREST in evaluation.baselines:
         said[NEAREST] = lambda row: row.nearest
     found = []
     for system, caption_of in said.items():
@@ -259,7 +259,7 @@ def run(job: JudgeJob, wait: Wait | None = None) -> JudgeResult:
         ValueError: the evaluation holds no references.
         JudgeError: the endpoint fails; ``answers.jsonl`` holds what was answered, and the same command goes on.
     """
-    from idc.metrics.evaluate import load, load_predictions
+    from idc.evaluation.record import load, load_predictions
 
     evaluation, rows = load(job.evaluation), load_predictions(job.evaluation)[: job.max_pairs]
     asked = questions(job, rows, evaluation)
@@ -371,6 +371,6 @@ def table(result: JudgeResult) -> str:
     by = ", ".join(result.answered_by) or result.judge
     lines = [f"judged by {by}, prompt {result.prompt} ({result.prompt_sha256[:12]}), 0 to 100"]
     for system, found in result.scores.items():
-        label = system if system == MODEL else f"floor: {system}"
+        label = system if system == MODEL else f"baseline: {system}"
         lines.append(f"  {label:18}{found.mean:7.2f}  (standard deviation over {found.pairs} pairs {found.std:.2f})")
     return "\n".join(lines)

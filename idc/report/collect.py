@@ -14,7 +14,7 @@ import numpy as np
 
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
-from idc.metrics.evaluate import ScoredCaption, load, load_predictions
+from idc.evaluation.record import ScoredCaption, load, load_predictions
 from idc.report.config import RealSource, ReportJob
 from idc.report.html import HEADLINE, GalleryItem, RealPairs, RunReport
 

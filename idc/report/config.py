@@ -9,7 +9,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel, missing
 from idc.data.config import Corruption
-from idc.metrics.config import EvaluateSection
+from idc.evaluation.config import EvaluateSection
 
 
 class RealSource(ConfigModel):
@@ -47,7 +47,7 @@ class ReportJob(ConfigModel):
     tokenizer: str | None = None
     """Folder of the image tokenizer, for reconstructions."""
     imagine: str | None = None
-    """A ProCap artefact, for what it imagines between two images (see imagine.py)."""
+    """A ProCap artifact, for what it imagines between two images (see imagine.py)."""
     runs: dict[str, str] = Field({})
     """Heading -> run folder, for curves, configs and times: `runs.tokenizer=runs/tokenizer`."""
     timings: dict[str, str] = Field({})
@@ -75,10 +75,10 @@ class ReportJob(ConfigModel):
 
 
 class RobustnessJob(ConfigModel):
-    """Evaluate one artefact on robustness sets, train beside it on noised captions, and write the table's page."""
+    """Evaluate one artifact on robustness sets, train beside it on noised captions, and write the table's page."""
 
     artifact: str = Field(min_length=1)
-    """Artefact of the captioner."""
+    """Artifact of the captioner."""
     pairs: str = Field(min_length=1)
     """Folder of the clean pairs."""
     sets: str = Field(min_length=1)
@@ -106,7 +106,7 @@ class RobustnessJob(ConfigModel):
     seed: int = Field(0, ge=0)
     """Seed of all noise."""
     evaluate: EvaluateSection = EvaluateSection()
-    """How is scored: metrics, floors, batch size. The rest of it this job sets."""
+    """How is scored: metrics, baselines, batch size. The rest of it this job sets."""
 
     def faults(self) -> Iterator[str]:
         if (self.sweep is None) != (self.procedures is None):

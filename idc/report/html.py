@@ -22,9 +22,9 @@ import numpy as np
 
 from idc.data.images import resize_image
 from idc.data.text import words
+from idc.evaluation.baselines import CONSTANT, NEAREST, TRUTH
+from idc.evaluation.record import Baseline, Evaluation, Spread, aggregate, spread
 from idc.metrics.changes import UNCLEAR, TypeAgreement
-from idc.metrics.evaluate import Evaluation, Floor, Spread, aggregate, spread
-from idc.metrics.floors import CONSTANT, NEAREST, TRUTH
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 
 IMAGE_EDGE, FRAME_EDGE = 480, 160
@@ -193,14 +193,14 @@ def _scores(evaluations: Sequence[Evaluation]) -> str:
     if not evaluations or not evaluations[0].scores:
         return ""
     first, summary = evaluations[0], aggregate(evaluations)
-    beside = {**first.floors, **({TRUTH: first.ceiling} if first.ceiling is not None else {})}
+    beside = {**first.baselines, **({TRUTH: first.ceiling} if first.ceiling is not None else {})}
     out = [_tiles(first, summary.scores, summary.type_accuracy)]
     seeds = f", mean and standard deviation over {summary.runs} seeds" if summary.runs > 1 else ", one seed"
     out.append(
         f'<p class="soft">{first.pairs} pairs of the split <b>{escape(first.split)}</b> with {first.references} '
         f"references{seeds}. {first.distinct_captions} distinct captions were said"
         + (f", {first.empty_captions} of them empty" if first.empty_captions else "")
-        + ". The constant floor knows nothing of a pair, the nearest floor its thumbnails alone: a captioner has to be "
+        + ". The constant baseline knows nothing of a pair, the nearest baseline its thumbnails alone: a captioner has to be "
         "well above both."
         + (" The truth, in one wording, is the ceiling." if first.ceiling is not None else "")
         + "</p>"
@@ -213,9 +213,9 @@ def _scores(evaluations: Sequence[Evaluation]) -> str:
         )
         out.append(f'<div class="metric"><h3>{escape(metric)}</h3>{rows}</div>')
     out.append("</div>")
-    for name, floor in beside.items():
-        said = f": <q>{escape(floor.caption)}</q>" if floor.caption else ""
-        out.append(f'<p class="small soft"><b>{escape(name)}</b>{said}: {escape(floor.what)}.</p>')
+    for name, baseline in beside.items():
+        said = f": <q>{escape(baseline.caption)}</q>" if baseline.caption else ""
+        out.append(f'<p class="small soft"><b>{escape(name)}</b>{said}: {escape(baseline.what)}.</p>')
     out.append(_subset_table(first, summary.subsets, beside))
     return "".join(out)
 
@@ -225,10 +225,10 @@ def _tiles(first: Evaluation, scores: Mapping[str, Spread], accuracy: Spread | N
     if HEADLINE in scores:
         tiles.append((f"{HEADLINE}-D, model", _mean(scores[HEADLINE]), ""))
         for name, label in ((CONSTANT, "the best constant caption"), (NEAREST, "the nearest training pair's caption")):
-            if name in first.floors:
-                floor = first.floors[name].scores[HEADLINE]
-                times = f"the model has {scores[HEADLINE].mean / floor:.1f} times as much" if floor > 0 else ""
-                tiles.append((f"{HEADLINE}-D, {label}", f"{100 * floor:.1f}", times))
+            if name in first.baselines:
+                baseline = first.baselines[name].scores[HEADLINE]
+                times = f"the model has {scores[HEADLINE].mean / baseline:.1f} times as much" if baseline > 0 else ""
+                tiles.append((f"{HEADLINE}-D, {label}", f"{100 * baseline:.1f}", times))
         if first.ceiling is not None:
             tiles.append((f"{HEADLINE}-D, the truth in one wording", f"{100 * first.ceiling.scores[HEADLINE]:.1f}", ""))
     if accuracy is not None and first.types is not None:
@@ -267,7 +267,9 @@ def _percent(share: float) -> str:
     return f"{100 * min(max(share, 0.0), 1.0):.2f}%"
 
 
-def _subset_table(first: Evaluation, subsets: Mapping[str, Mapping[str, Spread]], beside: Mapping[str, Floor]) -> str:
+def _subset_table(
+    first: Evaluation, subsets: Mapping[str, Mapping[str, Spread]], beside: Mapping[str, Baseline]
+) -> str:
     if not subsets:
         return ""
     metrics = list(first.scores)
@@ -278,9 +280,9 @@ def _subset_table(first: Evaluation, subsets: Mapping[str, Mapping[str, Spread]]
         rows.append(
             f'<tr class="model"><td>{escape(name)}</td><td>{first.subsets[name].pairs}</td><td>model</td>{cells}</tr>'
         )
-        for floor_name, floor in beside.items():
+        for floor_name, baseline in beside.items():
             if name in ("change", "no change"):
-                cells = "".join(f"<td>{100 * floor.subsets[name].scores[metric]:.1f}</td>" for metric in metrics)
+                cells = "".join(f"<td>{100 * baseline.subsets[name].scores[metric]:.1f}</td>" for metric in metrics)
                 rows.append(f"<tr><td></td><td></td><td>{escape(floor_name)}</td>{cells}</tr>")
     return (
         '<h3>Subsets</h3><p class="small soft">Each subset is scored alone, as the official code does: '

@@ -1,4 +1,4 @@
-"""The leaderboard's tables: settings of runs with mean and spread over their seeds, floors, and published rows.
+"""The leaderboard's tables: settings of runs with mean and spread over their seeds, baselines, and published rows.
 
 Numbers of different data, splits, subsets or protocols stand in different tables.
 """
@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from idc.data.store import fingerprint
+from idc.evaluation.baselines import TRUTH
+from idc.evaluation.record import EVALUATION, Baseline, Evaluation, Spread, spread
 from idc.metrics.classification import RESULT as ANSWERS
 from idc.metrics.classification import AnswerScores, Measures
-from idc.metrics.evaluate import EVALUATION, Evaluation, Floor, Spread, spread
-from idc.metrics.floors import TRUTH
 from idc.metrics.judge import MODEL, JudgeResult
 from idc.metrics.judge import RESULT as JUDGED
 from idc.report.leaderboard_runs import Scored, find, read, require_commit
 from idc.report.published import ALL, DataSet, load_published, published_rows
 
-RUN, FLOOR, CEILING, PAPER = "run", "floor", "ceiling", "published"
+RUN, BASELINE, CEILING, PAPER = "run", "baseline", "ceiling", "published"
 """Kinds of rows."""
 
 ORDER = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "S_m*")
@@ -37,7 +37,7 @@ class Row:
     """A row of a table.
 
     Attributes:
-        kind: run, floor, ceiling or published.
+        kind: run, baseline, ceiling or published.
         name: method or setting.
         source: paper and table, or what distinguishes the setting.
         values: metric -> over the seeds, in printed units.
@@ -141,7 +141,7 @@ def gather(runs: Sequence[str], data_sets: Mapping[str, str] | None = None) -> l
     for page in pages.values():
         rows = [
             *_runs(page),
-            *_floors(page),
+            *_baselines(page),
             *_judged(page, judged),
             *_answers(answered, page.key),
             *_published(page.key),
@@ -210,7 +210,7 @@ def _runs(page: Page) -> Iterator[tuple[Place, Row]]:
 
 
 def _judged(page: Page, judged: Sequence[JudgeResult]) -> Iterator[tuple[Place, Row]]:
-    """A table for each judge, its endpoint and prompt: settings of which all seeds were judged, and the floors."""
+    """A table for each judge, its endpoint and prompt: settings of which all seeds were judged, and the baselines."""
 
     def way_of(one: JudgeResult) -> tuple[str, str, str, str, str]:
         return one.judge, one.endpoint, one.prompt, one.prompt_sha256, one.references
@@ -226,23 +226,26 @@ def _judged(page: Page, judged: Sequence[JudgeResult]) -> Iterator[tuple[Place, 
             place = (own[0].evaluation.split, own[0].data.variant, ALL, protocol)
             values = {_JUDGE: spread([one.scores[MODEL].mean for one in found])}
             yield place, _run(page, own, ALL, found[0].scores[MODEL].pairs, values)
-            for name, floor in found[0].scores.items():
+            for name, baseline in found[0].scores.items():
                 if name != MODEL:
-                    yield place, Row(FLOOR, f"floor: {name}", "", {_JUDGE: spread([floor.mean])}, pairs=floor.pairs)
+                    yield (
+                        place,
+                        Row(BASELINE, f"baseline: {name}", "", {_JUDGE: spread([baseline.mean])}, pairs=baseline.pairs),
+                    )
 
 
 _JUDGE = "LLM judge"
 
 
-def _floors(page: Page) -> Iterator[tuple[Place, Row]]:
-    """The floors, and the ceiling, of every data and number of pairs that runs were scored on, once each."""
+def _baselines(page: Page) -> Iterator[tuple[Place, Row]]:
+    """The baselines, and the ceiling, of every data and number of pairs that runs were scored on, once each."""
     seen: set[str] = set()
     for one in page.scored:
         ceiling = {TRUTH: one.evaluation.ceiling} if one.evaluation.ceiling is not None else {}
-        for kind, floors in ((FLOOR, one.evaluation.floors), (CEILING, ceiling)):
-            for name, floor in floors.items():
+        for kind, baselines in ((BASELINE, one.evaluation.baselines), (CEILING, ceiling)):
+            for name, baseline in baselines.items():
                 for subset, pairs in _subset_sizes(one.evaluation).items():
-                    scores = _floor_scores(floor, subset)
+                    scores = _floor_scores(baseline, subset)
                     rounded = {metric: round(value, 9) for metric, value in scores.items()}
                     place = _place(one, subset)
                     mark = fingerprint(place, name, pairs, rounded, one.data.fingerprint)
@@ -254,8 +257,8 @@ def _floors(page: Page) -> Iterator[tuple[Place, Row]]:
                         Row(
                             kind=kind,
                             name=f"{kind}: {name}",
-                            source=repr(floor.caption) if floor.caption else "",
-                            footnote=f"{kind}, {name}: {floor.what}.",
+                            source=repr(baseline.caption) if baseline.caption else "",
+                            footnote=f"{kind}, {name}: {baseline.what}.",
                             values={metric: spread([100 * value]) for metric, value in scores.items()},
                             pairs=pairs,
                             mark=_unofficial(page.official, one.evaluation.split, subset, pairs),
@@ -284,9 +287,9 @@ def _answers(answered: Sequence[tuple[Path, AnswerScores]], data_set: str) -> It
                     commit=result.commit,
                 ),
             )
-            floor = {metric: spread([value]) for metric, value in one.floor.items()}
-            what = f"always the most frequent answer ({one.floor_answer!r})"
-            yield place, Row(FLOOR, "floor: constant", what, floor, pairs=one.questions)
+            baseline = {metric: spread([value]) for metric, value in one.baseline.items()}
+            what = f"always the most frequent answer ({one.baseline_answer!r})"
+            yield place, Row(BASELINE, "baseline: constant", what, baseline, pairs=one.questions)
 
 
 def _question(measures: Measures) -> str:
@@ -327,10 +330,10 @@ def _scores(evaluation: Evaluation, subset: str) -> dict[str, float]:
     return {**evaluation.scores, **types, **claims}
 
 
-def _floor_scores(floor: Floor, subset: str) -> dict[str, float]:
+def _floor_scores(baseline: Baseline, subset: str) -> dict[str, float]:
     if subset != ALL:
-        return dict(floor.subsets[subset].scores) if subset in floor.subsets else {}
-    return {**floor.scores, **({TYPE_ACCURACY: floor.types.accuracy} if floor.types is not None else {})}
+        return dict(baseline.subsets[subset].scores) if subset in baseline.subsets else {}
+    return {**baseline.scores, **({TYPE_ACCURACY: baseline.types.accuracy} if baseline.types is not None else {})}
 
 
 def _unofficial(official: DataSet | None, split: str, subset: str, pairs: int) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
-from idc.metrics.evaluate import Spread
+from idc.evaluation.record import Spread
 from idc.report.html import page as html_page
 from idc.report.html import write_text
 from idc.report.leaderboard import PAPER, RUN, Board, Page, Row, published_files

@@ -1,8 +1,8 @@
 """The evaluations that a leaderboard is made of: where they are, what they are of, which of them are one setting.
 
-An evaluation (``evaluation.json``) names the artefact that it is of. Two evaluations are seeds of one setting if they
-are of the same pairs, split and protocol, and their artefacts' configs are equal but for seeds, names and folders; a
-folder that a config names counts by what lies in it: an artefact by its own config, a data set by its fingerprint.
+An evaluation (``evaluation.json``) names the artifact that it is of. Two evaluations are seeds of one setting if they
+are of the same pairs, split and protocol, and their artifacts' configs are equal but for seeds, names and folders; a
+folder that a config names counts by what lies in it: an artifact by its own config, a data set by its fingerprint.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from idc.benchmark import UNKNOWN_COMMIT
 from idc.data.store import MANIFEST, fingerprint, read_manifest
+from idc.evaluation.record import EVALUATION, PREDICTIONS, Evaluation, load
 from idc.metrics.classification import RESULT as ANSWERS
-from idc.metrics.evaluate import EVALUATION, PREDICTIONS, Evaluation, load
 from idc.metrics.judge import RESULT as JUDGED
-from idc.metrics.origin import ORIGIN, describe_data
+from idc.provenance import ORIGIN, UNKNOWN_COMMIT, describe_data
 from idc.report.published import load_published
 from idc.training.config import OPERATIONAL
 
@@ -59,7 +58,7 @@ class Scored:
         evaluation: what is in it.
         data: its data set.
         setting: fingerprint of everything but the seed.
-        settings: the artefact's config, flat, without what does not make it another setting.
+        settings: the artifact's config, flat, without what does not make it another setting.
         name: of the system and run.
         seed: of the training, if there is one.
         training: the command and commit of the training, if they were recorded.
@@ -163,7 +162,7 @@ def _artifact(home: Path, captioner: str, folder: Path) -> tuple[dict[str, Any] 
 
 
 def _training(home: Path, captioner: str, folder: Path) -> str:
-    """What ``origin.json`` says, which a training writes beside its artefact."""
+    """What ``origin.json`` says, which a training writes beside its artifact."""
     for path in (home / captioner, folder.parent / "artifact"):
         if captioner and (found := _json(path.parent / ORIGIN)):
             return f"{found.get('command', '')} ({found.get('commit', '')})"

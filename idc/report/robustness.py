@@ -1,6 +1,6 @@
 """The robustness table: one captioner on clean, corrupted and swapped pairs, and what training on noised words costs.
 
-Beside each row stand the floors of the same set. They matter: under heavy noise a captioner that says one sentence of
+Beside each row stand the baselines of the same set. They matter: under heavy noise a captioner that says one sentence of
 all pairs may lose nothing.
 """
 
@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 
 from idc.data.config import RobustnessConfig
-from idc.metrics.evaluate import Evaluation
+from idc.evaluation.record import Evaluation
 from idc.report.collect import environment
 from idc.report.html import GalleryItem, cards, page, write_text
 from idc.report.sweep import markdown as sweep_markdown
@@ -93,7 +93,7 @@ def write_robustness(
 
 def _head(conditions: Sequence[Condition]) -> list[str]:
     head = list(COLUMNS)
-    head += ["C, share of clean", *(f"C, {name}" for name in conditions[0].evaluation.floors)]
+    head += ["C, share of clean", *(f"C, {name}" for name in conditions[0].evaluation.baselines)]
     return [*head, "right change type", "distinct captions", "pairs"]
 
 
@@ -106,9 +106,9 @@ def _rows(conditions: Sequence[Condition]) -> list[tuple[str, list[str]]]:
         cells = [f"{100 * own.scores[metric]:.1f}" if metric in own.scores else "" for metric in COLUMNS.values()]
         both = own.scores.get("CIDEr"), clean.scores.get("CIDEr")
         cells.append(f"{both[0] / both[1]:.0%}" if both[0] is not None and both[1] else "")
-        for name in clean.floors:
-            floor = own.floors.get(name)
-            cells.append(f"{100 * floor.scores['CIDEr']:.1f}" if floor and "CIDEr" in floor.scores else "")
+        for name in clean.baselines:
+            baseline = own.baselines.get(name)
+            cells.append(f"{100 * baseline.scores['CIDEr']:.1f}" if baseline and "CIDEr" in baseline.scores else "")
         cells.append(f"{own.types.accuracy:.1%} of {own.types.pairs}" if own.types is not None else "")
         found.append((condition.what, [*cells, str(own.distinct_captions), str(own.pairs)]))
     return found
@@ -120,8 +120,8 @@ def _images(conditions: Sequence[Condition], rows: Sequence[tuple[str, Sequence[
         "(Hendrycks and Dietterich 2019), and with before and after swapped. Scores times 100.</p>",
         _table(_head(conditions), rows),
     ]
-    for name, floor in conditions[0].evaluation.floors.items():
-        out.append(f'<p class="small soft"><b>{escape(name)}</b>: {escape(floor.what)}.</p>')
+    for name, baseline in conditions[0].evaluation.baselines.items():
+        out.append(f'<p class="small soft"><b>{escape(name)}</b>: {escape(baseline.what)}.</p>')
     if any(condition.name == "swap_order" for condition in conditions):
         out.append(
             '<p class="small soft">A reference tells what became of the first image, so swapped pairs have references '

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from idc.metrics.evaluate import Spread
+from idc.evaluation.record import Spread
 from idc.report.collect import environment
 from idc.report.html import page, write_text
 from idc.sweep.config import TOKENS_PER_SECOND
@@ -39,7 +39,7 @@ def markdown(result: SweepResult) -> str:
         seeds = "quoted" if row.quoted else str(len(row.seeds))
         lines.append("| " + " | ".join([_plain(_name(row)), seeds, *cells, *printed]) + " |")
         lines += [
-            f"| {name} |  | {' | '.join([*cells, *('' for _ in paper)])} |" for name, cells in _floors(result, row)
+            f"| {name} |  | {' | '.join([*cells, *('' for _ in paper)])} |" for name, cells in _baselines(result, row)
         ]
     return "\n".join([*lines, "", *(f"- {line}" for line in _sentences(result))])
 
@@ -74,7 +74,7 @@ def _subtitle(result: SweepResult) -> str:
 
 def _sentences(result: SweepResult) -> list[str]:
     lines = [found.sentence() for found in result.orderings]
-    lines += [f"Floor: {text}." for text in _floor_texts(result)]
+    lines += [f"Baseline: {text}." for text in _floor_texts(result)]
     lines += [f"No result: {label}: {why}" for label, why in result.failed.items()]
     return [*lines, _cost(result)]
 
@@ -92,23 +92,25 @@ def _name(row: ResultRow) -> str:
     return f"{row.group}: {row.label}" if row.group else row.label
 
 
-def _floors(result: SweepResult, after: ResultRow) -> list[tuple[str, list[str]]]:
-    """Name and cells of the floors that stand below a row: those of its group, below the group's last one."""
+def _baselines(result: SweepResult, after: ResultRow) -> list[tuple[str, list[str]]]:
+    """Name and cells of the baselines that stand below a row: those of its group, below the group's last one."""
     if [row for row in result.rows if row.group == after.group][-1] is not after:
         return []
     titles = [column.title for column in result.columns]
     return [
         (
-            ": ".join(filter(None, [floor.group, f"floor, {floor.name}"])),
-            [f"{floor.values[title]:.1f}" if title in floor.values else "" for title in titles],
+            ": ".join(filter(None, [baseline.group, f"baseline, {baseline.name}"])),
+            [f"{baseline.values[title]:.1f}" if title in baseline.values else "" for title in titles],
         )
-        for floor in result.floors
-        if floor.group == after.group
+        for baseline in result.baselines
+        if baseline.group == after.group
     ]
 
 
 def _floor_texts(result: SweepResult) -> list[str]:
-    return [": ".join(filter(None, [floor.group, floor.name])) + f", {floor.text}" for floor in result.floors]
+    return [
+        ": ".join(filter(None, [baseline.group, baseline.name])) + f", {baseline.text}" for baseline in result.baselines
+    ]
 
 
 def _list(lines: Sequence[str]) -> str:
@@ -156,16 +158,16 @@ def table(result: SweepResult) -> str:
         seeds = "quoted" if row.quoted else str(len(row.seeds))
         kind = "" if row.quoted else ' class="model"'
         rows.append(f'<tr{kind}><td class="text">{escape(_name(row))}</td><td>{seeds}</td>{cells}{printed}</tr>')
-        for name, values in _floors(result, row):
+        for name, values in _baselines(result, row):
             cells = "".join(f"<td>{value}</td>" for value in [*values, *("" for _ in paper)])
             rows.append(f'<tr><td class="text">{escape(name)}</td><td></td>{cells}</tr>')
     what = " ".join(
         f"<b>{escape(column.title)}</b>: {escape(_what(column.metric, column.subset))}." for column in result.columns
     )
-    floors = "".join(f'<p class="small soft">Floor: {escape(text)}.</p>' for text in _floor_texts(result))
+    baselines = "".join(f'<p class="small soft">Baseline: {escape(text)}.</p>' for text in _floor_texts(result))
     return (
         f'<div class="scroll"><table><thead>{groups}<tr><th></th><th>seeds</th>{head}</tr></thead>'
-        f'<tbody>{"".join(rows)}</tbody></table></div><p class="small soft">{what}</p>{floors}'
+        f'<tbody>{"".join(rows)}</tbody></table></div><p class="small soft">{what}</p>{baselines}'
     )
 
 

@@ -10,10 +10,10 @@ from pyarrow import fs
 
 from idc.data import files
 from idc.data.images import decode_image
-from idc.data.published import ALL, PUBLISHED, Comparison
-from idc.data.statistics import LONG
-from idc.data.validate import Example, Findings
-from idc.data.validation import COLUMNS, Validation, errors_line, leaked, statistics_row
+from idc.data.validation.caption_statistics import LONG
+from idc.data.validation.published import ALL, PUBLISHED, Comparison
+from idc.data.validation.report import COLUMNS, Validation, errors_line, leaked, statistics_row
+from idc.data.validation.run import Example, Findings
 from idc.report.html import facts_table, overlay, page, pictures_of
 from idc.schema import SPLITS
 

@@ -46,16 +46,16 @@ class TrialSteps:
     """What a chain makes of a trial's config.
 
     Attributes:
-        work: in order; the last one is the training whose artefact is evaluated.
+        work: in order; the last one is the training whose artifact is evaluated.
         evaluation: scores on the held-out split, an evaluation's folder.
-        floors: an evaluation's folder whose floors belong beside the scores, the same for all trials of the same pairs;
-            none if no floor is asked for.
+        baselines: an evaluation's folder whose baselines belong beside the scores, the same for all trials of the same pairs;
+            none if no baseline is asked for.
         speed: gives ``{"tokens_per_second": ...}``; run alone on the machine.
     """
 
     work: tuple[Step, ...]
     evaluation: Step
-    floors: Step | None
+    baselines: Step | None
     speed: Step
 
 

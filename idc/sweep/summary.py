@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from idc.metrics.evaluate import Evaluation, Spread, load, spread
+from idc.evaluation.record import Evaluation, Spread, load, spread
 from idc.sweep.config import TOKENS_PER_SECOND, ColumnConfig, PlotConfig, RowConfig, SweepJob
 from idc.sweep.plan import TrialPlan
 
@@ -62,8 +62,8 @@ class ResultRow(_Record):
     x: float | None = None
 
 
-class FloorRow(_Record):
-    """A floor of the pairs that a group of rows is scored on."""
+class BaselineRow(_Record):
+    """A baseline of the pairs that a group of rows is scored on."""
 
     name: str
     group: str
@@ -140,7 +140,7 @@ class SweepResult(_Record):
     columns: list[ColumnConfig]
     rows: list[ResultRow]
     plot: PlotConfig | None
-    floors: list[FloorRow]
+    baselines: list[BaselineRow]
     orderings: list[Ordering]
     cost: Cost
     trials: int
@@ -197,7 +197,7 @@ def summarise(
         columns=list(job.columns),
         rows=table,
         plot=job.plot,
-        floors=_floors(job, rows, done, store),
+        baselines=_baselines(job, rows, done, store),
         orderings=[
             compared
             for column in job.columns
@@ -265,23 +265,23 @@ def _score(column: ColumnConfig, scores: Mapping[str, float], subsets: Mapping[s
     return subset.scores.get(column.metric) if subset is not None else None
 
 
-def _floors(
+def _baselines(
     job: SweepJob, rows: Sequence[RowConfig], done: Sequence[tuple[TrialPlan, TrialResult]], store: Path
-) -> list[FloorRow]:
+) -> list[BaselineRow]:
     """Those of each group whose rows are all scored on the same pairs."""
     of_group: dict[str, set[str]] = {}
     for plan, _ in done:
-        if plan.steps.floors is not None:
-            of_group.setdefault(rows[plan.row].group, set()).add(plan.steps.floors.name)
+        if plan.steps.baselines is not None:
+            of_group.setdefault(rows[plan.row].group, set()).add(plan.steps.baselines.name)
     found = []
     for group, steps in of_group.items():
         if len(steps) > 1:
             continue
-        for name, floor in load(store / steps.pop()).floors.items():
-            values = {column.title: _score(column, floor.scores, floor.subsets) for column in job.columns}
-            text = floor.what + (f" ({floor.caption!r})" if floor.caption else "")
+        for name, baseline in load(store / steps.pop()).baselines.items():
+            values = {column.title: _score(column, baseline.scores, baseline.subsets) for column in job.columns}
+            text = baseline.what + (f" ({baseline.caption!r})" if baseline.caption else "")
             scaled = {title: 100 * value for title, value in values.items() if value is not None}
-            found.append(FloorRow(name=name, group=group, values=scaled, text=text))
+            found.append(BaselineRow(name=name, group=group, values=scaled, text=text))
     return found
 
 
@@ -294,7 +294,7 @@ def _cost(store: Path, done: Sequence[tuple[TrialPlan, TrialResult]]) -> Cost:
     needed = [
         name for plan, _ in {plan.key: (plan, result) for plan, result in done}.values() for name in plan.required
     ]
-    alone = {step.name for plan, _ in done for step in (plan.steps.floors, plan.steps.speed) if step is not None}
+    alone = {step.name for plan, _ in done for step in (plan.steps.baselines, plan.steps.speed) if step is not None}
     cpu = gpu = 0.0
     steps = 0
     for name in {*needed, *alone}:

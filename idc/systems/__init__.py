@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from idc.describe import Describer
+    from idc.captioning.contract import Describer
 
 SYSTEMS = ("procap",)
 
@@ -29,10 +29,10 @@ def load(name: str) -> ModuleType:
 
 
 def load_captioner(artifact: str, device: str = "cpu") -> Describer:
-    """The captioner of an artefact, of whatever system.
+    """The captioner of an artifact, of whatever system.
 
     Raises:
-        ValueError: it is not an artefact of a captioner.
+        ValueError: it is not an artifact of a captioner.
     """
     from idc.training.artifact import read_artifact
 

@@ -1,4 +1,4 @@
-"""The artefact: what a training run is for. One folder that evaluation, captioning, the registry and serving take.
+"""The artifact: what a training run is for. One folder that evaluation, captioning, the registry and serving take.
 
 config.json         system, format version, resolved config, names of all files, what it was trained on
 model.safetensors   weights
@@ -6,8 +6,8 @@ vocabulary.json     words, if the system has its own
 preprocess.json     what has to be done to the two images
 metrics.json        what was measured when it was written
 README.md           generated model card
-calibration.json    the probability that anything changed, if it was calibrated (idc/calibration.py)
-familiarity.safetensors  distance from the training images, likewise (idc/familiarity.py)
+calibration.json    the probability that anything changed, if it was calibrated (idc/captioning/calibration.py)
+familiarity.safetensors  distance from the training images, likewise (idc/captioning/familiarity.py)
 <extras>            further files and folders, e.g. tokenizer/ of a captioner that reads image tokens
 """
 
@@ -35,15 +35,15 @@ _ADDED_LATER = {CALIBRATION, FAMILIARITY}
 """Files that jobs/calibrate.py adds; captions do not depend on them."""
 
 MAX_JSON_BYTES = 32 * 2**20
-"""Size of a JSON file of an artefact above which it is refused unread."""
+"""Size of a JSON file of an artifact above which it is refused unread."""
 
 IDENTITY_TAG = "idc.artifact"
-"""Tag of a version in the registry: the :func:`identity` of its artefact."""
+"""Tag of a version in the registry: the :func:`identity` of its artifact."""
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """An artefact that was read; the weights are read when asked for.
+    """An artifact that was read; the weights are read when asked for.
 
     Attributes:
         trained_on: what the model was trained on, in short English; None if the artifact does not record it.
@@ -67,7 +67,7 @@ class Artifact:
         try:
             return load_file(self.path / WEIGHTS)
         except SafetensorError as error:
-            raise ValueError(f"{self.path / WEIGHTS} is damaged ({error}); copy the artefact again") from None
+            raise ValueError(f"{self.path / WEIGHTS} is damaged ({error}); copy the artifact again") from None
 
     def load_into(self, module: nn.Module) -> None:
         """Load the weights into ``module``, all of them and nothing else.
@@ -88,15 +88,15 @@ class Artifact:
             shown = "\n  ".join(faults[:10] + ([f"and {len(faults) - 10} more"] if len(faults) > 10 else []))
             raise ValueError(
                 f"{self.path / WEIGHTS} does not fit the model of {self.path / CONFIG}:\n  {shown}\n"
-                "The artefact was written by another version of the system, or its files were mixed up."
+                "The artifact was written by another version of the system, or its files were mixed up."
             )
         module.load_state_dict(state)
 
     def extra(self, name: str) -> Path:
-        """The path of a further file or folder of the artefact."""
+        """The path of a further file or folder of the artifact."""
         path = self.path / name
         if not path.exists():
-            raise ValueError(f"artefact {self.path} has no {name}; train the run again, or copy the artefact again")
+            raise ValueError(f"artifact {self.path} has no {name}; train the run again, or copy the artifact again")
         return path
 
 
@@ -115,10 +115,10 @@ def write_artifact(
     use: str = "python jobs/caption.py --artifact <this folder> before.png after.png",
     trained_on: str | None = None,
 ) -> Path:
-    """Write an artefact; it replaces one that is there, and is never seen half written.
+    """Write an artifact; it replaces one that is there, and is never seen half written.
 
     Args:
-        path: the artefact's folder.
+        path: the artifact's folder.
         system: its name in ``idc.systems.SYSTEMS``.
         config: the resolved config, JSON-able.
         state_dict: full weights (tied ones may share memory).
@@ -126,8 +126,8 @@ def write_artifact(
         preprocess: what has to be done to the images, JSON-able.
         metrics: measured values, JSON-able.
         card: Markdown about the training data and what the model is for, put into the model card.
-        extras: name in the artefact -> file or folder that is copied there.
-        purpose, use: the model card's first sentence, and how to use the artefact.
+        extras: name in the artifact -> file or folder that is copied there.
+        purpose, use: the model card's first sentence, and how to use the artifact.
         trained_on: what the model was trained on, as in "This model has only seen {trained_on}.".
     """
     from safetensors.torch import save_file
@@ -168,11 +168,11 @@ def write_artifact(
 
 
 def add_file(path: Path | str, name: str, content: str | bytes) -> None:
-    """Add a file to an artefact, or replace one that was added; neither it nor the list of files is ever seen half
+    """Add a file to an artifact, or replace one that was added; neither it nor the list of files is ever seen half
     written.
 
     Raises:
-        ValueError: ``path`` is not an artefact.
+        ValueError: ``path`` is not an artifact.
     """
     artifact = read_artifact(path).path
     _replace(artifact / name, content)
@@ -182,34 +182,34 @@ def add_file(path: Path | str, name: str, content: str | bytes) -> None:
 
 
 def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
-    """Read an artefact's description and check that it is all there.
+    """Read an artifact's description and check that it is all there.
 
     Raises:
-        ValueError: naming the file and what to do, if it is not an artefact, incomplete, damaged, of another
+        ValueError: naming the file and what to do, if it is not an artifact, incomplete, damaged, of another
             format or of another system than ``system``.
     """
     path = Path(path)
     if not (path / CONFIG).is_file():
         near = next((p.parent for p in sorted(path.glob(f"*/{CONFIG}")) if (p.parent / WEIGHTS).exists()), None)
         hint = f"did you mean {near}?" if near else "a training run writes it to <run>/artifact"
-        raise ValueError(f"{path} is not an artefact (it has no {CONFIG}); {hint}")
+        raise ValueError(f"{path} is not an artifact (it has no {CONFIG}); {hint}")
     head = _read_json(path / CONFIG)
     if not isinstance(head, dict) or not {"system", "format_version", "config", "files"} <= head.keys():
         hint = f"did you mean {path / 'artifact'}?" if (path / "artifact").is_dir() else "it is another program's"
-        raise ValueError(f"{path / CONFIG} does not describe an artefact; {hint}")
+        raise ValueError(f"{path / CONFIG} does not describe an artifact; {hint}")
     if head["format_version"] != FORMAT_VERSION:
         raise ValueError(
             f"{path / CONFIG} has format version {head['format_version']}, this program reads {FORMAT_VERSION}; "
             "use the program's version that wrote it, or train again"
         )
     if system is not None and head["system"] != system:
-        raise ValueError(f"{path} is an artefact of {head['system']!r}, not of {system!r}; give the right folder")
+        raise ValueError(f"{path} is an artifact of {head['system']!r}, not of {system!r}; give the right folder")
     files = head["files"]
     if not isinstance(files, list) or not all(isinstance(name, str) and _is_inside(name) for name in files):
-        raise ValueError(f"{path / CONFIG}: files must be a list of names below the folder; copy the artefact again")
+        raise ValueError(f"{path / CONFIG}: files must be a list of names below the folder; copy the artifact again")
     if lost := [name for name in files if not (path / name).is_file()]:
         raise ValueError(
-            f"artefact {path} is incomplete, {', '.join(lost[:5])} is missing; copy the whole folder again"
+            f"artifact {path} is incomplete, {', '.join(lost[:5])} is missing; copy the whole folder again"
         )
     if has_words := (path / VOCABULARY).exists():
         _refuse_huge(path / VOCABULARY)
@@ -238,17 +238,17 @@ def check_weights(artifact: Artifact) -> None:
         with safe_open(weights, framework="np"):
             pass
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{weights} is damaged ({error}); copy the artefact again") from None
+        raise ValueError(f"{weights} is damaged ({error}); copy the artifact again") from None
 
 
 def identity(path: Path | str) -> str:
-    """A hash over the contents of all files of an artefact, wherever it lies: SHA-256, in hex."""
+    """A hash over the contents of all files of an artifact, wherever it lies: SHA-256, in hex."""
     artifact = read_artifact(path)
     return _combined({name: file_hash(artifact.path / name) for name in (CONFIG, *artifact.files)})
 
 
 def captioning_files(path: Path | str) -> dict[str, str]:
-    """Name -> SHA-256 of all files in an artefact's folder that its captions may depend on.
+    """Name -> SHA-256 of all files in an artifact's folder that its captions may depend on.
 
     The files of jobs/calibrate.py are not: they are added later, and left out of the list of files in config.json too.
     """
@@ -264,7 +264,7 @@ def captioning_files(path: Path | str) -> dict[str, str]:
 
 
 def captioning_identity(path: Path | str) -> str:
-    """A hash over :func:`captioning_files`: an evaluation is that of the artefact, calibrated or not."""
+    """A hash over :func:`captioning_files`: an evaluation is that of the artifact, calibrated or not."""
     return _combined(captioning_files(path))
 
 
@@ -326,14 +326,14 @@ def _is_inside(name: str) -> bool:
 
 def _mapping(value: Any, path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{path} holds a {type(value).__name__} where an object belongs; copy the artefact again")
+        raise ValueError(f"{path} holds a {type(value).__name__} where an object belongs; copy the artifact again")
     return value
 
 
 def _refuse_huge(path: Path) -> None:
     if (size := path.stat().st_size) > MAX_JSON_BYTES:
         most = MAX_JSON_BYTES / 2**20
-        raise ValueError(f"{path} has {size / 2**20:.0f} MiB, an artefact's JSON at most {most:.0f}; copy it again")
+        raise ValueError(f"{path} has {size / 2**20:.0f} MiB, an artifact's JSON at most {most:.0f}; copy it again")
 
 
 def _read_json(path: Path) -> Any:
@@ -341,4 +341,4 @@ def _read_json(path: Path) -> Any:
     try:
         return parse_json(decode(path.read_bytes()))
     except (ValueError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as JSON ({error}); copy the artefact again") from None
+        raise ValueError(f"{path} cannot be read as JSON ({error}); copy the artifact again") from None

@@ -67,7 +67,7 @@ def learning_rate(group: GroupConfig, step: int, total_steps: int) -> float:
 
 
 class KeepBest(ConfigModel):
-    """Keep the weights of the best validation, and put them into the artefact."""
+    """Keep the weights of the best validation, and put them into the artifact."""
 
     metric: str
     """A key of what the task's validation returns, e.g. CIDEr."""
@@ -124,7 +124,7 @@ class TrainConfig(ConfigModel):
     keep_last: int = Field(2, ge=1)
     """Checkpoints kept."""
     keep_best: KeepBest | None = None
-    """Keep the weights of the best validation beside them; empty: the artefact has the last weights."""
+    """Keep the weights of the best validation beside them; empty: the artifact has the last weights."""
     eval_every: int = Field(0, ge=0)
     """Steps between validations; 0: only at the end."""
     log_every: int = Field(10, ge=1)

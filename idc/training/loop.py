@@ -29,7 +29,7 @@ from idc.training.engines import Engine, make_engine, param_groups
 from idc.training.task import Task
 
 Export = Callable[[dict[str, Tensor], dict[str, float]], None]
-"""Writes the artefact from the full state dict and the validation metrics of these weights; called on rank 0."""
+"""Writes the artifact from the full state dict and the validation metrics of these weights; called on rank 0."""
 
 STATE_FILE = "state.json"
 _VALIDATION = 1 << 40
@@ -51,7 +51,7 @@ def fit(
         context: where it runs.
         train: the settings.
         tracker: experiment tracker; default is the context's.
-        export: writes the artefact inside the run, with the best weights if ``train.keep_best``, else the last.
+        export: writes the artifact inside the run, with the best weights if ``train.keep_best``, else the last.
 
     Returns:
         ``steps``, ``loss``, ``metrics`` (the validation's, of the exported weights), ``best_step``, ``seconds``,

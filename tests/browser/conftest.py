@@ -24,7 +24,7 @@ def backend(world: World, tmp_path_factory: pytest.TempPathFactory) -> Backend:
     import torch
     from safetensors.torch import load_file, save_file
 
-    from idc.calibration import CalibrateJob, calibrate
+    from idc.captioning.calibration import CalibrateJob, calibrate
     from idc.systems import load_captioner
     from tests.browser.served import Backend
     from tests.systems.procap.test_variants import STAGE_1, STAGE_2, start

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from playwright.sync_api import ConsoleMessage, Page, Request, expect
 
+from idc.captioning.contract import Assessment, Describer, Description
 from idc.data.images import decode_image
-from idc.describe import Assessment, Describer, Description
 from idc.systems import load_captioner
 from serve.schema import Abilities, Busy, Captioned, EncodedPair, Options, Served
 from tests.serve.local import LocalBackend
@@ -35,7 +35,7 @@ class Backend:
     """In place of those of ``imagining``."""
     locals: dict[str, LocalBackend] = field(init=False)
     describers: dict[str, Describer] = field(init=False)
-    """The same artefacts again, to hold the answers against."""
+    """The same artifacts again, to hold the answers against."""
 
     def __post_init__(self) -> None:
         self.describers = {name: load_captioner(path) for name, path in self.artifacts.items()}
@@ -96,7 +96,7 @@ Visit = Callable[..., AbstractContextManager[Seen]]
 
 
 def described(backend: Backend, pair: tuple[Path, Path], model: str = "imagining") -> Description:
-    """What the artefact itself tells."""
+    """What the artifact itself tells."""
     before, after = (decode_image(path.read_bytes()) for path in pair)
     return backend.describers[model].describe([before], [after], candidates=3)[0]
 

@@ -23,7 +23,7 @@ def flat(path: Path, colour: tuple[int, int, int]) -> Path:
     return path
 
 
-def test_two_dropped_files_are_captioned_as_the_artefact_does(
+def test_two_dropped_files_are_captioned_as_the_artifact_does(
     backend: Backend, pair: tuple[Path, Path], visit: Visit
 ) -> None:
     with visit() as seen:

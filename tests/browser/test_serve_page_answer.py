@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from idc.describe import Assessment
+from idc.captioning.contract import Assessment
 from serve.schema import Abilities
 from tests.browser.driving import CONTRASTS, drop, too_wide, unnamed
 from tests.browser.served import Backend, Visit, told

@@ -15,12 +15,12 @@ import pytest
 
 from cluster.config import ClusterConfig
 from cluster.session import run_chunks
-from idc.batch import CaptionJob, caption_rows
+from idc.captioning.contract import Candidate, Description
+from idc.captioning.table import CaptionJob, caption_rows
 from idc.config import override
 from idc.data.store import iter_rows
-from idc.describe import Candidate, Description
+from tests.captioning.test_table import job, quiet
 from tests.data.test_rows import table
-from tests.test_batch import job, quiet
 
 pytestmark = pytest.mark.ray
 

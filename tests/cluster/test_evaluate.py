@@ -13,12 +13,12 @@ import pytest
 
 from cluster.config import ClusterConfig
 from cluster.session import run_chunks
+from idc.captioning.split import Captioner
 from idc.config import override
-from idc.metrics import evaluate as ev
-from idc.metrics.captions import Captioner
-from idc.metrics.config import EvaluateJob
-from idc.metrics.run import run
-from tests.metrics.test_captions import Bright, job, make_pairs, quiet
+from idc.evaluation import record as ev
+from idc.evaluation.config import EvaluateJob
+from idc.evaluation.job import run
+from tests.captioning.test_split import Bright, job, make_pairs, quiet
 
 pytestmark = pytest.mark.ray
 

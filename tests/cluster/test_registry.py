@@ -19,8 +19,8 @@ from cluster.registry import Promotion, Registry
 from cluster.tracking import MlflowTracker
 from idc.config import ConfigError, load
 from idc.data.store import fingerprint
-from idc.metrics import evaluate as ev
-from idc.metrics.scoring import evaluate
+from idc.evaluation import record as ev
+from idc.evaluation.score import evaluate
 from idc.training.artifact import captioning_identity, write_artifact
 from idc.training.config import TrackingConfig
 from serve.registry import Resolver
@@ -39,7 +39,7 @@ def make_artifact(path: Path, value: float) -> Path:
 def make_evaluation(
     folder: Path, artifact: Path, wrong: int, pairs: int = 60, data: dict[str, str] | None = None, split: str = "test"
 ) -> Path:
-    """An evaluation of the artefact in which the first ``wrong`` captions are wrong."""
+    """An evaluation of the artifact in which the first ``wrong`` captions are wrong."""
     draw = random.Random(0)
     given = []
     for i in range(pairs):
@@ -60,14 +60,14 @@ def make_evaluation(
 
 
 class Place:
-    """A registry, and artefacts with evaluations to put into it."""
+    """A registry, and artifacts with evaluations to put into it."""
 
     def __init__(self, uri: str, folder: Path):
         self.uri, self.folder = uri, folder
         self.registry = Registry(uri, "captioner")
 
     def add(self, value: float, wrong: int | None = 6, **settings: Any) -> str:
-        """Register an artefact; what the job says."""
+        """Register an artifact; what the job says."""
         artifact = self.folder / f"artifact-{value}"
         if not artifact.exists():
             make_artifact(artifact, value)
@@ -91,7 +91,7 @@ def place(tracking_uri: str, tmp_path: Path) -> Place:
 # -- registering ----------------------------------------------------------------------------------------------------
 
 
-def test_an_artefact_is_registered_once_and_gets_further_evaluations(place: Place, tmp_path: Path) -> None:
+def test_an_artifact_is_registered_once_and_gets_further_evaluations(place: Place, tmp_path: Path) -> None:
     assert "registered as version 1 of captioner" in (said := place.add(1.0))
     assert (tmp_path / "mlartifacts").as_uri() in said, "files lie beside the database, and it says so"
     assert "is version 1 of captioner" in (said := place.add(1.0))
@@ -121,12 +121,12 @@ def test_the_files_go_to_the_training_run(place: Place, tmp_path: Path) -> None:
     assert tracker.client.get_run(tracker.run_id).info.status == "FINISHED"
 
 
-def test_nothing_is_written_when_the_evaluation_is_of_another_artefact(place: Place, tmp_path: Path) -> None:
+def test_nothing_is_written_when_the_evaluation_is_of_another_artifact(place: Place, tmp_path: Path) -> None:
     place.add(1.0)
     other = make_artifact(tmp_path / "artifact-2.0", 2.0)
     files = sorted((tmp_path / "mlartifacts").rglob("*"))
     job = RegisterJob(artifact=str(other), evaluation=str(tmp_path / "evaluation-1.0"), tracking_uri=place.uri)
-    with pytest.raises(ValueError, match="is of another artefact"):
+    with pytest.raises(ValueError, match="is of another artifact"):
         register(job)
     (other / "model.safetensors").unlink()
     with pytest.raises(ValueError, match=r"incomplete, model\.safetensors is missing"):

@@ -15,7 +15,7 @@ import pytest
 
 from cluster.config import ClusterConfig
 from cluster.tune import sweep
-from idc.metrics.evaluate import load
+from idc.evaluation.record import load
 from idc.sweep.config import SweepJob
 from idc.sweep.summary import SweepResult
 from idc.training.loop import read_log
@@ -57,10 +57,10 @@ def test_a_table_runs_its_chains_and_shares_what_they_have_in_common(world: Worl
         {"label": "broken", "settings": {"finetune.train.keep_best.metric": "CIDER"}},
         {"label": "another method", "quoted": True, "published": {"C": 120.0}},
     ]
-    floors = {"evaluate.constant_candidates": 4, "evaluate.nearest_train_pairs": 8}
-    job = small_sweep(world, tmp_path, columns=columns, rows=rows, settings=floors)
+    baselines = {"evaluate.constant_candidates": 4, "evaluate.nearest_train_pairs": 8}
+    job = small_sweep(world, tmp_path, columns=columns, rows=rows, settings=baselines)
     result = run_here(job)
-    assert kinds(tmp_path) == [*["evaluation"] * 2, *["finetune"] * 3, "floors", "pretrain", *["speed"] * 2]
+    assert kinds(tmp_path) == [*["evaluation"] * 2, *["finetune"] * 3, "baselines", "pretrain", *["speed"] * 2]
     assert (result.cost.steps, result.cost.shared_steps) == (8, 1)
     assert result.cost.cpu_hours > 0
     assert list(result.failed) == ["broken"]
@@ -75,18 +75,18 @@ def test_a_table_runs_its_chains_and_shares_what_they_have_in_common(world: Worl
         assert row.values["TPS"] is not None
         assert row.values["TPS"].mean > 0
     assert broken.values["C"] is quoted.values["C"] is None
-    assert {floor.name for floor in result.floors} == {"constant", "nearest"}
-    assert all(floor.values["C"] > 0 for floor in result.floors)
+    assert {baseline.name for baseline in result.baselines} == {"constant", "nearest"}
+    assert all(baseline.values["C"] > 0 for baseline in result.baselines)
     assert [(order.column, order.pairs, order.seeds) for order in result.orderings] == [("C", 1, 1)]
 
     # The same again: no step is done. A seed more: only its own trainings and scores come to it.
     before = written(tmp_path)
-    assert run_here(small_sweep(world, tmp_path, columns=columns, rows=rows[:2], settings=floors)).rows == [
+    assert run_here(small_sweep(world, tmp_path, columns=columns, rows=rows[:2], settings=baselines)).rows == [
         first,
         second,
     ]
     assert written(tmp_path) == before
-    more = run_here(small_sweep(world, tmp_path, columns=columns, rows=rows[:1], settings=floors, seeds=[0, 1]))
+    more = run_here(small_sweep(world, tmp_path, columns=columns, rows=rows[:1], settings=baselines, seeds=[0, 1]))
     assert before.items() <= written(tmp_path).items()
     assert [kinds(tmp_path).count(kind) for kind in ("pretrain", "finetune", "evaluation", "speed")] == [2, 4, 3, 2]
     assert more.rows[0].seeds == [0, 1]

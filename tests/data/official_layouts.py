@@ -17,13 +17,13 @@ import pytest
 
 from idc.data.config import ValidateJob
 from idc.data.images import IMAGE_SUFFIXES, decode_image
-from idc.data.importer import open_build
 from idc.data.pipeline import FolderSource
+from idc.data.readers.base import open_build
 from idc.data.store import MappedRows, iter_rows, read_manifest, read_rejects
-from idc.data.validate import validate
-from idc.metrics.config import EvaluateJob
-from idc.metrics.run import run
-from tests.data.test_own import import_job, prepare, put
+from idc.data.validation.run import validate
+from idc.evaluation.config import EvaluateJob
+from idc.evaluation.job import run
+from tests.data.readers.test_own import import_job, prepare, put
 
 Expected = dict[str, tuple[str, int, int, list[str]]]
 """Pair id -> split, grey value of before and of after, captions."""
@@ -86,7 +86,7 @@ def round_trip(official: Official, tmp_path: Path) -> None:
 
 def check_training_rows(official: Official, out: Path) -> None:
     """What a training reads: pixels of both images, and the captions."""
-    from idc.vision.pair_encoder_task import CaptionedPairs
+    from idc.vision.pair_encoder.task import CaptionedPairs
 
     columns = ["pair_id", "before", "after", "captions", "change_type"]
     stored = MappedRows(out, columns=columns, split="train")
@@ -111,7 +111,7 @@ def check_evaluation(official: Official, out: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     evaluation = run(job)
     assert (evaluation.pairs, evaluation.scores["BLEU-1"]) == (len(test), pytest.approx(1.0))
-    assert "nearest" not in evaluation.floors
+    assert "nearest" not in evaluation.baselines
 
 
 def images_of(official: Official) -> set[int]:

@@ -13,12 +13,12 @@ from pyarrow import fs
 from idc.data import files
 from idc.data.config import ImportConfig
 from idc.data.images import ImageError, cell_bytes
-from idc.data.importer import open_reader
+from idc.data.readers.base import open_reader
 from idc.data.rows import open_rows
 from idc.data.store import iter_rows, read_rejects
-from idc.data.triplets import find_image_files
+from idc.vision.interpolation.triplets import find_image_files
+from tests.data.readers.test_own import picture, prepare, put
 from tests.data.small_sets import spot_the_diff
-from tests.data.test_own import picture, prepare, put
 
 LOCAL = fs.LocalFileSystem()
 PAIRS: dict[str, int | str | bytes] = {f"{role}/{n}.png": n for role in ("before", "after") for n in (1, 2, 3)}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from idc.data.images import encode_png
-from tests.data.test_own import picture
+from tests.data.readers.test_own import picture
 
 OUTSIDE = "@OUTSIDE@"
 """In texts: a folder next to the source with ``canary.png``, ``canary.txt`` and ``canary.json``."""

@@ -13,10 +13,10 @@ import h5py
 import numpy as np
 
 from tests.data.official_layouts import Official
+from tests.data.readers.test_more_readers import OFFICIAL as MORE
+from tests.data.readers.test_more_readers import frames
+from tests.data.readers.test_own import picture
 from tests.data.small_sets import OFFICIAL
-from tests.data.test_more_readers import OFFICIAL as MORE
-from tests.data.test_more_readers import frames
-from tests.data.test_own import picture
 from tests.faults.hostile import HOST, OUTSIDE, Content, Hostile, Surroundings, fifo, link
 
 AWAY = {

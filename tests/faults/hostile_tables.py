@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.data.test_own import picture
+from tests.data.readers.test_own import picture
 from tests.faults.hostile import HOST, OUTSIDE, Content, Hostile, Surroundings, fifo
 
 IMAGES: dict[str, Content] = {"1.png": 1, "2.png": 2, "folder/3.png": 3}

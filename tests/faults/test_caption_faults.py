@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from idc.batch import CaptionJob, caption_rows
+from idc.captioning.table import CaptionJob, caption_rows
 from idc.config import load
 from idc.data.pipeline import run_local
 from idc.data.store import iter_rows, read_manifest, read_table

@@ -71,7 +71,7 @@ def _start(
 def test_what_is_in_order_is_scored(runs: dict[str, tuple[int, str, Path]]) -> None:
     status, text, out = runs["good"]
     assert status == 0, text
-    assert "no nearest floor: there are no images" in text
+    assert "no nearest baseline: there are no images" in text
     assert json.loads((out / "evaluation.json").read_text())["scores"]["BLEU-1"] > 0
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from idc.data.store import iter_rows, read_manifest, read_rejects
-from tests.data.test_own import prepare
+from tests.data.readers.test_own import prepare
 from tests.faults import hostile_images, hostile_layouts, hostile_tables
 from tests.faults.hostile import CANARY, Hostile, Surroundings, write_canaries
 

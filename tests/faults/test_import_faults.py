@@ -14,8 +14,8 @@ from PIL import Image
 
 from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows, read_manifest, read_rejects
+from tests.data.readers.test_own import prepare
 from tests.data.test_images import bomb
-from tests.data.test_own import prepare
 
 ROOT = Path(__file__).parents[2]
 NOISE = np.random.default_rng(0).integers(0, 255, (48, 64, 3), np.uint8)

@@ -21,13 +21,13 @@ import pytest
 
 from idc.data.config import AccessConfig, ImportConfig
 from idc.data.images import ImageError, cell_bytes
-from idc.data.importer import open_reader
 from idc.data.pipeline import iter_chunks
+from idc.data.readers.base import open_reader
 from idc.data.rows import open_rows
 from idc.data.store import iter_rows, read_rejects
-from idc.data.triplets import count_frames, open_triplets
+from idc.vision.interpolation.triplets import count_frames, open_triplets
 from tests.data.official_layouts import grey
-from tests.data.test_own import picture, prepare, put
+from tests.data.readers.test_own import picture, prepare, put
 
 CANARY = 77
 """The grey value of the image that must not be read."""

@@ -1,4 +1,4 @@
-"""Change maps against masks: the three numbers by hand, the floors, and their way through an evaluation."""
+"""Change maps against masks: the three numbers by hand, the baselines, and their way through an evaluation."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from idc.config import ConfigError, load
 from idc.data.images import decode_image, resize_image
 from idc.data.pipeline import run_local
 from idc.data.store import iter_rows
+from idc.evaluation.config import EvaluateJob
+from idc.evaluation.job import finished, run
+from idc.evaluation.record import load as load_evaluation
+from idc.evaluation.table import table
 from idc.metrics.change_maps import BLOB, MODEL, PIXELS, blob, score_map, score_pair, summarise
-from idc.metrics.config import EvaluateJob
-from idc.metrics.evaluate import load as load_evaluation
-from idc.metrics.run import finished, run
-from idc.metrics.table import table
 from idc.systems import load_captioner
 from tests.systems.procap.world import World
 

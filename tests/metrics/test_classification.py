@@ -135,7 +135,7 @@ def test_counts_are_scored_class_by_class_beside_their_floor() -> None:
         for of, a, p in (("road", "2", "4"), ("road", "0", "0"), ("road", "0", "1"), ("building", "7", "7"))
     ]
     road, building = cl.score_answers(rows)
-    assert (road.of, road.questions, road.scores, road.floor, road.floor_answer) == (
+    assert (road.of, road.questions, road.scores, road.baseline, road.baseline_answer) == (
         "road", 3, {"MAE": 1.0}, {"MAE": pytest.approx(2 / 3)}, "0",
     )  # fmt: skip
     assert (building.of, building.scores) == ("building", {"MAE": 0})
@@ -214,4 +214,4 @@ def test_the_job(tmp_path: Path) -> None:
     assert result.overall_accuracy == pytest.approx(1 / 3)
     assert result.average_accuracy == pytest.approx(1 / 2)
     assert "count, road: 1 questions" in done.stdout
-    assert "floor: always 'yes'" in done.stdout
+    assert "baseline: always 'yes'" in done.stdout

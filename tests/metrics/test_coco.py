@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.scoring import generated
 from idc.metrics import coco, java
-from idc.metrics.benchmark import generated
 from idc.metrics.java import Meteor
-from idc.metrics.statistics import meteor as meteor_of
-from idc.metrics.statistics import without_whole
+from idc.metrics.ngrams import meteor as meteor_of
+from idc.metrics.ngrams import without_whole
 
 NLG_EVAL = Path(__file__).parent / "nlg_eval"
 """The files of nlg-eval's ``examples`` (MIT licence, Maluuba/nlg-eval): its README and its test publish the values."""

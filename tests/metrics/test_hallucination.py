@@ -10,10 +10,10 @@ import pytest
 
 from idc.data.rendered import captions as rendered
 from idc.data.store import DatasetFolder
-from idc.metrics.config import EvaluateJob
+from idc.evaluation.config import EvaluateJob
+from idc.evaluation.job import run
+from idc.evaluation.table import table as evaluated
 from idc.metrics.hallucination import Truth, claims, hallucination, table, truth_of
-from idc.metrics.run import run
-from idc.metrics.table import table as evaluated
 from idc.schema import CHANGE_TYPES, ChangePair, pair_arrow_schema
 
 

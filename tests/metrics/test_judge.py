@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from idc.metrics import evaluate as ev
+from idc.evaluation import record as ev
 from idc.metrics import judge as jd
 from idc.metrics.judge_endpoint import JudgeError
 
@@ -86,13 +86,13 @@ def evaluation(tmp_path: Path) -> Path:
         )
         for i in range(4)
     ]  # fmt: skip
-    floors = {
-        name: ev.Floor(what="made", caption=caption, scores={"CIDEr": 0.1}, subsets={})
+    baselines = {
+        name: ev.Baseline(what="made", caption=caption, scores={"CIDEr": 0.1}, subsets={})
         for name, caption in (("constant", "no change"), ("nearest", None))
     }
     record = ev.Evaluation(
         fingerprint="f00d", split="test", pairs=4, references=8, distinct_captions=4, empty_captions=0,
-        scores={"CIDEr": 0.5}, subsets={}, floors=floors, protocol={"name": "coco"},
+        scores={"CIDEr": 0.5}, subsets={}, baselines=baselines, protocol={"name": "coco"},
     )  # fmt: skip
     ev.save(tmp_path / "evaluation", record, rows)
     return tmp_path / "evaluation"
@@ -156,8 +156,8 @@ def test_scores_beside_floors_and_nothing_is_asked_twice(
 def test_the_best_of_all_references(server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     server.answer = lambda number, prompt: (200, "Score: 90" if "True text: no car" in prompt else "Score: 30")
-    assert jd.run(job(evaluation, server, floors=False)).scores["model"].mean == 30
-    result = jd.run(job(evaluation, server, floors=False, references="best"))
+    assert jd.run(job(evaluation, server, baselines=False)).scores["model"].mean == 30
+    result = jd.run(job(evaluation, server, baselines=False, references="best"))
     assert (result.scores["model"].mean, result.asked) == (90, 4)
     assert set(server.keys) == {None}
 
@@ -167,8 +167,8 @@ def test_an_endpoint_gets_no_answers_of_another_whose_model_has_the_same_name(se
         thread = threading.Thread(target=other.serve_forever, args=(0.02,))
         thread.start()
         other.answer = lambda number, prompt: (200, "Score: 90")
-        first, second = (jd.run(job(evaluation, one, floors=False)) for one in (server, other))
-        again = jd.run(job(evaluation, server, floors=False).model_copy(update={"url": server.url + "/"}))
+        first, second = (jd.run(job(evaluation, one, baselines=False)) for one in (server, other))
+        again = jd.run(job(evaluation, server, baselines=False).model_copy(update={"url": server.url + "/"}))
         other.shutdown()
         thread.join()
     assert [one.scores["model"].mean for one in (first, second, again)] == [50, 90, 50]
@@ -181,7 +181,7 @@ def test_a_pair_whose_references_are_empty_is_not_judged(
     rows = ev.load_predictions(evaluation)
     rows[0] = rows[0].model_copy(update={"references": [""]})
     ev.save(evaluation, ev.load(evaluation), rows)
-    result = jd.run(job(evaluation, server, floors=False))
+    result = jd.run(job(evaluation, server, baselines=False))
     assert (result.per_pair.keys(), result.asked) == ({"p1", "p2", "p3"}, 3)
     assert "not judged: 1 of 4 pairs, whose references are all empty" in capsys.readouterr().out
 
@@ -189,12 +189,12 @@ def test_a_pair_whose_references_are_empty_is_not_judged(
 def test_a_run_that_was_cut_goes_on(server: Server, evaluation: Path) -> None:
     server.answer = lambda number, prompt: (200, "Score: 10") if number <= 2 else (400, "context too long")
     with pytest.raises(JudgeError, match="400 Bad Request: context too long"):
-        jd.run(job(evaluation, server, concurrency=1, floors=False))
+        jd.run(job(evaluation, server, concurrency=1, baselines=False))
     answers = evaluation.parent / "judge" / jd.ANSWERS
     assert len(answers.read_text().splitlines()) == 2
     answers.write_text(answers.read_text() + '{"key": "cut', encoding="utf-8")
     server.answer = lambda number, prompt: (200, "Score: 30")
-    result = jd.run(job(evaluation, server, floors=False))
+    result = jd.run(job(evaluation, server, baselines=False))
     assert (result.asked, result.scores["model"].mean) == (2, 20)
     assert len(answers.read_text().splitlines()) == 4
 
@@ -203,7 +203,7 @@ def test_later_means_later(server: Server, evaluation: Path) -> None:
     replies = {1: (429, "slow down", {"Retry-After": "7"}), 2: (503, "busy"), 3: (200, "Score: 55")}
     server.answer = lambda number, prompt: replies.get(number, (200, "Score: 55"))
     waited: list[float] = []
-    result = jd.run(job(evaluation, server, max_pairs=1, floors=False), waited.append)
+    result = jd.run(job(evaluation, server, max_pairs=1, baselines=False), waited.append)
     assert result.scores["model"].mean == 55
     assert waited[0] == 7
     assert 1.5 <= waited[1] <= 2.5
@@ -250,12 +250,12 @@ def test_not_more_at_a_time_than_asked_for(server: Server, evaluation: Path) -> 
 def test_another_prompt_word_for_word(server: Server, evaluation: Path, tmp_path: Path) -> None:
     prompt = tmp_path / "figure6.txt"
     prompt.write_text("GT: {standard_answer} Model: {assistant_response}")
-    result = jd.run(job(evaluation, server, prompt=str(prompt), floors=False))
+    result = jd.run(job(evaluation, server, prompt=str(prompt), baselines=False))
     assert server.requests[0]["messages"][0]["content"].startswith("GT: the car ")
     assert result.prompt == "figure6.txt"
     assert (
         result.prompt_sha256
-        != jd.JudgeResult.model_validate(jd.run(job(evaluation, server, floors=False)).model_dump()).prompt_sha256
+        != jd.JudgeResult.model_validate(jd.run(job(evaluation, server, baselines=False)).model_dump()).prompt_sha256
     )
     prompt.write_text("{standard_answer}")
     assert [*job(evaluation, server, prompt=str(prompt)).preflight()] == [
@@ -270,7 +270,7 @@ def test_the_job_names_what_went_wrong(
     monkeypatch.delenv("IDC_ROOT", raising=False)
     main = importlib.import_module("jobs.judge").main
     asked = [f"evaluation={evaluation}", f"out={evaluation.parent / 'judge'}", f"url={server.url}", "judge=judge"]
-    monkeypatch.setattr(sys, "argv", ["judge.py", *asked, "floors=false", "api_key_variable=MY_KEY"])
+    monkeypatch.setattr(sys, "argv", ["judge.py", *asked, "baselines=false", "api_key_variable=MY_KEY"])
 
     server.answer = lambda number, prompt: (401, "bad key")
     with pytest.raises(SystemExit) as left:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from idc.evaluation.record import Prediction
+from idc.evaluation.score import evaluate
 from idc.metrics.coco import CocoScorer
-from idc.metrics.evaluate import Prediction
 from idc.metrics.java import Meteor
 from idc.metrics.protocols import LevirVocabulary, levir_words, protocol, references_of
-from idc.metrics.scoring import evaluate
 
 COMMON = ["a road", "many houses", "the trees are removed"]
 CAPTIONS = [text for text in COMMON for _ in range(6)] + ["a bunker"] * 5

@@ -14,8 +14,8 @@ import pytest
 
 from idc.data.images import encode_png
 from idc.data.store import DatasetFolder
-from idc.metrics import evaluate as ev
-from idc.metrics.scoring import evaluate
+from idc.evaluation import record as ev
+from idc.evaluation.score import evaluate
 from idc.report.collect import by_score, collect, read_log, spread_over_types
 from idc.report.config import ReportJob
 from idc.schema import ChangePair, pair_arrow_schema

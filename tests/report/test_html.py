@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from idc.evaluation.record import Baseline, Evaluation, Subset
 from idc.metrics.changes import agreement
-from idc.metrics.evaluate import Evaluation, Floor, Subset
 from idc.report.html import GalleryItem, RealPairs, RunReport, render, write_report
 
 VOID = {"meta", "img", "br", "line", "polyline", "circle", "link", "input", "hr"}
@@ -62,14 +62,14 @@ def evaluation(cider: float = 1.2, accuracy: tuple[str, ...] = ("color", "none")
     scores = {"BLEU-4": 0.4, "CIDEr": cider}
     subsets = {"change": Subset(pairs=1, scores=scores), "no change": Subset(pairs=1, scores=scores)}
 
-    def floor(value: float, caption: str | None) -> Floor:
+    def baseline(value: float, caption: str | None) -> Baseline:
         low = {"BLEU-4": 0.2, "CIDEr": value}
-        return Floor(what="how it was made", caption=caption, scores=low, types=types,
+        return Baseline(what="how it was made", caption=caption, scores=low, types=types,
                      subsets={name: Subset(pairs=1, scores=low) for name in subsets})  # fmt: skip
 
     return Evaluation(
         split="test", pairs=2, references=12, distinct_captions=2, empty_captions=0, scores=scores, subsets=subsets,
-        floors={"constant": floor(0.4, "no <change>"), "nearest": floor(0.5, None)}, types=types,
+        baselines={"constant": baseline(0.4, "no <change>"), "nearest": baseline(0.5, None)}, types=types,
         protocol={"name": "coco", "metrics": ["BLEU", "CIDEr"], "SPICE": "SPICE is not scored: jar missing"},
     )  # fmt: skip
 
@@ -153,7 +153,7 @@ def test_the_headline_stands_beside_both_floors_with_its_spread(page: Page) -> N
 
 def test_a_known_truth_is_the_ceiling(page: Page) -> None:
     made = evaluation(1.2)
-    high = made.floors["nearest"].model_copy(update={"scores": {"BLEU-4": 0.8, "CIDEr": 2.4}})
+    high = made.baselines["nearest"].model_copy(update={"scores": {"BLEU-4": 0.8, "CIDEr": 2.4}})
     shown = Page(render(RunReport("t", evaluations=[made.model_copy(update={"ceiling": high})])))
     assert "the truth in one wording" in shown.text
     widths = [attrs["style"] for tag, attrs in shown.tags if tag == "i" and attrs.get("class") == "model"]

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from idc.data.store import DatasetFolder
-from idc.metrics import evaluate as ev
+from idc.evaluation import record as ev
+from idc.evaluation.score import evaluate
 from idc.metrics.classification import AnswersJob
 from idc.metrics.classification import run as score_answers
-from idc.metrics.scoring import evaluate
-from idc.report.leaderboard import CEILING, FLOOR, PAPER, RUN, Board, Page, Row, gather
+from idc.report.leaderboard import BASELINE, CEILING, PAPER, RUN, Board, Page, Row, gather
 from idc.report.leaderboard_page import SORT, as_csv, latex, markdown, write_leaderboard
 from idc.schema import ChangePair, pair_arrow_schema
 
@@ -56,7 +56,7 @@ def a_run(
     root: Path, name: str, seed: int, cider: float, pairs: str = "data/clevr", lr: float = 0.1, protocol: str = "coco",
     pretrained: str | None = None, command: str = "", count: int = 4, commit: str | None = "abc1234",
 ) -> Path:  # fmt: skip
-    """A run's folder with an artefact's config and an evaluation, as the jobs leave them."""
+    """A run's folder with an artifact's config and an evaluation, as the jobs leave them."""
     job: dict[str, Any] = {
         "name": name,
         "runs": "runs",
@@ -69,15 +69,15 @@ def a_run(
     artifact.mkdir(parents=True)
     (artifact / "config.json").write_text(json.dumps({"system": "procap", "config": {"stage": "f", "job": job}}))
     record, rows = scored(count)
-    floor = ev.Floor(what="the best <constant>", caption="no change", scores={"CIDEr": 0.5}, subsets={})
+    baseline = ev.Baseline(what="the best <constant>", caption="no change", scores={"CIDEr": 0.5}, subsets={})
     known = {"pairs": pairs, "captioner": f"runs/{name}/artifact", "name": protocol, "selection": "best CIDEr on val"}
     known |= {"command": command} | ({} if commit is None else {"commit": commit})
     record = record.model_copy(
         update={
             "fingerprint": f"{name}-{seed}-{protocol}-{Path(pairs).name}",
             "scores": {"CIDEr": cider, "BLEU-4": 0.25},
-            "floors": {"constant": floor},
-            "ceiling": floor.model_copy(update={"what": "the truth", "caption": None, "scores": {"CIDEr": 1.9}}),
+            "baselines": {"constant": baseline},
+            "ceiling": baseline.model_copy(update={"what": "the truth", "caption": None, "scores": {"CIDEr": 1.9}}),
             "protocol": {**record.protocol, **known},
         }
     )
@@ -139,14 +139,14 @@ def test_a_run_of_the_same_seed_twice_is_marked(root: Path) -> None:
 
 def test_floors_ceiling_and_published_rows_stand_in_the_same_table_best_first(root: Path) -> None:
     board = board_of(page_of(gather([str(root / "runs")]), "clevr_change"))
-    assert [row.name for row in of_kind(board, FLOOR)] == ["floor: constant"], "once, not for every seed"
-    assert of_kind(board, FLOOR)[0].values["CIDEr"].mean == 50
+    assert [row.name for row in of_kind(board, BASELINE)] == ["baseline: constant"], "once, not for every seed"
+    assert of_kind(board, BASELINE)[0].values["CIDEr"].mean == 50
     assert of_kind(board, CEILING)[0].values["CIDEr"].mean == 190
     published = of_kind(board, PAPER)
     assert {"ProCap", "NAMC", "M3Diff", "ADPO"} <= {row.name for row in published}
     means = [row.values["CIDEr"].mean for row in board.rows if "CIDEr" in row.values]
     assert means == sorted(means, reverse=True)
-    assert "floor, constant: the best <constant>." in board.footnotes
+    assert "baseline, constant: the best <constant>." in board.footnotes
 
 
 def test_protocols_splits_and_data_do_not_meet(root: Path) -> None:
@@ -204,7 +204,7 @@ def test_answers_stand_beside_change_vgs(root: Path) -> None:
     (ours,) = of_kind(board, RUN)
     assert ours.values["Accuracy"].mean == 0.5
     assert ours.mark == "1 unreadable predictions count as wrong"
-    assert of_kind(board, FLOOR)[0].values["Recall"].mean == 1
+    assert of_kind(board, BASELINE)[0].values["Recall"].mean == 1
     assert len(of_kind(board, PAPER)) == 7
 
 
@@ -226,7 +226,7 @@ def test_a_judges_scores_have_a_table_of_their_own(root: Path) -> None:
         protocol="judge a-judge at http://x, prompt p1, first reference",
     )
     assert next((row.name, row.values["LLM judge"].mean) for row in board.rows) == ("procap fine", 41)
-    assert {row.name for row in board.rows} == {"procap fine", "floor: constant"}
+    assert {row.name for row in board.rows} == {"procap fine", "baseline: constant"}
     other = result.model_copy(update={"endpoint": "http://y"})
     (root / "runs/fine-2/judge/judge.json").write_text(other.model_dump_json())
     protocols = {one.protocol for one in page_of(gather([str(root / "runs")]), "clevr_change").boards}

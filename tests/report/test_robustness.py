@@ -7,19 +7,21 @@ from pathlib import Path
 
 import numpy as np
 
-from idc.metrics.evaluate import Evaluation, Floor, spread
+from idc.evaluation.record import Baseline, Evaluation, spread
 from idc.report.html import GalleryItem
 from idc.report.robustness import Condition, write_robustness
 from idc.sweep.config import ColumnConfig
 from idc.sweep.summary import Cost, Ordering, ResultRow, SweepResult
 
 
-def evaluation(cider: float, floor: float | None = 0.2) -> Evaluation:
+def evaluation(cider: float, baseline: float | None = 0.2) -> Evaluation:
     scores = {"BLEU-4": cider / 3, "METEOR": cider / 4, "ROUGE-L": cider / 2, "CIDEr": cider}
-    floors = {} if floor is None else {"constant": Floor(what="one for <all>", scores={"CIDEr": floor}, subsets={})}
+    baselines = (
+        {} if baseline is None else {"constant": Baseline(what="one for <all>", scores={"CIDEr": baseline}, subsets={})}
+    )
     return Evaluation(
         split="test", pairs=40, references=80, distinct_captions=7, empty_captions=0, scores=scores, subsets={},
-        floors=floors, protocol={"name": "coco"},
+        baselines=baselines, protocol={"name": "coco"},
     )  # fmt: skip
 
 
@@ -32,7 +34,7 @@ def swept() -> SweepResult:
                      paper_best="clean captions", own_best="clean captions", seeds=1)  # fmt: skip
     return SweepResult(
         name="words", title="words", paper="NAMC", note="a note", system="procap",
-        columns=[ColumnConfig(title="C", metric="CIDEr")], rows=rows, plot=None, floors=[], orderings=[order],
+        columns=[ColumnConfig(title="C", metric="CIDEr")], rows=rows, plot=None, baselines=[], orderings=[order],
         cost=Cost(cpu_hours=1, gpu_hours=0, steps=2, shared_steps=0), trials=2, failed={}, searched=[],
         search_metric=None, split="test", pairs=40, settings={}, seconds=60,
     )  # fmt: skip
@@ -42,7 +44,7 @@ def test_the_page_has_every_condition_beside_its_floors(tmp_path: Path) -> None:
     grey = np.full((8, 8, 3), 90, np.uint8)
     conditions = [
         Condition("clean", "clean", evaluation(1.2), [GalleryItem("p<1>", grey, grey, "the <cube> moved")]),
-        Condition("fog-5", "fog, severity 5", evaluation(0.3, floor=0.25)),
+        Condition("fog-5", "fog, severity 5", evaluation(0.3, baseline=0.25)),
         Condition("swap_order", "before and after swapped", evaluation(0.6)),
     ]
     page = write_robustness(tmp_path, "runs/x/artifact", conditions, swept())
@@ -69,7 +71,7 @@ def test_the_page_has_every_condition_beside_its_floors(tmp_path: Path) -> None:
 
 
 def test_without_floors_references_or_word_rows(tmp_path: Path) -> None:
-    bare = evaluation(1.0, floor=None).model_copy(update={"scores": {}})
+    bare = evaluation(1.0, baseline=None).model_copy(update={"scores": {}})
     page = write_robustness(tmp_path, "a", [Condition("clean", "clean", bare)])
     assert "| clean |  |  |  |  |  |  | 7 | 40 |" in (tmp_path / "table.md").read_text()
     assert 'id="words"' not in page.read_text()

@@ -11,10 +11,10 @@ import pytest
 
 from idc.data.config import ValidateJob
 from idc.data.images import encode_png
-from idc.data.validate import Findings, validate
-from idc.data.validation import table
+from idc.data.validation.report import table
+from idc.data.validation.run import Findings, validate
 from idc.report.validation import page_path, render, write_page
-from tests.data.test_own import put
+from tests.data.readers.test_own import put
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def local_config(artifact: str, **sections: object) -> ServeConfig:
 
 
 class LocalBackend:
-    """One artefact, captioned in a thread, one request at a time; it goes by all names of the config."""
+    """One artifact, captioned in a thread, one request at a time; it goes by all names of the config."""
 
     def __init__(self, artifact: str, names: tuple[str, ...] = ("demo",)):
         self._artifact, self._names = artifact, names

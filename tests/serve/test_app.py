@@ -37,7 +37,7 @@ class Deployed:
     url: str
     args: dict[str, Any]
     folders: dict[str, Path]
-    """Version of the registry -> the artefact that it was made of."""
+    """Version of the registry -> the artifact that it was made of."""
     mlflow: Any
 
     def post(self, pairs: list[EncodedPair], **options: Any) -> httpx2.Response:

@@ -1,4 +1,4 @@
-"""An artefact as the captioner of a server: what comes in together is answered as if it came alone."""
+"""An artifact as the captioner of a server: what comes in together is answered as if it came alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def without_timing(one: Captioned) -> tuple[object, ...]:
     return texts, one.assessment, one.frames, one.error
 
 
-def test_captions_are_those_of_the_artefact(
+def test_captions_are_those_of_the_artifact(
     captioner: Captioner, captioner_artifact: Path, pairs: list[EncodedPair]
 ) -> None:
     images = [[decode_image(getattr(pair, name)) for pair in pairs] for name in ("before", "after")]
@@ -101,7 +101,7 @@ def test_what_it_cannot_do_is_said_beforehand(captioner: Captioner) -> None:
 
 
 def test_a_folder_that_is_no_captioner_is_refused(tmp_path: Path, captioner_artifact: Path) -> None:
-    with pytest.raises(ValueError, match="is not an artefact"):
+    with pytest.raises(ValueError, match="is not an artifact"):
         Captioner(str(tmp_path))
-    with pytest.raises(ValueError, match="artefact of ProCap's stage 1, which cannot caption"):
+    with pytest.raises(ValueError, match="artifact of ProCap's stage 1, which cannot caption"):
         Captioner(str(captioner_artifact.parents[1] / "pretrain" / "artifact"))

@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 CONFIGS = ROOT / "serve" / "configs"
 
 
-def test_the_demo_serves_the_demos_artefact_on_this_machine_alone() -> None:
+def test_the_demo_serves_the_demos_artifact_on_this_machine_alone() -> None:
     config = load(CommandConfig, str(CONFIGS / "demo.yaml"))
     assert config.models == {"demo": "runs/demo/finetune-0/artifact"}
     assert (config.auth.mode, config.host) == ("loopback", "127.0.0.1")
@@ -114,7 +114,7 @@ def damages(artifact: Path) -> dict[str, tuple[str, bytes, str]]:
         "tensor_size": (WEIGHTS, struct.pack("<Q", len(header)) + header + b"\0" * 4, "is damaged"),
         "cut_weights": (WEIGHTS, (artifact / WEIGHTS).read_bytes()[:-1], "is damaged"),
         "deep_config": (CONFIG, deep, "nested too deep"),
-        "huge_config": (CONFIG, b" " * (MAX_JSON_BYTES + 1), "an artefact's JSON at most 32"),
+        "huge_config": (CONFIG, b" " * (MAX_JSON_BYTES + 1), "an artifact's JSON at most 32"),
         "two_systems": (CONFIG, b'{"system": 1, "system": 2}', "'system' occurs twice"),
         "files_outside": (
             CONFIG,
@@ -123,12 +123,12 @@ def damages(artifact: Path) -> dict[str, tuple[str, bytes, str]]:
         ),
         "no_config": (CONFIG, json.dumps({**head, "config": 7}).encode(), "holds a int where an object belongs"),
         "deep_words": (VOCABULARY, deep, "nested too deep"),
-        "huge_words": (VOCABULARY, b" " * (MAX_JSON_BYTES + 1), "an artefact's JSON at most 32"),
+        "huge_words": (VOCABULARY, b" " * (MAX_JSON_BYTES + 1), "an artifact's JSON at most 32"),
         "list_of_steps": (PREPROCESS, b"[]", "holds a list where an object belongs"),
     }
 
 
-def test_damaged_artefacts_end_the_command_with_a_line_each(tmp_path: Path) -> None:
+def test_damaged_artifacts_end_the_command_with_a_line_each(tmp_path: Path) -> None:
     good = write_artifact(
         tmp_path / "good", system="procap", config={}, state_dict={"w": torch.zeros(2)}, vocabulary=Vocabulary(["red"])
     )
@@ -183,7 +183,7 @@ def test_the_command_names_what_is_missing_and_what_is_taken(tmp_path: Path) -> 
     assert run.returncode == 2
     assert "batching.wait_m: no such setting; did you mean 'wait_ms'?" in run.stderr
     assert f"port: cannot listen on 127.0.0.1:{port} (Address already in use)" in run.stderr
-    assert "models.demo: no artefact at 'runs/demo/finetune-0/artifact'; run `make demo` first" in run.stderr
+    assert "models.demo: no artifact at 'runs/demo/finetune-0/artifact'; run `make demo` first" in run.stderr
     assert "auth.mode: others reach the cluster at RAY_ADDRESS" in run.stderr
     open_to_all = subprocess.run(
         [sys.executable, "-m", "serve.app", "host=0.0.0.0"], cwd=tmp_path, capture_output=True, text=True, check=False

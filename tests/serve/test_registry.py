@@ -30,7 +30,7 @@ class Registry:
         self.client.create_registered_model("captioner")
 
     def add(self, value: float) -> str:
-        """A version with an artefact of its own."""
+        """A version with an artifact of its own."""
         artifact = make_artifact(self.folder / f"artifact-{value}", value)
         self.client.log_artifacts(self.run_id, str(artifact), f"{value}/artifact")
         made = self.client.create_model_version(
@@ -39,7 +39,7 @@ class Registry:
         return str(made.version)
 
     def uploaded(self, value: float) -> Path:
-        """Where the artefact lies in MLflow's storage."""
+        """Where the artifact lies in MLflow's storage."""
         return self.folder / "mlartifacts" / self.run_id / "artifacts" / str(value) / "artifact"
 
 
@@ -102,7 +102,7 @@ def test_a_download_that_was_cut_short_does_not_count(registry: Registry, tmp_pa
     lost = registry.uploaded(1.0) / "model.safetensors"
     kept = lost.read_bytes()
     lost.write_bytes(kept[:-4] + b"\0\0\0\0")
-    with pytest.raises(ValueError, match="is not what was registered; register the artefact again"):
+    with pytest.raises(ValueError, match="is not what was registered; register the artifact again"):
         fetch(registry.uri, cache)
     lost.unlink()
     with pytest.raises(ValueError, match=r"incomplete, model\.safetensors is missing"):

@@ -20,7 +20,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def small_sweep(world: World, runs: Path, **overrides: Any) -> SweepJob:
-    """A table of one row, without tracking and floors; ``overrides`` are top-level, ``settings`` laid over."""
+    """A table of one row, without tracking and baselines; ``overrides`` are top-level, ``settings`` laid over."""
     own = overrides.pop("settings", {})
     values: dict[str, Any] = {
         "name": "small",

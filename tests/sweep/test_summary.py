@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from idc.metrics.evaluate import spread
+from idc.evaluation.record import spread
 from idc.sweep.summary import ResultRow, ordering
 
 

@@ -86,9 +86,9 @@ def damage(artifact: Path, what: str) -> None:
 @pytest.mark.parametrize(
     ("what", "message"),
     [
-        ("no config", "is not an artefact"),
+        ("no config", "is not an artifact"),
         ("not json", "config.json cannot be read as JSON"),
-        ("foreign", "does not describe an artefact"),
+        ("foreign", "does not describe an artifact"),
         ("version", "has format version 99"),
         ("lost", "tokenizer/model.safetensors is missing; copy the whole folder again"),
     ],
@@ -99,7 +99,7 @@ def test_damage_is_named(artifact: Path, what: str, message: str) -> None:
         read_artifact(artifact)
 
 
-def test_an_artefact_is_told_by_its_files_and_its_captions_are_the_same_when_it_is_calibrated(
+def test_an_artifact_is_told_by_its_files_and_its_captions_are_the_same_when_it_is_calibrated(
     artifact: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(artifact, tmp_path / "copy")
@@ -117,7 +117,7 @@ def test_an_artefact_is_told_by_its_files_and_its_captions_are_the_same_when_it_
 
 
 def test_a_file_is_added_and_replaced(artifact: Path) -> None:
-    """Listed once, so that a copy without it is incomplete; nothing else of the artefact changes."""
+    """Listed once, so that a copy without it is incomplete; nothing else of the artifact changes."""
     before = json.loads((artifact / "config.json").read_text())
     for text in ("first", "second"):
         add_file(artifact, "calibration.json", text)
@@ -128,12 +128,12 @@ def test_a_file_is_added_and_replaced(artifact: Path) -> None:
     (artifact / "calibration.json").unlink()
     with pytest.raises(ValueError, match=r"is incomplete, calibration.json is missing"):
         read_artifact(artifact)
-    with pytest.raises(ValueError, match="is not an artefact"):
+    with pytest.raises(ValueError, match="is not an artifact"):
         add_file(artifact.parent, "calibration.json", "")
 
 
 def test_another_system_and_the_runs_folder_are_refused(artifact: Path) -> None:
-    with pytest.raises(ValueError, match="artefact of 'toy', not of 'procap'"):
+    with pytest.raises(ValueError, match="artifact of 'toy', not of 'procap'"):
         read_artifact(artifact, system="procap")
     with pytest.raises(ValueError, match=r"did you mean .*artifact\?"):
         read_artifact(artifact.parent)
@@ -153,7 +153,7 @@ def test_wrong_and_cut_weights_are_named(artifact: Path) -> None:
     assert "has head.bias as (9,), the model as (5,)" in str(refused.value)
     save_file(state, weights)
     weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"model.safetensors is damaged .*copy the artefact again"):
+    with pytest.raises(ValueError, match=r"model.safetensors is damaged .*copy the artifact again"):
         read_artifact(artifact).load_into(ToyTask())
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from idc.data.images import encode_png
 from idc.data.store import DatasetFolder
 from idc.schema import pair_arrow_schema
-from idc.vision.config import TokenizerConfig
+from idc.vision.tokenizer.config import TokenizerConfig
 
 TINY = TokenizerConfig(
     image_size=32,

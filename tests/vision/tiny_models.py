@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from idc.vision.config import PairEncoderConfig
+from idc.vision.pair_encoder.config import PairEncoderConfig
 
 
 def save_tiny_clip(folder: Path, shape: PairEncoderConfig, hidden_act: str = "quick_gelu") -> Any:

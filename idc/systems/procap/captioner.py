@@ -1,4 +1,4 @@
-"""A stage 2 artefact in use: what it says of pairs, how sure it is, where it looks, and what it imagines."""
+"""A stage 2 artifact in use: what it says of pairs, how sure it is, where it looks, and what it imagines."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from idc.calibration import Calibration
+from idc.captioning.calibration import Calibration
+from idc.captioning.contract import Candidate, Description, beams_of
+from idc.captioning.familiarity import Familiarity
 from idc.data.text import OWN_IDS, SpecialIds
 from idc.decoding import Decoded, decode
-from idc.describe import Candidate, Description, beams_of
-from idc.familiarity import Familiarity
 from idc.systems.procap.change_map import combine, disagreement, looks
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure, is_captioner
 from idc.systems.procap.model import ProcedureEncoder, Shapes, TextDecoder, make_token_head
+from idc.systems.procap.procedures.config import ProceduresConfig
+from idc.systems.procap.procedures.keyframes import KeyFrames
 from idc.systems.procap.speed import SpeedConfig, accelerate, running
 from idc.training.artifact import read_artifact
-from idc.vision.config import ProceduresConfig
-from idc.vision.keyframes import KeyFrames
-from idc.vision.tokenizer import ImageTokenizer, prepare_images, to_frames
+from idc.vision.tokenizer.model import ImageTokenizer, prepare_images, to_frames
 
 TOKENIZER = "tokenizer"
-"""Folder of the image tokenizer inside an artefact."""
+"""Folder of the image tokenizer inside an artifact."""
 INTERPOLATOR = "interpolation_weights"
-"""Weights of the interpolator inside the artefact of an explicit captioner, if it has any; the setting's name, too."""
+"""Weights of the interpolator inside the artifact of an explicit captioner, if it has any; the setting's name, too."""
 DISAGREEMENT = "log_disagreement"
 """Name of the captioner's evidence."""
 
@@ -135,10 +135,10 @@ def key_frames(which: str, build: dict[str, Any], tokenizer: ImageTokenizer) -> 
 
 
 class PairCaptioner:
-    """A stage 2 artefact in use, an :class:`idc.describe.Describer`: pixels in, captions out.
+    """A stage 2 artifact in use, an :class:`idc.captioning.contract.Describer`: pixels in, captions out.
 
     Args:
-        path: the artefact.
+        path: the artifact.
         device: where to run.
         speed: how; the default changes no caption but by the rounding of float32.
     """
@@ -146,7 +146,7 @@ class PairCaptioner:
     def __init__(self, path: Path | str, device: str = "cpu", speed: SpeedConfig | None = None):
         artifact = read_artifact(path, system="procap")
         if not is_captioner(artifact.config):
-            raise ValueError(f"{path} is an artefact of ProCap's stage 1, which cannot caption; run finetune_procap.py")
+            raise ValueError(f"{path} is an artifact of ProCap's stage 1, which cannot caption; run finetune_procap.py")
         assert artifact.vocabulary is not None
         job = artifact.config["job"]
         self.path = artifact.path
@@ -194,7 +194,7 @@ class PairCaptioner:
         candidates: int = 1,
         change_map: bool = False,
     ) -> list[Description]:
-        """See :class:`idc.describe.Describer`; the candidates are the hypotheses that the beams end with, the map is
+        """See :class:`idc.captioning.contract.Describer`; the candidates are the hypotheses that the beams end with, the map is
         that of ``change_map.py``, and the evidence is the logarithm of the largest disagreement of a patch."""
         beams = beams_of(beams, candidates, self.beams)
         if not _pairs(befores, afters):
@@ -226,19 +226,19 @@ class PairCaptioner:
         the image tokenizer (``imagine.py`` says what that is worth).
 
         Args:
-            head: by default the artefact's own.
+            head: by default the artifact's own.
 
         Returns:
             k + 2 frames, uint8 (Y, X, 3); first and last are the two images as their own codebook entries show them.
 
         Raises:
-            ValueError: the artefact has no head, or no queries.
+            ValueError: the artifact has no head, or no queries.
         """
         head = head if head is not None else self.captioner.token_head
         if head is None or self.captioner.kind != "queries":
             raise ValueError(
                 f"{self.path} cannot imagine: it needs procedure=queries and stage 1's head from patches to codebook "
-                "entries, which an artefact that began with stage 1 has"
+                "entries, which an artifact that began with stage 1 has"
             )
         with running(self.speed, self.device):
             images = prepare_images([before, after], self.tokenizer.config).to(self.device)
@@ -298,5 +298,5 @@ def pictures(ends_23YX: Tensor, codes_kP: Tensor, tokenizer: ImageTokenizer) -> 
 
 
 def load_captioner(path: Path | str, device: str = "cpu", speed: SpeedConfig | None = None) -> PairCaptioner:
-    """The captioner of an artefact."""
+    """The captioner of an artifact."""
     return PairCaptioner(path, device, speed)

@@ -12,7 +12,7 @@ says the best caption, mean over layers, heads and words (not the end token), su
 stretched to the content of a pair: where nothing changed the map is dark, not noise made bright.
 
 Features rather than the tokens they are quantised to: a token differs or does not, and does so in many patches for the
-noise of the renderer alone. `jobs/evaluate.py change_maps=true` holds the map against true masks, beside floors.
+noise of the renderer alone. `jobs/evaluate.py change_maps=true` holds the map against true masks, beside baselines.
 
 B pairs, G frames, P patches, Z features, T words, S = F * P positions of the latent procedure.
 """

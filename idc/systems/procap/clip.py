@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from idc.data.text import BOS, EOS
-from idc.vision.pair_encoder import clip_tokenizer
+from idc.vision.pair_encoder.model import clip_tokenizer
 
 
 def clip_blocks(path: str, layers: int, width: int, heads: int) -> dict[str, Tensor]:

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
+from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
-from idc.vision.config import ProceduresConfig
 
 Procedure = Literal["queries", "frames", "none"]
 
@@ -253,9 +253,9 @@ class FinetuneJob(_RunConfig):
     name: str = Field("procap-finetune", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
     """Name of the run: its folder under `runs`, and what a restart is recognised by."""
     pretrained: str | None = None
-    """Artefact of stage 1, or nothing to train the encoder from scratch."""
+    """Artifact of stage 1, or nothing to train the encoder from scratch."""
     encoder: EncoderConfig | None = None
-    """Procedure encoder, if from scratch; with `pretrained` the artefact's own is taken."""
+    """Procedure encoder, if from scratch; with `pretrained` the artifact's own is taken."""
     procedure: Procedure = "queries"
     """What stands between the patches of the two images. queries: k * n_I copies of the mask embedding, the implicit
     procedure captioning of eq. 9. frames: the frames themselves, explicit procedure captioning (table 14); the
@@ -301,7 +301,7 @@ class FinetuneJob(_RunConfig):
 
 
 class ConvertJob(ConfigModel):
-    """Make one of our artefacts of the authors' weights."""
+    """Make one of our artifacts of the authors' weights."""
 
     kind: Literal["vqgan", "stage1", "stage2", "clip4idc"]
     """vqgan: a fine-tuned VQGAN (`*_epoch=*.ckpt`); stage1: `dalle.pt`; stage2: `model.chkpt`, a captioner; clip4idc: a
@@ -309,12 +309,12 @@ class ConvertJob(ConfigModel):
     weights: str = Field(min_length=1)
     """The file."""
     out: str = Field(min_length=1)
-    """Folder to write: an image tokenizer (vqgan) or an artefact, each with `conversion.json` in it."""
+    """Folder to write: an image tokenizer (vqgan) or an artifact, each with `conversion.json` in it."""
     vocabulary: str | None = None
     """The authors' word list of that data set, `cache/*_word2idx*.json` in their repository; needed for stage2."""
     clip_tokenizer: str | None = "openai/clip-vit-base-patch32"
-    """CLIP tokenizer, a local folder or hub id. stage1: whose ids it reads captions as; only noted in the artefact.
-    clip4idc: put into the artefact; empty: none, and the encoder takes ids instead of texts."""
+    """CLIP tokenizer, a local folder or hub id. stage1: whose ids it reads captions as; only noted in the artifact.
+    clip4idc: put into the artifact; empty: none, and the encoder takes ids instead of texts."""
     image_size: int = Field(224, ge=8)
     """Side of the VQGAN's images (vqgan); in the other files the positions tell it."""
     heads: int = Field(12, ge=1)

@@ -1,7 +1,7 @@
-"""The authors' checkpoints to our artefacts, strictly: every official tensor is used, or dropped with a reason.
+"""The authors' checkpoints to our artifacts, strictly: every official tensor is used, or dropped with a reason.
 
     vqgan    <dataset>_epoch=*.ckpt   a folder that is an image tokenizer
-    stage1   dalle.pt                 an artefact of stage 1: encoder, heads, and the tokenizer that is in the file too
+    stage1   dalle.pt                 an artifact of stage 1: encoder, heads, and the tokenizer that is in the file too
     stage2   model.chkpt              a captioner; needs the authors' vocabulary (cache/*_word2idx*.json) beside it
 
 Names differ, and besides: an official special token is the sum of two embeddings, ours is one vector; the attention
@@ -28,9 +28,9 @@ from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
 from idc.systems.procap.task import STAGE_1_CARD
 from idc.training.artifact import file_hash, write_artifact
 from idc.training.foreign import Dropped, Ledger, find_state, read_checkpoint
-from idc.vision.pair_encoder_convert import convert_clip4idc
-from idc.vision.tokenizer import ImageTokenizer, preprocess
-from idc.vision.tokenizer_convert import convert_vqgan
+from idc.vision.pair_encoder.convert import convert_clip4idc
+from idc.vision.tokenizer.convert import convert_vqgan
+from idc.vision.tokenizer.model import ImageTokenizer, preprocess
 
 CONVERSION = "conversion.json"
 """File beside the weights: where they come from, and what was left out."""

@@ -22,8 +22,8 @@ from idc.data.store import MappedRows, read_manifest
 from idc.data.text import BOS, EOS, PAD, Vocabulary
 from idc.systems.procap.config import LossConfig, MaskingConfig, PretrainJob
 from idc.systems.procap.model import Shapes
-from idc.vision.keyframes import even_frames
-from idc.vision.similarity import sample_keyframes
+from idc.systems.procap.procedures.keyframes import even_frames
+from idc.systems.procap.procedures.similarity import sample_keyframes
 
 Item = dict[str, Any]
 

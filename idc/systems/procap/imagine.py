@@ -36,7 +36,7 @@ from idc.systems.procap.data import text_slot
 from idc.systems.procap.model import ProcedureEncoder, make_token_head
 from idc.systems.procap.task import part_of
 from idc.training.artifact import Artifact, read_artifact
-from idc.vision.tokenizer import ImageTokenizer, prepare_frame, to_images, tokenizer_fingerprint
+from idc.vision.tokenizer.model import ImageTokenizer, prepare_frame, to_images, tokenizer_fingerprint
 
 ROUNDS = 8
 """Rounds of mask-predict, if nothing is said."""
@@ -107,20 +107,20 @@ def _inner(hidden_BSD: Tensor, between: int, head: nn.Module) -> Tensor:
 
 
 class Modeler:
-    """A stage 1 artefact in use: encoder, token head, tokenizer.
+    """A stage 1 artifact in use: encoder, token head, tokenizer.
 
     Args:
-        path: the artefact.
+        path: the artifact.
         device: where to run.
 
     Raises:
-        ValueError: it is no artefact of stage 1, or reads captions as CLIP's byte pairs, whose tokenizer is not there.
+        ValueError: it is no artifact of stage 1, or reads captions as CLIP's byte pairs, whose tokenizer is not there.
     """
 
     def __init__(self, path: Path | str, device: str = "cpu"):
         artifact = read_artifact(path, system="procap")
         if artifact.config["stage"] != "pretrain":
-            raise ValueError(f"{path} is an artefact of ProCap's stage 2; give that of pretrain_procap.py")
+            raise ValueError(f"{path} is an artifact of ProCap's stage 2; give that of pretrain_procap.py")
         job = artifact.config["job"]
         self.artifact, self.device = artifact, torch.device(device)
         self.condition: bool = job["caption_condition"]
@@ -158,16 +158,16 @@ class Modeler:
 
 
 class Imaginer:
-    """An artefact of either stage as an imagination.
+    """An artifact of either stage as an imagination.
 
     Args:
-        path: the artefact. Of stage 1: imagines by a caption. Of stage 2: without one, too, and it makes the caption.
-        pretrained: with an artefact of stage 2, that of stage 1 it began with, if it is not where it was then.
+        path: the artifact. Of stage 1: imagines by a caption. Of stage 2: without one, too, and it makes the caption.
+        pretrained: with an artifact of stage 2, that of stage 1 it began with, if it is not where it was then.
         device: where to run.
 
     Attributes:
-        captioner: of a stage 2 artefact.
-        modeler: of stage 1, if its artefact is there.
+        captioner: of a stage 2 artifact.
+        modeler: of stage 1, if its artifact is there.
 
     Raises:
         ValueError: the two do not belong together, or there is nothing to imagine with.
@@ -191,7 +191,7 @@ class Imaginer:
             self.head = stored if stored is not None or self.modeler is None else self.modeler.head
         if self.head is None and self.modeler is None:
             raise ValueError(
-                f"{path} has no head from patches to codebook entries, and the stage 1 artefact it began with "
+                f"{path} has no head from patches to codebook entries, and the stage 1 artifact it began with "
                 f"({source or 'none'}) is not there; give it as --pretrained"
             )
 
@@ -201,7 +201,7 @@ class Imaginer:
         """Every way there is, of two uint8 RGB images (H, W, 3) of any sizes; without a caption, the captioner's own.
 
         Raises:
-            ValueError: a stage 1 artefact alone, and no caption.
+            ValueError: a stage 1 artifact alone, and no caption.
         """
         found = []
         if self.modeler is not None:
@@ -216,12 +216,12 @@ class Imaginer:
         if given is not None:
             return given
         if self.captioner is None:
-            raise ValueError("an artefact of stage 1 makes no captions: give one, or an artefact of stage 2")
+            raise ValueError("an artifact of stage 1 makes no captions: give one, or an artifact of stage 2")
         return self.captioner([before], [after])[0]
 
 
 def _check_same(second: Artifact, first: Artifact) -> None:
-    """That a stage 2 artefact has the shapes and the tokenizer of a stage 1 artefact."""
+    """That a stage 2 artifact has the shapes and the tokenizer of a stage 1 artifact."""
     if second.config["shapes"] != first.config["shapes"] or tokenizer_fingerprint(
         second.extra(TOKENIZER)
     ) != tokenizer_fingerprint(first.extra(TOKENIZER)):
@@ -341,7 +341,7 @@ def imagine_to(
     paths.
 
     Raises:
-        ValueError: there is no caption, and the artefact makes none.
+        ValueError: there is no caption, and the artifact makes none.
     """
     told = imaginer.caption(pair.before, pair.after, caption)
     text = [f"{'the model says' if caption is None else 'told'}: {told or '(nothing)'}"]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     from idc.systems.procap.captioner import Captioner
-    from idc.vision.tokenizer import ImageTokenizer
+    from idc.vision.tokenizer.model import ImageTokenizer
 
 
 class SpeedConfig(ConfigModel):

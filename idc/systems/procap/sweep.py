@@ -19,13 +19,13 @@ from pydantic import Field
 
 from idc.config import ConfigModel, missing
 from idc.data.store import fingerprint, iter_rows, read_manifest
-from idc.metrics.config import EvaluateJob, EvaluateSection
-from idc.metrics.run import scoring_fingerprint
+from idc.evaluation.config import EvaluateJob, EvaluateSection
+from idc.evaluation.job import scoring_fingerprint
 from idc.sweep.plan import Step, TrialSteps
 from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob
+from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.training.artifact import captioning_identity, content_or_id
 from idc.training.config import OPERATIONAL, TrainConfig
-from idc.vision.config import ProceduresConfig
 
 if TYPE_CHECKING:
     from idc.data.pipeline import Runner
@@ -86,13 +86,13 @@ class Trial(ConfigModel):
     explicit_modeling: bool = True
     """Stage 1 comes first (EPM in the paper's tables). Without it stage 2 trains the same encoder from scratch."""
     pretrained: str | None = None
-    """Artefact of a stage 1 that is there, for sweeps that do not vary it; instead of `pretrain`."""
+    """Artifact of a stage 1 that is there, for sweeps that do not vary it; instead of `pretrain`."""
     pretrain: _Pretrain = _Pretrain()
     """Stage 1; also the shape of the encoder where there is no stage 1."""
     finetune: _Finetune = _Finetune()
     """Stage 2."""
     evaluate: EvaluateSection = EvaluateSection()
-    """Scores; the floors are made once for all trials, by a step of their own."""
+    """Scores; the baselines are made once for all trials, by a step of their own."""
 
     def faults(self) -> Iterator[str]:
         if (self.procedures is None) == (self.build is None):
@@ -140,21 +140,21 @@ def steps(trial: Trial, store: str) -> TrialSteps:
     work.append(stage_2)
 
     settings = trial.evaluate.model_dump(mode="json", exclude=set(DERIVED["evaluate"]))
-    floors = {"constant_candidates": 0, "nearest_train_pairs": 0}
+    baselines = {"constant_candidates": 0, "nearest_train_pairs": 0}
     scored = trial.evaluate.model_copy(update={"pairs": trial.pairs})
     artifact = f"{store}/{stage_2.name}/artifact"
     device = "cuda" if trial.finetune.train.gpus_per_worker else "cpu"
     gpus = trial.finetune.train.gpus_per_worker
     evaluation = Step(
-        name=f"evaluation-{fingerprint(stage_2.name, scoring_fingerprint(scored.model_copy(update=floors)))[:12]}",
+        name=f"evaluation-{fingerprint(stage_2.name, scoring_fingerprint(scored.model_copy(update=baselines)))[:12]}",
         entry=f"{__name__}:evaluate",
-        payload={"job": {**settings, **floors, "pairs": trial.pairs, "artifact": artifact}, "device": device},
+        payload={"job": {**settings, **baselines, "pairs": trial.pairs, "artifact": artifact}, "device": device},
         gpus=gpus,
     )
-    floor = None
+    baseline = None
     if trial.evaluate.constant_candidates or trial.evaluate.nearest_train_pairs:
-        floor = Step(
-            name=f"floors-{scoring_fingerprint(scored)[:12]}",
+        baseline = Step(
+            name=f"baselines-{scoring_fingerprint(scored)[:12]}",
             entry=f"{__name__}:score_floors",
             payload={"job": {**settings, "pairs": trial.pairs}},
         )
@@ -170,11 +170,11 @@ def steps(trial: Trial, store: str) -> TrialSteps:
         },
         gpus=gpus,
     )
-    return TrialSteps(tuple(work), evaluation, floor, speed)
+    return TrialSteps(tuple(work), evaluation, baseline, speed)
 
 
 def _build_step(trial: Trial) -> Step:
-    from idc.vision.procedures import identity
+    from idc.systems.procap.procedures.build import identity
 
     assert trial.build is not None
     build = trial.build.model_copy(update={"pairs": trial.pairs})
@@ -209,7 +209,7 @@ def _train_step(stage: str, job: PretrainJob | FinetuneJob, given: dict[str, Any
 
 def build_procedures(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
     """Build procedures, or go on with them."""
-    from idc.vision.procedures import build
+    from idc.systems.procap.procedures.build import build
 
     manifest = build(ProceduresConfig.model_validate(payload), folder, run)
     return {"procedures": manifest.num_rows, "rejected": manifest.num_rejected}
@@ -217,8 +217,8 @@ def build_procedures(payload: dict[str, Any], folder: str, run: Runner) -> dict[
 
 def evaluate(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
     """Caption and score; what is scored already is not scored again."""
-    from idc.metrics.run import finished
-    from idc.metrics.run import run as score
+    from idc.evaluation.job import finished
+    from idc.evaluation.job import run as score
     from idc.systems.procap.captioner import load_captioner
 
     job = EvaluateJob.model_validate({**payload["job"], "out": folder})
@@ -228,16 +228,16 @@ def evaluate(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any
 
 
 def score_floors(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
-    """The floors of the evaluated split: an evaluation, with its floors, of the most frequent training caption."""
-    from idc.metrics.run import finished
-    from idc.metrics.run import run as score
+    """The baselines of the evaluated split: an evaluation, with its baselines, of the most frequent training caption."""
+    from idc.evaluation.job import finished
+    from idc.evaluation.job import run as score
 
     pairs, split = payload["job"]["pairs"], payload["job"]["split"]
     frequency: Counter[str] = Counter()
     for row in iter_rows(pairs, ["captions"], "train"):
         frequency.update(row["captions"])
     if not frequency:
-        raise ValueError(f"{pairs}: its training split has no captions, so there are no floors")
+        raise ValueError(f"{pairs}: its training split has no captions, so there are no baselines")
     caption = frequency.most_common(1)[0][0]
     predictions = Path(folder) / "constant.jsonl"
     predictions.parent.mkdir(parents=True, exist_ok=True)
@@ -246,7 +246,7 @@ def score_floors(payload: dict[str, Any], folder: str, run: Runner) -> dict[str,
     predictions.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     job = EvaluateJob.model_validate({**payload["job"], "out": folder, "predictions": str(predictions)})
     found = finished(job) or score(job)
-    return {name: floor.scores for name, floor in found.floors.items()}
+    return {name: baseline.scores for name, baseline in found.baselines.items()}
 
 
 def tokens_per_second(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:

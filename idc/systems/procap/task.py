@@ -1,4 +1,4 @@
-"""ProCap's two stages as tasks of the one training loop, and their artefacts."""
+"""ProCap's two stages as tasks of the one training loop, and their artifacts."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from idc.systems.procap.clip import ClipWords, clip_blocks
 from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob, Procedure
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, as_images, collate
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
+from idc.systems.procap.procedures.build import filmstrip
 from idc.training.artifact import read_artifact, write_artifact
 from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders
 from idc.training.loop import fit
 from idc.training.task import Batch, Task, mean_per_sample
-from idc.vision.procedures import filmstrip
-from idc.vision.tokenizer import ImageTokenizer, preprocess, tokenizer_fingerprint
+from idc.vision.tokenizer.model import ImageTokenizer, preprocess, tokenizer_fingerprint
 
 STAGE_1_CARD: dict[str, Any] = {
     "purpose": "ProCap's procedure encoder after stage 1 (explicit procedure modeling). It writes no captions: stage 2 "
     "trains a captioner from it.",
     "use": "python jobs/finetune_procap.py pretrained=<this folder> procedures=<folder of procedures>",
 }
-"""First sentence and command of the model card of a stage 1 artefact."""
+"""First sentence and command of the model card of a stage 1 artifact."""
 
 FrameFeatures = Callable[[Tensor], Tensor]
 """The frozen tokenizer's features: images (M, 3, Y, X) in [0, 1] to (M, P, Z)."""
@@ -129,7 +129,7 @@ class PretrainTask(Task):
 
 
 def _unused_in_stage_1(job: PretrainJob, encoder: ProcedureEncoder, heads: PretrainHeads) -> list[torch.nn.Parameter]:
-    """What the switched-off parts of stage 1 would train; kept in the artefact, so that stage 2 always fits."""
+    """What the switched-off parts of stage 1 would train; kept in the artifact, so that stage 2 always fits."""
     on = {heads.msm: job.loss.msm > 0, heads.align: job.aligns(), heads.consistency: job.loss.consistency > 0}
     unused = [parameter for head, used in on.items() if not used for parameter in head.parameters()]
     if not job.caption_condition:
@@ -215,7 +215,7 @@ class FinetuneTask(Task):
 
 
 def _unused_in_stage_2(captioner: Captioner, kind: Procedure) -> list[torch.nn.Parameter]:
-    """What only stage 1 reads; kept in the artefact, not trained."""
+    """What only stage 1 reads; kept in the artifact, not trained."""
     encoder = captioner.encoder
     unused = [encoder.align_token]
     if captioner.token_head is not None:
@@ -349,10 +349,10 @@ def _tokenizer(info: ProcedureInfo) -> ImageTokenizer:
 
 
 def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, dict[str, Tensor], dict[str, Tensor]]:
-    """Config and weights of the encoder in a stage 1 artefact, and of its token head, if it fits these procedures."""
+    """Config and weights of the encoder in a stage 1 artifact, and of its token head, if it fits these procedures."""
     artifact = read_artifact(path, system="procap")
     if artifact.config["stage"] != "pretrain":
-        raise ValueError(f"pretrained: {path} is an artefact of stage 2; give the artefact of pretrain_procap.py")
+        raise ValueError(f"pretrained: {path} is an artifact of stage 2; give the artifact of pretrain_procap.py")
     config = EncoderConfig.model_validate(artifact.config["job"]["encoder"])
     saved = shapes_of(artifact.config["shapes"])
     if config.text_vocabulary is not None:  # the encoder's words are its own, whatever the decoder's are

@@ -87,7 +87,7 @@ def test_captions_become_bpe_ids_without_marks(clip: str, tmp_path: Path) -> Non
 
 
 def test_stage_1_starts_from_clip_and_reads_bpe(clip: str, world: World, tmp_path: Path) -> None:
-    """With a learning rate of 0 the artefact has CLIP's blocks; stage 2 takes it, whatever its own words are."""
+    """With a learning rate of 0 the artifact has CLIP's blocks; stage 2 takes it, whatever its own words are."""
     settings = {"encoder.text_vocabulary": size_of(clip), "optim.lr": 0.0, "optim.warmup_lr": 0.0, "train.steps": 1}
     job = world.pretrain(settings, clip=clip, clip_tokenizer=clip)
     start(STAGE_1, job, tmp_path / "pretrain")

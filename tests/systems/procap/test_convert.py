@@ -28,14 +28,14 @@ from idc.systems.procap.convert import CONVERSION, convert, convert_stage_1, con
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder
 from idc.training.artifact import read_artifact
 from idc.training.foreign import Dropped, Ledger, read_checkpoint
-from idc.vision.pair_encoder import PairEncoder
-from idc.vision.tokenizer import ImageTokenizer, tokenizer_fingerprint
-from idc.vision.tokenizer_convert import convert_vqgan
+from idc.vision.pair_encoder.model import PairEncoder
+from idc.vision.tokenizer.convert import convert_vqgan
+from idc.vision.tokenizer.model import ImageTokenizer, tokenizer_fingerprint
 from jobs import caption as caption_job
 from jobs import convert as convert_job
 from tests.systems.procap import official
 from tests.systems.procap.official import Layout, Sizes, State, random_state
-from tests.vision import clip4idc
+from tests.vision.pair_encoder import clip4idc
 
 CLEVR, SPOT, EDIT = Sizes(), Sizes(blocks=4, words=834, decoder_layers=3), Sizes(words=524)
 SMALL = Sizes(

@@ -22,7 +22,7 @@ from idc.systems.procap.data import (
 )
 from idc.systems.procap.model import Shapes
 from idc.systems.procap.task import frame_features
-from idc.vision.tokenizer import ImageTokenizer
+from idc.vision.tokenizer.model import ImageTokenizer
 from tests.systems.procap.world import World, build_procedures
 
 PAPER = Shapes(num_keyframes=2, grid=(14, 14), feature_dim=256, codebook_size=1024, vocabulary_size=80)

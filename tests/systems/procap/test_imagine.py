@@ -23,7 +23,7 @@ from idc.systems.procap.data import PretrainDataset, ProcedureInfo, collate
 from idc.systems.procap.imagine import Imaginer, Modeler, filmstrip, mask_predict
 from idc.systems.procap.task import PretrainTask, part_of
 from idc.training.artifact import read_artifact
-from idc.vision.tokenizer import ImageTokenizer
+from idc.vision.tokenizer.model import ImageTokenizer
 from tests.systems.procap.test_variants import STAGE_1, STAGE_2, start
 from tests.systems.procap.world import World
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[3]
 BETWEEN, PATCHES = 2, 16
 OPEN = BETWEEN * PATCHES
 SCHEDULE = [32, 29, 22, 12]
-"""Open patches before each of four rounds: floor(32 cos(pi r / 8)) of them after round r."""
+"""Open patches before each of four rounds: baseline(32 cos(pi r / 8)) of them after round r."""
 
 
 @pytest.fixture(scope="module")
@@ -166,9 +166,9 @@ def test_both_ways_of_one_pair(artifacts: tuple[Path, Path], pair: Any, world: W
 def test_stage_1_alone_needs_a_caption(artifacts: tuple[Path, Path], pair: Any) -> None:
     imaginer = Imaginer(artifacts[0])
     assert len(imaginer(*pair, "the small red cube moved")) == 1
-    with pytest.raises(ValueError, match="an artefact of stage 1 makes no captions"):
+    with pytest.raises(ValueError, match="an artifact of stage 1 makes no captions"):
         imaginer(*pair)
-    with pytest.raises(ValueError, match="is an artefact of ProCap's stage 2"):
+    with pytest.raises(ValueError, match="is an artifact of ProCap's stage 2"):
         Modeler(artifacts[1])
     assert Modeler(artifacts[0]).unknown("the zeppelin moved") == ["zeppelin"]
 

@@ -402,7 +402,7 @@ def test_what_only_stage_1_reads_is_not_trained_in_stage_2(settings: dict[str, A
     expected = {"align_token"} if settings else stage_1_only
     assert without == {f"captioner.encoder.{name}" for name in expected}
     state = set(task.state_dict())
-    assert without <= state  # kept in the artefact
+    assert without <= state  # kept in the artifact
 
 
 def _names(task: torch.nn.Module, parameters: list[torch.nn.Parameter]) -> list[str]:

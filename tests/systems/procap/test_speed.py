@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-import idc.systems.procap.benchmark as benchmark
+import benchmarks.procap as benchmark
+from benchmarks.procap import CaptioningConfig, PretrainingConfig, Way, make_captioner, make_pairs
 from idc.data.text import PAD
-from idc.systems.procap.benchmark import CaptioningConfig, PretrainingConfig, Way, make_captioner, make_pairs
 from idc.systems.procap.config import DecoderConfig, EncoderConfig
 from idc.systems.procap.model import EncoderBlock, ProcedureEncoder, Shapes
-from idc.vision.config import TokenizerConfig
+from idc.vision.tokenizer.config import TokenizerConfig
 
 TOKENIZER = TokenizerConfig(
     image_size=32, channels=8, channel_mult=(1, 1, 2), res_blocks=1, norm_groups=4, codebook_size=16, latent_dim=12

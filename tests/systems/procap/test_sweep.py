@@ -14,12 +14,12 @@ import pytest
 
 from idc.config import load
 from idc.data.store import iter_rows, read_manifest
+from idc.systems.procap.procedures.build import identity
+from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.sweep import Trial, steps
-from idc.vision.config import ProceduresConfig
-from idc.vision.procedures import identity
 from tests.systems.procap.world import DECODER, ENCODER, World, build_procedures
-from tests.vision.test_pair_encoder import tiny as tiny_pair_encoder
-from tests.vision.test_vfiformer import tiny as tiny_vfiformer
+from tests.vision.interpolation.test_vfiformer import tiny as tiny_vfiformer
+from tests.vision.pair_encoder.test_pair_encoder import tiny as tiny_pair_encoder
 from tests.vision.tiny_models import save_tiny_dinov2
 
 BUILD = {"depth": 2, "num_keyframes": 2, "temperature": 0.001}
@@ -30,8 +30,8 @@ def names(world: World, build: dict[str, Any] | None = None, **settings: Any) ->
     built = {**BUILD, "tokenizer": world.tokenizer, **(build or {})}
     base = {"pairs": world.pairs, "build": built, "pretrain": {"encoder": ENCODER}, "finetune": {"decoder": DECODER}}
     made = steps(load(Trial, None, {**base, **settings}), "store")
-    assert made.floors is not None
-    return {step.name.split("-")[0]: step.name for step in (*made.work, made.evaluation, made.floors, made.speed)}
+    assert made.baselines is not None
+    return {step.name.split("-")[0]: step.name for step in (*made.work, made.evaluation, made.baselines, made.speed)}
 
 
 def save_scores(path: Path, version: int, world: World) -> None:
@@ -77,7 +77,7 @@ def test_steps_follow_the_content_of_what_procedures_read_and_not_its_path(
     trained_anew = named(tmp_path / "here")
     for kind in ("procedures", "pretrain", "finetune", "evaluation", "speed"):
         assert trained_anew[kind] != first[kind], kind
-    assert trained_anew["floors"] == first["floors"]  # they are of the pairs alone
+    assert trained_anew["baselines"] == first["baselines"]  # they are of the pairs alone
 
 
 def test_the_step_and_the_folder_of_procedures_have_one_identity(world: World, tmp_path: Path) -> None:
@@ -113,4 +113,4 @@ def test_an_evaluation_follows_the_content_of_its_vocabulary(world: World, tmp_p
     assert named(Path(shutil.copyfile(words, tmp_path / "moved.json"))) == first
     words.write_text('{"b": 4}')
     other = named(words)
-    assert [kind for kind in first if first[kind] != other[kind]] == ["evaluation", "floors"]
+    assert [kind for kind in first if first[kind] != other[kind]] == ["evaluation", "baselines"]

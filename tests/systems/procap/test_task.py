@@ -1,4 +1,4 @@
-"""ProCap's two stages as runs: a tiny pretrain and finetune, their artefacts, and the captioner made of them."""
+"""ProCap's two stages as runs: a tiny pretrain and finetune, their artifacts, and the captioner made of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from idc.systems.procap.data import FinetuneDataset, ProcedureInfo, collate
 from idc.systems.procap.task import FinetuneTask, frame_features
 from idc.training.artifact import read_artifact
 from idc.training.loop import read_log
-from idc.vision.tokenizer import ImageTokenizer
+from idc.vision.tokenizer.model import ImageTokenizer
 from tests.systems.procap.world import DECODER, ENCODER, World, build_procedures
 
 STAGE_1, STAGE_2 = "idc.systems.procap.task:pretrain", "idc.systems.procap.task:finetune"
@@ -56,7 +56,7 @@ def test_both_stages_learn(runs: Path) -> None:
 
 
 def test_stage_2_starts_from_the_encoder_of_stage_1(runs: Path, world: World, tmp_path: Path) -> None:
-    """With learning rates of 0 the encoder in the artefact of stage 2 is that of stage 1."""
+    """With learning rates of 0 the encoder in the artifact of stage 2 is that of stage 1."""
     rates = {"encoder_optim.lr": 0.0, "decoder_optim.lr": 0.0, "train.steps": 1}
     start(STAGE_2, world.finetune(rates, pretrained=str(runs / "pretrain" / "artifact")), tmp_path / "run")
     first = read_artifact(runs / "pretrain" / "artifact", system="procap").state_dict()
@@ -71,7 +71,7 @@ def test_stage_2_starts_from_the_encoder_of_stage_1(runs: Path, world: World, tm
     assert "encoder.align_token" not in moved  # only stage 1 reads it
 
 
-def test_the_artefact_captions_pairs_of_any_size(runs: Path) -> None:
+def test_the_artifact_captions_pairs_of_any_size(runs: Path) -> None:
     captioner = load("procap").load_captioner(runs / "finetune" / "artifact")
     random = np.random.default_rng(0)
     sizes = [(32, 32), (48, 64), (17, 200), (1, 1)]
@@ -90,7 +90,7 @@ def test_the_artefact_captions_pairs_of_any_size(runs: Path) -> None:
 
 
 def test_the_captioner_says_what_validation_says(runs: Path, world: World) -> None:
-    """Pixels through the artefact's own tokenizer, or stored features: the same captions."""
+    """Pixels through the artifact's own tokenizer, or stored features: the same captions."""
     captioner = PairCaptioner(runs / "finetune" / "artifact")
     info = ProcedureInfo.of(world.pixels)
     options: dict[str, Any] = {"captions": "first", "max_length": 20, "seed": 0}
@@ -118,7 +118,7 @@ def test_the_artifact_records_what_it_was_trained_on(runs: Path, world: World, t
     assert PairCaptioner(tmp_path / "run" / "artifact").trained_on is None  # an artifact of an earlier version
 
 
-def test_beam_search_is_an_option_of_the_artefact(runs: Path, world: World, tmp_path: Path) -> None:
+def test_beam_search_is_an_option_of_the_artifact(runs: Path, world: World, tmp_path: Path) -> None:
     settings = {"beams": 3, "train.steps": 2}
     start(STAGE_2, world.finetune(settings), tmp_path / "run")
     captioner = PairCaptioner(tmp_path / "run" / "artifact")
@@ -127,12 +127,12 @@ def test_beam_search_is_an_option_of_the_artefact(runs: Path, world: World, tmp_
     assert len(captioner([grey], [grey])) == 1
 
 
-def test_a_stage_1_artefact_is_no_captioner(runs: Path) -> None:
-    with pytest.raises(ValueError, match=r"artefact of ProCap's stage 1, which cannot caption; run finetune_procap.py"):
+def test_a_stage_1_artifact_is_no_captioner(runs: Path) -> None:
+    with pytest.raises(ValueError, match=r"artifact of ProCap's stage 1, which cannot caption; run finetune_procap.py"):
         load("procap").load_captioner(runs / "pretrain" / "artifact")
 
 
-def test_the_card_of_a_stage_1_artefact_leads_to_stage_2_and_not_to_captions(runs: Path) -> None:
+def test_the_card_of_a_stage_1_artifact_leads_to_stage_2_and_not_to_captions(runs: Path) -> None:
     first = (runs / "pretrain" / "artifact" / "README.md").read_text()
     assert "jobs/finetune_procap.py pretrained=<this folder>" in first
     assert "jobs/caption.py" not in first
@@ -141,9 +141,9 @@ def test_the_card_of_a_stage_1_artefact_leads_to_stage_2_and_not_to_captions(run
     assert "jobs/caption.py --artifact <this folder>" in second
 
 
-def test_a_stage_2_artefact_is_no_pretrained_encoder(runs: Path, world: World, tmp_path: Path) -> None:
+def test_a_stage_2_artifact_is_no_pretrained_encoder(runs: Path, world: World, tmp_path: Path) -> None:
     job = world.finetune(pretrained=str(runs / "finetune" / "artifact"))
-    with pytest.raises(ValueError, match=r"pretrained: .* is an artefact of stage 2; give the artefact of pretrain"):
+    with pytest.raises(ValueError, match=r"pretrained: .* is an artifact of stage 2; give the artifact of pretrain"):
         start(STAGE_2, job, tmp_path / "run")
 
 
@@ -168,7 +168,7 @@ def test_a_pretrained_encoder_of_other_procedures_is_refused(
     assert not (tmp_path / "run" / "result.json").exists()
 
 
-def test_an_artefact_without_its_tokenizer_says_so(runs: Path, tmp_path: Path) -> None:
+def test_an_artifact_without_its_tokenizer_says_so(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "finetune" / "artifact", tmp_path / "artifact")
     shutil.rmtree(tmp_path / "artifact" / "tokenizer")
     with pytest.raises(ValueError, match=r"is incomplete, tokenizer/config.json"):

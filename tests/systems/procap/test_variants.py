@@ -18,11 +18,11 @@ from idc.data.text import PAD
 from idc.systems.procap.captioner import PairCaptioner
 from idc.systems.procap.config import SCHEMES, EncoderConfig, FinetuneJob, MaskingConfig, PretrainJob
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, collate, draw_mask
+from idc.systems.procap.procedures.config import ProceduresConfig
+from idc.systems.procap.procedures.keyframes import even_frames
 from idc.systems.procap.task import FinetuneTask, PretrainTask
 from idc.training.artifact import read_artifact
-from idc.vision.config import ProceduresConfig
-from idc.vision.keyframes import even_frames
-from idc.vision.tokenizer import ImageTokenizer
+from idc.vision.tokenizer.model import ImageTokenizer
 from tests.systems.procap.test_data import block_of, is_rectangle
 from tests.systems.procap.world import DECODER, ENCODER, World, build_procedures
 
@@ -32,7 +32,7 @@ STAGE_1, STAGE_2 = "idc.systems.procap.task:pretrain", "idc.systems.procap.task:
 
 
 def start(entry: str, job: PretrainJob | FinetuneJob, run_dir: Path) -> Path:
-    """Run it here; the artefact."""
+    """Run it here; the artifact."""
     launch(entry, job.model_dump(mode="json", exclude={"train"}), job.train, run_dir, local=True)
     return run_dir / "artifact"
 
@@ -135,7 +135,7 @@ def test_before_and_after_alone_stand_at_the_ends_of_the_procedure(world: World)
 
 @pytest.fixture(scope="module")
 def pretrained(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An artefact of stage 1, of two steps."""
+    """An artifact of stage 1, of two steps."""
     return str(start(STAGE_1, world.pretrain({"train.steps": 2}), tmp_path_factory.mktemp("stage1") / "run"))
 
 

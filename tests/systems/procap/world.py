@@ -16,9 +16,10 @@ from idc.data.rendered.config import RenderJob
 from idc.data.rendered.render import open_build
 from idc.data.store import iter_rows
 from idc.systems.procap.config import FinetuneJob, PretrainJob
-from idc.vision.config import ProceduresConfig, TokenizerConfig
-from idc.vision.procedures import build
-from idc.vision.tokenizer import ImageTokenizer, prepare_frame, to_images
+from idc.systems.procap.procedures.build import build
+from idc.systems.procap.procedures.config import ProceduresConfig
+from idc.vision.tokenizer.config import TokenizerConfig
+from idc.vision.tokenizer.model import ImageTokenizer, prepare_frame, to_images
 
 SIZE = 32
 SCENES = 12

@@ -1,0 +1,1 @@
+"""What the parts cost: one module per figure of BENCHMARKS.md."""

@@ -1,0 +1,160 @@
+"""What scoring costs: a split of CLEVR-Change's size, the parts of it, and ``pycocoevalcap`` on the same captions."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from benchmarks.measurement import Measurement, environment
+from idc.config import ConfigModel
+from idc.data.rendered.captions import ATTRIBUTES, SUBSETS, SYNONYMS, TEMPLATES, Description, phrase
+from idc.data.rendered.scene import Thing
+from idc.evaluation.record import Prediction
+from idc.evaluation.score import evaluate
+from idc.metrics import java
+from idc.metrics.coco import BLEU_ORDERS, CocoScorer
+from idc.schema import CHANGE_TYPES, NO_CHANGE
+
+_VALUES = {
+    "size": ("large", "small"),
+    "color": ("gray", "red", "blue", "green", "brown", "purple", "cyan", "yellow"),
+    "material": ("rubber", "metal"),
+    "shape": ("cube", "sphere", "cylinder"),
+}
+_RELATIONS = ("left", "right", "front", "behind")
+
+
+class ScoringConfig(ConfigModel):
+    """Scoring generated captions of CLEVR-Change's manner; half of the pairs are unchanged, as there."""
+
+    pairs: int = Field(7970, ge=20)
+    """Predictions (CLEVR-Change's test split has 7,970)."""
+    references: int = Field(5, ge=1, le=8)
+    """References of each."""
+    rounds: int = Field(1, ge=1)
+    """Runs of each kind."""
+
+
+def measure_scoring(config: ScoringConfig) -> Iterator[Measurement]:
+    """Seconds of scoring here over ``pycocoevalcap``'s, and of a whole evaluation over scoring; Java included."""
+    predictions = generated(config.pairs, config.references)
+    references = {p.pair_id: p.references for p in predictions}
+    captions = {p.pair_id: p.caption for p in predictions}
+    # Some other pair's caption; as many different ones as the baseline of the nearest training pair has.
+    nearest = dict(zip(captions, reversed([texts[0] for texts in references.values()]), strict=True))
+    seconds: dict[str, list[float]] = {"own": [], "official": [], "whole": []}
+    parts: list[dict[str, float]] = []
+    official_parts: list[dict[str, float]] = []
+    for number in range(config.rounds):
+        for kind in ("own", "official", "whole")[:: 1 if number % 2 == 0 else -1]:
+            java._tokens_of.clear()  # as in a process that has scored nothing yet
+            began = time.perf_counter()
+            if kind == "own":
+                with CocoScorer(references) as scorer:
+                    own = scorer.score(captions)
+                parts.append(dict(scorer.seconds))
+            elif kind == "official":
+                official, spent = _official(references, captions)
+                official_parts.append(spent)
+            else:
+                evaluation, _ = evaluate(
+                    predictions, constant_candidates=list(captions.values())[:200], nearest=nearest, resamples=1000
+                )
+            seconds[kind].append(time.perf_counter() - began)
+    where = environment(os.cpu_count() or 1)
+    size = f"{config.pairs} predictions, {config.references} references each, Java's start included"
+    apart = max(abs(own.overall[name] - official[name]) for name in official)
+    yield Measurement(
+        part="scoring",
+        title=f"scoring a split, here over pycocoevalcap ({size})",
+        unit="s",
+        aim="here below 60 s",
+        above=seconds["own"],
+        below=seconds["official"],
+        more={"parts": parts, "official_parts": official_parts, "largest_difference_of_a_score": apart},
+        environment=where,
+    )
+    yield Measurement(
+        part="scoring",
+        title=f"a whole evaluation with {len(evaluation.baselines)} baselines, {len(evaluation.subsets)} subsets, breakdowns "
+        f"and intervals over scoring alone ({size})",
+        unit="s",
+        aim="below 60 s",
+        above=seconds["whole"],
+        below=seconds["own"],
+        more={"parts": evaluation.seconds},
+        environment=where,
+    )
+
+
+def generated(pairs: int, references: int, seed: int = 0) -> list[Prediction]:
+    """Captions with the words and templates of the rendered pairs: half of the pairs unchanged, the five change types
+    equally often, every reference of a pair in another wording; one prediction in four is of another object."""
+    rng = np.random.default_rng(seed)
+    changed = [kind for kind in CHANGE_TYPES if kind != NO_CHANGE]
+    made = []
+    for i in range(pairs):
+        kind = NO_CHANGE if i % 2 else changed[i // 2 % len(changed)]
+        thing, other = _thing(rng), _thing(rng)
+        value = str(rng.choice(_VALUES[kind])) if kind in _VALUES else ""
+        order = rng.permutation(len(TEMPLATES[kind]))[: references + 1]
+        texts = [_caption(kind, int(t), thing, other, value, rng) for t in order]
+        said = thing if rng.random() < 0.75 else _thing(rng)
+        caption = _caption(kind, int(order[-1]), said, other, value, rng)
+        made.append(
+            Prediction(
+                pair_id=f"{i:06d}",
+                caption=caption,
+                references=texts[:references],
+                change_type=kind,
+                viewpoint_iou=float(rng.uniform(0.2, 0.8)) if kind != NO_CHANGE else None,
+            )
+        )
+    return made
+
+
+def _thing(rng: np.random.Generator) -> Thing:
+    attributes = {name: str(rng.choice(_VALUES[name])) for name in ATTRIBUTES}
+    return Thing(**attributes, radius=1.0, x=0.0, y=0.0, turn=0.0)
+
+
+def _caption(kind: str, template: int, thing: Thing, other: Thing, value: str, rng: np.random.Generator) -> str:
+    named, anchor = (tuple(SUBSETS[int(rng.integers(5))]) for _ in range(2))
+    if rng.random() < 0.5:
+        description = Description(named, str(rng.choice(_RELATIONS)), other, anchor)
+    else:
+        description = Description(named)
+    word = str(rng.choice(SYNONYMS[value])) if value in SYNONYMS else value
+    return TEMPLATES[kind][template].format(d=phrase(thing, description, rng), v=word)
+
+
+def _official(references: dict[str, list[str]], captions: dict[str, str]) -> tuple[dict[str, float], dict[str, float]]:
+    """The scores of ``pycocoevalcap`` as its own classes compute them, and the seconds of each part."""
+    from pycocoevalcap.bleu.bleu import Bleu
+    from pycocoevalcap.cider.cider import Cider
+    from pycocoevalcap.meteor.meteor import Meteor
+    from pycocoevalcap.rouge.rouge import Rouge
+    from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+
+    path = os.environ.get("PATH", "")
+    os.environ["PATH"] = f"{Path(java.java()).parent}{os.pathsep}{path}"  # it starts what is called java
+    spent: dict[str, float] = {}
+    found: dict[str, float] = {}
+    try:
+        began = time.perf_counter()
+        gts = PTBTokenizer().tokenize({name: [{"caption": c} for c in texts] for name, texts in references.items()})
+        res = PTBTokenizer().tokenize({name: [{"caption": text}] for name, text in captions.items()})
+        spent["tokenising"] = time.perf_counter() - began
+        for name, scorer in (("BLEU", Bleu(4)), ("METEOR", None), ("ROUGE-L", Rouge()), ("CIDEr", Cider())):
+            began = time.perf_counter()
+            value, _ = (scorer or Meteor()).compute_score(gts, res)
+            spent[name] = time.perf_counter() - began
+            found |= dict(zip(BLEU_ORDERS, map(float, value), strict=True)) if name == "BLEU" else {name: float(value)}
+    finally:
+        os.environ["PATH"] = path
+    return found, spent

@@ -1,0 +1,438 @@
+"""The served application under load, in one run: what a request costs beside the bare captioner and Serve's own echo,
+what happens above the knee, and while a replica dies, a champion is promoted and the application is deployed again.
+
+Everything is the real thing: a Ray with Serve's proxy, ``serve deploy`` of a Serve config file, an MLflow registry, the
+load generator ``hey`` in a process of its own, SIGKILL to a replica's process.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import secrets
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.load import Load, Watch, knee, load
+from benchmarks.measurement import Measurement, ServingConfig, environment
+from benchmarks.ray_jobs import say, scratch
+from cluster.config import ClusterConfig
+from cluster.session import session
+from idc.captioning.contract import Describer
+from idc.data.images import decode_image
+from idc.data.store import iter_rows
+
+APPLICATION, MODEL = "captions", "Model"
+REPLICAS = "idc_replicas"
+"""The metric of the application that counts replicas, by deployment."""
+
+
+def echo(_: Mapping[str, Any]) -> Any:
+    """An application that reads a request's body and answers its length: Serve's own part of a latency."""
+    from ray import serve
+    from starlette.requests import Request
+
+    @serve.deployment(ray_actor_options={"num_cpus": 0}, max_ongoing_requests=1000)
+    class Echo:
+        async def __call__(self, request: Request) -> dict[str, int]:
+            return {"bytes": len(await request.body())}
+
+    return Echo.bind()  # type: ignore[attr-defined]  # Ray's decorator
+
+
+def serving(
+    config: ServingConfig, cluster: ClusterConfig, load_captioner: Callable[[str], Describer]
+) -> list[Measurement]:
+    """Run it all; three measurements, and in ``more`` of the first the whole story.
+
+    Args:
+        load_captioner: for the bare captioner; picklable.
+
+    Raises:
+        ValueError: ``hey`` is not there, or the application does not come up.
+    """
+    for name in ("RAY_SERVE_ENABLE_HA_PROXY", "RAY_SERVE_THROUGHPUT_OPTIMIZED"):
+        os.environ[name] = "1" if config.ha_proxy else "0"
+    where = environment(config.threads)
+    with scratch() as folder, session(cluster.model_copy(update={"dashboard": True, "worker_logs": False})) as url:
+        assert url is not None
+        return _Run(config, folder, url, load_captioner).measure(where)
+
+
+@dataclass
+class _Run:
+    """One run of the benchmark, on a Ray whose dashboard is at ``dashboard``."""
+
+    config: ServingConfig
+    folder: Path
+    dashboard: str
+    load_captioner: Callable[[str], Describer]
+
+    def __post_init__(self) -> None:
+        self.base = f"http://127.0.0.1:{self.config.port}"
+        pair = _pair(self.config.pairs)
+        self.images = pair
+        encoded = {name: base64.b64encode(image).decode() for name, image in pair.items()}
+        self.body = self.folder / "pair.json"
+        self.body.write_text(json.dumps(encoded), encoding="utf-8")
+        self.many = self.folder / "pairs.json"
+        self.many.write_text(json.dumps({"pairs": [encoded] * self.config.batch}), encoding="utf-8")
+        self.token = secrets.token_hex(16)
+        self.headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        self.tracking = f"sqlite:///{self.folder / 'mlflow.db'}"
+
+    def measure(self, where: Any) -> list[Measurement]:
+        config = self.config
+        self._register(1)
+        self._deploy(timeout_s=60)
+        story: dict[str, Any] = {}
+        with Watch(f"{self.base}/metrics", self.headers, _replicas) as watch:
+            watch.wait_for(lambda count: count == 0, 60)
+            story["cold_start_s"] = round(self._ask(), 2)
+            say(f"serving: the first request, from no replica, {story['cold_start_s']} s")
+            singles = self._send(1, config.requests_alone)
+            echoes = self._send(1, config.requests_alone, path="/echo")
+            alone_ms = self._bare(processes=1, batch=1)["batch_ms"]
+            assert singles.p50_ms is not None
+            assert echoes.p50_ms is not None
+            say(f"serving: alone {singles.p50_ms} ms, echo {echoes.p50_ms} ms, the captioner {alone_ms:.1f} ms")
+
+            levels, rates, bares, batched = [], [], [], []
+            rate = 1e3 / singles.p50_ms
+            self._warm(watch)
+            for connections in config.connections:
+                level = self._load(connections, rate)
+                rate = max(rate, level.good_a_second)
+                levels.append(level)
+            at = knee(levels)
+            for _ in range(config.rounds):
+                bares.append(self._bare(config.replicas, config.batch)["pairs_a_second"])
+                say(f"serving: bare captioner {bares[-1]:.1f} pairs/s")
+                self._warm(watch)
+                rates.append(self._load(at.connections, rate).good_a_second)
+                self._warm(watch)
+                batched.append(self._load_many(rate))
+
+            self._warm(watch)
+            over = self._over(3 * at.good_a_second)
+            events = {
+                "replica killed": self._during(watch, at, rate, self._kill),
+                "champion promoted": self._during(watch, at, rate, self._promote),
+                "application deployed again": self._during(watch, at, rate, self._redeploy),
+            }
+            self._warm(watch)
+            idle = watch.now()
+            gone = watch.wait_for(lambda count: count == 0, 4 * config.downscale_delay_s + 60)
+            say(f"serving: no replica left {gone - idle:.0f} s after the last request")
+            story |= {
+                "replicas_over_time": watch.changes(),
+                "levels": [level.model_dump() for level in levels],
+                "knee": at.model_dump(),
+                "over": over.model_dump(),
+                "events": events,
+            }
+        _plot(Path(config.plot), levels, watch.series)
+        story |= {"alone": singles.model_dump(), "echo": echoes.model_dump(), "captioner_alone_ms": alone_ms}
+        added = singles.p50_ms - alone_ms - echoes.p50_ms
+        return [
+            Measurement(
+                part="serving",
+                title=f"captions a second at the knee ({at.connections} connections, one pair a request) over the bare "
+                f"captioner in {config.replicas} processes, batch {config.batch}",
+                unit="pairs/s",
+                aim="at least 0.8",
+                above=rates,
+                below=bares,
+                more=story,
+                environment=where,
+            ),
+            Measurement(
+                part="serving",
+                title=f"the same with {config.batch} pairs a request, {4 * config.replicas} connections",
+                unit="pairs/s",
+                aim="at least 0.8",
+                above=batched,
+                below=bares,
+                environment=where,
+            ),
+            Measurement(
+                part="serving",
+                title="median of a request alone over Serve's echo and the captioner alone together "
+                f"(adds {added:.1f} ms, aim at most 15)",
+                unit="ms",
+                aim="",
+                above=[singles.p50_ms],
+                below=[alone_ms + echoes.p50_ms],
+                environment=where,
+            ),
+        ]
+
+    # -- load ------------------------------------------------------------------------------------------------------
+
+    def _load(self, connections: int, rate: float, seconds: float | None = None) -> Load:
+        """As fast as answers come, for about so many seconds, if ``rate`` a second are answered."""
+        requests = int(max(4 * connections, rate * (seconds or self.config.seconds)))
+        found = self._send(connections, requests)
+        say(f"serving: {found.text()}")
+        return found
+
+    def _warm(self, watch: Watch) -> None:
+        """Load until all replicas run: those that had nothing to do meanwhile have gone."""
+        while watch.series[-1][1] < self.config.replicas:
+            self._send(2 * self.config.batch * self.config.replicas, 4 * self.config.batch * self.config.replicas)
+
+    def _load_many(self, rate: float) -> float:
+        """Pairs a second of requests with a whole batch each, four under way for a replica."""
+        batch, connections = self.config.batch, 4 * self.config.replicas
+        requests = max(2 * connections, int(rate * self.config.seconds / batch))
+        found = load(f"{self.base}/v1/captions", self.many, connections, requests, None, self.headers)
+        say(f"serving: {batch} pairs a request, {found.text()}")
+        return batch * found.good_a_second
+
+    def _send(
+        self, connections: int, requests: int, rate_each: float | None = None, path: str = "/v1/captions"
+    ) -> Load:
+        return load(f"{self.base}{path}", self.body, connections, requests, rate_each, self.headers)
+
+    def _over(self, rate: float) -> Load:
+        """``rate`` requests a second, however many are answered."""
+        connections = self.config.over_connections
+        each = rate / connections
+        found = self._send(connections, int(rate * self.config.seconds), rate_each=each)
+        say(f"serving: {rate:.0f} requests/s sent, {found.text()}")
+        return found
+
+    def _during(self, watch: Watch, at: Load, rate: float, event: Callable[[], str]) -> dict[str, Any]:
+        """The knee's load, with something happening after its first seconds; it goes on until that is done."""
+        self._warm(watch)
+
+        def happen() -> str:
+            time.sleep(self.config.event_seconds / 3)  # the load must have settled
+            return event()
+
+        with ThreadPoolExecutor(1) as pool:
+            happening = pool.submit(happen)
+            loads = [self._load(at.connections, rate, self.config.event_seconds)]
+            while not happening.done():
+                loads.append(self._load(at.connections, rate, self.config.event_seconds / 2))
+        totals = {
+            name: sum(getattr(one, name) for one in loads) for name in ("sent", "failed", "refused", "unanswered")
+        }
+        told = happening.result()
+        say(f"serving: {told}: {totals['failed']} failed, {totals['refused']} refused of {totals['sent']}")
+        return {"what": told, **totals, "loads": [one.model_dump() for one in loads]}
+
+    def _ask(self) -> float:
+        """Seconds of one request."""
+        request = urllib.request.Request(f"{self.base}/v1/captions", self.body.read_bytes(), self.headers)
+        began = time.perf_counter()
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            answer.read()
+        return time.perf_counter() - began
+
+    def _bare(self, processes: int, batch: int) -> dict[str, float]:
+        """The captioner without a server, on the same encoded pair, in so many processes at once."""
+        spawn = get_context("spawn")
+        with spawn.Pool(processes) as pool:
+            threads = max(1, self.config.threads // processes) if batch > 1 else 1
+            ready = spawn.Manager().Barrier(processes)
+            job = (
+                partial(self.load_captioner, self.config.artifact),
+                self.images,
+                batch,
+                threads,
+                self.config.seconds,
+                ready,
+            )
+            found = pool.starmap(_caption_alone, [job] * processes)
+        return {
+            "pairs_a_second": sum(one["pairs"] / one["seconds"] for one in found),
+            "batch_ms": statistics.mean(one["median_ms"] for one in found),
+        }
+
+    # -- what happens ----------------------------------------------------------------------------------------------
+
+    def _kill(self) -> str:
+        """SIGKILL to a replica's process."""
+        from ray.util.state import list_actors
+
+        actors = list_actors(filters=[("state", "=", "ALIVE")], detail=True, limit=1000)
+        pids = [actor.pid for actor in actors if actor.pid and actor.name and f"{APPLICATION}#{MODEL}#" in actor.name]
+        if not pids:
+            raise ValueError("no replica of the captioner was found among Ray's actors")
+        os.kill(pids[0], signal.SIGKILL)
+        return f"one of {len(pids)} replicas killed (SIGKILL)"
+
+    def _promote(self) -> str:
+        """A second version becomes the champion; waits until it is served."""
+        before = self._version()
+        self._register(2)
+        began = time.perf_counter()
+        while (version := self._version()) == before:
+            time.sleep(0.2)
+        return f"{version} instead of {before}, {time.perf_counter() - began:.1f} s after the alias was moved"
+
+    def _redeploy(self) -> str:
+        """The application with another setting, so that Serve replaces its replicas; waits until it is done."""
+        began = time.perf_counter()
+        self._deploy(timeout_s=90)
+        return f"application deployed again in {time.perf_counter() - began:.1f} s"
+
+    def _version(self) -> str:
+        request = urllib.request.Request(f"{self.base}/v1/models", headers=self.headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return str(json.load(answer)["data"][0]["version"])
+
+    # -- what is served --------------------------------------------------------------------------------------------
+
+    def _register(self, number: int) -> None:
+        """The artifact as a new version of ``captioner`` (its model card tells them apart), and the champion."""
+        from cluster.registry import Registry
+        from idc.training.artifact import CARD, read_artifact
+
+        copy = self.folder / f"artifact-{number}"
+        shutil.copytree(self.config.artifact, copy)
+        with (copy / CARD).open("a", encoding="utf-8") as card:
+            card.write(f"\nVersion {number} of a benchmark.\n")
+        registry = Registry(self.tracking, "captioner", make=True)
+        version, _ = registry.register(read_artifact(copy), None)
+        registry.client.set_registered_model_alias("captioner", "champion", str(version.number))
+
+    def _deploy(self, timeout_s: float) -> None:
+        """``serve deploy`` of a config file; waits until all of it runs.
+
+        Raises:
+            ValueError: it does not.
+        """
+        config = self.config
+        args = {
+            "models": {"champion": "models:/captioner@champion"},
+            "auth": {
+                "mode": "token",
+                "tokens": [{"name": "benchmark", "sha256": sha256(self.token.encode()).hexdigest()}],
+            },
+            "registry": {"tracking_uri": self.tracking, "poll_s": 1.0, "cache": str(self.folder / "cache")},
+            "batching": {"max_pairs": config.batch},
+            "limits": {"timeout_s": timeout_s},
+            "scaling": {
+                "min_replicas": 0,
+                "max_replicas": config.replicas,
+                "target_pairs": config.batch,
+                "upscale_delay_s": 1.0,
+                "downscale_delay_s": config.downscale_delay_s,
+                "drain_s": timeout_s,
+            },
+        }
+        deployed = {
+            "http_options": {"host": "127.0.0.1", "port": config.port},
+            "applications": [
+                {"name": APPLICATION, "route_prefix": "/", "import_path": "serve.app:build", "args": args},
+                {"name": "echo", "route_prefix": "/echo", "import_path": "benchmarks.serving:echo"},
+            ],
+        }
+        path = self.folder / "serve.yaml"
+        path.write_text(yaml.safe_dump(deployed), encoding="utf-8")
+        tool = Path(sys.executable).with_name("serve")
+        subprocess.run(
+            [str(tool), "deploy", str(path)], check=True, env={**os.environ, "RAY_DASHBOARD_ADDRESS": self.dashboard}
+        )
+        _until_running(timeout_s=180)
+
+
+def _until_running(timeout_s: float) -> None:
+    from ray import serve
+
+    last = time.monotonic() + timeout_s
+    while True:
+        found = serve.status().applications
+        states = {name: str(one.status.value) for name, one in found.items()}
+        if len(states) == 2 and set(states.values()) == {"RUNNING"}:
+            return
+        if "DEPLOY_FAILED" in states.values() or time.monotonic() > last:
+            told = "; ".join(f"{name} {one.status.value} {one.message}" for name, one in found.items())
+            raise ValueError(f"the application does not run: {told}")
+        time.sleep(0.2)
+
+
+def _replicas(samples: list[tuple[str, dict[str, str], float]]) -> float:
+    """Replicas of the captioner that the application's metrics tell."""
+    return sum(value for name, labels, value in samples if name == REPLICAS and labels.get("deployment") == MODEL)
+
+
+def _pair(pairs: str) -> dict[str, bytes]:
+    """A pair of the test split."""
+    for row in islice(iter_rows(pairs, ["before", "after"], split="test", batch_size=1), 1):
+        return {"before": row["before"], "after": row["after"]}
+    raise ValueError(f"serving.pairs: {pairs} has no pair of the split test")
+
+
+def _caption_alone(
+    load_captioner: Callable[[], Describer],
+    images: dict[str, bytes],
+    batch: int,
+    threads: int,
+    seconds: float,
+    ready: Any,
+) -> dict[str, float]:
+    """In a process of its own: images decoded and captioned with confidences, batch after batch."""
+    import torch
+
+    torch.set_num_threads(threads)
+    captioner = load_captioner()
+
+    def once() -> None:
+        before = [decode_image(images["before"]) for _ in range(batch)]
+        after = [decode_image(images["after"]) for _ in range(batch)]
+        captioner.describe(before, after)
+
+    for _ in range(3):
+        once()
+    ready.wait()
+    took: list[float] = []
+    began = time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        start = time.perf_counter()
+        once()
+        took.append(time.perf_counter() - start)
+    return {
+        "pairs": float(batch * len(took)),
+        "seconds": time.perf_counter() - began,
+        "median_ms": statistics.median(took) * 1e3,
+    }
+
+
+def _plot(path: Path, levels: list[Load], series: list[tuple[float, float]]) -> None:
+    """Latency over answers a second, and the replicas over time."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    rates = [level.good_a_second for level in levels]
+    left.plot(rates, [level.p50_ms for level in levels], "o-", label="median")
+    left.plot(rates, [level.p99_ms for level in levels], "s--", label="99th percentile")
+    for rate, level in zip(rates, levels, strict=True):
+        left.annotate(str(level.connections), (rate, level.p50_ms or 0), textcoords="offset points", xytext=(4, -10))
+    left.set(xlabel="answers a second (numbers: connections)", ylabel="ms", title="Latency")
+    left.set_ylim(bottom=0)
+    left.legend()
+    right.step([at for at, _ in series], [count for _, count in series], where="post")
+    right.set(xlabel="seconds", ylabel="replicas", title="Replicas of the captioner, from /metrics")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)

@@ -1,0 +1,380 @@
+"""Official layouts whose annotations fit into memory: what their readers have in common.
+
+Such a reader is a function ``read(found, config)`` that yields the pairs of an :class:`Annotations` as rows with some
+of :data:`idc.data.readers.base.COLUMNS`; ``before``, ``after`` and ``mask`` are names (or the several names an image may
+have) that :class:`AnnotationReader` looks up anywhere below the source, so that it does not matter into which folder
+the images were unpacked. ``"76.png"`` finds ``images/76.png``, and ``"train/A/x.png"`` does not find ``train/B/x.png``.
+
+What is damaged becomes a reject with its place (``train.json:12``), and the rest is read: an entry of the wrong type,
+an entry that is no JSON in a file that otherwise is, one file of several that is nothing at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from pyarrow import fs
+
+from idc.data import files
+from idc.data.config import Format, ImportConfig
+from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
+from idc.data.pipeline import Batch
+from idc.data.readers.base import SPLIT_NAMES, access, outside_rows, rows_to_batch, unread_images
+from idc.data.store import fingerprint
+from idc.data.textfiles import JsonError, decode, parse_json, parse_json_at
+from idc.schema import SPLITS
+
+Row = dict[str, Any]
+ReadPairs = Callable[["Annotations", ImportConfig], Iterable[Row]]
+"""Yields the pairs; ``rows`` of a pair is how many rows of the annotations it was made of (1 if not given)."""
+
+EMPTY_SENTENCES = "empty_sentences"
+"""Key of ``meta``: places of a pair's empty sentences among all its sentences, if it has any."""
+
+_KEY = re.compile(r'"(?:[^"\\]|\\.)*"\s*:\s*')
+
+
+class Annotations:
+    """The annotation files of one data set.
+
+    Attributes:
+        reader: of the files below the source, as far as names in it may lead.
+        rejects: a row with ``error`` for each thing that could not be read; readers add theirs by :meth:`reject`.
+        extra: what the manifest should say besides; readers add to it.
+        hash: of all that was read.
+    """
+
+    def __init__(self, path: str, filesystem: fs.FileSystem | None = None, access: files.Access = files.BELOW) -> None:
+        self.path = path
+        self.filesystem, root = files.resolve(path, filesystem)
+        self.root = root.rstrip("/")
+        if self.filesystem.get_file_info(self.root).type != fs.FileType.Directory:
+            raise ValueError(f"{path} is not a folder; this format takes the folder of the data set")
+        self.reader = files.Reader(self.filesystem, self.root, access)
+        self.rejects: list[Row] = []
+        self.extra: dict[str, Any] = {"notes": []}
+        self.hash = hashlib.sha256()
+
+    def note(self, text: str) -> None:
+        """Tell the user."""
+        self.extra["notes"].append(text)
+
+    def reject(self, place: str, error: str) -> None:
+        """An entry that cannot be used; ``error`` begins with a code of :mod:`idc.data.readers.base`.
+
+        Of several things that are wrong with an entry only the first is kept.
+        """
+        if not self.rejects or self.rejects[-1]["pair_id"] != place:
+            self.rejects.append({"pair_id": place, "error": error})
+
+    def find(self, *names: str) -> str | None:
+        """The first of these files that is there."""
+        return next((name for name in names if files.exists(self.filesystem, f"{self.root}/{name}")), None)
+
+    def need(self, *names: str) -> str:
+        """As :meth:`find`.
+
+        Raises:
+            ValueError: none of them is there.
+        """
+        found = self.find(*names)
+        if found is None:
+            raise ValueError(f"{self.path} has no {' and no '.join(names)}; it is not the layout of this format")
+        return found
+
+    def split_files(self, *folders: str, suffix: str = ".json") -> dict[str, str]:
+        """The file of every split, ``{"train": "train.json", ...}``, in the first folder that has any.
+
+        Raises:
+            ValueError: there is none, or several for one split.
+        """
+        for folder in folders:
+            names = [info.base_name for info in files.list_files(self.filesystem, f"{self.root}/{folder}".rstrip("/"))]
+            there = {name: SPLIT_NAMES.get(name.removesuffix(suffix)) for name in names if name.endswith(suffix)}
+            found: dict[str, str] = {}
+            for split in SPLITS:
+                of_split = [folder + name for name, of in there.items() if of == split]
+                if len(of_split) > 1:
+                    raise ValueError(
+                        f"{self.path} has several files for {split}: {', '.join(of_split)}; leave the one that is meant"
+                    )
+                if of_split:
+                    found[split] = of_split[0]
+            if found:
+                for split in SPLITS:
+                    if split not in found:
+                        self.note(f"there are no annotations of {split}")
+                if strangers := sorted(folder + name for name, split in there.items() if split is None):
+                    self.note(f"not read, no split is called so: {', '.join(strangers)}")
+                return found
+        raise ValueError(
+            f"{self.path} has no train{suffix}, val{suffix} or test{suffix}; it is not the layout of this format"
+        )
+
+    def text(self, name: str) -> str:
+        """A whole file; bytes that are not UTF-8 are kept as surrogates, and found where the text is used.
+
+        Raises:
+            ValueError: it cannot be read.
+        """
+        try:
+            data = self.reader.read(name)
+        except (OSError, files.OutsideSource) as exc:
+            raise ValueError(f"{self.path}: {name} cannot be read: {exc}") from exc
+        self.hash.update(name.encode("utf-8", "surrogateescape") + hashlib.sha256(data).digest())
+        return decode(data, "surrogateescape")
+
+    def records(self, name: str, key: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+        """The objects in a JSON list (the one under ``key`` of an object), each with its place."""
+        text = self.text(name)
+        content, broken = self._json(name, text)
+        if broken is not None:
+            entries = _entries_of_list(text, key)
+        else:
+            content = content.get(key) if key is not None and isinstance(content, dict) else content
+            entries = enumerate(content if isinstance(content, list) else ())
+            if not isinstance(content, list):
+                self._bad_file(name, "holds no list" + ("" if key is None else f" {key!r}"))
+        for number, record in self._good(name, entries, broken):
+            if isinstance(record, dict):
+                yield f"{name}:{number}", record
+            else:
+                self.reject(f"{name}:{number}", f"bad row: {type(record).__name__}, not an object")
+
+    def items(self, name: str) -> dict[str, Any]:
+        """The entries of a JSON object."""
+        text = self.text(name)
+        content, broken = self._json(name, text)
+        if broken is None and not isinstance(content, dict):
+            self._bad_file(name, f"holds a {type(content).__name__}, not an object")
+            return {}
+        return dict(self._good(name, content.items() if broken is None else _entries_of_object(text), broken))
+
+    def splits(self, name: str, identity: Callable[[Any], str | None]) -> dict[str, str]:
+        """``{"train": [76, ...], ...}`` as ``{"76": "train", ...}``.
+
+        Args:
+            identity: the pair's id of an entry, ``None`` if it is none.
+        """
+        out: dict[str, str] = {}
+        for group, members in self.items(name).items():
+            if not isinstance(members, list):
+                self.reject(f"{name}:{group}", f"bad row: {group!r} is no list of ids")
+                continue
+            split = SPLIT_NAMES.get(group.lower())
+            for number, member in enumerate(members):
+                place, pair_id = f"{name}:{group}:{number}", identity(member)
+                if pair_id is None:
+                    self.reject(place, f"no pair id: {member!r}")
+                elif split is None:
+                    self.reject(pair_id, f"bad split: {group!r} is not one of {', '.join(SPLITS)}")
+                elif pair_id in out:
+                    self.reject(place, f"duplicate pair id: {pair_id} is in {out[pair_id]} and in {split}")
+                else:
+                    out[pair_id] = split
+        return out
+
+    def name_in(self, place: str, record: dict[str, Any], key: str) -> str | None:
+        """The id or file name under ``key``; if there is none, the record is rejected."""
+        value = record.get(key)
+        if isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip():
+            return str(value).strip()
+        self.reject(place, f"bad row: {key} is {value!r}" if key in record else f"bad row: it has no {key}")
+        return None
+
+    def texts_in(self, place: str, value: Any, what: str) -> list[str] | None:
+        """``value`` if it is a list of texts; if not, the record is rejected."""
+        if isinstance(value, list) and all(isinstance(text, str) for text in value):
+            return value
+        self.reject(place, f"bad row: {what} is {str(value)[:80]!r}, not a list of texts")
+        return None
+
+    def _json(self, name: str, text: str) -> tuple[Any, JsonError | None]:
+        """The content of a file, or what is wrong with it."""
+        try:
+            return parse_json(text, keep_surrogates=True), None
+        except JsonError as exc:
+            return None, exc
+
+    def _good(
+        self, name: str, entries: Iterable[tuple[Any, Any]], broken: JsonError | None
+    ) -> Iterator[tuple[Any, Any]]:
+        """The entries that could be read; of a broken file the others are rejected one by one."""
+        good = bad = 0
+        seen: set[str | int] = set()
+        for key, value in entries:
+            if isinstance(value, JsonError):
+                bad += 1
+                self.reject(f"{name}:{key}", f"bad row: {value}")
+                continue
+            if key in seen:
+                bad += 1
+                self.reject(f"{name}:{key}", f"duplicate pair id: {key!r} occurs twice in the file; the last is read")
+            good += 1
+            if broken is not None:
+                seen.add(key)
+            yield key, value
+        if broken is not None and not bad:
+            self._bad_file(name, f"is {broken}")
+        if broken is not None and good:
+            self.note(f"{name} is {broken}; {good} of its entries could be read")
+
+    def _bad_file(self, name: str, why: str) -> None:
+        self.reject(name, f"bad file: {name} {why}")
+        self.note(f"{name} {why}; its content is missing")
+
+
+def _entries_of_list(text: str, key: str | None) -> Iterator[tuple[int, Any]]:
+    """The objects in the list of a file that is not usable as a whole, the error in place of those that are damaged.
+
+    They are found by the key with which the first of them begins, as they are written by one program.
+    """
+    begin = re.search(r"\[" if key is None else re.escape(json.dumps(key)) + r"\s*:\s*\[", text)
+    first = re.compile(r"\s*\{\s*" + _KEY.pattern).match(text, begin.end()) if begin else None
+    if begin is None or first is None:
+        return
+    start = re.compile(r"\{\s*" + re.escape(first.group().strip().lstrip("{").strip().rstrip(": \t\r\n")) + r"\s*:")
+    end = begin.end()
+    number = 0
+    for match in start.finditer(text, end):
+        if match.start() < end:
+            continue
+        value, end = _entry(text, match.start(), match.end())
+        yield number, value
+        number += 1
+
+
+def _entries_of_object(text: str) -> Iterator[tuple[str, Any]]:
+    """The entries of an object in a file that is not usable as a whole, the error in place of the damaged ones."""
+    if not text.lstrip().startswith("{"):
+        return
+    end = 0
+    for match in _KEY.finditer(text):
+        if match.start() < end:
+            continue
+        key = match.group().rstrip().removesuffix(":").rstrip()
+        value, end = _entry(text, match.end(), match.end())
+        yield parse_json(key, keep_surrogates=True), value
+
+
+def _entry(text: str, start: int, else_from: int) -> tuple[Any, int]:
+    """The value that begins at ``start`` or its error, and where to read on: ``else_from`` if its end is not known."""
+    try:
+        return parse_json_at(text, start)
+    except JsonError as exc:
+        return exc, exc.end or else_from
+
+
+class AnnotationReader:
+    """A :class:`~idc.data.readers.base.PairReader` of the pairs that ``read`` finds.
+
+    ``extra["counts"]`` has for each split the ``rows`` of the annotation files, the ``sentences`` in them and how many
+    of those are empty (``empty_sentences``); empty sentences are left out of the pairs. ``meta`` has the names of the
+    images as ``before`` and ``after``, and where sentences were left out (:data:`EMPTY_SENTENCES`).
+
+    Raises:
+        ValueError: it is not the layout of the format, or nothing at all could be read.
+    """
+
+    def __init__(
+        self,
+        format: Format,
+        path: str,
+        read: ReadPairs,
+        config: ImportConfig,
+        filesystem: fs.FileSystem | None = None,
+    ) -> None:
+        found = Annotations(path, filesystem, access(format, config))
+        self._rows: list[Row] = []
+        counts: dict[str, dict[str, int]] = {}
+        seen: set[str] = set()
+        for row in read(found, config):
+            _count(counts, row)
+            if row["pair_id"] in seen:
+                row["error"] = f"duplicate pair id: {row['source']} repeats an id"
+            seen.add(row["pair_id"])
+            names = {
+                role: name if isinstance(name, str) else name[0] for role in ("before", "after") if (name := row[role])
+            }
+            empty = [place for place, text in enumerate(row["captions"]) if not text.strip()]
+            row["meta"] = {**names, **row.get("meta", {}), **({EMPTY_SENTENCES: empty} if empty else {})}
+            self._rows.append(row)
+        if not self._rows:
+            why = "; ".join(row["error"] for row in found.rejects[:3])
+            raise ValueError(f"{path} has no pair that can be read{': ' if why else ''}{why}")
+        self.extra = {**found.extra, "counts": counts}
+        if config.images:
+            self.extra["images"] = _find_images(found, self._rows) or config.strict
+        self._rows += found.rejects
+        self._chunk_size = config.chunk_size
+        self.reader = found.reader
+        self.fingerprint = fingerprint(format, config.chunk_size, found.hash.hexdigest())
+
+    @property
+    def num_chunks(self) -> int:
+        return -(-len(self._rows) // self._chunk_size)
+
+    def read(self, chunk_id: int) -> Batch:
+        return rows_to_batch(self._rows[chunk_id * self._chunk_size : (chunk_id + 1) * self._chunk_size])
+
+
+def _count(counts: dict[str, dict[str, int]], row: Row) -> None:
+    split = str(row["split"])
+    of = counts.setdefault(SPLIT_NAMES.get(split.lower(), split), {"rows": 0, "sentences": 0, "empty_sentences": 0})
+    of["rows"] += row.pop("rows", 1)
+    of["sentences"] += len(row["captions"])
+    of["empty_sentences"] += sum(not text.strip() for text in row["captions"])
+
+
+def _find_images(found: Annotations, rows: Sequence[Row]) -> bool:
+    """Put the paths of the images in place of their names; whether there was any.
+
+    A name that is not there is left, and the loading stage rejects its row; masks are dropped where there is none.
+    """
+    by_name: dict[str, list[str]] = {}
+    other_images: set[str | None] = set()
+    tree = files.scan(found.filesystem, found.root, found.reader.access.links)
+    for file, size in sorted([*tree.files, *((file, 0) for file in tree.special)]):
+        inner = file[len(found.root) + 1 :]
+        place = PurePosixPath(inner)
+        suffix = place.suffix.lower()
+        if suffix in IMAGE_SUFFIXES or suffix in OTHER_IMAGE_SUFFIXES:
+            by_name.setdefault(place.name, []).append(inner)
+            found.hash.update(f"{inner} {size}\n".encode("utf-8", "surrogateescape"))
+        if suffix in OTHER_IMAGE_SUFFIXES:
+            other_images.add(inner)
+    for row in outside_rows(tree, found.root):
+        found.reject(row["pair_id"], row["error"])
+        found.note(f"{row['pair_id']} is {row['error']}")
+    for paths in by_name.values():
+        paths.sort(key=lambda path: (path.count("/"), path))
+
+    def path_of(names: str | Sequence[str]) -> str | None:
+        for name in [names] if isinstance(names, str) else names:
+            for path in by_name.get(name.rpartition("/")[2], ()):
+                if f"/{path}".endswith(f"/{name}"):
+                    return path
+        return None
+
+    there = {"before": 0, "after": 0, "mask": 0}
+    for row in rows:
+        for role in there:
+            names = row.get(role)
+            if not names:
+                row[role] = None
+                continue
+            path = path_of(names)
+            there[role] += path is not None
+            other_images.discard(path)
+            row[role] = path or (names if isinstance(names, str) else names[0])
+    for note in unread_images(sorted(filter(None, other_images))):
+        found.note(note)
+    if not there["mask"]:
+        for row in rows:
+            row["mask"] = None
+    return bool(there["before"] or there["after"])

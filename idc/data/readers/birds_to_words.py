@@ -1,0 +1,119 @@
+"""Birds-to-Words (Forbes et al. 2019): the official table, and the tokenised texts others made of it.
+
+    birds-to-words-v1.0.tsv     eleven columns with a heading, one description a row:
+                                img1ObservationURL img1ImgURL img1Species img1Selection, the same four of img2,
+                                split annN description
+    train.json val.json test.json    {"img1": "647514", "img2": "5595152", "description": ["animal1", "is", ...]}
+                                a line; the description is a list of tokens, or a list of such lists
+
+A pair is two photographs: ``647514_5595152``, the numbers that iNaturalist gives them (in the table part of the image's
+address). Its descriptions by several annotators, in rows of their own, are its references. The photographs are not part
+of the data set; they are found under their numbers (``647514.jpg``, ``.jpeg`` or ``.png``) in any folder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from idc.data import files
+from idc.data.config import ImportConfig
+from idc.data.readers.annotations import Annotations, Row
+from idc.data.textfiles import JsonError, parse_json, split_lines
+
+COLUMNS = (
+    "img1ObservationURL", "img1ImgURL", "img1Species", "img1Selection",
+    "img2ObservationURL", "img2ImgURL", "img2Species", "img2Selection",
+    "split", "annN", "description",
+)  # fmt: skip
+_KEPT = ("img1Species", "img1Selection", "img2Species", "img2Selection", "img1ImgURL", "img2ImgURL")
+
+
+def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
+    """The pairs of the table, or of the tokenised files where there is no table; see the module's text."""
+    pairs: dict[str, Row] = {}
+    for place, one, two, split, sentences, meta in _rows(found):
+        pair_id = f"{one}_{two}"
+        row = pairs.setdefault(
+            pair_id,
+            {
+                "pair_id": pair_id,
+                "before": [f"{one}{suffix}" for suffix in (".jpg", ".jpeg", ".png")],
+                "after": [f"{two}{suffix}" for suffix in (".jpg", ".jpeg", ".png")],
+                "captions": [],
+                "split": split,
+                "source": f"Birds-to-Words/{pair_id}",
+                "meta": meta,
+                "rows": 0,
+            },
+        )
+        if row["split"] != split:
+            found.reject(place, f"duplicate pair id: {pair_id} is in {row['split']} and in {split}")
+            continue
+        row["captions"] += sentences
+        row["rows"] += 1
+    return pairs.values()
+
+
+def _rows(found: Annotations) -> Iterator[tuple[str, str, str, str, list[str], dict[str, Any]]]:
+    """``(place, photograph 1, photograph 2, split, descriptions, meta)``."""
+    names = [info.base_name for info in files.list_files(found.filesystem, found.root)]
+    tables = [name for name in names if name.endswith(".tsv")]
+    if len(tables) > 1:
+        raise ValueError(f"{found.path} has several tables: {', '.join(tables)}; leave the one that is meant")
+    if tables:
+        yield from _table(found, tables[0])
+        return
+    for split, name in found.split_files("").items():
+        for number, line in enumerate(split_lines(found.text(name))):
+            if line.strip():
+                row = _tokenised(found, f"{name}:{number}", line)
+                if row is not None:
+                    yield f"{name}:{number}", row[0], row[1], split, row[2], {}
+
+
+def _table(found: Annotations, name: str) -> Iterator[tuple[str, str, str, str, list[str], dict[str, Any]]]:
+    for number, line in enumerate(split_lines(found.text(name))):
+        place = f"{name}:{number}"
+        if not line.strip():
+            continue
+        cells = [_unquoted(cell) for cell in line.split("\t")]
+        if tuple(cells) == COLUMNS:
+            continue
+        if len(cells) != len(COLUMNS):
+            found.reject(place, f"bad row: {len(cells)} columns, not {len(COLUMNS)}")
+            continue
+        record = dict(zip(COLUMNS, cells, strict=True))
+        one, two = (re.search(r"/photos/(\d+)", record[key]) for key in ("img1ImgURL", "img2ImgURL"))
+        if one is None or two is None:
+            found.reject(place, f"no pair id: {record['img1ImgURL']!r}, {record['img2ImgURL']!r}")
+            continue
+        meta = {key: record[key] for key in _KEPT}
+        yield place, one.group(1), two.group(1), record["split"], [record["description"]], meta
+
+
+def _unquoted(cell: str) -> str:
+    return cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
+
+
+def _tokenised(found: Annotations, place: str, line: str) -> tuple[str, str, list[str]] | None:
+    try:
+        record = parse_json(line, keep_surrogates=True)
+    except JsonError as exc:
+        found.reject(place, f"bad row: {exc}")
+        return None
+    if not isinstance(record, dict):
+        found.reject(place, f"bad row: {type(record).__name__}, not an object")
+        return None
+    one, two = (found.name_in(place, record, key) for key in ("img1", "img2"))
+    description = record.get("description")
+    if not isinstance(description, list) or not all(isinstance(tokens, list) for tokens in description):
+        description = [description]
+    sentences = []
+    for given in description:
+        tokens = found.texts_in(place, given, "description")
+        if tokens is None:
+            return None
+        sentences.append(" ".join(tokens))
+    return (one, two, sentences) if one and two else None

@@ -1,0 +1,192 @@
+"""Which format a source has, from its files: ``format=auto``.
+
+Official layouts are recognised by the names of their annotation files and, where several data sets use the same names
+(``train.json``, ``splits.json``), by the keys in them. They come before the general formats (a folder of image pairs,
+Parquet files, shards, clips), because the images of many official layouts are such a folder too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from pyarrow import fs
+
+from idc.config import ConfigModel, arguments
+from idc.data import files
+from idc.data.config import Format, SpotTheDiffConfig
+from idc.data.images import IMAGE_SUFFIXES
+from idc.data.readers.annotations import Annotations
+from idc.data.readers.own import _role_and_key
+from idc.data.readers.video import SUFFIXES
+from idc.data.store import MANIFEST
+from idc.schema import SPLITS
+
+_HEAD = 64 * 1024
+"""Bytes of an annotation file in which its keys are looked for."""
+_TABLES: dict[str, Format] = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl"}
+_FILES: dict[str, Format] = {**_TABLES, ".parquet": "parquet", ".tar": "webdataset"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A format that the files of a source fit.
+
+    Attributes:
+        files: those that it was recognised by.
+        settings: sections of the config that go with the format.
+        source: the file to read, where it is not the folder itself.
+    """
+
+    format: Format
+    files: str
+    settings: Mapping[str, ConfigModel] = field(default_factory=dict)
+    source: str | None = None
+
+    def __str__(self) -> str:
+        given = {name: section.model_dump(exclude_unset=True) for name, section in self.settings.items()}
+        return f"{' '.join(arguments({'format': self.format, **given}))} ({self.files})"
+
+
+def find_layout(path: str, filesystem: fs.FileSystem | None = None) -> Layout:
+    """The layout of what is at ``path``.
+
+    Raises:
+        ValueError: none fits, or several do; the message names them.
+    """
+    filesystem, inner = files.resolve(path, filesystem)
+    kind = filesystem.get_file_info(inner).type
+    if kind == fs.FileType.NotFound:
+        raise ValueError(f"{path}: there is no such file or folder")
+    if kind != fs.FileType.Directory:
+        return _of_file(path, inner)
+    fitting = list(_official(Annotations(path if filesystem is None else inner, filesystem)))
+    fitting = fitting or list(_general(filesystem, inner.rstrip("/")))
+    if not fitting:
+        raise ValueError(
+            f"{path}: no format fits its files. Put the images into before/ and after/ under the same names, name them "
+            "x_before.png and x_after.png, or give format= (README, Data sets)"
+        )
+    if len(fitting) > 1:
+        raise ValueError(f"{path}: several formats fit its files, give one of: {'; '.join(map(str, fitting))}")
+    if fitting[0].source is not None:
+        raise ValueError(
+            f"{path} is a folder with a table; give the table itself: {path.rstrip('/')}/{fitting[0].source}"
+        )
+    return fitting[0]
+
+
+def _of_file(path: str, name: str) -> Layout:
+    suffix = PurePosixPath(name).suffix.lower()
+    formats: dict[str, Format] = {
+        **_TABLES,
+        ".parquet": "parquet",
+        ".tar": "webdataset",
+        **dict.fromkeys(SUFFIXES, "video"),
+    }
+    if suffix not in formats:
+        raise ValueError(
+            f"{path}: the suffix {suffix!r} is of no known format; give format= (csv, jsonl, parquet, ...)"
+        )
+    return Layout(formats[suffix], PurePosixPath(name).name)
+
+
+# ------------------------------------------------------------------------------------------------ official layouts
+
+
+def _official(found: Annotations) -> Iterator[Layout]:
+    if name := _clevr_change(found):
+        yield Layout("clevr_change", f"splits.json, {name}")
+    if found.find("split.json") and (name := found.find("captions.json", "bef", "aft")):
+        yield Layout("clevr_dc", f"split.json, {name}")
+    if found.find("change_multi_captions.json"):
+        multi = {"spot_the_diff": SpotTheDiffConfig(protocol="multi")}
+        yield Layout("spot_the_diff", "change_multi_captions.json", multi)
+    if name := _split_files(found, ("img_id", "sentences"), "", "annotations/", "data/annotations/"):
+        yield Layout("spot_the_diff", name, {"spot_the_diff": SpotTheDiffConfig(protocol="single")})
+    if name := _split_files(found, ("img0", "img1", "sents"), "", "dataset/adobe/", "data/"):
+        yield Layout("image_editing_request", name)
+    if name := _birds_table(found) or _split_files(found, ("img1", "img2", "description"), ""):
+        yield Layout("birds_to_words", name)
+    if name := found.find("LevirCCcaptions.json", "levir_cc_captions.json"):
+        yield Layout("levir", name)
+    for subset in ("real", "render"):
+        if name := _split_files(found, ("before", "after", "captions"), f"{subset}/"):
+            yield Layout("omnidiff", name)
+            break
+    if name := found.find("seeds.json"):
+        yield Layout("instruct_pix2pix", name)
+    if name := found.find(*(f"{part}_questions.json" for part in ("Train", "Val", "Test", "Test2"))):
+        yield Layout("cdvqa", name)
+    if name := _split_files(found, ("question", "img_id", "answer"), "", "json/", "annotations/"):
+        yield Layout("qag360k", name)
+    for split in SPLITS:
+        texts = files.list_files(found.filesystem, f"{found.root}/{split}/txt")
+        if name := next((info.base_name for info in texts if info.base_name.endswith("_videos.json")), None):
+            yield Layout("procap_hdf5", f"{split}/txt/{name}")
+            break
+    if name := found.find("dataset_dict.json") or (found.find("dataset_info.json") and found.find("state.json")):
+        yield Layout("hugging_face", name)
+
+
+def _clevr_change(found: Annotations) -> str | None:
+    """What marks the folder as CLEVR-Change's; ``splits.json`` alone is in Spot-the-Diff's multi-change layout too."""
+    if not found.find("splits.json"):
+        return None
+    for captions in ("change_captions.json", "no_change_captions.json"):
+        if found.find(captions) and "CLEVR_" in _head(found, captions):
+            return captions
+    if name := found.find("type_mapping.json", "change_captions_by_IOU.json"):
+        return name
+    images = files.list_files(found.filesystem, f"{found.root}/images")
+    return next((f"images/{info.base_name}" for info in images if info.base_name.startswith("CLEVR_default_")), None)
+
+
+def _split_files(found: Annotations, keys: tuple[str, ...], *folders: str) -> str | None:
+    """The files of the splits if their entries have these keys."""
+    try:
+        names = found.split_files(*folders).values()
+    except ValueError:
+        return None
+    text = "".join(_head(found, name) for name in names)
+    return ", ".join(names) if all(re.search(rf'"{key}"\s*:', text) for key in keys) else None
+
+
+def _birds_table(found: Annotations) -> str | None:
+    names = [info.base_name for info in files.list_files(found.filesystem, found.root)]
+    return next((n for n in names if n.endswith(".tsv") and "img1ObservationURL" in _head(found, n)), None)
+
+
+def _head(found: Annotations, name: str) -> str:
+    with found.filesystem.open_input_stream(f"{found.root}/{name}") as stream:
+        return stream.read(_HEAD).decode("utf-8", "replace")
+
+
+# ------------------------------------------------------------------------------------------------- general formats
+
+
+def _general(filesystem: fs.FileSystem, root: str) -> Iterator[Layout]:
+    inside = [info.path[len(root) + 1 :] for info in files.scan(filesystem, root).files]
+    names = [PurePosixPath(name) for name in inside if not any(part[:1] in "._" for part in name.split("/"))]
+    roles = {_role_and_key(name)[0]: name for name in reversed(names) if name.suffix.lower() in IMAGE_SUFFIXES}
+    if "before" in roles and "after" in roles:
+        yield Layout("folder", f"{roles['before']}, {roles['after']}")
+    if clip := next((n for n in names if n.suffix.lower() in SUFFIXES), None):
+        yield Layout("video", str(clip))
+    top = [name for name in names if name.parent == PurePosixPath()]
+    if MANIFEST not in inside and (part := next((n for n in top if n.suffix == ".parquet"), None)):
+        yield Layout("parquet", str(part))
+    if shard := next((n for n in top if n.suffix == ".tar"), None):
+        yield Layout("webdataset", str(shard))
+    for table in top:
+        if (format := _TABLES.get(table.suffix.lower())) and _names_pairs(filesystem, f"{root}/{table}"):
+            yield Layout(format, str(table), source=str(table))
+
+
+def _names_pairs(filesystem: fs.FileSystem, table: str) -> bool:
+    """Whether the first row has both columns of the images."""
+    with filesystem.open_input_stream(table) as stream:
+        first = stream.read(_HEAD).partition(b"\n")[0]
+    return b"before" in first and b"after" in first

@@ -1,0 +1,96 @@
+"""LEVIR-CC (Liu et al. 2022) and LEVIR-MCI (Liu et al. 2024), the official layout, and LEVIR-CC's captions alone.
+
+    LevirCCcaptions.json        {"images": [{"filepath": "train", "filename": "train_000001.png", "split": "train",
+                                             "changeflag": 1, "sentences": [{"raw": " a road appears ."}, ...]}, ...]}
+    images/train/A/train_000001.png  images/train/B/train_000001.png
+    images/train/label/train_000001.png         LEVIR-MCI only: 0 background, 128 road, 255 building
+
+    levir_cc_captions.json      {"train_000001": ["a road appears", ...], ...}
+    train.txt  val.txt  test.txt                one file name a line
+
+The second layout is what the token files of Change-Agent can be joined to; it is read where the first is not there. It
+has no ``changeflag``: a pair has flag 0 if all its sentences are among the five that the data set uses for no change.
+
+A label is kept as the pair's mask as it is; whatever is not 0 has changed. ``change_type`` is "none" where the flag is
+0 and unknown elsewhere, ``meta["changeflag"]`` is the flag. In LEVIR-MCI some flags and labels contradict each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+from typing import Any
+
+from idc.data.config import ImportConfig
+from idc.data.readers.annotations import Annotations, Row
+from idc.data.textfiles import split_lines
+from idc.schema import NO_CHANGE
+
+_CAPTIONS = "LevirCCcaptions.json"
+_JOINED = "levir_cc_captions.json"
+NO_CHANGE_SENTENCES = frozenset(
+    {
+        "the scene is the same as before",
+        "there is no difference",
+        "the two scenes seem identical",
+        "no change has occurred",
+        "almost nothing has changed",
+    }
+)
+"""What the annotators chose from where nothing had changed."""
+
+
+def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
+    """The pairs of whichever layout is there; see the module's text."""
+    return _official(found) if found.need(_CAPTIONS, _JOINED) == _CAPTIONS else _joined(found)
+
+
+def _official(found: Annotations) -> Iterable[Row]:
+    for place, record in found.records(_CAPTIONS, "images"):
+        file, split = (found.name_in(place, record, key) for key in ("filename", "split"))
+        entries = record.get("sentences")
+        raw = [e.get("raw") if isinstance(e, dict) else e for e in entries] if isinstance(entries, list) else entries
+        sentences, flag = found.texts_in(place, raw, "sentences"), record.get("changeflag")
+        if file is None or split is None or sentences is None:
+            continue
+        if flag not in (0, 1):
+            found.reject(place, f"bad row: changeflag is {flag!r}, not 0 or 1")
+            continue
+        yield _pair(str(record.get("filepath") or split), file, split, sentences, int(flag))
+
+
+def _joined(found: Annotations) -> Iterable[Row]:
+    found.note("changeflag is not in this layout: taken from the sentences, 0 where all are of the five for no change")
+    captions: dict[str, Any] = found.items(_JOINED)
+    listed: dict[str, str] = {}
+    for split, name in found.split_files("", suffix=".txt").items():
+        for number, line in enumerate(split_lines(found.text(name)), start=1):
+            file, place = line.strip(), f"{name}:{number}"
+            if not file:
+                continue
+            pair_id = PurePosixPath(file).stem
+            if pair_id in listed:
+                found.reject(place, f"duplicate pair id: {pair_id} is in {listed[pair_id]} and in {split}")
+                continue
+            listed[pair_id] = split
+            sentences = found.texts_in(f"{_JOINED}:{pair_id}", captions.get(pair_id, []), "captions")
+            if sentences is not None:
+                flag = int(not {text.strip() for text in sentences} <= NO_CHANGE_SENTENCES) if sentences else None
+                yield _pair(split, file, split, sentences, flag)
+    for pair_id in captions:
+        if pair_id not in listed:
+            found.reject(f"{_JOINED}:{pair_id}", "bad split: it is in none of the lists")
+
+
+def _pair(folder: str, file: str, split: str, sentences: list[str], flag: int | None) -> Row:
+    return {
+        "pair_id": PurePosixPath(file).stem,
+        "before": f"{folder}/A/{file}",
+        "after": f"{folder}/B/{file}",
+        "mask": f"{folder}/label/{file}",
+        "captions": sentences,
+        "split": split,
+        "change_type": NO_CHANGE if flag == 0 else None,
+        "source": f"LEVIR/{file}",
+        "meta": {} if flag is None else {"changeflag": flag},
+    }

@@ -1,0 +1,66 @@
+"""OmniDiff (the M3Diff paper, sections 3 and 5): real and rendered pairs with one long description each.
+
+Assumed. The paper says what there is and publishes no file format: 15,598 pairs in two parts, real (8,609) and render
+(6,989), each split into train, val and test; a description of about 60 words a pair; pairs of one or more of twelve
+types of change. This reader takes the plainest layout that holds it, in the names of the paper::
+
+    real/train.json  real/val.json  real/test.json  render/train.json  render/val.json  render/test.json
+    [{"id": "000001", "before": "images/1_a.jpg", "after": "images/1_b.jpg", "captions": ["..."],
+      "types": ["addition", "color"], "scene": "street_01"}, ...]
+
+``types`` and ``scene`` may be absent. The pair's id is ``real/000001``; ``change_type`` is the type where it is the
+only one, and ``meta`` has the part as ``subset``, the types and the scene. If the published files come to differ, this
+module is what has to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from idc.data.config import ImportConfig
+from idc.data.readers.annotations import Annotations, Row
+
+SUBSETS = ("real", "render")
+TYPES = (
+    "viewpoint", "illumination", "addition", "disappearance", "removal", "substitution", "size", "color", "orientation",
+    "pose", "OCR", "counting",
+)  # fmt: skip
+"""The twelve types of change (section 3.1)."""
+
+
+def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
+    """The pairs of both parts, or of the one that is there; see the module's text."""
+    there = [subset for subset in SUBSETS if found.find(subset)]
+    if not there:
+        raise ValueError(
+            f"{found.path} has no folder {' and no folder '.join(SUBSETS)}; it is not the layout of this format"
+        )
+    for subset in SUBSETS:
+        if subset not in there:
+            found.note(f"{subset} is not there")
+    for subset in there:
+        for split, name in found.split_files(f"{subset}/").items():
+            for place, record in found.records(name):
+                yield from _pair(found, place, record, subset, split)
+
+
+def _pair(found: Annotations, place: str, record: dict[str, Any], subset: str, split: str) -> Iterable[Row]:
+    number, before, after = (found.name_in(place, record, key) for key in ("id", "before", "after"))
+    captions = found.texts_in(place, record.get("captions"), "captions")
+    types = found.texts_in(place, record.get("types", []), "types")
+    if not number or not before or not after or captions is None or types is None:
+        return
+    if strange := [name for name in types if name not in TYPES]:
+        found.reject(place, f"bad row: {strange[0]!r} is not one of the types {', '.join(TYPES)}")
+        return
+    yield {
+        "pair_id": f"{subset}/{number}",
+        "before": [f"{subset}/{before}", before],
+        "after": [f"{subset}/{after}", after],
+        "captions": captions,
+        "split": split,
+        "change_type": types[0] if len(types) == 1 else None,
+        "source": f"OmniDiff/{place}",
+        "meta": {"subset": subset, "types": types, **({"scene": record["scene"]} if "scene" in record else {})},
+    }

@@ -1,0 +1,178 @@
+"""The official ProCap's training data: captions by key, and HDF5 files of nine frames, whose ends are the pair.
+
+    clevr_for_mmvid/train/txt/sc_videos.json        {"000123.png": ["...", ...], ...}
+    clevr_for_mmvid/train/video/sc_videos.h5        "000123.png" -> uint8 (9, 3, H, W)
+    .../nsc_videos.json, .h5   spot_videos.json, .h5   edit_videos.json, .h5
+
+The official conversion makes ``train`` alone; other splits are read from folders of their names beside it, and their
+HDF5 file may be the one of ``train``. Pairs of ``sc_videos`` are called ``000123c``, those of ``nsc_videos``
+``000123nc``, and these have not changed; others have the key's name.
+
+The frames between are for the build of procedures (``build.videos``), which reads the same files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from pyarrow import fs
+
+from idc.data import files
+from idc.data.config import ImportConfig
+from idc.data.images import encode_png
+from idc.data.pipeline import Batch
+from idc.data.readers.annotations import Annotations, Row
+from idc.data.readers.base import SPLIT_NAMES, access, rows_to_batch
+from idc.data.store import fingerprint
+from idc.schema import NO_CHANGE, SPLITS
+
+_ENDINGS = {"sc_videos": "c", "nsc_videos": "nc"}
+
+
+class ProcapHdf5Reader:
+    """Reads the official layout; see the module's text. A local folder: HDF5 is read by position.
+
+    Raises:
+        ValueError: it is no local folder of that layout, or nothing in it can be read.
+    """
+
+    def __init__(self, path: str, config: ImportConfig, filesystem: fs.FileSystem | None = None) -> None:
+        found = Annotations(path, filesystem, access("procap_hdf5", config))
+        if not isinstance(found.filesystem, fs.LocalFileSystem):
+            raise ValueError(f"{path}: HDF5 files are read from a local folder; copy them here first")
+        self.reader = found.reader
+        self._root, self._channels, self._chunk_size = Path(found.root), config.procap_hdf5.channels, config.chunk_size
+        self._max_pixels = config.max_pixels
+        self._rows: list[Row] = []
+        seen: dict[str, str] = {}
+        folders = sorted(folder.name for folder in self._root.iterdir() if (folder / "txt").is_dir())
+        for folder in sorted(folders, key=lambda name: SPLITS.index(SPLIT_NAMES.get(name.lower(), SPLITS[-1]))):
+            for text in sorted((self._root / folder / "txt").glob("*.json")):
+                self._read(found, folder, text.name, seen)
+        if not self._rows:
+            why = "; ".join(row["error"] for row in found.rejects[:3]) or "it has no train/txt/*.json"
+            raise ValueError(f"{path} is not the layout of the official ProCap's data: {why}")
+        self.extra: dict[str, Any] = {**found.extra}
+        if config.images:
+            self.extra["images"] = config.strict or any(row["before"] for row in self._rows)
+        videos = sorted({row["before"] for row in self._rows if row["before"]})
+        sizes = [[name, (self._root / name).stat().st_size] for name in videos]
+        self._rows += found.rejects
+        self.fingerprint = fingerprint(
+            "procap_hdf5", config.chunk_size, config.procap_hdf5.channels, found.hash.hexdigest(), sizes
+        )
+
+    def _read(self, found: Annotations, folder: str, text: str, seen: dict[str, str]) -> None:
+        name = PurePosixPath(text).stem
+        video = found.find(f"{folder}/video/{name}.h5", f"train/video/{name}.h5")
+        if video is None:
+            found.note(f"{folder}/video/{name}.h5 is not there")
+        for key, captions in found.items(f"{folder}/txt/{text}").items():
+            place = f"{folder}/txt/{text}:{key}"
+            if found.texts_in(place, captions, "captions") is None:
+                continue
+            pair_id = key.removesuffix(".png") + _ENDINGS.get(name, "")
+            if pair_id in seen:
+                found.reject(place, f"duplicate pair id: {pair_id} is in {seen[pair_id]}, too")
+                continue
+            seen[pair_id] = f"{folder}/txt/{text}"
+            self._rows.append(
+                {
+                    "pair_id": pair_id,
+                    "before": video,  # the file; the frames are put in its place by `read`
+                    "after": key,
+                    "captions": captions,
+                    "change_type": NO_CHANGE if name == "nsc_videos" else None,
+                    "split": folder,
+                    "source": f"ProCap/{folder}/{name}/{key}",
+                    "meta": {"video": f"{name}.h5", "key": key},
+                }
+            )
+
+    @property
+    def num_chunks(self) -> int:
+        return -(-len(self._rows) // self._chunk_size)
+
+    def read(self, chunk_id: int) -> Batch:
+        import h5py
+
+        opened: dict[str, Any] = {}
+        rows = []
+        try:
+            for row in self._rows[chunk_id * self._chunk_size : (chunk_id + 1) * self._chunk_size]:
+                if "error" not in row and self.extra.get("images", False):
+                    row = {**row, **self._images(h5py, opened, row)}
+                rows.append(row)
+        finally:
+            for file in opened.values():
+                if not isinstance(file, str):
+                    file.close()
+        return rows_to_batch(rows)
+
+    def _images(self, h5py: Any, opened: dict[str, Any], row: Row) -> Row:
+        """The first and the last frame as PNG, or the error."""
+        name, key = row["before"], row["after"]
+        if name is None:
+            return {"before": None, "after": None, "error": f"missing file: there is no {row['meta']['video']}"}
+        if name not in opened:
+            try:
+                _, place = self.reader.locate(name)
+                files.check_regular(place)
+                opened[name] = h5py.File(place, "r")
+            except OSError as exc:
+                opened[name] = f"unreadable file: {name}, {exc}"
+            except files.OutsideSource as exc:
+                opened[name] = f"outside the source: {name}, {exc}"
+        file = opened[name]
+        if isinstance(file, str):
+            return {"before": None, "after": None, "error": file}
+        try:
+            stored = stored_in(file, key)
+            if stored is None:
+                raise _Bad(f"missing file: {key} is not in {name}")
+            shape: tuple[int, ...] = getattr(stored, "shape", ())
+            if len(shape) != 4 or shape[0] < 2 or shape[1] != 3 or stored.dtype != np.uint8:
+                raise _Bad(f"bad row: {key} in {name} is {getattr(stored, 'dtype', 'a group')} {shape}, not frames")
+            height, width = shape[2:]
+            if height * width > self._max_pixels:
+                raise _Bad(f"too many pixels: {key} in {name}, {width}x{height} is more than {self._max_pixels} pixels")
+            ends = [np.asarray(stored[n]).transpose(1, 2, 0) for n in (0, shape[0] - 1)]
+        except files.OutsideSource as exc:
+            return {"before": None, "after": None, "error": f"outside the source: {key} in {name}, {exc}"}
+        except OSError as exc:
+            return {"before": None, "after": None, "error": f"unreadable file: {key} in {name}, {exc}"}
+        except _Bad as bad:
+            return {"before": None, "after": None, "error": str(bad)}
+        order = slice(None, None, -1 if self._channels == "bgr" else 1)
+        before, after = (encode_png(np.ascontiguousarray(frame[..., order])) for frame in ends)
+        return {"before": before, "after": after}
+
+
+def stored_in(file: Any, key: str) -> Any:
+    """What an open HDF5 file itself holds under ``key``; None if there is nothing.
+
+    HDF5 can keep a link to another file, or the other file's name with the place of the values in it; following them
+    would read whatever file the author of this one named.
+
+    Raises:
+        OutsideSource: it is kept in another file; that one was not opened.
+    """
+    import h5py
+
+    place = file
+    for part in filter(None, key.split("/")):
+        link = place.get(part, getlink=True) if isinstance(place, h5py.Group) else None
+        if link is None:
+            return None
+        if not isinstance(link, h5py.HardLink):
+            raise files.OutsideSource("it is a link within HDF5; links are not followed")
+        place = place[part]
+    if isinstance(place, h5py.Dataset) and (place.external or place.is_virtual):
+        raise files.OutsideSource("its values are kept in another file")
+    return place
+
+
+class _Bad(Exception):
+    """Why a pair has no frames."""

@@ -1,0 +1,55 @@
+"""QAG-360K (VisTA, Li et al. 2024): questions about what changed, answered by a word and a mask; no captions.
+
+    train.json  val.json  test.json     {"question": [{"id", "img_id": "00001.png", "question", "type", "answer"}, ...]}
+    im1/00001.png  im2/00001.png        before and after
+    mask/<question id>.png              what the answer is about, one mask a question
+
+The questions' layout is that of the official loader (``dataset/DataNew.py``); it is given each file by its path, so the
+names of the files are assumed, also that they may lie in ``json/`` or ``annotations/``, and that the images of a split
+may lie in a folder of its name. Question ids may repeat between splits.
+
+A pair is one ``img_id``: all its questions are in ``meta["questions"]`` as ``{"question", "type", "answer", "id",
+"mask"}``. The masks belong to questions and not to the pair, so only their names are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+
+from idc.data.config import ImportConfig
+from idc.data.readers.annotations import Annotations, Row
+
+
+def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
+    """The pairs of all splits that are there; see the module's text."""
+    pairs: dict[str, Row] = {}
+    for split, name in found.split_files("", "json/", "annotations/").items():
+        for place, record in found.records(name, "question"):
+            number, file, text, kind, answer = (
+                found.name_in(place, record, key) for key in ("id", "img_id", "question", "type", "answer")
+            )
+            if number is None or file is None or text is None or kind is None or answer is None:
+                continue
+            pair_id = PurePosixPath(file).stem
+            pair = pairs.setdefault(pair_id, _pair(pair_id, file, split))
+            if pair["split"] != split:
+                found.reject(place, f"duplicate pair id: {pair_id} is in {pair['split']} and in {split}")
+                continue
+            question = {"question": text, "type": kind, "answer": answer, "id": number, "mask": f"mask/{number}.png"}
+            pair["meta"]["questions"].append(question)
+            pair["rows"] += 1
+    return pairs.values()
+
+
+def _pair(pair_id: str, file: str, split: str) -> Row:
+    return {
+        "pair_id": pair_id,
+        "before": [f"{split}/im1/{file}", f"im1/{file}"],
+        "after": [f"{split}/im2/{file}", f"im2/{file}"],
+        "captions": [],
+        "split": split,
+        "source": f"QAG-360K/{file}",
+        "rows": 0,
+        "meta": {"questions": []},
+    }

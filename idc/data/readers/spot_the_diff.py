@@ -1,0 +1,85 @@
+"""Spot-the-Diff (Jhamtani and Berg-Kirkpatrick 2018): the official layout and CARD's, by ``spot_the_diff.protocol``.
+
+    single  train.json, val.json, test.json (also in annotations/ or data/annotations/, as in the official repository)
+            [{"img_id": "76", "sentences": ["the car is gone", ...]}, ...]
+    multi   change_multi_captions.json          {"000076.png": ["the car is gone. the dog has moved"], ...}
+            splits.json                         {"train": [76, ...], "val": [...], "test": [...]}
+    images  76.png before, 76_2.png after (``resized_images`` of the authors); 76_diff.jpg is not a mask and not read
+
+A pair is one ``img_id``. The official rows repeat an id once an annotator: their sentences together are the pair's
+references, as in the single-change references of the literature (1,404 test rows, 1,270 pairs). The multi-change
+protocol has one reference a pair, all its sentences joined. Both give the same pair ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from idc.data.config import ImportConfig
+from idc.data.readers.annotations import Annotations, Row
+
+_MULTI = "change_multi_captions.json"
+
+
+def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
+    """The pairs of the protocol asked for; see the module's text."""
+    found.extra["protocol"] = config.spot_the_diff.protocol
+    if config.spot_the_diff.protocol == "multi":
+        return _multi(found)
+    if found.find(_MULTI) and not found.find("train.json", "annotations", "data"):
+        raise ValueError(f"{found.path} has {_MULTI}: give spot_the_diff.protocol=multi")
+    return _single(found)
+
+
+def _single(found: Annotations) -> Iterable[Row]:
+    pairs: dict[str, Row] = {}
+    for split, name in found.split_files("", "annotations/", "data/annotations/").items():
+        for place, record in found.records(name):
+            pair_id = found.name_in(place, record, "img_id")
+            sentences = found.texts_in(place, record.get("sentences"), "sentences")
+            if pair_id is None or sentences is None:
+                continue
+            pair = pairs.setdefault(pair_id, _pair(pair_id, split, [], 0))
+            if pair["split"] != split:
+                found.reject(place, f"duplicate pair id: {pair_id} is in {pair['split']} and in {split}")
+                continue
+            pair["captions"] += sentences
+            pair["rows"] += 1
+    return pairs.values()
+
+
+def _multi(found: Annotations) -> Iterable[Row]:
+    captions: dict[str, Any] = {}
+    for key, value in found.items(found.need(_MULTI)).items():
+        pair_id = _id(key)
+        if pair_id is None:
+            found.reject(f"{_MULTI}:{key}", f"no pair id: {key!r}")
+        elif pair_id in captions:
+            found.reject(f"{_MULTI}:{key}", f"duplicate pair id: {pair_id} occurs under two names")
+        elif (sentences := found.texts_in(f"{_MULTI}:{key}", value, "captions")) is not None:
+            captions[pair_id] = sentences
+    splits = found.splits(found.need("splits.json"), _id)
+    rejected = {row["pair_id"] for row in found.rejects}
+    for pair_id in captions:
+        if pair_id not in splits and pair_id not in rejected:
+            found.reject(pair_id, "bad split: it is in none of the splits")
+    return [_pair(pair_id, split, captions.get(pair_id, []), 1) for pair_id, split in splits.items()]
+
+
+def _pair(pair_id: str, split: str, sentences: list[str], rows: int) -> Row:
+    return {
+        "pair_id": pair_id,
+        "before": f"{pair_id}.png",
+        "after": f"{pair_id}_2.png",
+        "captions": list(sentences),
+        "split": split,
+        "source": f"Spot-the-Diff/{pair_id}",
+        "rows": rows,
+    }
+
+
+def _id(value: Any) -> str | None:
+    """``"76"`` of ``76``, ``"76"`` and ``"000076.png"``."""
+    text = str(value).removesuffix(".png")
+    return str(int(text)) if text.isascii() and text.isdigit() else None

@@ -1,0 +1,1 @@
+"""Corrupted copies of a data set, for measuring robustness."""

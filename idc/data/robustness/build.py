@@ -1,0 +1,242 @@
+"""Robustness sets: a folder of pairs made harder in one way, seeded, a folder of pairs again.
+
+**Words replaced.** NAMC (appendix A.3, table 10) fine-tunes on a data set whose words are replaced at 20, 40, 60 and
+80 %; it says neither which words nor by what. Here every word of a caption is replaced with that probability by another
+word of the training captions, all equally likely. The draws do not depend on the share: what is replaced at 20 % is
+replaced alike at 40 %. The captions of val and test stay as they are unless ``splits`` says otherwise, so a model that
+was trained on noise is scored against clean references.
+
+**Images corrupted.** The 15 of :mod:`idc.data.robustness.corruptions` on before, after or both, each image with a draw of its own;
+the change mask stays.
+
+**Order swapped.** After becomes before. ``add`` and ``drop`` change places, and so do the two images' scene graphs and
+views in a rendered pair's ``meta`` and the two values of its mask. A reference caption tells what became of the first
+image, so those of changed pairs are no references of the swapped pair: rendered pairs get new ones, made as the first
+were; what becomes of other pairs is ``RobustnessConfig.directed``. ``meta`` of every pair then has ``swapped: true``.
+
+A word replaced in a folder of *procedures* (its captions and their ids) costs seconds, where building the procedures
+of noised pairs again takes minutes; only captions are changed, so both give the same training rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from idc.data.config import CorruptJob, RobustnessConfig
+from idc.data.images import ImageError, decode_image, encode_png
+from idc.data.pipeline import Batch, FolderSource, StageSpec, good_rows, num_rows, take, with_errors
+from idc.data.rendered.captions import captions_of_record
+from idc.data.rendered.config import RenderConfig
+from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE
+from idc.data.robustness.corruptions import corrupt
+from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_schema
+from idc.data.text import Vocabulary, map_words, words
+from idc.schema import NO_CHANGE, PAIR_SCHEMA_VERSION
+
+VERSION = 1
+"""Part of the fingerprint: raised when the same settings would give other rows."""
+
+_TURNED = {"add": "drop", "drop": "add"}
+
+
+def open_build(job: CorruptJob, overwrite: bool = False) -> tuple[DatasetFolder, FolderSource, list[StageSpec]]:
+    """The folder, source and stages of a robustness set, for ``run_local`` or ``cluster.data.run``.
+
+    Raises:
+        ValueError: ``job.pairs`` is no complete folder of pairs (or procedures, for words), has no images, or no
+            captions to take words from; or ``job.out`` holds something else and ``overwrite`` is off.
+    """
+    splits = None if job.keep_others else job.touched()
+    source = FolderSource(job.pairs, chunk_size=job.chunk_size, splits=splits)
+    of = source.manifest
+    words_only = job.kind == "replace_words"
+    if of.kind != "pairs" and not (words_only and of.kind == "procedures"):
+        allowed = "pairs or procedures" if words_only else "pairs"
+        raise ValueError(f"{job.pairs} holds {of.kind}; kind={job.kind} is done to {allowed}")
+    if of.extra.get("images") is False and not words_only:
+        raise ValueError(f"{job.pairs} was imported without images; kind={job.kind} needs them")
+    config = RobustnessConfig(**job.model_dump(include=set(RobustnessConfig.model_fields), exclude_unset=True))
+    which = "captions" if words_only else job.which
+    told = {"of": of.fingerprint, "kind": job.kind, "severity": job.share if words_only else job.severity,
+            "which": which, "splits": list(job.touched()), "seed": job.seed}  # fmt: skip
+    settings = {**config.model_dump(mode="json"), "splits": list(job.touched())}
+    folder = DatasetFolder.open_for_build(
+        job.out,
+        kind=of.kind,
+        schema=read_schema(job.pairs),
+        fingerprint=fingerprint("robustness", VERSION, PAIR_SCHEMA_VERSION, settings, source.fingerprint),
+        config=job.model_dump(mode="json"),
+        num_chunks=source.num_chunks,
+        overwrite=overwrite,
+        extra={**of.extra, "notes": [*of.extra.get("notes", []), sentence(config)], "robustness": told},
+    )
+    kwargs: dict[str, Any] = {"config": config}
+    if words_only:
+        kwargs |= {"vocabulary": training_words(job.pairs), "ids": of.extra.get("vocabulary")}
+    stage = {"replace_words": ReplaceWords, "swap_order": SwapOrder}.get(job.kind, CorruptImages)
+    return folder, source, [StageSpec(stage, kwargs, concurrency=job.workers)]
+
+
+def sentence(config: RobustnessConfig) -> str:
+    """What was done, in words."""
+    of = " and ".join(config.touched())
+    if config.kind == "replace_words":
+        return f"robustness: {config.share:.0%} of the words in the captions of {of} replaced (seed {config.seed})"
+    if config.kind == "swap_order":
+        lost = {
+            "remake": "references made anew where the scene is known, changed pairs of which it is not are left out",
+            "clear": "no captions, because references tell the other order",
+        }
+        return f"robustness: before and after swapped in {of}; {lost[config.directed]}"
+    images = "both images" if config.which == "both" else f"the {config.which} image"
+    return f"robustness: {config.kind} of severity {config.severity} on {images} of {of} (seed {config.seed})"
+
+
+def training_words(path: str) -> list[str]:
+    """The words of the training captions, by alphabet.
+
+    Raises:
+        ValueError: there are fewer than two.
+    """
+    found: set[str] = set()
+    for row in iter_rows(path, ["captions"], "train", batch_size=4096):
+        for caption in row["captions"]:
+            found.update(words(caption))
+    found -= {";", ","}
+    if len(found) < 2:
+        raise ValueError(f"{path} has {len(found)} words in its training captions; replacing words needs at least two")
+    return sorted(found)
+
+
+def rng_of(config: RobustnessConfig, pair_id: str, role: str) -> np.random.Generator:
+    """The generator for a part of a pair: the same whatever the worker and the order, another for every pair and
+    part. It does not depend on severity or share."""
+    digest = hashlib.sha256(f"{config.seed}\n{config.kind}\n{role}\n{pair_id}".encode()).digest()
+    return np.random.default_rng(int.from_bytes(digest[:8], "big"))
+
+
+class _Stage:
+    """Rows of the touched splits are changed one by one; the others go through."""
+
+    def __init__(self, config: RobustnessConfig) -> None:
+        self.config = config
+
+    def __call__(self, batch: Batch) -> Batch:
+        batch = {name: list(column) for name, column in with_errors(batch).items()}
+        left_out = set()
+        for i in good_rows(batch):
+            if batch["split"][i] not in self.config.touched():
+                continue
+            try:
+                changed = self._row({name: column[i] for name, column in batch.items()})
+            except ImageError as error:
+                batch["error"][i] = str(error)
+                continue
+            if changed is None:
+                left_out.add(i)
+            for name, value in (changed or {}).items():
+                batch[name][i] = value
+        return take(batch, [i for i in range(num_rows(batch)) if i not in left_out]) if left_out else batch
+
+    def _row(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        """The changed columns, or None to leave the row out."""
+        raise NotImplementedError
+
+
+class ReplaceWords(_Stage):
+    """``captions`` with words replaced, and ``caption_ids`` where there are any.
+
+    Args:
+        vocabulary: the words to draw from.
+        ids: the words of a folder of procedures, whose ``caption_ids`` are made of them.
+    """
+
+    def __init__(self, config: RobustnessConfig, vocabulary: Sequence[str], ids: Sequence[str] | None = None) -> None:
+        super().__init__(config)
+        self.words = list(vocabulary)
+        self.ids = Vocabulary(ids) if ids is not None else None
+
+    def _row(self, row: dict[str, Any]) -> dict[str, Any]:
+        rng = rng_of(self.config, row["pair_id"], "captions")
+        noised = [map_words(caption, self._change(rng)) for caption in row["captions"]]
+        if "caption_ids" not in row:
+            return {"captions": noised}
+        assert self.ids is not None
+        return {"captions": noised, "caption_ids": [self.ids.encode(caption) for caption in noised]}
+
+    def _change(self, rng: np.random.Generator) -> Callable[[str], str]:
+        share = self.config.share
+        assert share is not None
+
+        def change(word: str) -> str:
+            hit, drawn = rng.random() < share, int(rng.integers(len(self.words) - 1))
+            if not hit:
+                return word
+            return self.words[-1] if self.words[drawn] == word else self.words[drawn]  # any other word, equally likely
+
+        return change
+
+
+class CorruptImages(_Stage):
+    """``before`` and ``after`` corrupted, as PNG."""
+
+    def __init__(self, config: RobustnessConfig) -> None:
+        import cv2
+
+        cv2.setNumThreads(1)
+        super().__init__(config)
+
+    def _row(self, row: dict[str, Any]) -> dict[str, Any]:
+        config = self.config
+        assert config.kind != "replace_words"
+        assert config.kind != "swap_order"
+        assert config.severity is not None
+        changed = {}
+        for role in ("before", "after") if config.which == "both" else (config.which,):
+            pixels = decode_image(row[role])
+            changed[role] = encode_png(
+                corrupt(pixels, config.kind, config.severity, rng_of(config, row["pair_id"], role))
+            )
+        return changed
+
+
+class SwapOrder(_Stage):
+    """``before`` and ``after`` change places, and with them what else tells the two apart."""
+
+    def _row(self, row: dict[str, Any]) -> dict[str, Any] | None:
+        meta = json.loads(row["meta"])
+        rendered = row["source"].startswith("rendered:")
+        kind = _TURNED.get(row["change_type"], row["change_type"])
+        changed = {"before": row["after"], "after": row["before"], "change_type": kind}
+        meta["swapped"] = True
+        if rendered:
+            meta |= {"before": meta["after"], "after": meta["before"], "views": meta["views"][::-1]}
+            changed["mask"] = _turned_mask(row["mask"])
+        if self.config.directed == "clear":
+            changed["captions"] = []
+        elif kind != NO_CHANGE:
+            again = self._captions(row, kind, meta) if rendered else []
+            if not again:
+                return None
+            changed["captions"] = again
+        return {**changed, "meta": json.dumps(meta, sort_keys=True)}
+
+    def _captions(self, row: dict[str, Any], kind: Any, meta: dict[str, Any]) -> list[str]:
+        rng = rng_of(self.config, row["pair_id"], "captions")
+        return captions_of_record(kind, meta, len(row["captions"]), RenderConfig().relation_share, rng)
+
+
+def _turned_mask(mask: bytes | None) -> bytes | None:
+    """A rendered pair's mask with the values of before and after exchanged."""
+    if mask is None:
+        return None
+    values = decode_image(mask)[..., 0]
+    both = MASK_BEFORE + MASK_AFTER
+    return encode_png(
+        np.where((values == MASK_BEFORE) | (values == MASK_AFTER), both - values, values).astype(np.uint8)
+    )

@@ -1,0 +1,209 @@
+"""The checks of a data set, pair by pair: what is counted, what is an error and what a warning."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from idc.data.images import decode_image
+from idc.data.pipeline import Batch, good_rows
+from idc.data.validation.caption_statistics import CaptionCounter
+from idc.data.validation.duplicates import SharedImages, digest
+from idc.data.validation.published import ALL
+from idc.data.validation.report import EXAMPLES, Problem
+from idc.schema import NO_CHANGE, SPLITS
+
+
+class Checks:
+    """Looks at chunk after chunk; memory is a few hundred bytes a pair.
+
+    Args:
+        pictures: how many pairs of each split to choose for showing.
+    """
+
+    def __init__(self, pictures: int) -> None:
+        self.pictures = pictures
+        self.num_pairs = self.without = self.different = 0
+        self.table: dict[str, Counter[str]] = {}
+        self.counts: dict[str, Counter[str]] = {}
+        self.captions: dict[str, CaptionCounter] = {}
+        self.problems: dict[str, Problem] = {}
+        self.warnings: dict[str, Problem] = {}
+        self.contradictions: dict[str, str] = {}
+        self.shared = SharedImages()
+        self.ids: set[bytes] = set()
+        self.chunks = array("l")
+        """Of each pair of ``shared.pairs``."""
+        self.sizes: Counter[str] = Counter()
+        self.question_types: set[str] = set()
+        self.answers: set[str] = set()
+        self.masks = False
+        self.samples: dict[str, list[tuple[int, str]]] = {}
+
+    def add(self, chunk: int, raw: Batch, batch: Batch) -> None:
+        """A chunk as it was read, and after the load stage."""
+        good = set(good_rows(batch))
+        for i, error in enumerate(batch["error"]):
+            self.num_pairs += 1
+            pair_id = batch["pair_id"][i]
+            key = digest(pair_id)
+            if i not in good:
+                code, _, detail = error.partition(": ")
+                _note(self.problems, code, f"{pair_id}: {detail}")
+            elif key in self.ids:
+                _note(self.problems, "duplicate pair id", f"{pair_id}: stands more than once")
+            else:
+                given = raw["captions"][i]
+                texts = [given] if isinstance(given, str) else given or []
+                blank = sum(not text.strip() for text in texts)
+                self._good(chunk, {name: batch[name][i] for name in batch}, blank)
+            self.ids.add(key)
+
+    def _good(self, chunk: int, row: dict[str, Any], blank: int) -> None:
+        pair_id, split, meta = row["pair_id"], row["split"], json.loads(row["meta"])
+        self.chunks.append(chunk)
+        self.table.setdefault(split, Counter())[row["change_type"] or "unknown"] += 1
+        self.captions.setdefault(split, CaptionCounter()).add(row["captions"])
+        self.without += not row["captions"]
+        if blank:
+            _note(self.warnings, "blank caption", f"{pair_id}: {blank} of its captions", blank)
+        keys = [_image_key(row, meta, role) for role in ("before", "after")]
+        self.shared.add(pair_id, split, keys[0], keys[1])
+        says = says_changed(row["change_type"], meta)
+        if row["before_size"] is not None:
+            self.different += row["before_size"] != row["after_size"]
+            self.sizes.update(f"{width}x{height}" for height, width in (row["before_size"], row["after_size"]))
+        if keys[0] is not None and keys[0] == keys[1]:
+            _note(self.warnings, "identical before and after", f"{pair_id}: in {split}")
+            if says:
+                self._contradiction(pair_id, "said to be changed, but before and after are one image")
+        if row["mask"] is not None:
+            self.masks = True
+            self._check_mask(pair_id, split, row["mask"], says)
+        if meta.get("subset") in ("real", "render"):  # OmniDiff
+            self._count(f"{meta['subset']}_pairs", split)
+        questions = meta.get("questions")
+        for question in questions if isinstance(questions, list) else ():
+            self._count("questions", split)
+            if isinstance(question, dict):
+                self.question_types.add(str(question.get("type")))
+                if question.get("answer") is not None:  # some parts are published without answers
+                    self.answers.add(str(question["answer"]))
+        self._sample(pair_id, split)
+
+    def _check_mask(self, pair_id: str, split: str, mask: bytes, says: bool | None) -> None:
+        share = float((decode_image(mask) > 0).any(axis=2).mean())
+        if says is False and share:
+            self._count("unchanged_with_mask", split)
+            self._contradiction(pair_id, f"said to be unchanged, but {share:.2%} of the mask is set")
+        elif says and not share:
+            self._count("changed_without_mask", split)
+            self._contradiction(pair_id, "said to be changed, but the mask is empty")
+
+    def _contradiction(self, pair_id: str, text: str) -> None:
+        self.contradictions.setdefault(pair_id, text)
+        _note(self.problems, "contradiction", f"{pair_id}: {text}")
+
+    def _count(self, name: str, split: str, number: int = 1) -> None:
+        self.counts.setdefault(name, Counter())[split] += number
+
+    def _sample(self, pair_id: str, split: str) -> None:
+        """Keeps the pairs with the smallest hashes: a choice that does not depend on the order."""
+        heap = self.samples.setdefault(split, [])
+        item = (-int.from_bytes(digest(pair_id), "big"), pair_id)
+        if len(heap) < self.pictures:
+            heapq.heappush(heap, item)
+        elif heap and item > heap[0]:
+            heapq.heapreplace(heap, item)
+
+    # -------------------------------------------------------------------------------------------- afterwards
+
+    def sample(self, split: str) -> list[str]:
+        """The pairs of a split to show."""
+        return [pair_id for _, pair_id in sorted(self.samples.get(split, []), reverse=True)]
+
+    def chunks_of(self, names: Iterable[str]) -> dict[int, set[str]]:
+        """Chunk -> those of the named pairs that are in it."""
+        wanted, out = set(names), dict[int, set[str]]()
+        for (pair_id, _), chunk in zip(self.shared.pairs, self.chunks, strict=True):
+            if pair_id in wanted:
+                out.setdefault(chunk, set()).add(pair_id)
+        return out
+
+    def to_leave_out(self, splits: Iterable[str]) -> dict[str, str]:
+        """Leaked and contradictory pairs of the named splits: pair id -> reason."""
+        chosen = set(splits)
+        contradictory = {
+            pair_id: f"contradiction: {self.contradictions[pair_id]}"
+            for pair_id, split in self.shared.pairs
+            if pair_id in self.contradictions and SPLITS[split] in chosen
+        }
+        return {**contradictory, **self.shared.to_leave_out(chosen)}
+
+    def finish(self) -> None:
+        """What can only be said when all pairs were seen."""
+        for double in self.shared.doubles():
+            first, *others = double.pairs
+            where = "/".join(dict.fromkeys(double.splits))
+            _note(self.warnings, "same two images", f"{first}: also {', '.join(others)} ({where})", len(others))
+
+    def all_counts(self, of_the_reader: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+        """Everything that was counted, by name and split, zero where a split has none."""
+        counts = {name: Counter(numbers) for name, numbers in self.counts.items()}
+        splits = [split for split in SPLITS if split in self.table]
+        for split in splits:
+            found = self.captions[split].result()
+            types = self.table[split]
+            numbers = {"pairs": found.pairs}
+            numbers |= {_pairs_of_type(kind): number for kind, number in types.items() if kind != "unknown"}
+            if found.captions:
+                numbers |= {
+                    "captions": found.captions,
+                    "captions_with_capitals": found.captions_with_capitals,
+                    "captions_with_punctuation": found.captions_with_punctuation,
+                }
+            for name, number in numbers.items():
+                counts.setdefault(name, Counter())[split] = number
+        if distinct := self.shared.distinct_pairs():
+            counts["distinct_pairs"] = Counter(distinct)
+        if self.masks:
+            for name in ("unchanged_with_mask", "changed_without_mask"):
+                counts.setdefault(name, Counter())
+        out = {name: {split: counted[split] for split in splits} for name, counted in counts.items()}
+        for split, of_split in of_the_reader.items():
+            for name, number in of_split.items():
+                out.setdefault(name, {})[split] = number
+        if self.question_types:
+            out |= {"question_types": {ALL: len(self.question_types)}, "answers": {ALL: len(self.answers)}}
+        return out
+
+
+def _note(problems: dict[str, Problem], code: str, example: str, count: int = 1) -> None:
+    problem = problems.setdefault(code, Problem(count=0, examples=[]))
+    problem.count += count
+    if len(problem.examples) < EXAMPLES:
+        problem.examples.append(example)
+
+
+def _pairs_of_type(kind: str) -> str:
+    """How a count of pairs of a change type is called."""
+    return "unchanged_pairs" if kind == NO_CHANGE else f"{kind}_pairs"
+
+
+def _image_key(row: Mapping[str, Any], meta: Mapping[str, Any], role: str) -> bytes | None:
+    """What an image is known by: its bytes, without them its name in the annotations, if they name it."""
+    if row[role]:
+        return digest(row[role])
+    name = meta.get(role)
+    return digest(name) if isinstance(name, str) and name else None
+
+
+def says_changed(change_type: str | None, meta: Mapping[str, Any]) -> bool | None:
+    """Whether the annotations say that something changed: LEVIR's flag, else the change type; None if neither does."""
+    if meta.get("changeflag") is not None:
+        return str(meta["changeflag"]).strip().lower() not in ("0", "false")
+    return None if change_type is None else change_type != NO_CHANGE

@@ -1,0 +1,206 @@
+"""The result of a check of a data set: as a record, as JSON, and for a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from pyarrow import fs
+from pydantic import BaseModel
+
+from idc.data import files
+from idc.data.config import ValidateJob
+from idc.data.validation.caption_statistics import CaptionStatistics
+from idc.data.validation.duplicates import Leak
+from idc.data.validation.published import Comparison
+
+DATA_SET_FOLDER = "data set folder"
+"""The format of what is imported already."""
+
+EXAMPLES = 10
+"""Examples kept of each kind of problem."""
+
+
+class Problem(BaseModel):
+    """One kind of fault; ``examples`` are ``"pair id: detail"``."""
+
+    count: int
+    examples: list[str]
+
+
+class Validation(BaseModel):
+    """What :func:`idc.data.validation.run.validate` found.
+
+    ``ok`` is false if pairs are unusable, doubled, contradictory, or leak between splits, and if there is none.
+    """
+
+    pairs: str
+    format: str
+    ok: bool
+    images: bool
+    """False for annotations alone: what can only be seen in images was not looked at."""
+    num_pairs: int
+    usable_pairs: int
+    by_split_and_type: dict[str, dict[str, int]]
+    counts: dict[str, dict[str, int]]
+    """Name -> split -> number: what :mod:`idc.data.validation.published` compares, and what the reader counted."""
+    published: Comparison | None
+    """None where nothing is published of this set."""
+    problems: dict[str, Problem]
+    warnings: dict[str, Problem]
+    num_leaks: int
+    """Images that stand in more than one split."""
+    leaks: list[Leak]
+    leaked_pairs: dict[str, dict[str, int]]
+    """Split -> other split -> how many of its pairs share an image with the other."""
+    leaked_couples: dict[str, dict[str, int]]
+    """Split -> later split -> how many (before, after) are in both: pairs that share both images."""
+    without_captions: int
+    statistics: CaptionStatistics
+    statistics_by_split: dict[str, CaptionStatistics]
+    different_sizes: int
+    """Pairs whose before and after have different sizes; they are used, resized."""
+    image_sizes: dict[str, int]
+    rejected: dict[str, int]
+    """Rows that are in the folder's rejects, by their reason."""
+    notes: list[str]
+
+    @property
+    def errors(self) -> dict[str, int]:
+        """What is wrong, by its name and number. Empty where ``ok``."""
+        found = {code: problem.count for code, problem in self.problems.items()}
+        if self.num_leaks:
+            found["leak between splits"] = self.num_leaks
+        return found or ({} if self.usable_pairs else {"no usable pair": 1})
+
+    @property
+    def num_errors(self) -> int:
+        """The number of errors that the terminal and the page show."""
+        return sum(self.errors.values())
+
+    @property
+    def title(self) -> str:
+        """The data set's name in papers, or where it lies."""
+        return self.published.title if self.published is not None else self.pairs
+
+
+def report_path(job: ValidateJob, filesystem: fs.FileSystem | None = None) -> str:
+    """Where the result goes: ``job.report``, else beside the pairs."""
+    if job.report is not None:
+        return job.report
+    where, inner = files.resolve(job.pairs, filesystem)
+    if where.get_file_info(inner).type == fs.FileType.File:
+        return f"{job.pairs}.validation.json"
+    return files.join(job.pairs, "") + "validation.json"
+
+
+def write_report(result: Validation, path: str, filesystem: fs.FileSystem | None = None) -> None:
+    """Write the result as JSON."""
+    where, inner = files.resolve(path, filesystem)
+    files.write_atomic(where, inner, (json.dumps(result.model_dump(), indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def read_report(path: str, filesystem: fs.FileSystem | None = None) -> Validation:
+    """Read what :func:`write_report` wrote.
+
+    Raises:
+        ValueError: there is no such report.
+    """
+    try:
+        return Validation.model_validate_json(files.read_bytes(path, filesystem))
+    except (OSError, ValueError) as exc:
+        raise ValueError(f"{path} is no report of jobs/validate.py: {exc}") from exc
+
+
+# ------------------------------------------------------------------------------------------------ for a terminal
+
+COLUMNS = ("pairs", "captions", "words a caption", "over 20 words", "sentences a caption", "vocabulary")
+"""Those of OmniDiff's tables 1 and 2."""
+
+
+def statistics_row(found: CaptionStatistics) -> list[str]:
+    """The values under :data:`COLUMNS`."""
+    if not found.captions:
+        return [f"{found.pairs:,}", "0", "–", "–", "–", "–"]
+    return [
+        f"{found.pairs:,}",
+        f"{found.captions:,}",
+        f"{found.words_per_caption.mean:.1f}",
+        f"{found.share_over_20_words:.1%}",
+        f"{found.sentences_per_caption:.2f}",
+        f"{found.vocabulary:,}",
+    ]
+
+
+def table(result: Validation, beside: Sequence[Validation] = ()) -> str:
+    """The result for a terminal; ``beside`` are other sets whose statistics to print as well."""
+    return "\n".join(_lines(result, beside))
+
+
+def _lines(result: Validation, beside: Sequence[Validation]) -> Iterator[str]:
+    yield f"{result.pairs} ({result.format}): {result.usable_pairs} of {result.num_pairs} pairs are usable"
+    if not result.images:
+        yield "annotations alone: images were not looked at"
+    yield ""
+    types = sorted({name for row in result.by_split_and_type.values() for name in row})
+    if types:
+        rows = [["split", *types, "all"]]
+        for split, row in result.by_split_and_type.items():
+            counts = [row.get(name, 0) for name in types]
+            rows.append([split, *map(str, [*counts, sum(counts)])])
+        yield from _aligned(rows)
+        yield ""
+    rows = [["captions", *COLUMNS]]
+    rows += [[split, *statistics_row(found)] for split, found in result.statistics_by_split.items()]
+    rows += [["all", *statistics_row(result.statistics)]]
+    rows += [[other.title, *statistics_row(other.statistics)] for other in beside]
+    yield from _aligned(rows)
+    yield ""
+    lengths, per_pair = result.statistics.words_per_caption, result.statistics.captions_per_pair
+    yield f"captions      a pair {per_pair.least} to {per_pair.most}, of {lengths.least} to {lengths.most} words"
+    yield f"no caption    {result.without_captions} pairs"
+    if result.image_sizes:
+        yield "image sizes   " + ", ".join(f"{size} ({count})" for size, count in result.image_sizes.items())
+    if result.different_sizes:
+        yield f"unequal sizes {result.different_sizes} pairs"
+    if result.rejected:
+        what = ", ".join(f"{count} {code}" for code, count in result.rejected.items())
+        yield f"left out of the folder: {what}"
+    yield from (f"note: {note}" for note in result.notes)
+    for word, problems in (("warning", result.warnings), ("ERROR", result.problems)):
+        for code, problem in problems.items():
+            yield f"{word} {code}: {problem.count}"
+            yield from (f"      {example}" for example in problem.examples)
+    if result.num_leaks:
+        yield f"ERROR leak between splits: {result.num_leaks} images"
+        yield from (f"      {line}" for line in leaked(result))
+        yield from (
+            f"      {' and '.join(leak.pairs)} share one ({' and '.join(leak.splits)})" for leak in result.leaks
+        )
+    if result.published is not None:
+        yield f"counts of {result.published.sentence()}"
+    yield "ok" if result.ok else f"NOT fit for training as it is: {errors_line(result)}"
+
+
+def errors_line(result: Validation) -> str:
+    """``"3 errors (2 missing file, 1 leak between splits)"``."""
+    kinds = ", ".join(f"{count:,} {name}" for name, count in result.errors.items())
+    return f"{result.num_errors:,} {'error' if result.num_errors == 1 else 'errors'}{f' ({kinds})' if kinds else ''}"
+
+
+def leaked(result: Validation) -> Iterator[str]:
+    """How many pairs of each split share an image with which other, and how many share both."""
+    for split, others in result.leaked_pairs.items():
+        pairs = result.statistics_by_split[split].pairs
+        yield from (
+            f"{count:,} of the {pairs:,} pairs of {split} share an image with {others_name}"
+            for others_name, count in others.items()
+        )
+    for split, others in result.leaked_couples.items():
+        yield from (f"{count:,} pairs share both images between {split} and {other}" for other, count in others.items())
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for first, *cells in rows:
+        yield "  ".join([f"{first:<{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(cells, widths[1:], strict=True))])

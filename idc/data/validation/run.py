@@ -1,0 +1,214 @@
+"""Is a data set what it should be, and fit for training? Every pair is read once, and everything is looked at.
+
+Errors (the set is not ``ok``): unusable rows, doubled ids, images that splits share, flags that contradict masks.
+Warnings: the same two images under several ids, identical before and after, blank captions. Beside that, counts per
+split, set against the published ones (:mod:`idc.data.validation.published`), and the captions' statistics.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyarrow import fs
+from tqdm import tqdm
+
+from idc.data import files
+from idc.data.config import ValidateJob
+from idc.data.pipeline import FolderSource, Source, StageSpec, good_rows, run_stages
+from idc.data.readers.base import load_stage, open_reader
+from idc.data.readers.default_splits import with_default_splits
+from idc.data.readers.layouts import find_layout
+from idc.data.store import MANIFEST
+from idc.data.validation.caption_statistics import CaptionCounter
+from idc.data.validation.checks import Checks
+from idc.data.validation.published import PUBLISHED, SetName, compare
+from idc.data.validation.report import DATA_SET_FOLDER, EXAMPLES, Validation
+from idc.schema import SPLITS
+
+
+@dataclass(frozen=True)
+class Example:
+    """A pair to show; images are encoded, and empty where the set is here without them."""
+
+    pair_id: str
+    split: str
+    before: bytes
+    after: bytes
+    mask: bytes | None
+    captions: list[str]
+    change_type: str | None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The result, and what only this process needs of it.
+
+    Attributes:
+        job: with the format and its settings where ``format=auto`` found them.
+        left_out: pair id -> reason: what a clean variant leaves out (:mod:`idc.data.validation.clean`).
+        examples: split -> a few of its pairs.
+        shown: pair id -> the pair, for the examples of problems.
+    """
+
+    job: ValidateJob
+    result: Validation
+    left_out: dict[str, str]
+    examples: dict[str, list[Example]]
+    shown: dict[str, Example]
+
+
+def validate(job: ValidateJob, *, progress: bool = True, filesystem: fs.FileSystem | None = None) -> Findings:
+    """Read every pair once and look at everything; memory is a few hundred bytes a pair (ids, hashes), not its images.
+
+    Raises:
+        ValueError: there is nothing to read at ``job.pairs``.
+    """
+    opened = _open(job, progress, filesystem)
+    stage = opened.stage.build()
+    checks = Checks(job.pictures)
+    chunks = range(opened.source.num_chunks)
+    for chunk in tqdm(chunks, desc="pairs", unit="chunk", disable=not progress):
+        raw = opened.source.read(chunk)
+        checks.add(chunk, raw, run_stages([stage], raw))
+    result = _result(job, opened, checks)
+    chosen = {split: checks.sample(split) for split in SPLITS}
+    named = [*itertools.chain.from_iterable(chosen.values()), *_named(result)]
+    shown = _fetch(opened, checks.chunks_of(named)) if job.pictures else {}
+    return Findings(
+        job=opened.job,
+        result=result,
+        left_out=checks.to_leave_out(job.clean_splits),
+        examples={split: [shown[name] for name in names] for split, names in chosen.items() if names},
+        shown=shown,
+    )
+
+
+# ------------------------------------------------------------------------------------------------ what is read
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """Pairs at rest or still to be imported, as the checks want them."""
+
+    job: ValidateJob
+    format: str
+    source: Source
+    stage: StageSpec
+    images: bool
+    extra: Mapping[str, Any]
+    rejected: dict[str, int] = field(default_factory=dict)
+    known_as: SetName | None = None
+
+
+def _open(job: ValidateJob, progress: bool, filesystem: fs.FileSystem | None) -> _Opened:
+    where, inner = files.resolve(job.pairs, filesystem)
+    if files.exists(where, f"{inner.rstrip('/')}/{MANIFEST}"):
+        folder = FolderSource(job.pairs, chunk_size=job.chunk_size, kind="pairs", filesystem=filesystem)
+        manifest = folder.manifest
+        return _Opened(
+            job=job,
+            format=DATA_SET_FOLDER,
+            source=folder,
+            stage=load_stage(job, files.Reader(where, inner), manifest.has_images),
+            images=manifest.has_images,
+            extra=manifest.extra,
+            rejected=manifest.reject_reasons,
+            known_as=job.published or _known_as(manifest.config.get("format"), manifest.config),
+        )
+    format = job.format
+    if format == "auto":
+        layout = find_layout(job.pairs, filesystem)
+        format, job = layout.format, job.model_copy(update={"format": layout.format, **layout.settings})
+    reader = open_reader(format, job.pairs, job, filesystem)
+    reader = with_default_splits(reader, format, job, progress=progress)
+    images = reader.extra.get("images", True)
+    return _Opened(
+        job=job,
+        format=format,
+        source=reader,
+        stage=load_stage(job, reader.reader, images),
+        images=images,
+        extra=reader.extra,
+        known_as=job.published or _known_as(format, job.model_dump()),
+    )
+
+
+def _known_as(format: str | None, config: Mapping[str, Any]) -> SetName | None:
+    """The published set that a layout holds, by the settings of the import."""
+    if format == "spot_the_diff" and config.get("spot_the_diff", {}).get("protocol") == "multi":
+        return "spot_the_diff_multi"
+    return next((name for name in PUBLISHED if name == format), None)
+
+
+# ------------------------------------------------------------------------------------------------ what was found
+
+
+def _result(job: ValidateJob, opened: _Opened, checks: Checks) -> Validation:
+    checks.finish()
+    leaks = list(checks.shared.leaks())
+    counts = checks.all_counts(opened.extra.get("counts") or {})
+    reasons = _reasons(opened, checks)
+    return Validation(
+        pairs=job.pairs,
+        format=opened.format,
+        ok=not checks.problems and not leaks and bool(checks.shared.pairs),
+        images=opened.images,
+        num_pairs=checks.num_pairs,
+        usable_pairs=len(checks.shared.pairs),
+        by_split_and_type={
+            split: dict(sorted(checks.table[split].items())) for split in SPLITS if split in checks.table
+        },
+        counts=counts,
+        published=compare(opened.known_as, counts, reasons) if opened.known_as is not None else None,
+        problems=dict(sorted(checks.problems.items())),
+        warnings=dict(sorted(checks.warnings.items())),
+        num_leaks=len(leaks),
+        leaks=leaks[:EXAMPLES],
+        leaked_pairs=checks.shared.leaked_pairs(),
+        leaked_couples=checks.shared.leaked_couples(),
+        without_captions=checks.without,
+        statistics=CaptionCounter.sum(checks.captions.values()).result(),
+        statistics_by_split={s: checks.captions[s].result() for s in SPLITS if s in checks.captions},
+        different_sizes=checks.different,
+        image_sizes=dict(checks.sizes.most_common(EXAMPLES)),
+        rejected=opened.rejected,
+        notes=list(opened.extra.get("notes", [])),
+    )
+
+
+def _reasons(opened: _Opened, checks: Checks) -> list[str]:
+    """Why there may be fewer pairs than published, in words."""
+    extra = opened.extra
+    reasons = [
+        f"{number:,} {name.removeprefix('absent_')} have no images here"
+        for name, number in extra.items()
+        if name.startswith("absent_") and number
+    ]
+    if bad := checks.num_pairs - len(checks.shared.pairs):
+        reasons.append(f"{bad:,} rows are unusable")
+    if opened.rejected and "clean" not in extra:
+        reasons.append(f"{sum(opened.rejected.values()):,} rows were rejected at import")
+    if clean := extra.get("clean"):
+        reasons.append(f"a clean variant: {sum(clean['left_out'].values()):,} pairs were left out")
+    return reasons
+
+
+def _named(result: Validation) -> list[str]:
+    """The pairs that the examples of problems and warnings name."""
+    texts = [text for problem in (*result.problems.values(), *result.warnings.values()) for text in problem.examples]
+    return [*(text.partition(": ")[0] for text in texts), *(name for leak in result.leaks for name in leak.pairs)]
+
+
+def _fetch(opened: _Opened, wanted: Mapping[int, set[str]]) -> dict[str, Example]:
+    """Read some pairs once more: chunk -> ids."""
+    stage, out = opened.stage.build(), dict[str, Example]()
+    for chunk, names in sorted(wanted.items()):
+        batch = run_stages([stage], opened.source.read(chunk))
+        for i in good_rows(batch):
+            if (pair_id := batch["pair_id"][i]) in names and pair_id not in out:
+                values = {name: batch[name][i] for name in ("before", "after", "mask", "captions", "change_type")}
+                out[pair_id] = Example(pair_id=pair_id, split=batch["split"][i], **values)
+    return out

@@ -1,0 +1,1 @@
+"""The evaluation of a captioner: the job, its record, baselines, and comparisons."""

@@ -1,0 +1,232 @@
+"""What a captioner must be read against: two baselines and, where the truth is known, a ceiling.
+
+The baselines are the best constant caption and the nearest training pair's caption. Neither describes the pair. On data
+where half of the pairs are unchanged a constant sentence scores surprisingly well; a table without this number says
+little. The ceiling is the truth in one fixed wording: references differ among themselves, and no captioner can guess
+which of their wordings a pair has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from idc.data.images import decode_image, resize_image
+from idc.metrics.coco import CocoScorer
+from idc.metrics.java import tokenize
+from idc.metrics.ngrams import ORDERS, SIGMA, count_ngrams
+
+CONSTANT = "constant"
+NEAREST = "nearest"
+TRUTH = "truth"
+WHAT = {
+    CONSTANT: "the one training caption that scores the best CIDEr when it is said of every evaluated pair; chosen on "
+    "the evaluated split itself, so it is an upper bound of what a constant can do",
+    NEAREST: "the first caption of the training pair whose small before, after and difference pictures are nearest",
+    TRUTH: "the true change of every pair, its object named by all attributes, in one wording a change type; the "
+    "wording with the best CIDEr on the evaluated split",
+}
+"""What each baseline and the ceiling is, in words, saved with its scores."""
+
+THUMBNAIL = 16
+"""Edge of the small pictures in pixels."""
+
+_BATCH = 256
+
+
+# ------------------------------------------------------------------------------------------------- a constant caption
+
+
+def constant_candidates(train: Iterable[tuple[str | None, Sequence[str]]], count: int = 200) -> list[str]:
+    """The most frequent distinct training captions, and the most frequent one of every change type.
+
+    Args:
+        train: (change type, captions) of each training pair.
+        count: how many of the most frequent.
+    """
+    frequency: Counter[str] = Counter()
+    by_type: dict[str | None, Counter[str]] = {}
+    for change_type, captions in train:
+        said = [caption for caption in captions if caption.split()]
+        frequency.update(said)
+        by_type.setdefault(change_type, Counter()).update(said)
+    found = [caption for caption, _ in frequency.most_common(count)]
+    for own in by_type.values():
+        found += [caption for caption, _ in own.most_common(1)]
+    return list(dict.fromkeys(found))
+
+
+def best_constant(
+    references: Mapping[str, Sequence[str]],
+    candidates: Sequence[str],
+    tokens: Callable[[Sequence[str]], list[str]] = tokenize,
+) -> tuple[str, float]:
+    """The candidate with the best CIDEr-D as the caption of every id, and that CIDEr.
+
+    Args:
+        references: id -> reference captions.
+        candidates: captions to choose from.
+        tokens: of the protocol.
+    """
+    if not candidates:
+        raise ValueError("there are no training captions to choose a constant caption from")
+    rest = iter(tokens([caption for captions in references.values() for caption in captions]))
+    split = {name: [next(rest) for _ in captions] for name, captions in references.items()}
+    scores = constant_cider(split, tokens(candidates))
+    best = int(np.argmax(scores))
+    return candidates[best], float(scores[best])
+
+
+def best_wording(
+    references: Mapping[str, Sequence[str]],
+    truth: Mapping[str, Sequence[str]],
+    kinds: Mapping[str, str | None],
+    tokens: Callable[[Sequence[str]], list[str]] = tokenize,
+) -> dict[str, str]:
+    """Of the wordings of the truth, for every pair the one that has the best mean CIDEr-D over the pairs of its type.
+
+    Args:
+        references: id -> reference captions.
+        truth: id -> true captions; the n-th has the same wording for all ids of one type.
+        kinds: id -> change type.
+        tokens: of the protocol.
+    """
+    by_kind: dict[str | None, list[str]] = defaultdict(list)
+    for name in truth:
+        by_kind[kinds[name]].append(name)
+    with CocoScorer(references, ("CIDEr",), tokens) as scorer:
+        tried = [
+            scorer.score({name: texts[number % len(texts)] for name, texts in truth.items()}).per_id
+            for number in range(max(map(len, truth.values())))
+        ]
+    best = {}
+    for ids in by_kind.values():
+        means = [np.mean([scores[name]["CIDEr"] for name in ids]) for scores in tried[: len(truth[ids[0]])]]
+        best.update({name: truth[name][int(np.argmax(means))] for name in ids})
+    return best
+
+
+def constant_cider(references: Mapping[str, Sequence[str]], candidates: Sequence[str]) -> np.ndarray:
+    """CIDEr-D of each candidate as the caption of every id ``(len(candidates),)``.
+
+    The definition of ``pycocoevalcap``'s ``Cider`` (clipped n-grams of 1 to 4 words, Gaussian length penalty with sigma
+    6, times 10), arranged so that a candidate is compared with each distinct reference once.
+
+    Args:
+        references: id -> tokenised references, words separated by spaces.
+        candidates: tokenised captions.
+    """
+    weight: dict[str, float] = defaultdict(float)
+    for captions in references.values():
+        for caption in captions:
+            weight[caption] += 1.0 / (len(captions) * len(references))
+    distinct = {caption: row for row, caption in enumerate(weight)}
+    counts, orders, lengths = count_ngrams([*distinct, *candidates])
+    owners = [(row, distinct[caption]) for row, captions in enumerate(references.values()) for caption in captions]
+    rows, columns = np.array(owners).T
+    of_id = sparse.csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(references), len(distinct)))
+    documents = np.asarray((of_id @ counts[: len(distinct)] > 0).sum(axis=0), dtype=float).ravel()
+    tfidf = counts @ sparse.diags(math.log(len(references)) - np.log(np.maximum(1.0, documents)))
+    norms = np.sqrt(np.asarray(tfidf.multiply(tfidf) @ np.eye(ORDERS)[orders])).T  # (4, all sentences)
+    pairs = np.maximum(0, lengths - 1)  # CIDEr-D's length is in pairs of words
+    by_ngram = tfidf[: len(distinct)].tocsc()
+    weights = np.array(list(weight.values()))
+    scores = np.zeros(len(candidates))
+    for number in range(len(candidates)):
+        own = tfidf[len(distinct) + number]
+        shared = by_ngram[:, own.indices]
+        times = np.diff(shared.indptr)
+        products = np.minimum(np.repeat(own.data, times), shared.data) * shared.data
+        place = np.repeat(orders[own.indices], times) * len(distinct) + shared.indices
+        summed = np.bincount(place, products, minlength=ORDERS * len(distinct)).reshape(ORDERS, -1)
+        scale = norms[:, : len(distinct)] * norms[:, [len(distinct) + number]]
+        similarity = np.divide(summed, scale, out=np.zeros_like(scale), where=scale != 0).mean(axis=0)
+        apart = pairs[len(distinct) + number] - pairs[: len(distinct)]
+        scores[number] = 10.0 * float(weights @ (similarity * np.exp(-(apart**2) / (2 * SIGMA**2))))
+    return scores
+
+
+# ---------------------------------------------------------------------------------------------- nearest training pair
+
+
+def nearest_captions(
+    train: Iterable[Mapping[str, Any]], evaluated: Iterable[Mapping[str, Any]]
+) -> dict[str, tuple[str, str]]:
+    """For each evaluated pair the nearest training pair and its first caption.
+
+    A pair is described by three pictures of 16x16 pixels: the mean of before and after, their difference with its sign,
+    and its absolute value (averaged after it was taken, so that small changes stay visible). Each of the three is
+    scaled to the same mean square over the evaluated pairs; the distance is Euclidean. Training pairs are streamed;
+    memory is that of the evaluated pairs' pictures (9 KB each).
+
+    Args:
+        train: rows with ``pair_id``, ``before``, ``after`` (encoded images) and ``captions``; rows without captions are
+            passed over.
+        evaluated: rows with ``pair_id``, ``before``, ``after``.
+
+    Returns:
+        evaluated pair id -> (training pair id, caption).
+
+    Raises:
+        ValueError: no training pair has a caption.
+        ImageError: an image cannot be read.
+    """
+    ids: list[str] = []
+    pictures: list[np.ndarray] = []
+    for row in evaluated:
+        ids.append(row["pair_id"])
+        pictures.append(pair_pictures(row["before"], row["after"]))
+    if not ids:
+        return {}
+    wanted = np.stack(pictures)  # (N, 3, 16*16*3)
+    wanted -= (centre := wanted.mean(axis=0))
+    scale = 1.0 / np.maximum(np.sqrt((wanted**2).mean(axis=(0, 2))), 1e-6)[:, None]
+    wanted = (wanted * scale).reshape(len(ids), -1)
+    best = np.full(len(ids), np.inf, np.float32)
+    owner: list[tuple[str, str] | None] = [None] * len(ids)
+    for names, block in _blocks(train):
+        features = ((block - centre) * scale).reshape(len(block), -1)
+        distance = (features**2).sum(1)[None, :] - 2.0 * wanted @ features.T  # up to |wanted|^2, the same for a row
+        nearest = distance.argmin(axis=1)
+        value = distance[np.arange(len(ids)), nearest]
+        for row_index in np.flatnonzero(value < best):
+            best[row_index] = value[row_index]
+            owner[row_index] = names[nearest[row_index]]
+    found = {name: own for name, own in zip(ids, owner, strict=True) if own is not None}
+    if len(found) != len(ids):
+        raise ValueError("no training pair has a caption, so there is no nearest one")
+    return found
+
+
+def pair_pictures(before: bytes, after: bytes) -> np.ndarray:
+    """The three small pictures of a pair, float32 ``(3, 16*16*3)``."""
+    first, second = decode_image(before), decode_image(after)
+    if first.shape != second.shape:
+        second = resize_image(second, first.shape[:2])
+    small_first = _thumbnail(first)
+    small_second = _thumbnail(second)
+    change = _thumbnail(np.where(first > second, first - second, second - first))
+    return np.stack([(small_first + small_second) / 2, small_second - small_first, change]).reshape(3, -1)
+
+
+def _thumbnail(pixels: np.ndarray) -> np.ndarray:
+    return resize_image(pixels, THUMBNAIL).astype(np.float32) / 255.0
+
+
+def _blocks(train: Iterable[Mapping[str, Any]]) -> Iterator[tuple[list[tuple[str, str]], np.ndarray]]:
+    names: list[tuple[str, str]] = []
+    pictures: list[np.ndarray] = []
+    for row in train:
+        if row["captions"]:
+            names.append((row["pair_id"], row["captions"][0]))
+            pictures.append(pair_pictures(row["before"], row["after"]))
+        if len(names) == _BATCH:
+            yield names, np.stack(pictures)
+            names, pictures = [], []
+    if names:
+        yield names, np.stack(pictures)

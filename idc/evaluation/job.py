@@ -1,0 +1,289 @@
+"""The evaluation job: pairs (or references) and a captioner (or captions) in, a folder with scores and captions out."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from idc.captioning.split import LoadCaptioner, caption_split, score_change_maps
+from idc.data.pipeline import Runner, run_local
+from idc.data.readers.annotations import EMPTY_SENTENCES
+from idc.data.rendered.captions import true_captions
+from idc.data.store import fingerprint, iter_rows, read_manifest
+from idc.evaluation import baselines as baselines
+from idc.evaluation import record as ev
+from idc.evaluation.config import CAPTION_HOW, EvaluateJob
+from idc.evaluation.references import Known, read_captions, read_references
+from idc.evaluation.score import evaluate
+from idc.metrics.changes import LEVIR_NO_CHANGE
+from idc.metrics.hallucination import hallucination, truth_of
+from idc.metrics.java import java_version, spice_missing
+from idc.metrics.protocols import BESIDE, LEVIR, SPOT, LevirVocabulary, Protocol, protocol
+from idc.provenance import origin
+from idc.training.artifact import captioning_files, captioning_identity, contents
+
+_VERSION = 4
+"""Goes up when the same inputs would give other numbers."""
+
+_INPUTS = {"pairs", "references", "artifact", "predictions", "vocabulary"}
+
+
+def scoring_fingerprint(job: EvaluateJob) -> str:
+    """Of everything that the numbers depend on except the captions: pairs or references, protocol, program."""
+    left_out = {"out"} if job.change_maps else {"out", "change_maps"}
+    settings = job.model_dump(mode="json", include=set(EvaluateJob.model_fields) - _INPUTS - CAPTION_HOW - left_out)
+    pairs = read_manifest(job.pairs).fingerprint if job.pairs is not None else _contents(job.references)
+    return fingerprint(_VERSION, pairs, _contents(job.vocabulary), settings, spice_missing() is None)
+
+
+def evaluation_fingerprint(job: EvaluateJob) -> str:
+    """Of everything that the numbers depend on: the weights or captions, and :func:`scoring_fingerprint`."""
+    captions = captioning_files(job.artifact) if job.artifact is not None else _contents(job.predictions)
+    return fingerprint(scoring_fingerprint(job), captions)
+
+
+def finished(job: EvaluateJob) -> ev.Evaluation | None:
+    """The evaluation that is in ``job.out``, or ``None``.
+
+    Raises:
+        ValueError: it is of other inputs or settings.
+    """
+    if not (Path(job.out) / ev.EVALUATION).exists():
+        return None
+    found = ev.load(job.out)
+    if found.fingerprint != evaluation_fingerprint(job):
+        raise ValueError(f"out: {job.out!r} holds the evaluation of something else; --overwrite replaces it")
+    return found
+
+
+def run(
+    job: EvaluateJob, load: LoadCaptioner | None = None, runner: Runner = run_local, overwrite: bool = False
+) -> ev.Evaluation:
+    """Caption (or read the captions of) the split, score it with its baselines, and write ``job.out``.
+
+    Where some pairs have references and some have none the latter are not scored, and the protocol says how many. It
+    also says how many have an empty reference, in the protocols that count these (:data:`idc.metrics.protocols.SPOT`).
+
+    Args:
+        load: loads the captioner; needed unless ``job.predictions`` is given.
+        runner: runs the captioning, here or on a cluster. What is captioned is not captioned again.
+        overwrite: captions of something else in ``job.out`` give way.
+
+    Raises:
+        ValueError: a pair without a caption, a caption without a pair, an empty caption, an empty split.
+        JavaError: Java is needed and does not work; found out before anything is captioned.
+    """
+    seconds: dict[str, float] = {}
+    started = time.perf_counter()
+    data = _read(job)
+    by, beside = _protocols(job, data)
+    if by.needs_java or any(other.needs_java for other in beside) or "METEOR" in job.metrics:
+        java_version()
+    if job.predictions is not None:
+        captions = read_captions(job.predictions)
+        if job.max_pairs is not None:
+            captions = {row.pair_id: captions[row.pair_id] for row in data.known if row.pair_id in captions}
+    else:
+        assert load is not None
+        assert job.artifact is not None
+        captions = caption_split(job, load, runner, captioning_files(job.artifact), overwrite)
+    maps = score_change_maps(job.out) if job.change_maps else None
+    if job.change_maps and maps is None:
+        _say(f"no change maps: no pair of {job.split} has a mask")
+    seconds["captioning"] = time.perf_counter() - started
+    ids = {row.pair_id for row in data.known}
+    _refuse_difference(ids - captions.keys(), f"pairs of {job.split} have no caption in {job.predictions}")
+    _refuse_difference(captions.keys() - ids, f"captions are of pairs that are not in {job.split} of {data.path}")
+
+    started = time.perf_counter()
+    candidates: list[str] = []
+    nearest = truth = None
+    scenes = _scenes(job)
+    if any(row.captions for row in data.known):
+        if job.constant_candidates and (train := data.of("train")):
+            every = ((row.change_type, row.captions) for row in train)
+            candidates = baselines.constant_candidates(every, job.constant_candidates)
+        elif job.constant_candidates:
+            _say(f"no constant baseline: {data.path} has no training captions")
+        nearest = _nearest(job)
+        if scenes is not None:
+            truth = {name: true_captions(*scene) for name, scene in scenes.items()}
+    seconds["baselines"] = time.perf_counter() - started
+
+    started = time.perf_counter()
+    scored = [row for row in data.known if row.captions] or data.known
+    source: dict[str, Any] = {**origin(job.pairs), "pairs": data.path, "captioner": job.artifact or job.predictions}
+    if bare := len(data.known) - len(scored):
+        source["left out"] = f"{bare} of {len(data.known)} pairs, which have no reference"
+        _say(f"note: not scored: {source['left out']}")
+    if empty := sum(any(not text.split() for text in row.captions) for row in scored):
+        source["empty references"] = f"{empty} of {len(scored)} pairs have one; it counts as a reference without words"
+        _say(f"note: empty references: {source['empty references']}")
+    _say(f"scoring {len(scored)} captions")
+    metrics: tuple[str, ...] = job.metrics
+    if job.spice and (reason := spice_missing()):
+        _say(reason)
+    elif job.spice:
+        metrics = (*metrics, "SPICE")
+    evaluation, rows = evaluate(
+        [
+            ev.Prediction(
+                pair_id=row.pair_id,
+                caption=captions[row.pair_id],
+                references=row.captions,
+                change_type=row.change_type,
+                split=job.split,
+                changed=row.changed,
+                viewpoint_iou=row.viewpoint_iou,
+            )
+            for row in scored
+        ],
+        by=by,
+        beside=beside,
+        constant_candidates=candidates,
+        nearest=nearest,
+        truth=truth,
+        metrics=metrics,
+        selection=job.selection,
+        allow_empty=job.allow_empty,
+        resamples=job.resamples,
+    )
+    seconds = {**seconds, "scoring": time.perf_counter() - started, **evaluation.seconds}
+    claims = None
+    if scenes is not None:
+        claims = hallucination((captions[name], truth_of(*scene)) for name, scene in scenes.items())
+    evaluation = evaluation.model_copy(
+        update={
+            "fingerprint": evaluation_fingerprint(job),
+            "artifact": captioning_identity(job.artifact) if job.artifact is not None else None,
+            "seconds": seconds,
+            "protocol": {**evaluation.protocol, **source},
+            "hallucination": claims,
+            "change_maps": maps,
+        }
+    )
+    ev.save(job.out, evaluation, rows)
+    return evaluation
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Attributes: ``known``: the pairs to be scored; ``every``: those of all splits; ``path``: where they are from."""
+
+    known: list[Known]
+    every: list[Known]
+    path: str
+
+    def of(self, split: str) -> list[Known]:
+        return [row for row in self.every if row.split == split]
+
+
+def _read(job: EvaluateJob) -> _Data:
+    if job.pairs is not None:
+        columns = ["pair_id", "captions", "change_type", "split", "meta"]
+        every, path = [_known(row, job.protocol in SPOT) for row in iter_rows(job.pairs, columns)], job.pairs
+        if job.protocol in SPOT and any(row.captions for row in every):
+            for row in every:
+                row.captions = row.captions or [""]  # not every folder records where its empty sentences were
+    else:
+        assert job.references is not None
+        every, path = read_references(job.references, allow_empty=job.protocol in SPOT), job.references
+        for row in every:
+            row.split = row.split or ("test" if job.split == "all" else job.split)
+    known = [row for row in every if job.split in ("all", row.split)][: job.max_pairs]
+    if not known:
+        raise ValueError(f"{path} has no pairs{'' if job.split == 'all' else f' of the split {job.split!r}'}")
+    if job.protocol in LEVIR:
+        for row in known:
+            if row.changed is None and row.change_type is None and row.captions:
+                row.changed = row.captions[0] not in LEVIR_NO_CHANGE  # as the official test.py tells
+    return _Data(known, every, path)
+
+
+def _known(row: dict[str, Any], empty_sentences: bool) -> Known:
+    """A row of a folder of pairs, with the empty sentences that its import left out if they count."""
+    meta = json.loads(row["meta"] or "{}")
+    flag = meta.get("changeflag")
+    captions = list(row["captions"])
+    for place in meta.get(EMPTY_SENTENCES, ()) if empty_sentences else ():
+        captions.insert(place, "")
+    return Known(
+        pair_id=row["pair_id"],
+        captions=captions,
+        change_type=row["change_type"],
+        changed=bool(int(flag)) if flag is not None else None,
+        viewpoint_iou=meta.get("viewpoint_iou"),
+        split=row["split"],
+    )
+
+
+def _protocols(job: EvaluateJob, data: _Data) -> tuple[Protocol, list[Protocol]]:
+    """The protocol of the job, and those that are scored beside it."""
+    scored = any(row.captions for row in data.known)
+    beside = BESIDE.get(job.protocol, ()) if scored else ()
+    vocabulary = None
+    if "levir_ids" in (job.protocol, *beside):
+        if job.vocabulary is not None:
+            vocabulary = LevirVocabulary.read(job.vocabulary)
+        else:
+            splits = sorted({row.split or "" for row in data.every})
+            if len(splits) == 1:
+                _say(f"note: the ids of levir_ids are counted in {data.path}, which has no split but {splits[0]}; the "
+                     "official ones are of all three: give vocabulary=vocab.json")  # fmt: skip
+            texts = (text for row in data.every for text in row.captions)
+            vocabulary = LevirVocabulary.build(texts, f"{' and '.join(splits)} of {data.path}")
+    return protocol(job.protocol, vocabulary), [protocol(name, vocabulary) for name in beside]
+
+
+def _nearest(job: EvaluateJob) -> dict[str, str] | None:
+    if not job.nearest_train_pairs:
+        return None
+    if job.pairs is None or not read_manifest(job.pairs).has_images:
+        _say("no nearest baseline: there are no images")
+        return None
+    _say("looking for the nearest training pairs")
+    found = baselines.nearest_captions(
+        _images(job.pairs, "train", job.nearest_train_pairs), _images(job.pairs, job.split, job.max_pairs)
+    )
+    return {name: caption for name, (_, caption) in found.items()}
+
+
+def _scenes(job: EvaluateJob) -> dict[str, tuple[str, list[dict[str, Any]], list[dict[str, Any]]]] | None:
+    """Pair -> change type and both scenes, if all pairs were rendered here: then what is true of them is known."""
+    if job.pairs is None:
+        return None
+    scenes = {}
+    for row in _rows(job.pairs, job.split, job.max_pairs, ["pair_id", "change_type", "source", "meta"]):
+        if not row["source"].startswith("rendered:"):
+            return None
+        things = json.loads(row["meta"])
+        scenes[row["pair_id"]] = (row["change_type"], things["before"], things["after"])
+    return scenes
+
+
+def _images(pairs: str, split: str, limit: int | None) -> Iterator[dict[str, Any]]:
+    return _rows(pairs, split, limit, ["pair_id", "captions", "before", "after"])
+
+
+def _rows(pairs: str, split: str, limit: int | None, columns: list[str]) -> Iterator[dict[str, Any]]:
+    for number, row in enumerate(iter_rows(pairs, columns, None if split == "all" else split, batch_size=64)):
+        if number == limit:
+            return
+        yield row
+
+
+def _refuse_difference(ids: Iterable[str], what: str) -> None:
+    if found := sorted(ids):
+        raise ValueError(f"{len(found)} {what}: {', '.join(found[:5])}{', ...' if len(found) > 5 else ''}")
+
+
+def _contents(path: str | None) -> dict[str, str]:
+    return {} if path is None else contents(path)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

@@ -1,0 +1,156 @@
+"""Whether a candidate may take the champion's place: what its evaluation must be, and when it is not worse.
+
+The rule is one of non-inferiority: a candidate is promoted if the lower end of the paired 95 % interval of its
+difference to the champion (:mod:`idc.evaluation.significance`) is at least ``-margin`` times the champion's score. So the
+candidate has to show that it loses no more than the margin. The opposite rule, to promote unless a loss is shown, would
+let anything through on a set that is small enough, since a wide interval shows nothing; here a set that is too small
+keeps the champion, and the answer says how many pairs would probably do. The p value is written down and decides
+nothing.
+
+What the rule does not guard against: every promotion may lose up to the margin, and candidates that are compared on the
+same pairs again and again pass by luck in the end.
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from idc.evaluation.record import load, load_predictions
+from idc.evaluation.significance import Comparison, Difference
+from idc.training.artifact import captioning_identity
+
+Verdict = Literal["better", "within the margin", "undecided", "worse"]
+
+
+class Scored(BaseModel):
+    """An evaluation in short, as it stands in the registry; scores are fractions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    data_set: str
+    data: str
+    """Fingerprint of the folder of pairs."""
+    split: str
+    pairs: int
+    protocol: str
+    scores: dict[str, float]
+    folder: str
+    """The folder of pairs, where it was evaluated."""
+    at: datetime
+    """When it was registered."""
+
+    @property
+    def key(self) -> tuple[str, str, int, str]:
+        """What two evaluations must share to be compared."""
+        return self.data, self.split, self.pairs, self.protocol
+
+    def __str__(self) -> str:
+        return f"{self.pairs} pairs of {self.split} of {self.folder} ({self.data_set}, {self.data}), {self.protocol}"
+
+
+def checked_evaluation(folder: str | Path, artifact: str | Path) -> Scored:
+    """The evaluation of an artifact in short, once it is clear that it can be judged by it.
+
+    Raises:
+        ValueError: it is of another artifact, of altered or training pairs, or has no scores; with what to do.
+    """
+    found = load(folder)
+    again = (
+        f"evaluate it again: python jobs/evaluate.py --overwrite artifact={artifact} "
+        f"pairs={found.protocol.get('pairs')} split={found.split} out={folder}"
+    )
+    if found.artifact is None:
+        raise ValueError(f"evaluation: {folder} does not say which artifact it is of; {again}")
+    if found.artifact != captioning_identity(artifact):
+        of = found.protocol.get("captioner")
+        raise ValueError(f"evaluation: {folder} is of another artifact ({of}, as it was then); {again}")
+    if not found.scores or not load_predictions(folder)[0].statistics:
+        raise ValueError(f"evaluation: {folder} has no scores that can be compared sentence by sentence; {again}")
+    if found.split == "train":
+        raise ValueError(f"evaluation: {folder} is of training pairs; take a split that was held out")
+    data = found.protocol["data"]
+    if data.get("variant") not in (None, "cleaned"):
+        raise ValueError(f"evaluation: {folder} is of altered pairs ({data['variant']}); take the pairs as they are")
+    return Scored(
+        data_set=data["data_set"],
+        data=data["fingerprint"],
+        split=found.split,
+        pairs=found.pairs,
+        protocol=found.protocol["name"],
+        scores={name: round(value, 6) for name, value in found.scores.items()},
+        folder=found.protocol["pairs"],
+        at=datetime.now(UTC),
+    )
+
+
+class Decision(BaseModel):
+    """A candidate (b) held against the champion (a) in one metric; fractions."""
+
+    model_config = ConfigDict(extra="forbid")
+    metric: str
+    margin: float
+    """As a share of the champion's score."""
+    pairs: int
+    protocol: str
+    difference: Difference
+    verdict: Verdict
+
+    @property
+    def not_worse(self) -> bool:
+        """Whether the candidate may be promoted."""
+        return self.verdict in ("better", "within the margin")
+
+    def text(self) -> str:
+        """The decision in words; scores times 100."""
+        found, limit = self.difference, self.margin * self.difference.a
+        low, high = found.interval.low, found.interval.high
+        numbers = (
+            f"{self.metric} {100 * found.b:.2f} against {100 * found.a:.2f} on {self.pairs} pairs ({self.protocol}): "
+            f"{100 * found.difference:+.2f}, 95 % interval {100 * low:+.2f} to {100 * high:+.2f}, p {found.p:.4f}"
+        )
+        edge = f"{100 * self.margin:g} % of the champion's score ({100 * limit:.2f})"
+        why = {
+            "better": "the whole interval is above 0",
+            "within the margin": f"its lower end is no loss of more than {edge}",
+            "worse": f"a loss is shown, and one of more than {edge} is not ruled out",
+            "undecided": f"these pairs neither show a loss nor rule out one of more than {edge}{self._enough(limit)}",
+        }[self.verdict]
+        return f"{self.verdict}: {numbers}; {why}"
+
+    def _enough(self, limit: float) -> str:
+        """How many pairs would probably decide it: an interval shrinks with the root of their number."""
+        room = self.difference.difference + limit
+        if room <= 0:
+            return ""
+        pairs = self.pairs * ((self.difference.difference - self.difference.interval.low) / room) ** 2
+        return f"; if the difference stays, about {math.ceil(pairs / 10) * 10} pairs would"
+
+
+def decide(found: Comparison, metric: str, margin: float) -> Decision:
+    """Hold a candidate (``b``) against the champion (``a``).
+
+    Args:
+        margin: the loss that is allowed, as a share of the champion's score; with 0 no loss is.
+
+    Raises:
+        ValueError: they were not scored by the metric.
+    """
+    if metric not in found.metrics:
+        raise ValueError(f"metric: {metric!r} was not scored; there are {', '.join(found.metrics)}")
+    one = found.metrics[metric]
+    verdict: Verdict
+    if one.interval.low > 0:
+        verdict = "better"
+    elif one.interval.low >= -margin * one.a:
+        verdict = "within the margin"
+    elif one.interval.high < 0:
+        verdict = "worse"
+    else:
+        verdict = "undecided"
+    return Decision(
+        metric=metric, margin=margin, pairs=found.pairs, protocol=found.protocol, difference=one, verdict=verdict
+    )

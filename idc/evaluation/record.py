@@ -1,0 +1,230 @@
+"""The record of an evaluation: captions of a split, their scores beside two baselines, part by part, and the protocol.
+
+:func:`idc.evaluation.score.evaluate` makes it. On disk it is a folder: ``evaluation.json`` (:class:`Evaluation`) and
+``predictions.jsonl`` (one :class:`ScoredCaption` a line, with the references and the scores of the sentence).
+
+Subsets (changed pairs, unchanged pairs, each change type) are scored alone, as the official code of the field does it:
+CIDEr's document frequencies then come from the references of the subset, so subset values do not average to the whole.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from idc.metrics import changes
+from idc.metrics.change_maps import ChangeMaps
+from idc.metrics.hallucination import Hallucination
+
+EVALUATION = "evaluation.json"
+PREDICTIONS = "predictions.jsonl"
+
+CHANGE, NO_CHANGE_SUBSET = "change", "no change"
+"""Names of the subsets of changed and of unchanged pairs; the others are called by their change type."""
+
+MEAN = "S_m*"
+"""The mean of BLEU-4, METEOR, ROUGE-L and CIDEr-D (ChangeVG, eq. 16); there if all four are scored."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Prediction(_Record):
+    """A caption that was predicted for a pair, and what is known about the pair."""
+
+    pair_id: str
+    caption: str
+    references: list[str] = []
+    change_type: str | None = None
+    split: str = "test"
+    changed: bool | None = None
+    """Whether anything changed, where that is known."""
+    viewpoint_iou: float | None = None
+    """How far the views of both images overlap (CLEVR-Change's ``change_captions_by_IOU.json``)."""
+
+
+class ScoredCaption(Prediction):
+    """A prediction as it is saved."""
+
+    named_type: str | None = None
+    """The change type its words name."""
+    scores: dict[str, float] = {}
+    """Scores of this sentence; empty if the pair has no references."""
+    statistics: dict[str, list[float]] = {}
+    """What BLEU and METEOR of a set sum over its sentences (:mod:`idc.metrics.ngrams`)."""
+    nearest: str | None = None
+    """The caption of the nearest training pair."""
+
+
+class Subset(_Record):
+    """Scores of a part of the split, scored alone."""
+
+    pairs: int
+    scores: dict[str, float]
+
+
+class Baseline(_Record):
+    """A baseline, or the ceiling, on the same pairs, by the same protocol."""
+
+    what: str
+    """How it was made."""
+    caption: str | None = None
+    """The caption, if it is one for all."""
+    scores: dict[str, float]
+    subsets: dict[str, Subset]
+    types: changes.TypeAgreement | None = None
+    change: changes.ChangeTable | None = None
+
+
+class Interval(_Record):
+    """A bootstrap confidence interval."""
+
+    low: float
+    high: float
+
+
+class Evaluation(_Record):
+    """All numbers of one evaluation; scores are fractions (papers print them times 100)."""
+
+    fingerprint: str = ""
+    """Of what was evaluated, on what, and how: equal fingerprints mean equal numbers."""
+    artifact: str | None = None
+    """Whose captions these are: :func:`idc.training.artifact.captioning_identity`; ``None`` if they came as a file."""
+    split: str
+    pairs: int
+    references: int
+    distinct_captions: int
+    empty_captions: int
+    scores: dict[str, float]
+    """Empty if the pairs have no references: then there are only ``types``."""
+    subsets: dict[str, Subset]
+    baselines: dict[str, Baseline]
+    """``constant`` and ``nearest``, as far as they were asked for."""
+    ceiling: Baseline | None = None
+    """What the truth itself scores; ``None`` where it is not known."""
+    types: changes.TypeAgreement | None = None
+    """``None`` if no pair has a known change type."""
+    change: changes.ChangeTable | None = None
+    """Change against no change; ``None`` if it is known of no pair."""
+    beside: dict[str, dict[str, float]] = {}
+    """Protocol -> the same captions' scores by it, where papers mix protocols."""
+    breakdowns: dict[str, dict[str, Subset]] = {}
+    """``viewpoint IoU`` and ``reference words`` -> bin -> its pairs scored alone."""
+    intervals: dict[str, Interval] = {}
+    """Metric -> bootstrap interval of its score; how it was made stands in ``protocol``."""
+    hallucination: Hallucination | None = None
+    """What the captions claim, held against the truth; ``None`` where it is not known."""
+    change_maps: ChangeMaps | None = None
+    """Where the captioner sees changes, held against the masks; ``None`` if not asked for, or without masks."""
+    protocol: dict[str, Any]
+    seconds: dict[str, float] = {}
+    """How long captioning, baselines and scoring took."""
+
+
+# ---------------------------------------------------------------------------------------------------------- on disk
+
+
+def save(folder: str | os.PathLike[str], evaluation: Evaluation, rows: Iterable[ScoredCaption]) -> Path:
+    """Write both files, ``evaluation.json`` last: where it is, the folder is complete. Returns its path."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / EVALUATION
+    target.unlink(missing_ok=True)
+    _write(folder / PREDICTIONS, "".join(row.model_dump_json() + "\n" for row in rows))
+    _write(target, evaluation.model_dump_json(indent=1) + "\n")
+    return target
+
+
+def load(folder: str | os.PathLike[str]) -> Evaluation:
+    """Read ``evaluation.json``.
+
+    Raises:
+        ValueError: it is missing or not one.
+    """
+    path = Path(folder) / EVALUATION
+    if not path.exists():
+        raise ValueError(f"{folder} holds no evaluation (no {EVALUATION}); `python jobs/evaluate.py` writes one")
+    try:
+        return Evaluation.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        raise ValueError(f"{path} is not an evaluation of this version: {error}") from None
+
+
+def load_predictions(folder: str | os.PathLike[str]) -> list[ScoredCaption]:
+    """Read ``predictions.jsonl``."""
+    text = (Path(folder) / PREDICTIONS).read_text(encoding="utf-8")
+    return [ScoredCaption.model_validate_json(line) for line in text.split("\n") if line]
+
+
+def _write(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+# ------------------------------------------------------------------------------------------------------------ seeds
+
+
+class Spread(_Record):
+    """One number over several runs."""
+
+    mean: float
+    std: float
+    """Standard deviation of the sample (n - 1); 0 for one run."""
+    values: list[float]
+
+
+class SeedSummary(_Record):
+    """Several evaluations that differ in the seed alone."""
+
+    runs: int
+    scores: dict[str, Spread]
+    subsets: dict[str, dict[str, Spread]]
+    type_accuracy: Spread | None
+    baselines: dict[str, dict[str, Spread]]
+    """Baseline -> metric. The baselines do not depend on a model, so their spread is 0 unless the data differ."""
+
+
+def aggregate(evaluations: Sequence[Evaluation]) -> SeedSummary:
+    """Mean and standard deviation over evaluations of the same split.
+
+    Raises:
+        ValueError: they are not of the same split, number of pairs or metrics.
+    """
+    if not evaluations:
+        raise ValueError("there are no evaluations to take a mean of")
+    first = evaluations[0]
+    for other in evaluations[1:]:
+        if (other.split, other.pairs, other.references) != (first.split, first.pairs, first.references):
+            raise ValueError(
+                f"evaluations of different data have no mean: {first.pairs} pairs of {first.split} with "
+                f"{first.references} references, and {other.pairs} of {other.split} with {other.references}"
+            )
+        if other.scores.keys() != first.scores.keys():
+            raise ValueError(f"evaluations with different metrics: {list(first.scores)} and {list(other.scores)}")
+    agreed = [e.types.accuracy for e in evaluations if e.types is not None]
+    shared = [name for name in first.baselines if all(name in e.baselines for e in evaluations)]
+    return SeedSummary(
+        runs=len(evaluations),
+        scores=_spreads([e.scores for e in evaluations]),
+        subsets={name: _spreads([e.subsets[name].scores for e in evaluations]) for name in first.subsets},
+        type_accuracy=spread(agreed) if len(agreed) == len(evaluations) else None,
+        baselines={name: _spreads([e.baselines[name].scores for e in evaluations]) for name in shared},
+    )
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Mean and sample standard deviation of some numbers."""
+    return Spread(
+        mean=statistics.fmean(values), std=statistics.stdev(values) if len(values) > 1 else 0.0, values=list(values)
+    )
+
+
+def _spreads(rows: Sequence[Mapping[str, float]]) -> dict[str, Spread]:
+    return {name: spread([row[name] for row in rows]) for name in rows[0]}

@@ -1,0 +1,207 @@
+"""Captions and references made elsewhere: files of the forms that the field's repositories use.
+
+References: JSONL of ``{"pair_id", "captions": [...]}`` (our own ``predictions.jsonl`` too), or of one ``caption`` a
+line, ids repeating; JSON in COCO form (``annotations`` of ``image_id`` and ``caption``), in LEVIR-CC's form (``images``
+of ``filename``, ``split`` and ``sentences``), or an object of id -> captions. Predictions: JSONL of ``pair_id`` and
+``caption``, a JSON list of ``image_id`` and ``caption`` (COCO results), or an object of id -> caption. Numbers as ids
+become text. Everything that does not fit is an error that names the file and the place: a key or an id that occurs
+twice, other facts of a pair in a later row, a text that is no Unicode.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from idc.data.readers.base import SPLIT_NAMES
+from idc.data.textfiles import JsonError, decode, parse_json, split_lines
+from idc.metrics.coco import names
+
+
+@dataclass
+class Known:
+    """A pair that is to be scored, and what is known of it."""
+
+    pair_id: str
+    captions: list[str] = field(default_factory=list)
+    change_type: str | None = None
+    changed: bool | None = None
+    viewpoint_iou: float | None = None
+    split: str | None = None
+
+
+def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Predictions, id -> caption.
+
+    Raises:
+        ValueError: naming what is not of that form, or an id that is there twice.
+    """
+    found: dict[str, str] = {}
+    for where, row in _rows(Path(path), "caption"):
+        name, caption = _id(row, where), row.get("caption")
+        if name is None or "caption" not in row:
+            raise ValueError(f'{where}: not of the form {{"pair_id": ..., "caption": ...}}')
+        if not isinstance(name, str) or not isinstance(caption, str):
+            raise ValueError(f"{where}: pair_id and caption have to be text")
+        if name in found:
+            raise ValueError(f"{where}: pair {name!r} is there twice")
+        found[name] = caption
+    if not found:
+        raise ValueError(f"{path} has no captions")
+    return found
+
+
+def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> list[Known]:
+    """References, in the order of the file.
+
+    Args:
+        allow_empty: keep references without words, which a protocol may count (:data:`idc.metrics.protocols.SPOT`).
+
+    Raises:
+        ValueError: naming what is not of one of the forms, an id that is there twice or has no captions.
+    """
+    found: dict[str, Known] = {}
+    single: set[str] = set()
+    for where, row in _rows(Path(path), "captions"):
+        name = _id(row, where)
+        if "captions" in row and "references" in row:
+            raise ValueError(f"{where}: captions and references are two names of the same; keep one of them")
+        captions = next((row[key] for key in ("captions", "references") if key in row), None)
+        one = captions is None and isinstance(row.get("caption"), str)
+        captions = [row["caption"]] if one else captions
+        if not isinstance(name, str) or not _texts(captions):
+            raise ValueError(f'{where}: not of the form {{"pair_id": ..., "captions": ["...", ...]}}')
+        assert captions is not None
+        if not allow_empty and any(not caption.split() for caption in captions):
+            raise ValueError(
+                f"{where}: pair {name!r} has an empty reference; remove it, or give protocol=spot_single, which counts "
+                "it as the published scores of Spot-the-Diff do"
+            )
+        if name in found and not (one and name in single):
+            raise ValueError(f"{where}: pair {name!r} is there twice")
+        known = found.setdefault(name, Known(name))
+        known.captions += captions
+        _learn(known, _more(row, where), where)
+        if one:
+            single.add(name)
+    if bare := [name for name, known in found.items() if not known.captions]:
+        raise ValueError(f"{path}: no references for {names(bare)}")
+    if not found:
+        raise ValueError(f"{path} has no references")
+    return list(found.values())
+
+
+def _learn(known: Known, more: dict[str, Any], where: str) -> None:
+    """Add what a row says of its pair; rows of one pair must agree."""
+    for key, value in more.items():
+        before = getattr(known, key)
+        if before is not None and before != value:
+            raise ValueError(f"{where}: pair {known.pair_id!r}: {key} is {value!r}, in an earlier row {before!r}")
+        setattr(known, key, value)
+
+
+def _more(row: dict[str, Any], where: str) -> dict[str, Any]:
+    """What else a row of references may say of its pair."""
+    kinds: dict[str, Any] = {"change_type": str, "changed": bool, "viewpoint_iou": (int, float), "split": str}
+    more = {key: row[key] for key in kinds if row.get(key) is not None}
+    if wrong := [key for key, value in more.items() if not isinstance(value, kinds[key])]:
+        raise ValueError(f"{where}: {wrong[0]} is {more[wrong[0]]!r}")
+    if "split" in more:
+        if more["split"] not in SPLIT_NAMES:
+            raise ValueError(f"{where}: split {more['split']!r} is not one of {', '.join(SPLIT_NAMES)}")
+        more["split"] = SPLIT_NAMES[more["split"]]
+    return more
+
+
+def _id(row: dict[str, Any], where: str) -> Any:
+    name = next((row[key] for key in ("pair_id", "image_id", "id") if key in row), None)
+    return str(name) if isinstance(name, int) and not isinstance(name, bool) else name
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _rows(path: Path, key: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows with their place, of whatever form the file has; ``key`` is what an object of ids has as its values."""
+    try:
+        text = decode(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    if path.suffix.lower() != ".json":
+        for number, line in enumerate(split_lines(text), start=1):
+            if line.strip():
+                where = f"{path}, line {number}"
+                yield where, _object(_parse(line, where), where)
+        return
+    content = _parse(text, str(path))
+    if isinstance(content, list):
+        rows = content
+    elif not isinstance(content, dict):
+        raise ValueError(f"{path} holds a {type(content).__name__}, neither a list nor an object")
+    elif "annotations" in content:
+        yield from _coco(content, str(path))
+        return
+    elif "images" in content:
+        rows = [_levir(row, f"{path}, image {number}") for number, row in enumerate(_list(content["images"], path))]
+    else:
+        rows = [{"pair_id": name, key: _alone(value, key)} for name, value in content.items()]
+    for number, row in enumerate(rows):
+        yield f"{path}, entry {number}", _object(row, f"{path}, entry {number}")
+
+
+def _alone(value: Any, key: str) -> Any:
+    """The value of an id: a caption that stands alone is a list of one, and a list of one where one is wanted."""
+    if key == "captions" and isinstance(value, str):
+        return [value]
+    return value[0] if key == "caption" and isinstance(value, list) and len(value) == 1 else value
+
+
+def _coco(content: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    listed = {str(_id(_object(row, path), path)) for row in _list(content.get("images", []), path)}
+    seen = set()
+    for number, row in enumerate(_list(content["annotations"], path)):
+        where = f"{path}, annotation {number}"
+        row = _object(row, where)
+        # The id of an annotation is its own, not its image's.
+        of = {key: value for key, value in row.items() if key in ("image_id", "caption")}
+        seen.add(str(_id(of, where)))
+        yield where, of
+    if listed and (bare := sorted(listed - seen)):
+        raise ValueError(f"{path}: no references for {names(bare)}, which stand under images")
+    if listed and (stray := sorted(seen - listed)):
+        raise ValueError(f"{path}: references for {names(stray)}, which do not stand under images")
+
+
+def _levir(row: Any, where: str) -> dict[str, Any]:
+    try:
+        return {
+            "pair_id": PurePosixPath(row["filename"]).stem,
+            "captions": [sentence["raw"].strip() for sentence in row["sentences"]],
+            "split": row.get("split", row.get("filepath")),
+            "changed": bool(row["changeflag"]) if "changeflag" in row else None,
+        }
+    except (KeyError, TypeError, AttributeError):
+        raise ValueError(f"{where}: an image of LEVIR-CC's form has filename, split and sentences with raw") from None
+
+
+def _parse(text: str, where: str) -> Any:
+    try:
+        return parse_json(text)
+    except JsonError as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _object(row: Any, where: str) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise ValueError(f"{where}: a {type(row).__name__} and not an object with pair_id and caption or captions")
+    return row
+
+
+def _list(rows: Any, where: Any) -> list[Any]:
+    if not isinstance(rows, list):
+        raise ValueError(f"{where}: images and annotations have to be lists")
+    return rows

@@ -1,0 +1,243 @@
+"""Predictions of a split to an evaluation: scores by the protocol, baselines, ceiling, subsets, breakdowns, intervals."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from idc.evaluation import baselines as baselines
+from idc.evaluation.record import (
+    CHANGE,
+    MEAN,
+    NO_CHANGE_SUBSET,
+    Baseline,
+    Evaluation,
+    Prediction,
+    ScoredCaption,
+    Subset,
+)
+from idc.evaluation.significance import SEED, intervals
+from idc.metrics import changes
+from idc.metrics.coco import METRICS, CocoScorer, Prepared, names
+from idc.metrics.java import Meteor, java_version, spice_missing
+from idc.metrics.protocols import LEVIR, SPOT, Protocol, protocol, references_of
+from idc.schema import CHANGE_TYPES, NO_CHANGE
+
+IOU, WORDS = "viewpoint IoU", "reference words"
+"""Names of the breakdowns."""
+
+_IOU_EDGES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7)
+"""Lower edges; 95 % of CLEVR-Change's test pairs with a viewpoint IoU lie between 0.28 and 0.76."""
+_WORD_EDGES = (0, 6, 11, 16, 21)
+
+
+def evaluate(
+    predictions: Sequence[Prediction],
+    *,
+    by: Protocol | None = None,
+    beside: Sequence[Protocol] = (),
+    constant_candidates: Sequence[str] = (),
+    nearest: Mapping[str, str] | None = None,
+    truth: Mapping[str, Sequence[str]] | None = None,
+    metrics: Sequence[str] = METRICS,
+    selection: str = "",
+    allow_empty: bool = False,
+    resamples: int = 0,
+) -> tuple[Evaluation, list[ScoredCaption]]:
+    """Score predictions of one split.
+
+    Args:
+        predictions: one for each pair, all of the same split. Either all have references, or none has: then only the
+            change types they name are counted.
+        by: the protocol; ``coco`` by default.
+        beside: protocols by which the captions, and nothing else, are scored too.
+        constant_candidates: training captions among which the best constant is sought; none, no such baseline.
+        nearest: pair id -> caption of the nearest training pair; ``None``, no such baseline.
+        truth: pair id -> the truth in several wordings, for the ceiling (:func:`idc.evaluation.baselines.best_wording`).
+        metrics: as :func:`idc.metrics.coco.score`.
+        selection: how the model was selected, for the protocol ("best validation CIDEr, ...").
+        allow_empty: an empty caption scores 0 instead of being an error.
+        resamples: sets of pairs that are drawn for the bootstrap intervals; 0, no intervals.
+
+    Raises:
+        ValueError: naming the ids: twice there, empty, without references, or of another split.
+        JavaError: Java does not work.
+    """
+    by = by or protocol("coco")
+    _check(predictions)
+    ids = [p.pair_id for p in predictions]
+    captions = {p.pair_id: p.caption for p in predictions}
+    kinds = {p.pair_id: p.change_type for p in predictions}
+    changed = {p.pair_id: whether_changed(p) for p in predictions}
+    levir = by.name in LEVIR
+    made: dict[str, Any] = {"scores": {}, "subsets": {}, "baselines": {}}
+    per_id: dict[str, dict[str, float]] = {}
+    statistics: dict[str, dict[str, list[float]]] = {}
+    seconds: dict[str, float] = {}
+    if predictions[0].references:
+        references = {p.pair_id: references_of(by.name, p.references) for p in predictions}
+        parts = _subsets(kinds, changed)
+
+        def baseline(name: str, texts: dict[str, str], one: str | None = None) -> Baseline:
+            prepared = scorer.prepare(texts, allow_empty=True)
+            return Baseline(
+                what=baselines.WHAT[name],
+                caption=one,
+                scores=_with_mean(prepared.overall()),
+                subsets=_alone(prepared, parts),
+                types=changes.agreement((kinds[pair], text) for pair, text in texts.items()),
+                change=changes.change_table(((changed[pair], text) for pair, text in texts.items()), levir),
+            )
+
+        with CocoScorer(references, metrics, by.tokens, empty_references=by.name in SPOT) as scorer:
+            prepared = scorer.prepare(captions, allow_empty=allow_empty)
+            whole = prepared.score()
+            per_id, statistics = whole.per_id, whole.statistics
+            made["scores"] = _with_mean(whole.overall)
+            made["subsets"] = _alone(prepared, parts)
+            made["breakdowns"] = {name: _alone(prepared, bins) for name, bins in _bins(predictions).items()}
+            if constant_candidates:
+                best, _ = baselines.best_constant(references, constant_candidates, by.tokens)
+                made["baselines"][baselines.CONSTANT] = baseline(baselines.CONSTANT, dict.fromkeys(ids, best), best)
+            if nearest is not None:
+                made["baselines"][baselines.NEAREST] = baseline(
+                    baselines.NEAREST, {name: nearest[name] for name in ids}
+                )
+            if truth is not None:
+                made["ceiling"] = baseline(baselines.TRUTH, baselines.best_wording(references, truth, kinds, by.tokens))
+            made["beside"] = {other.name: _beside(other, predictions, metrics, scorer.meteor) for other in beside}
+            seconds = scorer.seconds
+        made["intervals"] = intervals(list(per_id.values()), list(statistics.values()), resamples) if resamples else {}
+    evaluation = Evaluation(
+        split=predictions[0].split,
+        pairs=len(ids),
+        references=sum(len(p.references) for p in predictions),
+        distinct_captions=len(set(captions.values())),
+        empty_captions=sum(not caption.split() for caption in captions.values()),
+        types=changes.agreement((p.change_type, p.caption) for p in predictions),
+        change=changes.change_table(((changed[p.pair_id], p.caption) for p in predictions), levir),
+        protocol=_text(by, metrics, selection, bool(predictions[0].references), resamples),
+        seconds={f"scoring, {part}": value for part, value in seconds.items()},
+        **made,
+    )
+    rows = [
+        ScoredCaption(
+            **p.model_dump(include=set(Prediction.model_fields) - {"changed"}),
+            changed=changed[p.pair_id],
+            named_type=changes.named_type(p.caption),
+            scores=per_id.get(p.pair_id, {}),
+            statistics=statistics.get(p.pair_id, {}),
+            nearest=nearest.get(p.pair_id) if nearest is not None else None,
+        )
+        for p in predictions
+    ]
+    return evaluation, rows
+
+
+def whether_changed(p: Prediction) -> bool | None:
+    """What is known, else what the change type says."""
+    if p.changed is not None or p.change_type is None:
+        return p.changed
+    return p.change_type != NO_CHANGE
+
+
+def _check(predictions: Sequence[Prediction]) -> None:
+    if not predictions:
+        raise ValueError("nothing to evaluate: there are no predictions")
+    ids = [p.pair_id for p in predictions]
+    if twice := sorted(name for name, count in Counter(ids).items() if count > 1):
+        raise ValueError(f"predicted more than once: {names(twice)}")
+    splits = sorted({p.split for p in predictions})
+    if len(splits) > 1:
+        raise ValueError(f"predictions of several splits ({', '.join(splits)}); evaluate one split at a time")
+    bare = [p.pair_id for p in predictions if not p.references]
+    if bare and len(bare) < len(ids):
+        raise ValueError(f"{len(bare)} of {len(ids)} pairs have no references: {names(bare)}; leave them out")
+
+
+def _subsets(kinds: Mapping[str, str | None], changed: Mapping[str, bool | None]) -> dict[str, list[str]]:
+    """Name -> ids. Pairs of which it is not known are in none; a subset that is the whole set is left out."""
+    parts = {
+        CHANGE: [name for name, value in changed.items() if value],
+        NO_CHANGE_SUBSET: [name for name, value in changed.items() if value is False],
+    }
+    others = sorted({kind for kind in kinds.values() if kind is not None} - set(CHANGE_TYPES))
+    for kind in (*CHANGE_TYPES, *others):
+        if kind != NO_CHANGE:
+            parts[kind] = [name for name, own in kinds.items() if own == kind]
+    return {name: part for name, part in parts.items() if 0 < len(part) < len(kinds)}
+
+
+def _bins(predictions: Sequence[Prediction]) -> dict[str, dict[str, list[str]]]:
+    """Breakdown -> bin -> ids: by how far the two views overlap, and by the mean length of the references."""
+    overlap = [(p.pair_id, p.viewpoint_iou) for p in predictions if p.viewpoint_iou is not None]
+    words = [(p.pair_id, sum(len(text.split()) for text in p.references) / len(p.references)) for p in predictions]
+    found = {
+        IOU: _binned(overlap, _IOU_EDGES, lambda low, high: f"{low:.1f} to {high:.1f}" if high else f"from {low:.1f}"),
+        WORDS: _binned(words, _WORD_EDGES, lambda low, high: f"{low} to {high - 1}" if high else f"{low} and more"),
+    }
+    return {name: bins for name, bins in found.items() if bins}
+
+
+def _binned(
+    values: Iterable[tuple[str, float]], edges: Sequence[Any], label: Callable[[Any, Any], str]
+) -> dict[str, list[str]]:
+    """Bins from one edge up to, and without, the next; empty ones are left out. Words between two bins round down."""
+    bins: dict[str, list[str]] = {label(*ends): [] for ends in zip(edges, (*edges[1:], None), strict=True)}
+    ordered = list(bins.values())
+    for name, value in values:
+        ordered[max(0, sum(value >= edge for edge in edges) - 1)].append(name)
+    return {name: ids for name, ids in bins.items() if ids}
+
+
+def _alone(prepared: Prepared, parts: Mapping[str, Sequence[str]]) -> dict[str, Subset]:
+    return {name: Subset(pairs=len(ids), scores=_with_mean(prepared.overall(ids))) for name, ids in parts.items()}
+
+
+def _with_mean(scores: dict[str, float]) -> dict[str, float]:
+    """The scores, and S_m* if all its parts are there."""
+    parts = [scores[name] for name in ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr") if name in scores]
+    return {**scores, MEAN: sum(parts) / 4} if len(parts) == 4 else scores
+
+
+def _beside(
+    other: Protocol, predictions: Sequence[Prediction], metrics: Sequence[str], meteor: Meteor | None
+) -> dict[str, float]:
+    references = {p.pair_id: references_of(other.name, p.references) for p in predictions}
+    with CocoScorer(references, [name for name in metrics if name != "SPICE"], other.tokens, meteor) as scorer:
+        captions = {p.pair_id: p.caption for p in predictions}
+        return _with_mean(scorer.prepare(captions, allow_empty=True).overall())
+
+
+def _text(by: Protocol, metrics: Sequence[str], selection: str, scored: bool, resamples: int) -> dict[str, Any]:
+    """What the numbers mean, in words and versions."""
+    text: dict[str, Any] = {
+        "name": by.name,
+        "selection": selection or "not stated",
+        "change type": changes.RULES["keywords"],
+    }
+    if not scored:
+        return {**text, "name": "change types only: the pairs have no reference captions"}
+    interval = {
+        "intervals": f"95 %, percentile bootstrap over the pairs, {resamples} resamples, seed {SEED}; METEOR and BLEU "
+        "of the resampled set, CIDEr with the document frequencies of the full set"
+    }
+    return {
+        **text,
+        **by.text,
+        "metrics": list(metrics),
+        "BLEU": "corpus level, closest reference length",
+        "METEOR": "METEOR 1.5, -l en -norm",
+        "ROUGE-L": "beta 1.2, mean over the pairs",
+        "CIDEr": "CIDEr-D, sigma 6, document frequencies of the scored pairs",
+        MEAN: "mean of BLEU-4, METEOR, ROUGE-L and CIDEr",
+        "SPICE": "SPICE 1.0"
+        if "SPICE" in metrics
+        else spice_missing() or "its jars are here, but it was not asked for",
+        "subsets": "scored alone, document frequencies of the subset",
+        **(interval if resamples else {}),
+        "pycocoevalcap": importlib.metadata.version("pycocoevalcap"),
+        "java": java_version() if by.needs_java or "METEOR" in metrics else "not used",
+    }

@@ -1,0 +1,226 @@
+"""How sure scores and differences of scores are: bootstrap over the pairs, and a paired randomisation test.
+
+Every metric is a function of sums over the sentences (:mod:`idc.metrics.ngrams`), so that a resampled set costs one
+row of a matrix product: BLEU and METEOR are calculated of the resampled sums, ROUGE-L, CIDEr-D and SPICE are means.
+CIDEr's document frequencies stay those of the full set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from idc.evaluation.config import CompareJob
+from idc.evaluation.record import MEAN, Interval, ScoredCaption, load, load_predictions
+from idc.metrics.coco import BLEU_ORDERS
+from idc.metrics.ngrams import BLEU_COLUMNS, bleu, meteor
+
+SEED = 0
+LEVEL = 0.95
+_BLOCK = 250
+"""Resampled sets that are in memory at a time."""
+
+
+class Table:
+    """The numbers of every sentence, side by side, and the metrics of their sums.
+
+    Args:
+        scores: of every sentence, as saved in ``ScoredCaption.scores``.
+        statistics: of every sentence, as saved in ``ScoredCaption.statistics``.
+
+    Attributes:
+        values: ``(N, columns)``.
+        metrics: those that :meth:`score` gives.
+    """
+
+    def __init__(
+        self, scores: Sequence[Mapping[str, float]], statistics: Sequence[Mapping[str, Sequence[float]]]
+    ) -> None:
+        self._summed = [name for name in ("BLEU", "METEOR") if name in statistics[0]]
+        self._means = [name for name in scores[0] if name not in (*BLEU_ORDERS, "METEOR")]
+        blocks = [np.array([row[name] for row in statistics], dtype=float) for name in self._summed]
+        blocks += [np.array([[row[name] for name in self._means] for row in scores], dtype=float)]
+        self.values = np.concatenate(blocks, axis=1)
+        found = self.score(self.values.sum(axis=0), len(scores))
+        self.metrics = tuple(found)
+
+    def score(self, sums: np.ndarray, count: int) -> dict[str, np.ndarray]:
+        """Metric -> its value for sums over ``count`` sentences, ``(..., columns)`` to ``(...)``."""
+        out: dict[str, np.ndarray] = {}
+        start = 0
+        for name in self._summed:
+            width = BLEU_COLUMNS if name == "BLEU" else sums.shape[-1] - start - len(self._means)
+            part = sums[..., start : start + width]
+            start += width
+            if name == "BLEU":
+                out |= dict(zip(BLEU_ORDERS, np.moveaxis(bleu(part), -1, 0), strict=True))
+            else:
+                out[name] = meteor(part)
+        out |= {name: sums[..., start + i] / count for i, name in enumerate(self._means)}
+        if all(name in out for name in ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr")):
+            out[MEAN] = (out["BLEU-4"] + out["METEOR"] + out["ROUGE-L"] + out["CIDEr"]) / 4
+        return out
+
+
+def intervals(
+    scores: Sequence[Mapping[str, float]], statistics: Sequence[Mapping[str, Sequence[float]]], resamples: int
+) -> dict[str, Interval]:
+    """Metric -> percentile interval of its score over ``resamples`` sets of as many pairs, drawn with replacement."""
+    table = Table(scores, statistics)
+    drawn = _gather(
+        table.score(weights @ table.values, len(scores)) for weights in _bootstrap(len(scores), resamples, SEED)
+    )
+    return {name: _interval(values) for name, values in drawn.items()}
+
+
+class Difference(BaseModel):
+    """One metric of two systems on the same pairs; fractions."""
+
+    model_config = ConfigDict(extra="forbid")
+    a: float
+    b: float
+    difference: float
+    """b - a."""
+    interval: Interval
+    """95 % percentile interval of the difference, paired bootstrap."""
+    p: float
+    """Share of random exchanges of a pair's two captions whose difference is at least as large, two-sided; the
+    observed one counts as one of them, so it is never 0."""
+
+
+class Comparison(BaseModel):
+    """Two systems on the same pairs and references, by the same protocol."""
+
+    model_config = ConfigDict(extra="forbid")
+    pairs: int
+    protocol: str
+    resamples: int
+    exchanges: int
+    seed: int
+    metrics: dict[str, Difference]
+
+
+def compare(
+    a: Sequence[ScoredCaption],
+    b: Sequence[ScoredCaption],
+    protocol: str,
+    resamples: int = 1000,
+    exchanges: int = 10_000,
+    seed: int = SEED,
+) -> Comparison:
+    """Paired bootstrap and approximate randomisation (Noreen 1989) for every metric that both were scored by.
+
+    Args:
+        a, b: the sentences of two evaluations by one protocol.
+        resamples: sets of pairs drawn for the intervals.
+        exchanges: random exchanges for the p values; the smallest possible p is 1 / (exchanges + 1).
+
+    Raises:
+        ValueError: the pairs, their references or the metrics are not the same, or the evaluations are of a version
+            that did not keep the statistics.
+    """
+    other = {row.pair_id: row for row in b}
+    if lost := [row.pair_id for row in a if row.pair_id not in other] + sorted(other.keys() - {r.pair_id for r in a}):
+        raise ValueError(f"not the same pairs: {len(lost)} are in one of the two alone, {lost[0]!r} for one")
+    if unlike := [row.pair_id for row in a if row.references != other[row.pair_id].references]:
+        raise ValueError(f"not the same references: {len(unlike)} pairs have others, {unlike[0]!r} for one")
+    paired = [other[row.pair_id] for row in a]
+    for rows in (a, paired):
+        if not rows[0].scores:
+            raise ValueError("the pairs have no references, so there are no scores to compare")
+        if ("BLEU-1" in rows[0].scores) != ("BLEU" in rows[0].statistics):
+            raise ValueError("evaluated by an older version, without the statistics of the sentences: evaluate again")
+    if a[0].scores.keys() != paired[0].scores.keys():
+        raise ValueError(f"not the same metrics: {', '.join(a[0].scores)} and {', '.join(paired[0].scores)}")
+    first, second = (Table([r.scores for r in rows], [r.statistics for r in rows]) for rows in (a, paired))
+    count = len(a)
+    of_a, of_b = (one.score(one.values.sum(axis=0), count) for one in (first, second))
+    drawn = _gather(
+        _minus(second.score(weights @ second.values, count), first.score(weights @ first.values, count))
+        for weights in _bootstrap(count, resamples, seed)
+    )
+    step, totals = second.values - first.values, (first.values.sum(axis=0), second.values.sum(axis=0))
+    swapped = _gather(
+        _minus(first.score(totals[1] - moved, count), first.score(totals[0] + moved, count))
+        for moved in (mask @ step for mask in _masks(count, exchanges, seed + 1))
+    )
+    metrics = {}
+    for name in first.metrics:
+        difference = float(of_b[name] - of_a[name])
+        # A hair's breadth of rounding must not decide whether an exchange is as large as what was observed.
+        larger = int((np.abs(swapped[name]) >= abs(difference) - 1e-12).sum())
+        metrics[name] = Difference(
+            a=float(of_a[name]),
+            b=float(of_b[name]),
+            difference=difference,
+            interval=_interval(drawn[name]),
+            p=(1 + larger) / (1 + exchanges),
+        )
+    return Comparison(
+        pairs=count, protocol=protocol, resamples=resamples, exchanges=exchanges, seed=seed, metrics=metrics
+    )
+
+
+def compare_evaluations(job: CompareJob) -> Comparison:
+    """Two evaluations on disk.
+
+    Raises:
+        ValueError: as :func:`compare`, or a folder is not an evaluation, or they follow different protocols.
+    """
+    first, second = load(job.a), load(job.b)
+    rules = ("name", "tokenizer", "vocabulary", "references", "METEOR", "CIDEr", "pycocoevalcap")
+    for rule in rules:
+        if first.protocol.get(rule) != second.protocol.get(rule):
+            raise ValueError(
+                f"not the same protocol: {rule} is {first.protocol.get(rule)!r} and {second.protocol.get(rule)!r}"
+            )
+    rows = load_predictions(job.a), load_predictions(job.b)
+    return compare(*rows, first.protocol["name"], job.resamples, job.exchanges, job.seed)
+
+
+def table(found: Comparison) -> str:
+    """The comparison as plain text; scores times 100."""
+    lines = [
+        f"{found.pairs} pairs, protocol {found.protocol}, x100. Intervals: 95 %, paired bootstrap, {found.resamples} "
+        f"resamples; p: approximate randomisation, two-sided, {found.exchanges} exchanges; seed {found.seed}; CIDEr "
+        "with the document frequencies of the full set",
+        f"{'':10}{'a':>9}{'b':>9}{'b - a':>9}{'interval':>20}{'p':>9}",
+    ]
+    for name, row in found.metrics.items():
+        interval = f"{100 * row.interval.low:+.2f} to {100 * row.interval.high:+.2f}"
+        lines.append(
+            f"{name:10}{100 * row.a:9.2f}{100 * row.b:9.2f}{100 * row.difference:+9.2f}{interval:>20}{row.p:9.4f}"
+        )
+    return "\n".join(lines)
+
+
+def _bootstrap(count: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """How often each pair is drawn, ``(block, count)``, block after block."""
+    rng = np.random.default_rng(seed)
+    for start in range(0, resamples, _BLOCK):
+        rows = min(_BLOCK, resamples - start)
+        drawn = rng.integers(0, count, (rows, count)) + count * np.arange(rows)[:, None]
+        yield np.bincount(drawn.ravel(), minlength=rows * count).reshape(rows, count).astype(float)
+
+
+def _masks(count: int, exchanges: int, seed: int) -> Iterator[np.ndarray]:
+    """Which pairs are exchanged, ``(block, count)`` of 0 and 1."""
+    rng = np.random.default_rng(seed)
+    for start in range(0, exchanges, _BLOCK):
+        yield rng.integers(0, 2, (min(_BLOCK, exchanges - start), count)).astype(float)
+
+
+def _gather(blocks: Iterator[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    found = list(blocks)
+    return {name: np.concatenate([block[name] for block in found]) for name in found[0]}
+
+
+def _minus(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: one[name] - other[name] for name in one}
+
+
+def _interval(values: np.ndarray) -> Interval:
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(low=float(low), high=float(high))

@@ -1,0 +1,66 @@
+"""An evaluation as plain text."""
+
+from __future__ import annotations
+
+from idc.evaluation import baselines as baselines
+from idc.evaluation.record import Evaluation
+from idc.metrics.change_maps import table as maps_table
+from idc.metrics.changes import ChangeTable
+from idc.metrics.hallucination import table as claims_table
+
+
+def table(evaluation: Evaluation) -> str:
+    """Scores beside the baselines, part by part, what the captions say changed, and the protocol; numbers times 100."""
+    head = f"{evaluation.pairs} pairs of {evaluation.split}, {evaluation.references} references, x100"
+    lines = [f"{head}, protocol {evaluation.protocol['name']}"]
+    metrics = list(evaluation.scores)
+    if metrics:
+        width = {name: max(9, len(name) + 2) for name in metrics}
+        rows: list[tuple[str, int, dict[str, float]]] = [("model", evaluation.pairs, evaluation.scores)]
+        rows += [(f"model, {name}", evaluation.pairs, scores) for name, scores in evaluation.beside.items()]
+        rows += [
+            (f"baseline: {name}", evaluation.pairs, baseline.scores) for name, baseline in evaluation.baselines.items()
+        ]
+        if evaluation.ceiling is not None:
+            rows.append(("ceiling: the truth", evaluation.pairs, evaluation.ceiling.scores))
+        rows += [(f"  {name}", subset.pairs, subset.scores) for name, subset in evaluation.subsets.items()]
+        for title, bins in evaluation.breakdowns.items():
+            rows += [(f"  {title} {name}", subset.pairs, subset.scores) for name, subset in bins.items()]
+        label_width = max(22, *(len(label) + 1 for label, _, _ in rows))
+        lines.append(f"{'':{label_width}}{'pairs':>7}" + "".join(f"{name:>{width[name]}}" for name in metrics))
+        for label, pairs, scores in rows:
+            # What is scored beside has no SPICE.
+            cells = [f"{100 * scores[name]:.2f}" if name in scores else "" for name in metrics]
+            row = "".join(f"{cell:>{width[name]}}" for cell, name in zip(cells, metrics, strict=True))
+            lines.append(f"{label:{label_width}}{pairs:7d}" + row)
+        if evaluation.intervals:
+            ranges = [f"{name} {100 * i.low:.2f} to {100 * i.high:.2f}" for name, i in evaluation.intervals.items()]
+            lines.append(f"intervals: {'; '.join(ranges)} ({evaluation.protocol['intervals']})")
+    if constant := evaluation.baselines.get(baselines.CONSTANT):
+        lines.append(f"the constant: {constant.caption!r}")
+    for name in ("tokenizer", "vocabulary", "references", "empty references", "left out"):
+        if name in evaluation.protocol:
+            lines.append(f"{name}: {evaluation.protocol[name]}")
+    if evaluation.change is not None:
+        lines += _change(evaluation.change)
+    if types := evaluation.types:
+        lines.append(
+            f"names the right change type: {types.accuracy:.1%} of {types.pairs} pairs "
+            f"(always {types.most_frequent!r}: {types.chance_most_frequent:.1%}, "
+            f"guessing by frequency: {types.chance_matched:.1%})"
+        )
+    if evaluation.hallucination is not None:
+        lines.append(claims_table(evaluation.hallucination))
+    if evaluation.change_maps is not None:
+        lines.append(maps_table(evaluation.change_maps))
+    return "\n".join(lines)
+
+
+def _change(found: ChangeTable) -> list[str]:
+    lines = [f"says whether anything changed: {found.accuracy:.1%} right (always the same: "
+             f"{found.chance_most_frequent:.1%}); {found.rule}"]  # fmt: skip
+    said = list(next(iter(found.table.values())))
+    lines.append(f"{'  pair, caption says':22}" + "".join(f"{name:>11}" for name in said))
+    return lines + [
+        f"  {actual:20}" + "".join(f"{row[name]:11d}" for name in said) for actual, row in found.table.items()
+    ]

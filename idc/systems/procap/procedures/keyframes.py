@@ -1,0 +1,77 @@
+"""Key frames of pairs that lie in no folder: for captioners that read frames, not only the two images."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from idc.data.text import Vocabulary
+from idc.systems.procap.procedures.build import Interpolate, Score, stages
+from idc.systems.procap.procedures.config import ProceduresConfig
+from idc.vision.tokenizer.model import ImageTokenizer, to_images
+
+
+def even_frames(between: int, k: int) -> list[int]:
+    """k of the frames 1..between, evenly spaced from 0 to between + 1 (ProCap's official switch `use_fi_frames`)."""
+    return [round(n * (between + 1) / (k + 1)) for n in range(1, k + 1)]
+
+
+class KeyFrames:
+    """Pairs to the features of their frames before, key frames and after, as a folder of procedures has them.
+
+    The draw by confidence is seeded by the settings' seed and the pixels of the two images: the same for the same pair,
+    and not that of a stored procedure, which is seeded by the pair's id.
+
+    Args:
+        config: the settings that a folder of procedures was built with.
+        tokenizer: the one it was built with.
+        even: evenly spaced frames instead of the draw; no confidence is computed then.
+
+    Raises:
+        ValueError: a part that the settings name cannot be loaded.
+    """
+
+    def __init__(self, config: ProceduresConfig, tokenizer: ImageTokenizer, *, even: bool) -> None:
+        here = config.model_copy(update={"cpus_per_actor": float(torch.get_num_threads())})  # stages set the threads
+        parts = {spec.cls: spec.kwargs for spec in stages(here, tokenizer.config, Vocabulary([]))}
+        self.config, self.tokenizer = config, tokenizer
+        self.interpolate = Interpolate(**parts[Interpolate])
+        self.score = None if even else Score(**parts[Score])
+
+    @torch.no_grad()
+    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
+        """Features (B, k + 2, n_I, d_z) of pairs of uint8 RGB images (H, W, 3) of any sizes."""
+        drawn = [_digest(before, after) for before, after in zip(befores, afters, strict=True)]
+        batch = self.interpolate({"pair_id": drawn, "before": list(befores), "after": list(afters)})
+        last = self.config.num_between + 1
+        if self.score is None:
+            chosen = [even_frames(last - 1, self.config.num_keyframes)] * len(befores)
+            kept = [frames[[0, *chosen[i], last]] for i, frames in enumerate(batch["frames"])]
+            return self._features(kept)
+        features = self._features(batch["frames"])
+        # Similarity reads them in float16, as the stage between tokenizer and score does.
+        stored = list(features.to(torch.float16).cpu().numpy())
+        batch = self.score({**batch, "features": stored, "captions": [[] for _ in befores]})
+        which = torch.tensor([[0, *chosen, last] for chosen in batch["keyframes"]], device=features.device)
+        return features[torch.arange(len(which), device=features.device).unsqueeze(1), which]
+
+    def _features(self, frames: Sequence[np.ndarray]) -> Tensor:
+        """(B, F, n_I, d_z) of B times F frames."""
+        device = self.tokenizer.codebook.device
+        pixels, at_once = np.concatenate(frames), self.config.frames_per_batch
+        made = [
+            self.tokenizer.features(to_images(pixels[start : start + at_once]).to(device)).float()
+            for start in range(0, len(pixels), at_once)
+        ]
+        return torch.cat(made).unflatten(0, (len(frames), len(frames[0])))
+
+
+def _digest(before: np.ndarray, after: np.ndarray) -> str:
+    digest = hashlib.sha256()
+    for image in (before, after):
+        digest.update(np.ascontiguousarray(image).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,276 @@
+"""How informative a frame is: similarity to both ends, confidence, the draw of key frames (ProCap, section 3.1.2)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from idc.systems.procap.procedures.official_scores import KINDS, Kind, OfficialScores
+
+Strategy = Literal["visual", "visual_text", "mixed", "random", "uniform"]
+Ends = tuple[np.ndarray, np.ndarray]
+"""(s(before, .), s(., after)) of eq. 2, each (l,), of the frames between."""
+
+
+class Similarity(Protocol):
+    """s of eq. 2, for both ends at once."""
+
+    def __call__(self, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends | None:
+        """The similarities of the frames between, or None where nothing is known.
+
+        Args:
+            frames: uint8 (l + 2, H, W, 3), before first and after last.
+            features: float (l + 2, n_I, d_z), the tokenizer's features of these frames.
+            captions: what changed, in words; may be empty.
+        """
+        ...
+
+
+class TokenizerSimilarity:
+    """Cosine of the features patch by patch, mean over the patches: needs no other model than the run's own.
+
+    The pair's mean feature is taken off first; what all its frames have in common would bring every cosine close to 1.
+    """
+
+    def __call__(self, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends:
+        features = features.astype(np.float32)
+        return _cosines(features - features.mean(axis=(0, 1)))
+
+
+class PixelSimilarity:
+    """Cosine of the pixels around the pair's mean colour, mean over the pixels."""
+
+    def __call__(self, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends:
+        pixels = frames.reshape(len(frames), -1, 3).astype(np.float32)
+        return _cosines(pixels - pixels.mean(axis=(0, 1)))
+
+
+class Dinov2Similarity:
+    """Cosine of DINOv2's class token after the last norm (eq. 11).
+
+    Frames are resized to about 224 pixels a side and normalised as DINOv2 was trained. On a GPU in bfloat16.
+
+    Args:
+        source: a local folder or a hub id.
+
+    Raises:
+        ValueError: it is no DINOv2, or cannot be reached.
+    """
+
+    def __init__(self, source: str) -> None:
+        import torch
+        from transformers import Dinov2Model
+
+        try:
+            model = Dinov2Model.from_pretrained(source)
+        except (OSError, ValueError) as error:
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(f"dinov2={source!r} is no DINOv2, or cannot be reached: {first}") from error
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.model: Any = model.eval().requires_grad_(False).to(self.device)
+        patch = self.model.config.patch_size
+        self.size = max(1, round(224 / patch)) * patch
+
+    def __call__(self, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends:
+        import torch
+
+        from idc.data.images import resize_image
+
+        pixels = torch.from_numpy(np.stack([resize_image(frame, self.size) for frame in frames])).to(self.device)
+        images = (pixels.permute(0, 3, 1, 2).float() / 255 - pixels.new_tensor(_MEAN, dtype=torch.float32)) / (
+            pixels.new_tensor(_STD, dtype=torch.float32)
+        )
+        with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=self.device.type == "cuda"):
+            vectors = self.model(pixel_values=images).pooler_output
+        return _cosines(vectors.float().cpu().numpy()[:, None])
+
+
+_MEAN = [[[0.485]], [[0.456]], [[0.406]]]
+_STD = [[[0.229]], [[0.224]], [[0.225]]]
+"""ImageNet's, which DINOv2 takes."""
+
+
+class PairEncoderSimilarity:
+    """Cosine of the pairs (before, frame) and (frame, after) with the caption, mean over the captions (eq. 12)."""
+
+    def __init__(self, folder: str) -> None:
+        import torch
+
+        from idc.vision.pair_encoder.model import PairEncoder
+
+        self.encoder = PairEncoder.load(folder, "cuda" if torch.cuda.is_available() else "cpu")
+
+    def __call__(self, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends | None:
+        if not captions:
+            return None
+        texts = self.encoder.encode_texts(list(captions))
+        to_frame, from_frame = self.encoder.encode_steps(frames)
+        return (to_frame @ texts.T).mean(1), (from_frame @ texts.T).mean(1)
+
+
+def _cosines(vectors: np.ndarray) -> Ends:
+    """Mean cosine of the inner vectors (l + 2, N, D) with the first and with the last."""
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=2, keepdims=True), 1e-6)
+    between = unit[1:-1]
+    return (between * unit[0]).sum(2).mean(1), (between * unit[-1]).sum(2).mean(1)
+
+
+# -- confidence --------------------------------------------------------------------------------------------------
+
+
+class Sampling:
+    """The confidence of a pair's frames by one strategy. Only what the strategy needs is loaded.
+
+    Args:
+        scores: take these similarities instead of computing any.
+        others: the settings of :class:`idc.systems.procap.procedures.config.ProceduresConfig`; what the strategy needs of them.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        *,
+        similarity: str = "tokenizer",
+        dinov2: str = "",
+        pair_encoder: str | None = None,
+        scores: OfficialScores | None = None,
+        mix: float | None = None,
+        temperature: float = 1.0,
+        num_keyframes: int = 1,
+    ) -> None:
+        assert strategy != "mixed" or mix is not None
+        self.strategy = strategy
+        self.scores = scores
+        self.mix = mix
+        self.temperature = temperature
+        self.num_keyframes = num_keyframes
+        self.visual: Similarity | None = None
+        self.visual_text: Similarity | None = None
+        if scores is None and "visual" in kinds_of(strategy):
+            self.visual = make_visual(similarity, dinov2)
+        if scores is None and "text" in kinds_of(strategy):
+            assert pair_encoder is not None
+            self.visual_text = PairEncoderSimilarity(pair_encoder)
+
+    def __call__(self, pair_id: str, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> np.ndarray:
+        """Confidence (l,) float32 of the frames between; see :meth:`Similarity.__call__`."""
+        between = len(frames) - 2
+        if self.strategy == "uniform":
+            return only(evenly_spaced(between, self.num_keyframes), between)
+        if self.strategy == "random":
+            return equal_confidence(between)
+        if self.scores is not None:
+            return self._imported(pair_id, between)
+        visual = self.visual(frames, features, captions) if self.visual is not None else None
+        text = self.visual_text(frames, features, captions) if self.visual_text is not None else None
+        if self.strategy == "mixed":
+            if text is None or visual is None:
+                return equal_confidence(between)
+            parts = [squared_difference(*ends) for ends in (text, visual)]
+            return self._mixed(*(_to_unit(part, part.min(), part.max()) for part in parts))
+        ends = text if self.strategy == "visual_text" else visual
+        return equal_confidence(between) if ends is None else confidence(*ends, self.temperature)
+
+    def _imported(self, pair_id: str, between: int) -> np.ndarray:
+        assert self.scores is not None
+        row = self.scores.rows.get(pair_id)
+        if row is None:
+            return equal_confidence(between)
+        ends = {kind: self.scores.ends(row, kind) for kind in kinds_of(self.strategy)}
+        if self.strategy != "mixed":
+            ((before, after),) = ends.values()
+            return confidence(before[1:-1], after[1:-1], self.temperature)
+        text, visual = (
+            _to_unit(squared_difference(*ends[kind]), *self.scores.limits_of(row, kind))[1:-1] for kind in KINDS
+        )
+        return self._mixed(text, visual)
+
+    def _mixed(self, text: np.ndarray, visual: np.ndarray) -> np.ndarray:
+        assert self.mix is not None
+        return _confidence_of(self.mix * text + (1 - self.mix) * visual, self.temperature)
+
+
+def kinds_of(strategy: Strategy) -> tuple[Kind, ...]:
+    """The similarities that a strategy asks for."""
+    if strategy == "mixed":
+        return KINDS
+    if strategy == "visual":
+        return ("visual",)
+    return ("text",) if strategy == "visual_text" else ()
+
+
+def make_visual(name: str, dinov2: str = "") -> Similarity:
+    """The visual similarity called ``name`` in :class:`idc.systems.procap.procedures.config.ProceduresConfig`."""
+    if name == "tokenizer":
+        return TokenizerSimilarity()
+    if name == "pixels":
+        return PixelSimilarity()
+    if name == "dinov2":
+        return Dinov2Similarity(dinov2)
+    raise ValueError(f"no similarity is called {name!r}; there are: tokenizer, pixels, dinov2")
+
+
+def confidence(s_before: np.ndarray, s_after: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    """w = 1 - softmax((s_before - s_after)^2 / temperature), eq. 2: (l,) to (l,) float32.
+
+    High for frames half way in meaning. The paper has no temperature (1). Cosines of frames of one pair differ by
+    little, their squared differences by less, so at 1 the softmax is nearly uniform, w is about 1 - 1/l for all, and
+    the draw nearly uniform too; a temperature of the order of the squared differences makes the score tell.
+    """
+    return _confidence_of(squared_difference(s_before, s_after), temperature)
+
+
+def squared_difference(s_before: np.ndarray, s_after: np.ndarray) -> np.ndarray:
+    """(s_before - s_after)^2 of eq. 2, float64."""
+    return np.square(s_before.astype(np.float64) - s_after)
+
+
+def equal_confidence(between: int) -> np.ndarray:
+    """What eq. 2 gives frames that nothing tells apart: 1 - 1/l for each, (l,) float32."""
+    return np.full(between, 1 - 1 / between, np.float32)
+
+
+def evenly_spaced(between: int, k: int) -> list[int]:
+    """k of the frames 1..l at equal distances from each other and from both ends, halves rounded to even (official)."""
+    return [int(np.rint(n / (k + 1) * (between + 1))) for n in range(1, k + 1)]
+
+
+def only(keyframes: Sequence[int], between: int) -> np.ndarray:
+    """The confidence (l,) float32 by which these frames, of 1..l, are drawn and no other."""
+    weight = np.zeros(between, np.float32)
+    weight[np.asarray(keyframes) - 1] = 1
+    return weight
+
+
+def _confidence_of(difference: np.ndarray, temperature: float) -> np.ndarray:
+    difference = difference / temperature
+    shares = np.exp(difference - difference.max())
+    return (1 - shares / shares.sum()).astype(np.float32)
+
+
+def _to_unit(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """``values`` with ``low`` at 0 and ``high`` at 1; all 0 where both are equal."""
+    return (values - low) / (high - low) if high > low else np.zeros_like(values)
+
+
+def sample_keyframes(confidence: np.ndarray, k: int, rng: np.random.Generator) -> list[int]:
+    """k frames drawn without replacement, in proportion to their confidence: ascending indices into 1..l.
+
+    Index 0 is the frame before; the l frames between are 1..l, as in a stored procedure.
+
+    Raises:
+        ValueError: there are fewer than k frames.
+    """
+    if k > len(confidence):
+        raise ValueError(f"{k} key frames cannot be drawn from {len(confidence)} frames")
+    weight = np.maximum(np.asarray(confidence, dtype=np.float64), 1e-9)
+    drawn = rng.choice(len(weight), size=k, replace=False, p=weight / weight.sum())
+    return sorted(int(index) + 1 for index in drawn)
+
+
+def pair_rng(seed: int, pair_id: str) -> np.random.Generator:
+    """The generator of a pair's stored draw: the same whatever the worker and the order."""
+    return np.random.default_rng((seed, zlib.crc32(pair_id.encode())))

@@ -1,0 +1,54 @@
+"""VFIformer's official checkpoints (``net_220.pth``): a plain state dict, of the full or of the small variant."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from idc.training.foreign import find_state, layout_faults, read_checkpoint, refuse_faults
+from idc.vision.interpolation.config import VFIformerConfig
+from idc.vision.interpolation.vfiformer import VFIformer, relative_positions, shift_masks
+
+
+def load_official(path: Path | str) -> VFIformer:
+    """A checkpoint of the official code (``net_220.pth``), the full or the small variant, told by its shapes.
+
+    Every tensor is used, or is a constant table that is compared with ours (buffers, at the crop size of its masks).
+
+    Raises:
+        ValueError: the file cannot be read, or lacks or adds or bends a tensor.
+    """
+    state = find_state(read_checkpoint(path), None, path)
+    config, crop_size = _official_shape(state, path)
+    with torch.device("meta"):
+        layout = VFIformer(config, crop_size)
+    expected = layout.state_dict()
+    faults = layout_faults(state, expected, "VFIformer")
+    own, wide = shift_masks(crop_size, crop_size, config.window)
+    tables = {"attn_mask": own, "attn_mask_x": own, "attn_mask_y": wide}
+    tables["relative_position_index"] = relative_positions(config.window)
+    constants = {name: tables[name.rpartition(".")[2]] for name, _ in layout.named_buffers()}
+    faults += [
+        f"has other values in the constant table {name}"
+        for name, value in constants.items()
+        if name in state and state[name].shape == value.shape and not torch.equal(state[name].to(value.dtype), value)
+    ]
+    refuse_faults(faults, path, "VFIformer")
+    model = VFIformer(config)
+    model.load_state_dict({name: state[name] for name in expected if name not in constants})
+    return model
+
+
+def _official_shape(state: dict[str, Tensor], path: Path | str) -> tuple[VFIformerConfig, int]:
+    """The variant, and the crop size of its attention masks."""
+    first = "transformer.layers0.0.residual_group.blocks"
+    norm, mask = state.get(f"{first}.0.norm1.weight"), state.get(f"{first}.1.attn_mask")
+    if norm is None or mask is None or mask.ndim != 3:
+        raise ValueError(f"{path} is not a checkpoint of VFIformer: it has no {first}.0.norm1.weight and .1.attn_mask")
+    refine = any(name.startswith("refinenet.rf_block") for name in state)
+    window = math.isqrt(mask.shape[1])
+    config = VFIformerConfig(refine=refine, width=len(norm), window=window)
+    return config, math.isqrt(len(mask)) * window

@@ -1,0 +1,1 @@
+"""The encoder of image pairs and captions into one space."""

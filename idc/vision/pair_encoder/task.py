@@ -1,0 +1,267 @@
+"""Training of the pair encoder on the project's loop: the symmetric contrastive loss over all pairs of a step.
+
+Each worker computes its own vectors and the loss of its own rows and columns against the vectors of all workers, whose
+gradients flow back to where they were computed. So 2 workers are 1, but for the order of float sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from idc.data.images import decode_image, resize_image
+from idc.data.store import MappedRows
+from idc.data.text import Vocabulary
+from idc.metrics.retrieval import retrieval
+from idc.schema import NO_CHANGE
+from idc.training.context import Context
+from idc.training.data import EvalLoader, Loader, Loaders, sample_rng
+from idc.training.loop import fit
+from idc.training.task import Batch, Task
+from idc.vision.pair_encoder.config import TrainPairEncoderJob
+from idc.vision.pair_encoder.model import (
+    NEW,
+    BpeTokens,
+    PairEncoder,
+    TextTokens,
+    WordTokens,
+    load_clip,
+    start_comparing,
+)
+
+
+class PairEncoderTask(Task):
+    """The encoder and its loss.
+
+    Args:
+        encoder: with its tokens.
+        job: the learning rates.
+    """
+
+    def __init__(self, encoder: PairEncoder, job: TrainPairEncoderJob) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.job = job
+
+    def param_groups(self) -> list[dict[str, Any]]:
+        """CLIP's weights and the new ones (from random weights all are new), each with and without decay."""
+        groups: dict[str, dict[str, Any]] = {}
+        for name, parameter in self.encoder.named_parameters():
+            known = self.job.clip is not None and name.removeprefix("clip.visual.") not in NEW
+            plain = parameter.ndim < 2
+            share = self.job.clip_lr_share if known else 1.0
+            settings = self.job.optim.model_dump()
+            settings |= {"lr": settings["lr"] * share, "warmup_lr": settings["warmup_lr"] * share}
+            if plain:
+                settings["weight_decay"] = 0.0
+            key = ("clip" if known else "encoder") + ("_plain" if plain else "")
+            groups.setdefault(key, {"name": key, "params": [], **settings})["params"].append(parameter)
+        return list(groups.values())
+
+    def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
+        """``batch`` is one of :class:`CollatePairs` with one caption a pair."""
+        pairs_BE, texts_BE, scale = self.encoder(batch["before"], batch["after"], batch["ids"], batch["ends"])
+        loss, found = contrastive_loss(pairs_BE, texts_BE, scale)
+        return loss, {"found_in_batch": found, "scale": scale.detach()}
+
+    @torch.no_grad()
+    def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
+        """Retrieval among the held-out pairs, and what chance gives; see :func:`idc.metrics.retrieval.retrieval`."""
+        mine: list[tuple[list[int], np.ndarray, np.ndarray, list[int]]] = []
+        for batch in loader:
+            pairs_BE, texts_CE, _ = self.encoder(batch["before"], batch["after"], batch["ids"], batch["ends"])
+            numbers = batch["numbers"].tolist()
+            owners = [numbers[row] for row in batch["owners"].tolist()]
+            mine.append((numbers, pairs_BE.float().cpu().numpy(), texts_CE.float().cpu().numpy(), owners))
+        parts = [part for rank in context.all_gather_object(mine) for part in rank]
+        place = {number: row for row, number in enumerate(number for part in parts for number in part[0])}
+        pairs, texts = (np.concatenate([part[n] for part in parts]) for n in (1, 2))
+        owner = np.array([place[number] for part in parts for number in part[3]])
+        return retrieval(pairs @ texts.T, owner)
+
+
+def contrastive_loss(pairs_BE: Tensor, texts_BE: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """CLIP4IDC's symmetric loss: cross-entropy of the right text among all texts and of the right pair among all pairs.
+
+    That another pair may have the same caption needs no care: equal texts have equal logits, and the loss comes out as
+    if each of their pairs were right for each of them with an equal share.
+
+    Args:
+        pairs_BE, texts_BE: this worker's unit vectors; row n of one belongs to row n of the other.
+        scale: factor of the cosines.
+
+    Returns:
+        (loss, share of texts whose own pair is the nearest of all workers' pairs).
+    """
+    all_pairs_AE, all_texts_AE = gather(pairs_BE), gather(texts_BE)
+    first = _rank() * len(pairs_BE)
+    own_B = torch.arange(first, first + len(pairs_BE), device=pairs_BE.device)
+    with torch.autocast(pairs_BE.device.type, enabled=False):
+        to_texts_BA = scale.float() * pairs_BE @ all_texts_AE.T
+        to_pairs_BA = scale.float() * texts_BE @ all_pairs_AE.T
+        loss = (F.cross_entropy(to_texts_BA, own_B) + F.cross_entropy(to_pairs_BA, own_B)) / 2
+    return loss, (to_pairs_BA.argmax(1) == own_B).float().mean()
+
+
+def gather(mine: Tensor) -> Tensor:
+    """The rows of all workers, by rank; gradients flow back to the worker that made a row."""
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return mine
+    return cast(Tensor, _Gather.apply(mine))
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, mine: Tensor) -> Tensor:
+        parts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, mine.contiguous())
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        total = gradient.contiguous().clone()
+        dist.all_reduce(total)
+        return total.chunk(dist.get_world_size())[dist.get_rank()]
+
+
+def _rank() -> int:
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+# -- data --------------------------------------------------------------------------------------------------------
+
+
+class CaptionedPairs:
+    """Pairs with captions, resized; a dataset of the loop. A sample is (number, before, after, captions).
+
+    Args:
+        rows: pairs with ``before``, ``after``, ``captions`` and ``change_type``.
+        size: side of the images.
+        changed_only: leave out pairs in which nothing changed.
+        draw: one of the captions, drawn by (seed, epoch, index), instead of all.
+        limit: only the first so many pairs.
+    """
+
+    def __init__(
+        self,
+        rows: MappedRows,
+        size: int,
+        *,
+        changed_only: bool,
+        draw: bool,
+        seed: int = 0,
+        limit: int | None = None,
+    ) -> None:
+        self.rows = rows
+        self.size = size
+        self.draw = draw
+        self.seed = seed
+        kinds, counts = rows.column("change_type"), rows.list_lengths("captions")
+        kept = [n for n, kind in enumerate(kinds) if counts[n] and not (changed_only and kind == NO_CHANGE)]
+        self.kept = kept[:limit]
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def get(self, index: int, epoch: int) -> tuple[int, np.ndarray, np.ndarray, list[str]]:
+        row = self.rows[self.kept[index]]
+        captions = row["captions"]
+        if self.draw:
+            captions = [captions[sample_rng(self.seed, epoch, index).integers(len(captions))]]
+        before, after = (resize_image(decode_image(row[name]), self.size) for name in ("before", "after"))
+        return index, before, after, captions
+
+
+class CollatePairs:
+    """Samples to a batch: before, after uint8 (B, 3, H, W); ids (C, T), ends (C,) of all captions; owners (C,), the row
+    of each caption's pair; numbers (B,), the pairs' own in their split."""
+
+    def __init__(self, tokens: TextTokens) -> None:
+        self.tokens = tokens
+
+    def __call__(self, samples: Sequence[tuple[int, np.ndarray, np.ndarray, list[str]]]) -> dict[str, Tensor]:
+        numbers, befores, afters, captions = zip(*samples, strict=True)
+        texts = [text for some in captions for text in some]
+        ids, ends = self.tokens(texts)
+        return {
+            "before": torch.from_numpy(np.stack(befores)).permute(0, 3, 1, 2),
+            "after": torch.from_numpy(np.stack(afters)).permute(0, 3, 1, 2),
+            "ids": ids,
+            "ends": ends,
+            "owners": torch.tensor([row for row, some in enumerate(captions) for _ in some]),
+            "numbers": torch.tensor(numbers),
+        }
+
+
+# -- the run -----------------------------------------------------------------------------------------------------
+
+
+def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Train on this rank; ``payload`` is a resolved :class:`TrainPairEncoderJob`. Returns what ``fit`` returns.
+
+    The encoder is written to ``<run>/artifact``; :meth:`idc.vision.pair_encoder.model.PairEncoder.load` reads it.
+
+    Raises:
+        ValueError: there are no pairs to train on, or ``clip`` does not fit.
+    """
+    job = TrainPairEncoderJob.model_validate(payload)
+    columns = ["before", "after", "captions", "change_type"]
+    rows = {split: MappedRows(job.pairs, columns=columns, split=split) for split in ("train", "val")}
+
+    def pairs_of(split: str) -> CaptionedPairs:
+        training = split == "train"
+        return CaptionedPairs(
+            rows[split],
+            job.encoder.image_size,
+            changed_only=job.changed_only,
+            draw=training,
+            seed=job.train.seed,
+            limit=job.max_pairs if training else None,
+        )
+
+    training, validation = pairs_of("train"), pairs_of("val")
+    if not len(training):
+        left_out = " and a change (changed_only)" if job.changed_only else ""
+        raise ValueError(f"{job.pairs}: no pair of the training split has a caption{left_out}")
+    encoder = make_encoder(job, training)
+    assert encoder.tokens is not None
+    collate: Callable[[list[Any]], Batch] = CollatePairs(encoder.tokens)
+    loaders = Loaders(
+        Loader.from_config(training, collate, job.train, context.rank, context.world_size),
+        EvalLoader(validation, 64, context.rank, context.world_size, collate, job.validation_pairs)
+        if len(validation)
+        else None,
+    )
+
+    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
+        made = PairEncoder(job.encoder, len(encoder.tokens), encoder.tokens)  # type: ignore[arg-type]
+        made.load_state_dict({name.removeprefix("encoder."): tensor for name, tensor in state.items()})
+        card = (
+            f"Trained on {len(training)} pairs of {job.pairs}. R1, R5, R10: share of captions whose own pair, and of "
+            "pairs whose own captions, are among the 1, 5, 10 best of the validation split, beside chance."
+        )
+        made.save(context.run_dir / "artifact", metrics=metrics, card=card, training=payload)
+
+    return fit(PairEncoderTask(encoder, job), loaders, context, job.train, export=export)
+
+
+def make_encoder(job: TrainPairEncoderJob, training: CaptionedPairs) -> PairEncoder:
+    """The encoder as a run begins: CLIP's weights and tokenizer, or random weights and the words of the captions."""
+    if job.clip is not None:
+        tokens: TextTokens = BpeTokens(job.clip, job.max_words)
+        encoder = PairEncoder(job.encoder, len(tokens), tokens)
+        load_clip(encoder, job.clip)
+        return encoder
+    captions = training.rows.column("captions")
+    vocabulary = Vocabulary.build((text for n in training.kept for text in captions[n]), job.min_word_count)
+    tokens = WordTokens(vocabulary, job.max_words)
+    encoder = PairEncoder(job.encoder, len(tokens), tokens)
+    if job.init == "comparing":
+        start_comparing(encoder)
+    return encoder

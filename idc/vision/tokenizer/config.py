@@ -1,0 +1,159 @@
+"""Settings of the image tokenizer and its training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from idc.config import ConfigModel, missing
+from idc.training.config import GroupConfig, TrainConfig
+
+
+class TokenizerConfig(ConfigModel):
+    """Shape of the VQGAN image tokenizer, a ``diffusers.VQModel``."""
+
+    image_size: int = Field(224, ge=8)
+    """Images are resized to this many pixels on both sides, whatever their aspect (ProCap's plain resize)."""
+    patch_size: int = Field(1, ge=1)
+    """Space-to-depth before the first convolution: blocks of this many pixels a side become channels. 1 is the VQGAN;
+    2 makes a small tokenizer about four times faster, as its widest maps are those of the full resolution."""
+    channels: int = Field(128, ge=1)
+    """Width of the first level."""
+    channel_mult: tuple[int, ...] = (1, 1, 2, 2, 4)
+    """Width of each level over `channels`; every level but the last halves the resolution."""
+    res_blocks: int = Field(2, ge=1)
+    """Residual blocks of a level in the encoder (the decoder has one more)."""
+    mid_attention: bool = True
+    """Self-attention at the lowest resolution, between its residual blocks."""
+    norm_groups: int = Field(32, ge=1)
+    """Groups of the group normalisation."""
+    codebook_size: int = Field(1024, ge=2)  # K
+    """Codes K."""
+    latent_dim: int = Field(256, ge=1)  # d_z
+    """Width d_z of a code and of a patch's feature."""
+    feature_range: Literal["signed", "unit"] = "signed"
+    """Range of the pixels that features are computed from. The encoder is trained on [-1, 1] (signed); the official
+    ProCap code computes features, not tokens, from images in [0, 1] (unit), which costs a second pass."""
+    resize: Literal["bicubic", "bilinear"] = "bicubic"
+    """Filter that brings images to `image_size`, antialiased. Official: bilinear, and not rounded to whole grey levels
+    afterwards: the captioner does so too, while frames of stored procedures are rounded."""
+
+    def faults(self) -> Iterator[str]:
+        if self.image_size % self.stride:
+            yield (
+                f"image_size: {self.image_size} is not divisible by {self.stride} = patch_size * 2 ** "
+                f"(len(channel_mult) - 1); take {max(1, round(self.image_size / self.stride)) * self.stride}"
+            )
+        if not self.channel_mult:
+            yield "channel_mult: needs at least one level"
+        for mult in self.channel_mult:
+            if mult < 1 or self.channels * mult % self.norm_groups:
+                yield (
+                    f"channel_mult: {mult} * channels = {self.channels * mult} is not divisible by "
+                    f"norm_groups = {self.norm_groups}"
+                )
+
+    @property
+    def stride(self) -> int:
+        """Pixels a side of one patch (f in VQGAN's papers)."""
+        return int(self.patch_size * 2 ** max(0, len(self.channel_mult) - 1))
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Patches down and across."""
+        side = self.image_size // self.stride
+        return side, side
+
+    @property
+    def patches_per_frame(self) -> int:  # n_I
+        return self.grid[0] * self.grid[1]
+
+
+class TokenizerLossConfig(ConfigModel):
+    """How the tokenizer learns. Not stated in the paper beyond "an image reconstruction task"."""
+
+    l1: float = Field(1.0, ge=0)
+    """Weight of the mean absolute error of pixels in [-1, 1]."""
+    l2: float = Field(1.0, ge=0)
+    """Weight of the mean squared error of pixels in [-1, 1]."""
+    commitment: float = Field(0.25, ge=0)  # beta
+    """Weight beta of the distance of encoder outputs to their codes."""
+    codebook_decay: float = Field(0.99, ge=0, lt=1)
+    """Codes are moving averages of the encoder outputs they stand for; this is the decay a step."""
+    linear_start: bool = False
+    """Begin as the principal component analysis of the training images' patches instead of from random weights; needs a
+    tokenizer of one level (channel_mult: [1], patch_size the whole stride). What makes a tokenizer that is trained for
+    a minute on a laptop see colours and shapes."""
+    codebook_start: int = Field(0, ge=0)
+    """Optimizer steps without quantisation at first: the autoencoder learns faster then, and the codebook begins as
+    k-means centres of its outputs. 0: the codebook begins after the first step."""
+    continuous_share: float = Field(0.0, ge=0, lt=1)
+    """Share of training images that are decoded without quantisation, all the time: keeps the encoder's features,
+    which captioners read, from being trained through the codebook alone."""
+    revive_after: int = Field(100, ge=1)
+    """Steps after which a code that stood for no patch is placed anew among the patches that fit the codebook worst."""
+    blend_share: float = Field(0.0, ge=0, le=1)
+    """Share of training images that are a mixture of before and after, as the frames between them are (the official
+    tokenizers are fine-tuned on random frames of procedures)."""
+    flip: bool = True
+    """Mirror half of the training images."""
+    adversarial: float = Field(0.0, ge=0)
+    """Weight of a patch discriminator's hinge loss (taming: 0.8, scaled adaptively there; not here). 0: none."""
+    adversarial_start: int = Field(0, ge=0)
+    """Optimizer step at which the discriminator begins to count."""
+    optim: GroupConfig = GroupConfig(lr=1e-3, schedule="linear_warmup_decay", warmup_share=0.05)
+    """Learning rate of encoder, decoder and discriminator."""
+
+    def faults(self) -> Iterator[str]:
+        if self.l1 == self.l2 == 0:
+            yield "l1 and l2: at least one needs a weight above 0"
+
+
+class TrainTokenizerJob(ConfigModel):
+    """Train an image tokenizer on the images of a folder of pairs."""
+
+    name: str = Field("tokenizer", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
+    """Name of the run: its folder under `runs`, and what a restart is recognised by."""
+    runs: str = "runs"
+    """Folder of all runs."""
+    pairs: str = Field(min_length=1)
+    """Folder of pairs."""
+    max_pairs: int | None = Field(None, ge=1)
+    """Train on the first this many pairs of the training split; all of them if not given."""
+    validation_pairs: int | None = Field(64, ge=1)
+    """Measure on this many pairs of the validation split, evenly spread; all of them if not given."""
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    """Shape."""
+    loss: TokenizerLossConfig = TokenizerLossConfig()
+    """Losses and codebook."""
+    train: TrainConfig = TrainConfig(steps=100_000, batch_size=32)
+    """The loop."""
+
+    def faults(self) -> Iterator[str]:
+        if self.loss.adversarial and self.train.zero_stage == 3:
+            yield (
+                "loss.adversarial: the discriminator is called with detached weights, which ZeRO stage 3 does not hold "
+                "in one piece; take train.zero_stage=2 or loss.adversarial=0"
+            )
+        if self.loss.linear_start:
+            shape = self.tokenizer
+            width, needed = shape.channels * shape.channel_mult[0], 2 * (shape.latent_dim + shape.norm_groups)
+            if len(shape.channel_mult) != 1:
+                yield f"loss.linear_start: needs one level, and tokenizer.channel_mult is {list(shape.channel_mult)}"
+            elif width < needed:
+                yield (
+                    f"loss.linear_start: needs tokenizer.channels of at least {needed} = "
+                    f"2 * (latent_dim + norm_groups), got {width}"
+                )
+            elif width // shape.norm_groups % 2:
+                yield "loss.linear_start: needs an even number of channels in every normalisation group"
+        if self.train.steps is not None and self.loss.codebook_start >= self.train.steps:
+            yield (
+                f"loss.codebook_start: {self.loss.codebook_start} is not before train.steps = {self.train.steps}; "
+                "the codebook would never be used"
+            )
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.pairs, "pairs")

@@ -1,0 +1,215 @@
+"""The image tokenizer: a VQGAN on ``diffusers.VQModel``.
+
+Unusual here: the codebook is a buffer, not a parameter. It is moved by averages (``tokenizer_task.py``), never by an
+optimizer, so no engine shards, casts or overwrites it. Names in the state dict are those of ``VQModel`` with the prefix
+``model.``.
+
+Shapes: B images, C channels, H = W = image_size, n_I = grid[0] * grid[1] patches, D = d_z, K codes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from idc.data.images import resize_image
+from idc.vision.tokenizer.config import TokenizerConfig
+
+CONFIG_FILE, WEIGHTS_FILE, PREPROCESS_FILE = "config.json", "model.safetensors", "preprocess.json"
+
+
+class ImageTokenizer(nn.Module):
+    """Images to K discrete codes and to features, and codes back to images.
+
+    Images are float BCHW in [0, 1] of side ``config.image_size``.
+    """
+
+    def __init__(self, config: TokenizerConfig) -> None:
+        from diffusers import VQModel
+
+        super().__init__()
+        self.config = config
+        levels = len(config.channel_mult)
+        pixels = 3 * config.patch_size**2
+        model: Any = VQModel(
+            in_channels=pixels,
+            out_channels=pixels,
+            down_block_types=("DownEncoderBlock2D",) * levels,
+            up_block_types=("UpDecoderBlock2D",) * levels,
+            block_out_channels=tuple(config.channels * mult for mult in config.channel_mult),
+            layers_per_block=config.res_blocks,
+            latent_channels=config.latent_dim,
+            vq_embed_dim=config.latent_dim,
+            num_vq_embeddings=config.codebook_size,
+            norm_num_groups=config.norm_groups,
+            norm_type="group",  # "spatial" would be MoVQ
+            mid_block_add_attention=config.mid_attention,
+        )
+        embedding = model.quantize.embedding
+        codebook = embedding.weight.detach().clone()
+        del embedding.weight
+        embedding.register_buffer("weight", codebook)
+        self.model: Any = model
+
+    @property
+    def codebook(self) -> Tensor:
+        """(K, D), float32."""
+        return cast(Tensor, self.model.quantize.embedding.weight)
+
+    # -- parts, for training -----------------------------------------------------------------------------------------
+
+    def encoder_features(self, images: Tensor, unit_range: bool = False) -> Tensor:
+        """Encoder output before ``quant_conv``, (B, D, h, w); ``unit_range`` feeds [0, 1] pixels (official)."""
+        x = images if unit_range else 2 * images - 1
+        return cast(Tensor, self.model.encoder(F.pixel_unshuffle(x, self.config.patch_size)))
+
+    def project(self, features: Tensor) -> Tensor:
+        """What is quantised: ``quant_conv`` of the features, as float32 rows (B, n_I, D)."""
+        return cast(Tensor, self.model.quant_conv(features)).float().flatten(2).transpose(1, 2)
+
+    def nearest(self, latents: Tensor) -> Tensor:
+        """Index of the nearest code of each row: (..., D) to (...)."""
+        with torch.autocast(latents.device.type, enabled=False):
+            return nearest_rows(latents.reshape(-1, latents.shape[-1]), self.codebook).view(latents.shape[:-1])
+
+    def reconstruct(self, latents: Tensor) -> Tensor:
+        """Images in about [-1, 1], not clamped, of rows (B, n_I, D)."""
+        z = latents.transpose(1, 2).unflatten(2, self.config.grid)
+        return F.pixel_shuffle(self.model.decoder(self.model.post_quant_conv(z)), self.config.patch_size)
+
+    # -- use ---------------------------------------------------------------------------------------------------------
+
+    def encode(self, images: Tensor) -> Tensor:
+        """Codes of the patches: (B, n_I) int64, row by row from the top left."""
+        return self.nearest(self.project(self.encoder_features(self._checked(images))))
+
+    def features(self, images: Tensor) -> Tensor:
+        """Features of the patches: (B, n_I, D), the encoder's output before ``quant_conv``."""
+        maps = self.encoder_features(self._checked(images), unit_range=self.config.feature_range == "unit")
+        return maps.flatten(2).transpose(1, 2)
+
+    def tokens_and_features(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """:meth:`encode` and :meth:`features`, in one pass where both read the same range of pixels."""
+        if self.config.feature_range == "unit":
+            return self.encode(images), self.features(images)
+        maps = self.encoder_features(self._checked(images))
+        return self.nearest(self.project(maps)), maps.flatten(2).transpose(1, 2)
+
+    def decode(self, tokens: Tensor) -> Tensor:
+        """Images in [0, 1] of codes (B, n_I)."""
+        if tokens.ndim != 2 or tokens.shape[1] != self.config.patches_per_frame:
+            raise ValueError(f"tokens are {tuple(tokens.shape)}, expected (B, {self.config.patches_per_frame})")
+        return ((self.reconstruct(self.codebook[tokens]) + 1) / 2).clamp(0, 1)
+
+    def _checked(self, images: Tensor) -> Tensor:
+        size = self.config.image_size
+        if images.ndim != 4 or images.shape[1:] != (3, size, size):
+            raise ValueError(f"images are {tuple(images.shape)}, expected (B, 3, {size}, {size})")
+        return images
+
+    # -- at rest -----------------------------------------------------------------------------------------------------
+
+    def save(self, folder: Path | str) -> None:
+        """Write config.json, model.safetensors and preprocess.json."""
+        from safetensors.torch import save_file
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in self.state_dict().items()}
+        save_file(state, folder / WEIGHTS_FILE)
+        _write_json(folder / PREPROCESS_FILE, preprocess(self.config))
+        _write_json(folder / CONFIG_FILE, self.config.model_dump(mode="json"))
+
+    @classmethod
+    def load(cls, folder: Path | str) -> ImageTokenizer:
+        """Read what :meth:`save` wrote, for inference.
+
+        Raises:
+            ValueError: a file is missing, or does not fit the others.
+        """
+        from safetensors.torch import load_file
+
+        folder = Path(folder)
+        for name in (CONFIG_FILE, WEIGHTS_FILE, PREPROCESS_FILE):
+            if not (folder / name).is_file():
+                raise ValueError(f"{folder} is not an image tokenizer: it has no {name}")
+        try:
+            config = TokenizerConfig.model_validate_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+            found = json.loads((folder / PREPROCESS_FILE).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{folder} is not an image tokenizer of this version: {error}") from error
+        if found != preprocess(config):
+            raise ValueError(f"{folder / PREPROCESS_FILE} says {found}, this program prepares {preprocess(config)}")
+        tokenizer = cls(config)
+        try:
+            tokenizer.load_state_dict(load_file(folder / WEIGHTS_FILE))
+        except (RuntimeError, OSError) as error:
+            raise ValueError(f"{folder / WEIGHTS_FILE} does not fit {CONFIG_FILE}: {error}") from error
+        return tokenizer.eval().requires_grad_(False)
+
+
+def nearest_rows(rows: Tensor, centres: Tensor) -> Tensor:
+    """Index of the centre at the smallest Euclidean distance: (N, D), (K, D) to (N,)."""
+    return torch.addmm(centres.square().sum(1), rows.to(centres.dtype), centres.T, beta=1, alpha=-2).argmin(1)
+
+
+def preprocess(config: TokenizerConfig) -> dict[str, object]:
+    """What is done to an image before the tokenizer sees it, by :func:`prepare_frame` in training and
+    :func:`prepare_images` in use."""
+    return {
+        "resize": [config.image_size, config.image_size],
+        "keep_aspect": False,
+        "filter": f"{config.resize}, antialiased",
+        "range": [0.0, 1.0],
+        "channels": "RGB",
+    }
+
+
+def prepare_frame(pixels: np.ndarray, config: TokenizerConfig) -> np.ndarray:
+    """uint8 RGB (H, W, 3) of any size to the tokenizer's size."""
+    if config.resize == "bicubic" or pixels.shape[:2] == (config.image_size, config.image_size):
+        return resize_image(pixels, config.image_size)
+    return to_frames(prepare_images([pixels], config))[0]
+
+
+def prepare_images(pictures: Sequence[np.ndarray], config: TokenizerConfig) -> Tensor:
+    """uint8 RGB (H, W, 3) of any sizes to float (B, 3, Y, X) in [0, 1], of the tokenizer's size; with the bilinear
+    filter not rounded to whole grey levels, as the official code has it."""
+    if config.resize == "bicubic":
+        return to_images(np.stack([prepare_frame(picture, config) for picture in pictures]))
+    size = (config.image_size, config.image_size)
+    return torch.cat(
+        [F.interpolate(to_images(picture[None]), size, mode="bilinear", antialias=True) for picture in pictures]
+    )
+
+
+def to_images(frames: np.ndarray) -> Tensor:
+    """uint8 (B, H, W, 3) to float (B, 3, H, W) in [0, 1]."""
+    return torch.from_numpy(np.ascontiguousarray(frames)).permute(0, 3, 1, 2).float().div_(255)
+
+
+def to_frames(images: Tensor) -> np.ndarray:
+    """Float (B, 3, H, W) in [0, 1] to uint8 (B, H, W, 3)."""
+    return images.float().clamp(0, 1).mul(255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().cpu().numpy()
+
+
+def tokenizer_fingerprint(folder: Path | str) -> str:
+    """A short hash of the config and weights of a saved tokenizer, or of a saved pair encoder."""
+    digest = hashlib.sha256()
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        with (Path(folder) / name).open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()[:20]
+
+
+def _write_json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

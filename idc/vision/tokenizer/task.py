@@ -1,0 +1,437 @@
+"""Training of the image tokenizer on the project's loop.
+
+The codebook is not trained by the optimizer. Each code is the moving average of the encoder outputs it stands for
+(VQ-VAE's second form, van den Oord et al. 2017, appendix A.1), and a code that stands for nothing is revived. So that
+all ranks hold the same codebook under every engine:
+
+- the codebook and its averages are buffers, which no engine shards and no optimizer holds a copy of;
+- it changes once an optimizer step, after the last micro-batch, from sums over all micro-batches and (one all-reduce)
+  all ranks;
+- candidates for new codes are positions in the batch of the whole step, drawn by (seed, step): each rank fills in the
+  ones that fall into its slice of a micro-batch and the all-reduce adds them up;
+- every random draw has its own CPU generator seeded by (seed, step), and what it draws from is equal on all ranks.
+
+So 4 micro-batches are 1 large one, and 2 workers are 1, but for the order of float sums.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from idc.data.images import decode_image
+from idc.data.store import MappedRows
+from idc.training.context import Context
+from idc.training.data import EvalLoader, Loader, Loaders, sample_rng
+from idc.training.loop import fit
+from idc.training.task import Batch, Task
+from idc.vision.tokenizer.config import TokenizerConfig, TokenizerLossConfig, TrainTokenizerJob
+from idc.vision.tokenizer.linear_start import start_linear
+from idc.vision.tokenizer.model import ImageTokenizer, nearest_rows, prepare_frame, to_frames, to_images
+
+_POOL_FACTOR = 8
+"""Encoder outputs kept for the first k-means, over the number of codes."""
+_LLOYD_STEPS = 8
+_LINEAR_START_IMAGES = 500
+_NUM_PICTURES = 8
+
+
+class TokenizerTask(Task):
+    """Reconstruction, commitment, the moving codebook, and optionally a patch discriminator.
+
+    Args:
+        tokenizer: shape of the tokenizer.
+        loss: losses and codebook.
+        seed: of the draws for new codes.
+        grad_accumulation: micro-batches in an optimizer step, ``train.grad_accumulation``.
+    """
+
+    step: Tensor
+    code_counts: Tensor
+    code_sums: Tensor
+    idle_steps: Tensor
+    pool: Tensor
+    step_counts: Tensor
+    step_sums: Tensor
+    step_candidates: Tensor
+
+    def __init__(
+        self, tokenizer: TokenizerConfig, loss: TokenizerLossConfig, seed: int = 0, grad_accumulation: int = 1
+    ) -> None:
+        super().__init__()
+        self.tokenizer = ImageTokenizer(tokenizer)
+        self.loss = loss
+        self.seed = seed
+        self.grad_accumulation = grad_accumulation
+        self.discriminator = PatchDiscriminator() if loss.adversarial else None
+        codes, width = tokenizer.codebook_size, tokenizer.latent_dim
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("code_counts", torch.zeros(codes))
+        self.register_buffer("code_sums", torch.zeros(codes, width))
+        self.register_buffer("idle_steps", torch.zeros(codes, dtype=torch.int64))
+        self.register_buffer("pool", torch.zeros(_POOL_FACTOR * codes, width))
+        # of the step under way; checkpoints are written between steps, where these are zero
+        self.register_buffer("step_counts", torch.zeros(codes), persistent=False)
+        self.register_buffer("step_sums", torch.zeros(codes, width), persistent=False)
+        self.register_buffer("step_candidates", torch.zeros(codes, width), persistent=False)
+        self._micro = 0
+
+    def param_groups(self) -> list[dict[str, Any]]:
+        return [{"name": "tokenizer", "params": list(self.parameters()), **self.loss.optim.model_dump()}]
+
+    # -- one micro-batch ---------------------------------------------------------------------------------------------
+
+    def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
+        """``batch``: "images" uint8 (B, 3, H, W), "continuous" bool (B,): decode these without quantisation."""
+        images_BCHW = batch["images"].float() / 255
+        target_BCHW = 2 * images_BCHW - 1
+        step = int(self.step)
+        if self.training and step == max(1, self.loss.codebook_start) and self._micro == 0:
+            self._begin_codebook(step)
+        quantised = step >= max(1, self.loss.codebook_start)
+
+        z_BND = self.tokenizer.project(self.tokenizer.encoder_features(images_BCHW))
+        logs: dict[str, Tensor | float] = {}
+        if quantised:
+            tokens_BN = self.tokenizer.nearest(z_BND.detach())
+            codes_BND = self.tokenizer.codebook[tokens_BN]
+            commitment = (z_BND - codes_BND).square().mean()
+            straight_through_BND = z_BND + (codes_BND - z_BND).detach()
+            latents_BND = torch.where(batch["continuous"][:, None, None], z_BND, straight_through_BND)
+        else:
+            tokens_BN = None
+            commitment = z_BND.new_zeros(())
+            latents_BND = z_BND
+        made_BCHW = self.tokenizer.reconstruct(latents_BND).float()
+
+        l1, l2 = (made_BCHW - target_BCHW).abs().mean(), (made_BCHW - target_BCHW).square().mean()
+        total = self.loss.l1 * l1 + self.loss.l2 * l2 + self.loss.commitment * commitment
+        logs.update(l1=l1, l2=l2, commitment=commitment, quantised=float(quantised))
+        if self.discriminator is not None:
+            fooled, discriminator_loss = adversarial_losses(self.discriminator, made_BCHW, target_BCHW)
+            on = float(step >= self.loss.adversarial_start)
+            total = total + on * self.loss.adversarial * fooled + on * discriminator_loss
+            logs.update(fooled=fooled, discriminator=discriminator_loss)
+        if self.training:
+            self._gather(z_BND.detach(), tokens_BN, step)
+            self._micro += 1
+            if self._micro == self.grad_accumulation:
+                logs.update(self._update_codebook(step, quantised))
+                self._micro = 0
+            else:
+                logs.update(used_share=0.0, revived=0.0)
+        return total, logs
+
+    # -- the codebook ------------------------------------------------------------------------------------------------
+
+    def _gather(self, z_BND: Tensor, tokens_BN: Tensor | None, step: int) -> None:
+        """Add this micro-batch's share to the sums of the step."""
+        rows = z_BND.flatten(0, 1)
+        rank, world = _rank_and_world()
+        first = (self._micro * world + rank) * len(rows)
+        total = self.grad_accumulation * world * len(rows)
+        positions = torch.randperm(total, generator=self._generator(step, "candidates"))[: len(self.step_candidates)]
+        mine = ((positions >= first) & (positions < first + len(rows))).nonzero()[:, 0]
+        self.step_candidates[mine.to(rows.device)] = rows[(positions[mine] - first).to(rows.device)]
+        if tokens_BN is not None:
+            tokens = tokens_BN.flatten()
+            self.step_counts += torch.bincount(tokens, minlength=len(self.step_counts))
+            self.step_sums.index_add_(0, tokens, rows)
+
+    def _update_codebook(self, step: int, quantised: bool) -> dict[str, Tensor | float]:
+        """End of an optimizer step: move the codes, revive dead ones, remember candidates for the first k-means."""
+        if _rank_and_world()[1] > 1:
+            flat = torch.cat([self.step_counts, self.step_sums.flatten(), self.step_candidates.flatten()])
+            dist.all_reduce(flat)
+            counts, sums, candidates = flat.split(
+                [self.step_counts.numel(), self.step_sums.numel(), self.step_candidates.numel()]
+            )
+            self.step_counts.copy_(counts)
+            self.step_sums.copy_(sums.view_as(self.step_sums))
+            self.step_candidates.copy_(candidates.view_as(self.step_candidates))
+        logs: dict[str, Tensor | float] = {"used_share": 0.0, "revived": 0.0}
+        if quantised:
+            used = self.step_counts > 0
+            keep = self.loss.codebook_decay
+            self.code_counts.mul_(keep).add_(self.step_counts, alpha=1 - keep)
+            self.code_sums.mul_(keep).add_(self.step_sums, alpha=1 - keep)
+            alive = self.code_counts > 1e-6
+            self.codebook[alive] = self.code_sums[alive] / self.code_counts[alive, None]
+            self.idle_steps.add_(1).masked_fill_(used, 0)
+            logs = {"used_share": used.float().mean(), "revived": float(self._revive(step))}
+        else:
+            places = (torch.arange(len(self.step_candidates)) + step * len(self.step_candidates)) % len(self.pool)
+            self.pool[places.to(self.pool.device)] = self.step_candidates
+        self.step += 1
+        self.step_counts.zero_()
+        self.step_sums.zero_()
+        self.step_candidates.zero_()
+        return logs
+
+    @property
+    def codebook(self) -> Tensor:
+        return self.tokenizer.codebook
+
+    def _revive(self, step: int) -> int:
+        """Place dead codes among this step's candidates, the likelier the worse the codebook fits them."""
+        dead = (self.idle_steps >= self.loss.revive_after).nonzero()[:, 0]
+        if not len(dead):
+            return 0
+        filled = self.step_candidates[self.step_candidates.abs().sum(1) > 0]
+        error = (filled - self.codebook[nearest_rows(filled, self.codebook)]).square().sum(1).double().cpu() + 1e-12
+        dead = dead[: len(filled)]
+        chosen = torch.multinomial(error, len(dead), generator=self._generator(step, "revive")).to(filled.device)
+        self._place(dead, filled[chosen], torch.ones(len(dead), device=filled.device))
+        return len(dead)
+
+    def _begin_codebook(self, step: int) -> None:
+        """k-means centres of the pooled encoder outputs of the last steps."""
+        filled = self.pool[self.pool.abs().sum(1) > 0]
+        centres, sizes = kmeans(filled.cpu(), len(self.codebook), self._generator(step, "kmeans"))
+        if _rank_and_world()[1] > 1:  # equal already; a GPU's sums may differ in the last bit
+            centres, sizes = centres.to(self.codebook.device), sizes.to(self.codebook.device)
+            dist.broadcast(centres, 0)
+            dist.broadcast(sizes, 0)
+        everything = torch.arange(len(self.codebook), device=self.codebook.device)
+        self._place(everything, centres.to(self.codebook.device), sizes.to(self.codebook.device))
+
+    def _place(self, codes: Tensor, rows: Tensor, counts: Tensor) -> None:
+        self.codebook[codes] = rows
+        self.code_counts[codes] = counts
+        self.code_sums[codes] = rows * counts[:, None]
+        self.idle_steps[codes] = 0
+
+    def _generator(self, step: int, purpose: str) -> torch.Generator:
+        entropy = (self.seed, step, int.from_bytes(purpose.encode()[:8], "big"))
+        seed = int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1)
+        return torch.Generator().manual_seed(seed)
+
+    # -- validation --------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
+        """PSNR and SSIM (means over images), share of codes used and their perplexity, on held-out images."""
+        counts = np.zeros(self.tokenizer.config.codebook_size, dtype=np.int64)
+        scores: list[tuple[float, float]] = []
+        pictures: list[np.ndarray] = []
+        for batch in loader:
+            images = batch["images"].float() / 255
+            tokens = self.tokenizer.encode(images)
+            made = to_frames(self.tokenizer.decode(tokens))
+            counts += np.bincount(tokens.flatten().cpu().numpy(), minlength=len(counts))
+            for true, guess in zip(to_frames(images), made, strict=True):
+                scores.append(psnr_ssim(true, guess))
+                if len(pictures) < 2 * _NUM_PICTURES:
+                    pictures += [true, guess]
+        parts = context.all_gather_object((counts, scores))
+        if context.rank == 0 and pictures:
+            context.tracker.image("reconstructions", contact_sheet(pictures, rows=2), int(self.step))
+        counts = sum(part[0] for part in parts)
+        everything = [score for part in parts for score in part[1]]
+        share = counts[counts > 0] / counts.sum()
+        return {
+            "PSNR": float(np.mean([score[0] for score in everything])),
+            "SSIM": float(np.mean([score[1] for score in everything])),
+            "codebook_usage": float((counts > 0).mean()),
+            "perplexity": float(np.exp(-(share * np.log(share)).sum())),
+        }
+
+
+class PatchDiscriminator(nn.Module):
+    """Judges overlapping patches: (B, 3, H, W) to logits (B, 1, H / 8, W / 8).
+
+    Without batch normalisation, so that what it says of an image does not depend on the rest of the micro-batch.
+    """
+
+    def __init__(self, channels: int = 32) -> None:
+        super().__init__()
+        widths = (3, channels, 2 * channels, 4 * channels)
+        layers: list[nn.Module] = []
+        for before, after in itertools.pairwise(widths):
+            layers += [nn.Conv2d(before, after, 4, stride=2, padding=1), nn.LeakyReLU(0.2)]
+        self.layers = nn.Sequential(*layers, nn.Conv2d(widths[-1], 1, 3, padding=1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return cast(Tensor, self.layers(images))
+
+
+def adversarial_losses(discriminator: nn.Module, made: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+    """(the generator's loss, the discriminator's hinge loss), to be minimised together by one optimizer.
+
+    The first reads the discriminator with detached weights and so trains only what made the images; the second reads
+    detached images and so trains only the discriminator.
+    """
+    fixed = {name: parameter.detach() for name, parameter in discriminator.named_parameters()}
+    fooled = -functional_call(discriminator, fixed, (made,)).mean()
+    judged = F.relu(1 + discriminator(made.detach())).mean() + F.relu(1 - discriminator(real)).mean()
+    return fooled, judged / 2
+
+
+def kmeans(rows: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """``count`` centres (count, D) of ``rows`` (N, D), k-means++ and some Lloyd steps, and their sizes (count,).
+
+    With fewer rows than centres, rows are repeated with a little noise.
+    """
+    if not len(rows):
+        raise ValueError("there are no encoder outputs to begin the codebook with")
+    if len(rows) < count:
+        scale = 1e-3 * float(rows.std()) if len(rows) > 1 else 1e-3
+        again = rows.repeat(-(-count // len(rows)), 1)[:count]
+        rows = again + scale * torch.randn(again.shape, generator=generator)
+    centres = torch.empty(count, rows.shape[1])
+    centres[0] = rows[torch.randint(len(rows), (1,), generator=generator)]
+    distance = (rows - centres[0]).square().sum(1)
+    for n in range(1, count):
+        weight = distance.clamp(min=0).double() + 1e-12
+        centres[n] = rows[torch.multinomial(weight, 1, generator=generator)]
+        distance = torch.minimum(distance, (rows - centres[n]).square().sum(1))
+    sizes = torch.ones(count)
+    for _ in range(_LLOYD_STEPS):
+        nearest = nearest_rows(rows, centres)
+        sizes = torch.bincount(nearest, minlength=count).float()
+        sums = torch.zeros_like(centres).index_add_(0, nearest, rows)
+        centres = torch.where(sizes[:, None] > 0, sums / sizes[:, None].clamp(min=1), centres)
+    return centres, sizes.clamp(min=1)
+
+
+def _rank_and_world() -> tuple[int, int]:
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    return 0, 1
+
+
+# -- data --------------------------------------------------------------------------------------------------------
+
+
+class PairImages:
+    """The images of pairs, before and after one by one, prepared for the tokenizer; a dataset of the loop.
+
+    Args:
+        rows: pairs with their encoded ``before`` and ``after``, by index.
+        augment: mix before and after, mirror, and leave out the quantisation, as ``loss`` says (training).
+        limit: only the first so many pairs.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[dict[str, Any]],
+        tokenizer: TokenizerConfig,
+        loss: TokenizerLossConfig,
+        *,
+        augment: bool,
+        seed: int = 0,
+        limit: int | None = None,
+    ) -> None:
+        self.rows = rows
+        self.tokenizer = tokenizer
+        self.loss = loss
+        self.augment = augment
+        self.seed = seed
+        self.num_pairs = len(rows) if limit is None else min(limit, len(rows))
+
+    def __len__(self) -> int:
+        return 2 * self.num_pairs
+
+    def get(self, index: int, epoch: int) -> tuple[np.ndarray, bool]:
+        """(uint8 (H, W, 3), whether to decode it without quantisation)."""
+        row = self.rows[index // 2]
+        pixels = self._frame(row["after" if index % 2 else "before"])
+        if not self.augment:
+            return pixels, False
+        blend, weight, flip, continuous = sample_rng(self.seed, epoch, index).random(4)
+        if blend < self.loss.blend_share:
+            other = self._frame(row["before" if index % 2 else "after"])
+            pixels = np.rint(weight * pixels + (1 - weight) * other.astype(np.float32)).astype(np.uint8)
+        if self.loss.flip and flip < 0.5:
+            pixels = pixels[:, ::-1]
+        return pixels, bool(continuous < self.loss.continuous_share)
+
+    def _frame(self, data: bytes) -> np.ndarray:
+        return prepare_frame(decode_image(data), self.tokenizer)
+
+
+def collate(samples: list[tuple[np.ndarray, bool]]) -> dict[str, Tensor]:
+    """{"images": uint8 (B, 3, H, W), "continuous": bool (B,)}."""
+    images = np.stack([pixels for pixels, _ in samples])
+    return {
+        "images": torch.from_numpy(images).permute(0, 3, 1, 2),
+        "continuous": torch.tensor([continuous for _, continuous in samples]),
+    }
+
+
+# -- the run -----------------------------------------------------------------------------------------------------
+
+
+def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Train on this rank; ``payload`` is a resolved :class:`TrainTokenizerJob`. Returns what ``fit`` returns.
+
+    The tokenizer is written to ``<run>/artifact``, as :meth:`ImageTokenizer.save` does, with metrics.json beside it.
+    """
+    job = TrainTokenizerJob.model_validate(payload)
+    task = TokenizerTask(job.tokenizer, job.loss, job.train.seed, job.train.grad_accumulation)
+    rows = {split: MappedRows(job.pairs, columns=["before", "after"], split=split) for split in ("train", "val")}
+    images = {
+        split: PairImages(
+            rows[split],
+            job.tokenizer,
+            job.loss,
+            augment=split == "train",
+            seed=job.train.seed,
+            limit=job.max_pairs if split == "train" else None,
+        )
+        for split in rows
+    }
+    if job.loss.linear_start:
+        plain = PairImages(rows["train"], job.tokenizer, job.loss, augment=False, limit=job.max_pairs)
+        some = range(0, len(plain), -(-len(plain) // _LINEAR_START_IMAGES))
+        start_linear(task.tokenizer, to_images(np.stack([plain.get(index, 0)[0] for index in some])))
+    limit = None if job.validation_pairs is None else 2 * job.validation_pairs
+    size = max(1, job.train.micro_batch_size // context.world_size)
+    loaders = Loaders(
+        Loader.from_config(images["train"], collate, job.train, context.rank, context.world_size),
+        EvalLoader(images["val"], size, context.rank, context.world_size, collate, limit)
+        if len(images["val"])
+        else None,
+    )
+
+    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
+        tokenizer = ImageTokenizer(job.tokenizer)
+        own = {name: tensor for name, tensor in state.items() if name.startswith("tokenizer.")}
+        tokenizer.load_state_dict({name.removeprefix("tokenizer."): tensor for name, tensor in own.items()})
+        tokenizer.save(context.run_dir / "artifact")
+        (context.run_dir / "artifact" / "metrics.json").write_text(
+            json.dumps(metrics, indent=1) + "\n", encoding="utf-8"
+        )
+
+    return fit(task, loaders, context, job.train, export=export)
+
+
+# -- measures ----------------------------------------------------------------------------------------------------
+
+
+def psnr_ssim(true: np.ndarray, guess: np.ndarray) -> tuple[float, float]:
+    """PSNR in dB (100 for equal images) and SSIM of two uint8 images (H, W, 3), by scikit-image."""
+    from skimage.metrics import peak_signal_noise_ratio, structural_similarity
+
+    if np.array_equal(true, guess):
+        return 100.0, 1.0
+    return (
+        float(peak_signal_noise_ratio(true, guess, data_range=255)),
+        float(structural_similarity(true, guess, data_range=255, channel_axis=2)),
+    )
+
+
+def contact_sheet(pictures: Sequence[np.ndarray], rows: int) -> np.ndarray:
+    """uint8 pictures of one size, column by column in ``rows`` rows, as one picture."""
+    count = len(pictures) // rows * rows
+    columns = [np.concatenate(pictures[n : n + rows], axis=0) for n in range(0, count, rows)]
+    return np.concatenate(columns, axis=1)

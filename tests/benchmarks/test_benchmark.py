@@ -1,0 +1,269 @@
+"""The benchmarks measure what they say, on tiny sizes; how fast anything is, is not asked here."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.measurement import (
+    BenchmarkJob,
+    Environment,
+    Measurement,
+    Record,
+    Stamp,
+    TrainOverheadConfig,
+    by_turns,
+    environment,
+    steady_rate,
+)
+from idc.config import ConfigError, load
+from idc.provenance import UNKNOWN_COMMIT, commit
+from tests.systems.procap.world import World
+
+ROOT = Path(__file__).resolve().parents[2]
+WHERE = Environment(device="d", threads=1, commit="c", command="python x", load=0.1, versions={})
+
+
+def measurement(**changes: Any) -> Measurement:
+    values = {
+        "part": "decoding", "title": "a over b", "unit": "s", "aim": "at most 1", "above": [3.0, 1.0, 8.0],
+        "below": [2.0, 1.0, 2.0], "environment": WHERE,
+    }  # fmt: skip
+    return Measurement(**{**values, **changes})
+
+
+def test_the_ratio_is_the_median_of_the_paired_ratios() -> None:
+    one = measurement()
+    assert one.ratios == [1.5, 1.0, 4.0]
+    assert one.ratio == 1.5
+    assert "| **1.50** (1.00 to 4.00, n = 3) | at most 1 | 3 / 2 s |" in one.row()
+    assert "(n = 1)" in measurement(above=[2.0], below=[4.0]).row()
+
+
+def test_measurements_that_do_not_pair_have_no_ratio() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        _ = measurement(below=[1.0]).ratio
+
+
+def test_a_record_is_read_back_and_a_part_measured_again_replaces_its_old_numbers(tmp_path: Path) -> None:
+    assert Record.load(tmp_path).measurements == []
+    old = Record(measurements=[measurement(), measurement(part="build_memory", title="memory")])
+    old.save(tmp_path)
+    saved = json.loads((tmp_path / "benchmark.json").read_text())
+    assert saved["measurements"][0]["ratio"] == 1.5
+    assert Record.load(tmp_path) == old
+    new = Record.load(tmp_path).with_part([measurement(title="first"), measurement(title="second")])
+    assert [one.title for one in new.measurements] == ["memory", "first", "second"]
+    assert new.table().count("\n") == 4
+    (tmp_path / "benchmark.json").write_text('{"scores": 1}')
+    with pytest.raises(ValueError, match="not a record of benchmarks"):
+        Record.load(tmp_path)
+
+
+def stamps(worker: int, times: list[float], rows: int = 4) -> list[Stamp]:
+    return [Stamp(worker=worker, seconds=second, rows=rows) for second in times]
+
+
+def test_the_steady_rate_leaves_out_the_start_and_the_idle_end() -> None:
+    assert steady_rate(stamps(1, [9.0, 10.0, 11.0, 12.0]), 1) == pytest.approx(4.0)
+    # the second worker starts 20 seconds later and goes on alone for 5 seconds at the end
+    late = stamps(1, [float(t) for t in range(1, 31)]) + stamps(2, [20.5 + t for t in range(16)])
+    assert steady_rate(late, 2) == pytest.approx(8.0, rel=0.06)
+
+
+def test_a_build_too_short_to_be_measured_is_refused() -> None:
+    with pytest.raises(ValueError, match="1 workers took part in the build, not 2"):
+        steady_rate(stamps(1, [1.0, 2.0]), 2)
+    with pytest.raises(ValueError, match="too few"):
+        steady_rate(stamps(1, [1.0]), 1)
+
+
+def test_actions_take_turns_and_every_second_round_is_backwards() -> None:
+    called: list[str] = []
+    seconds = by_turns({"a": lambda: called.append("a"), "b": lambda: called.append("b")}, 3, lambda: None)
+    assert called == ["a", "b", "b", "a", "a", "b"]
+    assert [len(values) for values in seconds.values()] == [3, 3]
+    assert all(value > 0 for values in seconds.values() for value in values)
+
+
+def test_the_commit_is_gits_or_given_where_there_is_no_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("IDC_COMMIT", raising=False)
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert commit() == UNKNOWN_COMMIT
+    monkeypatch.setenv("IDC_COMMIT", "abc1234")
+    assert commit() == "abc1234"
+
+
+def test_the_environment_names_device_commit_and_command() -> None:
+    where = environment(3)
+    assert "cores" in where.device
+    assert where.threads == 3
+    assert where.commit
+    assert where.command.startswith("python ")
+    assert where.versions["torch"]
+    assert where.versions["ray"]
+
+
+def test_only_the_inputs_of_the_chosen_parts_must_be_there(tmp_path: Path) -> None:
+    nothing = {"pairs": str(tmp_path / "a"), "tokenizer": str(tmp_path / "b"), "procedures": str(tmp_path / "c")}
+    faults = {part: len(list(load(BenchmarkJob, overrides={**nothing, "parts": [part]}).preflight()))
+              for part in ("train_overhead", "build_actors", "build_memory", "decoding")}  # fmt: skip
+    assert faults == {"train_overhead": 1, "build_actors": 2, "build_memory": 2, "decoding": 0}
+    with pytest.raises(ConfigError, match="leaves none"):
+        load(BenchmarkJob, overrides={"train_overhead.steps": 10})
+
+
+def test_decoding_is_measured_on_the_real_decoder() -> None:
+    import torch
+
+    from benchmarks.measurement import DecodingConfig, measure_decoding
+    from idc.systems.procap.config import DecoderConfig
+    from idc.systems.procap.model import TextDecoder
+
+    threads = torch.get_num_threads()
+    torch.manual_seed(0)
+    shape = DecoderConfig(width=16, heads=2, feedforward=32, layers=1)
+    decoder = TextDecoder(shape, encoder_width=12, vocabulary_size=9).eval()
+    once = TextDecoder(shape, encoder_width=12, vocabulary_size=9).eval()
+    once.load_state_dict(decoder.state_dict())
+    project, once.project = once.project, torch.nn.Sequential()
+    passes: list[int] = []
+    config = DecodingConfig(
+        batch_size=3, steps=5, vocabulary_size=9, repeats=2, beams=2, beam_repeats=1, encoder_batch=2, threads=threads
+    )
+    try:
+        greedy, projected, wide = measure_decoding(
+            config, decoder, (once, project), torch.randn(3, 7, 12), lambda: passes.append(1)
+        )
+    finally:
+        torch.set_num_threads(threads)
+    assert [len(one.ratios) for one in (greedy, projected, wide)] == [2, 2, 1]
+    for one in (greedy, projected, wide):
+        assert all(ratio > 0 for ratio in one.ratios)
+        assert one.above == [15 / second for second in one.more["seconds_cached"]]
+        assert one.below == [15 / second for second in one.more["seconds_uncached"]]
+    assert projected.above == greedy.above  # the same cached searches
+    assert projected.below != greedy.below
+    assert greedy.more["share_of_equal_tokens"] == 1.0
+    assert greedy.more["encoder_seconds_a_pair"] > 0
+    assert len(passes) == 3
+
+
+@pytest.fixture
+def ray_folder() -> Iterator[str]:
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_bare_run_is_timed_in_a_process_of_its_own(tmp_path: Path) -> None:
+    from benchmarks.ray_jobs import _train_once, apart, turns
+
+    train = {"steps": 4, "batch_size": 8, "log_every": 1, "tracking": {"enabled": False}}
+    steps = apart(_train_once, "tests.training.toy:entry", {"size": 40}, train, str(tmp_path / "run"), None)
+    assert len(steps) == 4
+    assert all(seconds > 0 for seconds in steps)
+    assert list(turns(("a", "b"), 3)) == ["a", "b", "b", "a", "a", "b"]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_training_is_timed_with_and_without_ray(ray_folder: str) -> None:
+    from benchmarks.ray_jobs import train_overhead
+    from cluster.config import ClusterConfig
+    from idc.training.config import TrainConfig
+
+    cluster = ClusterConfig(num_cpus=2, num_gpus=0, object_store_mb=100, temp_dir=ray_folder, worker_logs=False)
+    config = TrainOverheadConfig(steps=5, warmup=2, rounds=1, threads=1)
+    train = TrainConfig(epochs=3, batch_size=8)
+    one = train_overhead(config, "tests.training.toy:entry", {"size": 40}, train, cluster)
+    assert {kind: [len(steps) for steps in runs] for kind, runs in one.more["step_seconds"].items()} == {
+        "bare": [3], "ray": [3],
+    }  # fmt: skip
+    assert one.above[0] == sorted(one.more["step_seconds"]["ray"][0])[1]
+    assert one.below[0] == sorted(one.more["step_seconds"]["bare"][0])[1]
+    assert one.ratio > 0
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_builds_are_timed_and_weighed(ray_folder: str, tmp_path: Path) -> None:
+    from benchmarks.ray_jobs import build_memory, build_speed
+    from cluster.config import ClusterConfig
+    from idc.systems.procap.procedures.config import ProceduresConfig
+    from idc.vision.tokenizer.model import ImageTokenizer
+    from tests.vision.scenes import TINY, pair_row, write_pairs
+
+    pairs = write_pairs(tmp_path / "pairs", [pair_row(index, "train") for index in range(96)])
+    ImageTokenizer(TINY).save(tmp_path / "tokenizer")
+    build = ProceduresConfig(pairs=pairs, tokenizer=str(tmp_path / "tokenizer"), depth=1, num_keyframes=1,
+                             pairs_per_chunk=2, actors=2)  # fmt: skip
+    cluster = ClusterConfig(num_cpus=4, num_gpus=0, object_store_mb=100, temp_dir=ray_folder, worker_logs=False)
+    speed = build_speed(build, num_pairs=96, actors=2, rounds=1, cluster=cluster)
+    assert speed.ratio > 0
+    memory = build_memory(build, num_pairs=8, times=4, rounds=1, cluster=cluster)
+    large = memory.more["processes"]["large"][0]
+    assert memory.above == [large["driver_mib"] + sum(large["actors_mib"])]
+    assert memory.below[0] > 100
+    with pytest.raises(ValueError, match="gives 96 pairs, 400 are asked for"):
+        build_memory(build, num_pairs=100, times=4, rounds=1, cluster=cluster)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_captioning_is_timed_and_a_long_one_is_killed_and_checked(artifact: str, world: World, ray_folder: str) -> None:
+    from benchmarks.batch import BatchConfig, measure_batch
+    from cluster.config import ClusterConfig
+
+    config = BatchConfig(artifact=artifact, pairs=world.pairs, num_pairs=400, rounds=1, count=6000, chunk_size=20,
+                         batch_size=20, sample_s=0.2)  # fmt: skip
+    cluster = ClusterConfig(num_cpus=2, num_gpus=0, object_store_mb=100, temp_dir=ray_folder, worker_logs=False)
+    ratio, whole, memory = measure_batch(config, cluster, [sys.executable, str(ROOT / "jobs" / "caption.py")])
+    assert ratio.ratio > 0
+    assert whole.more["parts"] == 300
+    assert 150 <= whole.more["parts_before_the_kill"] < 300
+    assert whole.below == ratio.below
+    assert len(memory.ratios) == 2, "of the run that was killed and of the one after it"
+    assert min(memory.below) > 100
+
+
+def test_ray_is_not_loaded_before_its_session_sets_its_environment() -> None:
+    code = (
+        "import sys, benchmarks.batch, cluster.train, idc.systems.procap.procedures.build; print('ray' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "False"
+
+
+def test_the_job_refuses_what_it_cannot_measure(tmp_path: Path) -> None:
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(ROOT / "jobs" / "benchmark.py"), f"out={tmp_path}", *args]
+        return subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+
+    local = run("--local", "procedures=.", "pairs=.", "tokenizer=.")
+    assert local.returncode == 2
+    assert "without Ray only these parts can be measured: captioning, decoding, pretraining" in local.stderr
+    absent = run("parts=[train_overhead, build_speed]", "procedures=nowhere")
+    assert absent.returncode == 2
+    assert "did you mean" in absent.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_scoring_is_measured_beside_pycocoevalcap_and_agrees_with_it() -> None:
+    from benchmarks.scoring import ScoringConfig, measure_scoring
+
+    alone, whole = measure_scoring(ScoringConfig(pairs=40, references=3))
+    assert alone.more["largest_difference_of_a_score"] < 1e-9
+    assert {"tokenising", "ROUGE-L", "CIDEr"} <= alone.more["parts"][0].keys()
+    assert "METEOR" in alone.more["official_parts"][0]
+    assert whole.below == alone.above
+    assert "2 baselines" in whole.title

@@ -1,0 +1,211 @@
+"""The calibrated probability of a change: the regression, its quality, and its place in an artifact."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from idc.captioning.calibration import Calibration, fit, inputs_of, quality
+from idc.captioning.contract import Candidate, Description
+from idc.data.images import decode_image, encode_png
+from idc.data.store import DatasetFolder, iter_rows
+from idc.schema import pair_arrow_schema
+from idc.systems import load_captioner
+from idc.training.artifact import captioning_identity, read_artifact
+from tests.captioning.test_familiarity import Pair
+from tests.captioning.test_familiarity import pairs as scenes
+from tests.systems.procap.world import World
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def artifact(captioner_artifact: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(captioner_artifact, tmp_path / "artifact")
+
+
+def calibrate(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["calibrate.py", *arguments])
+    runpy.run_path(str(ROOT / "jobs" / "calibrate.py"), run_name="__main__")
+
+
+def test_what_the_regression_reads() -> None:
+    change = Description((Candidate("the red cube moved", -0.5),), evidence={"seen": 2.0})
+    same = Description((Candidate("nothing has changed", -0.25),))
+    assert inputs_of(change) == {
+        "says_change": 1.0, "log_probability": -0.5, "signed_log_probability": -0.5, "seen": 2.0,
+    }  # fmt: skip
+    assert inputs_of(same) == {"says_change": 0.0, "log_probability": -0.25, "signed_log_probability": 0.25}
+
+
+def test_probabilities_are_those_of_the_fitted_regression() -> None:
+    random = np.random.default_rng(0)
+    values = random.normal(size=(200, 3)) * (1, 5, 0.01) + (0, 3, 7)
+    changed = values @ (1, 0.5, 100) + random.normal(size=200) > 701.5
+    rows = [{"a": a, "b": b, "c": c, "always": 4.0} for a, b, c in values.tolist()]
+    made = Calibration(fingerprint="", source={}, quality={}, **fit(rows, changed.tolist()))
+    expected = make_pipeline(StandardScaler(), LogisticRegression()).fit(values, changed).predict_proba(values)[:, 1]
+    assert [made.probability(row) for row in rows] == pytest.approx(expected, abs=1e-3)
+    assert made.weights[3] == pytest.approx(0)
+    assert made.probability({"a": 1e9, "b": 0, "c": 0, "always": 4}) <= 1  # far outside, no overflow
+
+
+def test_quality_by_hand() -> None:
+    """Two bins of two pairs; of the four couples the probability puts three in order."""
+    found = quality([0.1, 0.4, 0.3, 0.8], [False, False, True, True], bins=2)
+    assert (found.pairs, found.changed, found.auc) == (4, 2, 0.75)
+    assert found.brier == pytest.approx((0.1**2 + 0.4**2 + 0.7**2 + 0.2**2) / 4)
+    assert found.ece == pytest.approx(abs(0.2 - 0.5) / 2 + abs(0.6 - 0.5) / 2)
+    assert quality([0.5] * 30, [True] * 15 + [False] * 15).ece == 0  # equal probabilities stand in one bin
+
+
+def test_an_artifact_is_calibrated(
+    artifact: Path, world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = list(iter_rows(world.pairs, split="test"))
+    images = [[decode_image(row[name]) for row in rows] for name in ("before", "after")]
+    before = load_captioner(str(artifact)).describe(*images)
+    assert all(one.changed is None for one in before)
+    command = (f"artifact={artifact}", f"pairs={world.pairs}", "report_split=test", "batch_size=3")
+    calibrate(monkeypatch, *command)
+    assert "AUC" in capsys.readouterr().out
+    assert "calibration.json" in read_artifact(artifact).path.joinpath("config.json").read_text()
+    made = Calibration.read(artifact)
+    assert made is not None
+    assert (made.quality["val"].pairs, made.quality["test"].pairs) == (6, len(rows))
+
+    after = load_captioner(str(artifact)).describe(*images)
+    assert [one.candidates for one in after] == [one.candidates for one in before]
+    found = [one.changed or 0.0 for one in after]
+    assert found == [made(one) for one in after]
+    assert all(0 < one < 1 for one in found)
+    truth = [row["change_type"] != "none" for row in rows]
+    assert made.quality["test"].model_dump() == pytest.approx(quality(found, truth).model_dump(), abs=1e-4)
+
+    written = (artifact / "calibration.json").read_bytes()
+    calibrate(monkeypatch, *command)
+    assert "done before" in capsys.readouterr().out
+    calibrate(monkeypatch, *command, "max_pairs=3")
+    assert "done before" not in capsys.readouterr().out
+    assert (artifact / "calibration.json").read_bytes() != written
+    assert json.loads((artifact / "config.json").read_text())["files"].count("calibration.json") == 1
+
+
+def test_a_calibration_on_other_inputs_is_left_out(artifact: Path) -> None:
+    settings: dict[str, Any] = fit([{"other": 0.0}, {"other": 1.0}], [False, True])
+    made = Calibration(fingerprint="", source={}, quality={}, **settings)
+    (artifact / "calibration.json").write_text(made.model_dump_json())
+    with pytest.warns(UserWarning, match="has other inputs and is left out; run jobs/calibrate.py again"):
+        captioner = load_captioner(str(artifact))
+    grey = [np.full((32, 32, 3), 99, np.uint8)]
+    assert captioner.describe(grey, grey)[0].changed is None
+    (artifact / "calibration.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"calibration.json is no calibration; run jobs/calibrate.py again"):
+        load_captioner(str(artifact))
+
+
+def test_what_cannot_be_calibrated_on(
+    artifact: Path, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        calibrate(monkeypatch, f"artifact={artifact}", f"pairs={world.pairs}", "split=train")
+    assert "split: the captioner learnt the training pairs" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        calibrate(monkeypatch, f"artifact={artifact}", f"pairs={world.pairs}", "report_split=val")
+    assert "report_split: val is what is fitted on" in capsys.readouterr().err
+    rows = [row for row in iter_rows(world.pairs, split="val") if row["change_type"] != "none"]
+    folder = DatasetFolder.open_for_build(
+        tmp_path / "changed", kind="pairs", schema=pair_arrow_schema(), fingerprint="f", config={}, num_chunks=1
+    )
+    folder.write_chunk(0, rows)
+    folder.finish()
+    with pytest.raises(SystemExit, match=r"val has only pairs that changed; .* needs pairs of both kinds"):
+        calibrate(monkeypatch, f"artifact={artifact}", f"pairs={tmp_path / 'changed'}")
+    with pytest.raises(SystemExit, match="test has none that is known to have changed or not"):
+        calibrate(monkeypatch, f"artifact={artifact}", f"pairs={tmp_path / 'changed'}", "split=test")
+    assert not (artifact / "calibration.json").exists()
+
+
+def write_pairs(folder: Path, splits: dict[str, list[Pair]]) -> str:
+    """A folder of pairs; every second one is unchanged."""
+    rows = [
+        {
+            "pair_id": f"{split}-{number}", "before": encode_png(pair[0]), "after": encode_png(pair[number % 2]),
+            "captions": ["x"], "change_type": ("none", "move")[number % 2], "split": split, "mask": None,
+            "source": "test", "meta": "{}",
+        }
+        for split, pairs in splits.items()
+        for number, pair in enumerate(pairs)
+    ]  # fmt: skip
+    made = DatasetFolder.open_for_build(
+        folder, kind="pairs", schema=pair_arrow_schema(), fingerprint=folder.name, config={}, num_chunks=1
+    )
+    made.write_chunk(0, rows)
+    made.finish()
+    return str(folder)
+
+
+def test_familiarity_is_fitted_reported_and_used(
+    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Scenes that it is fitted on, and noise; the noise is warned of in every pair."""
+    splits = {"train": scenes(0, 150), "val": scenes(1, 60), "test": scenes(2, 20)}
+    folder = write_pairs(tmp_path / "pairs", splits)
+    noise = np.random.default_rng(0).integers(0, 255, (2, 40, 60, 3), dtype=np.uint8)
+    for name, image in zip(("x_before.png", "x_after.png"), noise, strict=True):
+        (tmp_path / name).write_bytes(encode_png(image))
+    table = tmp_path / "noise.csv"
+    table.write_text("before,after\nx_before.png,x_after.png\nx_after.png,x_before.png\n")
+    command = (f"artifact={artifact}", f"pairs={folder}", "report_split=test", f"outside=[{table}]")
+
+    inside = splits["test"][0]
+    assert load_captioner(str(artifact)).describe([noise[0]], [noise[1]])[0].familiar is None
+    before = captioning_identity(artifact)
+    calibrate(monkeypatch, *command)
+    assert f"{table}: 2 of 2 (100.0 %)" in capsys.readouterr().out
+    assert captioning_identity(artifact) == before, "evaluations stay those of this captioner"
+    found = Calibration.read(artifact)
+    assert found is not None
+    assert {name: one.pairs for name, one in found.unfamiliar.items()} == {"val": 60, "test": 20, str(table): 2}
+    assert found.unfamiliar["val"].warned <= 2
+    assert found.unfamiliar[str(table)].lowest == pytest.approx(1 / 61)
+
+    one, other = load_captioner(str(artifact)).describe([inside[0], noise[0]], [inside[1], noise[1]])
+    assert (one.familiar, one.warning) == (True, None)
+    assert other.familiar is False
+    assert (other.warning or "").startswith("This model has only seen rendered scenes at 32x32 pixels")
+
+    calibrate(monkeypatch, *command)
+    assert "done before" in capsys.readouterr().out
+    (artifact / "familiarity.safetensors").unlink()
+    head = json.loads((artifact / "config.json").read_text())
+    head["files"].remove("familiarity.safetensors")
+    (artifact / "config.json").write_text(json.dumps(head))
+    calibrate(monkeypatch, *command)
+    assert "done before" not in capsys.readouterr().out
+    assert (artifact / "familiarity.safetensors").exists()
+
+
+def test_familiarity_needs_the_training_pairs_or_is_switched_off(
+    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_pairs(tmp_path / "pairs", {"val": scenes(1, 8)})
+    with pytest.raises(SystemExit, match=r"pairs has no training pairs, .* or set familiarity=false"):
+        calibrate(monkeypatch, f"artifact={artifact}", f"pairs={folder}")
+    assert not (artifact / "calibration.json").exists()
+    with pytest.raises(SystemExit):
+        calibrate(monkeypatch, f"artifact={artifact}", f"pairs={folder}", "familiarity=false", f"outside=[{folder}]")
+    assert "outside: measures familiarity, which is off" in capsys.readouterr().err
+    calibrate(monkeypatch, f"artifact={artifact}", f"pairs={folder}", "familiarity=false")
+    assert not (artifact / "familiarity.safetensors").exists()
+    assert (artifact / "calibration.json").exists()

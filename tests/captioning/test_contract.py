@@ -1,0 +1,77 @@
+"""What is concluded of a caption, a calibrated probability and a familiarity: verdict, its reason, and the warning."""
+
+from __future__ import annotations
+
+import pytest
+
+from idc.captioning.contract import FAMILIAR_FROM, UNSURE_BETWEEN, Candidate, Description
+
+MOVED, SAME = Candidate("the red cube moved", -0.1), Candidate("nothing has changed", -0.1)
+
+
+@pytest.mark.parametrize(
+    ("best", "changed", "verdict", "text"),
+    [
+        (MOVED, None, "changed", None),
+        (SAME, None, "unchanged", None),
+        (MOVED, 0.9, "changed", None),
+        (MOVED, UNSURE_BETWEEN[1], "changed", None),
+        (SAME, 0.1, "unchanged", None),
+        (SAME, UNSURE_BETWEEN[0], "unchanged", None),
+        (
+            MOVED,
+            0.12,
+            "unsure",
+            "the caption names a change, but the calibrated probability that anything changed is 12 %",
+        ),
+        (
+            SAME,
+            0.88,
+            "unsure",
+            "the caption says that nothing changed, but the calibrated probability that anything changed is 88 %",
+        ),
+        (
+            MOVED,
+            0.6,
+            "unsure",
+            "the caption names a change, and the calibrated probability that anything changed is 60 %, too near one "
+            "half to decide",
+        ),
+        (
+            SAME,
+            0.4,
+            "unsure",
+            "the caption says that nothing changed, and the calibrated probability that anything changed is 40 %, too "
+            "near one half to decide",
+        ),
+    ],
+)
+def test_the_verdict_is_unsure_where_caption_and_probability_disagree_or_the_probability_decides_nothing(
+    best: Candidate, changed: float | None, verdict: str, text: str | None
+) -> None:
+    found = Description((best,), changed=changed)
+    assert (found.verdict, found.verdict_text) == (verdict, text)
+
+
+def test_only_a_pair_below_the_threshold_gets_a_warning_and_it_names_what_the_model_has_seen() -> None:
+    unfitted = Description((SAME,), trained_on="rendered scenes")
+    assert (unfitted.familiar, unfitted.warning) == (None, None)
+    inside = Description((SAME,), familiarity=FAMILIAR_FROM, trained_on="rendered scenes")
+    assert (inside.familiar, inside.warning) == (True, None)
+    outside = Description((SAME,), familiarity=FAMILIAR_FROM / 2, trained_on="rendered scenes")
+    assert (outside.familiar, outside.warning) == (
+        False, "This model has only seen rendered scenes. Do not trust it here.",
+    )  # fmt: skip
+    unnamed = Description((SAME,), familiarity=FAMILIAR_FROM / 2)
+    assert unnamed.warning == "This model has only seen other images than these. Do not trust it here."
+
+
+def test_every_api_gets_the_same_names() -> None:
+    assert Description((MOVED,), changed=0.12, familiarity=0.004, trained_on="x").assessment.to_dict() == {
+        "changed_probability": 0.12,
+        "familiarity": 0.004,
+        "familiar": False,
+        "verdict": "unsure",
+        "verdict_text": "the caption names a change, but the calibrated probability that anything changed is 12 %",
+        "warning": "This model has only seen x. Do not trust it here.",
+    }

@@ -1,0 +1,238 @@
+"""jobs/caption.py for one pair: what it prints and writes, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import runpy
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi import FastAPI, Request
+from PIL import Image
+
+from idc.captioning import running_server as caption_server
+from idc.captioning.contract import draw_map
+from idc.captioning.pair import caption_pair, text_of
+from idc.data.images import decode_image
+from idc.data.store import iter_rows
+from idc.systems import load_captioner, newest_captioner
+from serve.api import create_api
+from tests.serve.local import LocalBackend, local_config, serving
+from tests.systems.procap.world import World
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def files(world: World, tmp_path: Path) -> tuple[Path, Path]:
+    row = next(iter(iter_rows(world.pairs, split="test")))
+    paths = tmp_path / "before.png", tmp_path / "after.bmp"
+    for name, path in zip(("before", "after"), paths, strict=True):
+        Image.fromarray(decode_image(row[name])).resize((40, 36)).save(path)
+    return paths
+
+
+def job(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["caption.py", *map(str, arguments)])
+    try:
+        runpy.run_path(str(ROOT / "jobs" / "caption.py"), run_name="__main__")
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def test_one_pair(
+    files: tuple[Path, Path],
+    captioner_artifact: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    images = [[decode_image(path.read_bytes())] for path in files]
+    captioner = load_captioner(str(captioner_artifact))
+    [told] = captioner.describe(*images, candidates=3, change_map=True)
+    of = (*files, "--artifact", captioner_artifact)
+    assert job(monkeypatch, *of) == 0
+    sure = f"[confidence {100 * told.best.confidence:.0f} %; {told.verdict}]"
+    assert capsys.readouterr().out == f"{told.best.caption}  {sure}\n"
+    drawn, film, strip = tmp_path / "maps" / "map.png", tmp_path / "film.gif", tmp_path / "strip.png"
+    assert job(monkeypatch, *of, "--json", "--candidates", 3, "--map", drawn, "--frames", film) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [one["caption"] for one in found["candidates"]] == [one.caption for one in told.candidates]
+    assert found["caption"] == told.best.caption
+    assert found["confidence"] == pytest.approx(math.exp(told.best.log_probability), abs=1e-5)
+    assert found.items() >= told.assessment.to_dict().items()
+    assert found["verdict"] == told.verdict
+    assert found["changed_probability"] is None
+    assert (found["before"], found["map"], found["frames"]) == (str(files[0]), str(drawn), str(film))
+    assert told.change_map is not None
+    assert np.array_equal(np.asarray(Image.open(drawn)), draw_map(told.change_map, (36, 40)))
+    with Image.open(film) as shots:
+        assert shots.is_animated  # Pillow joins frames that are alike
+    assert job(monkeypatch, *of, "--frames", strip, "--beams", 1) == 0
+    assert Image.open(strip).size == (4 * 32, 32)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("gone.png", "broken.png"), "gone.png: .*\nbroken.png: not an image"),
+        (("before.png", "after.bmp", "--beams", "2", "--candidates", "3"), "candidates=3 need as many beams"),
+        (("before.png", "after.bmp", "--frames", "film.avi"), "film.avi: frames are written to a file that ends in"),
+        (("before.png", "after.bmp", "--map", "map.jpg"), "map.jpg: the change map is written to a file that ends in"),
+        (("before.png", "after.bmp", "--map", "broken.png/map.png"), "File exists: 'broken.png'"),
+        (("before.png", "after.bmp", "--frames", "folder.gif"), "folder.gif: cannot be written"),
+        (("before.png", "after.bmp", "--artifact", "."), "is not an artifact"),
+    ],
+)
+def test_what_cannot_be_is_said(
+    files: tuple[Path, Path],
+    captioner_artifact: Path,
+    arguments: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    (tmp_path / "folder.gif").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert job(monkeypatch, "--artifact", captioner_artifact, *arguments) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert re.search(message, told.err), told.err
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_model_is_loaded(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        caption_pair("no artifact at all", *map(str, files), map_to=str(tmp_path / "file" / "map.png"))
+
+
+def test_the_line_for_a_terminal_has_caption_confidence_and_verdict() -> None:
+    one = {"caption": "a cube moved", "confidence": 0.834}
+    found = {**one, "verdict": "changed", "verdict_text": None, "changed_probability": 0.971, "candidates": [one, one]}
+    assert text_of(found) == (
+        "a cube moved  [confidence 83 %; changed (probability of a change 97 %)]\na cube moved  [confidence 83 %]"
+    )
+    found |= {"verdict": "unsure", "verdict_text": "the caption names a change, but ..."}
+    assert "83 %; unsure: the caption names a change, but ...]" in text_of(found)
+
+
+# -- without naming an artifact -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def runs(captioner_artifact: Path, tmp_path: Path) -> Path:
+    """``runs/``: an old and a new captioner; and, all written after them, stage 1's artifact, a copy of MLflow's, a
+    damaged one and another program's."""
+    runs = tmp_path / "runs"
+    written = {
+        "old/artifact": captioner_artifact,
+        "sweep/new/artifact": captioner_artifact,
+        "stage-1/artifact": captioner_artifact.parents[1] / "pretrain" / "artifact",
+        "mlartifacts/1/artifact": captioner_artifact,
+        "damaged/artifact": captioner_artifact,
+    }
+    for age, (name, source) in enumerate(written.items()):
+        shutil.copytree(source, runs / name)
+        os.utime(runs / name / "config.json", (1e9 + age, 1e9 + age))
+    (runs / "damaged" / "artifact" / "model.safetensors").unlink()
+    (runs / "other" / "artifact").mkdir(parents=True)
+    (runs / "other" / "artifact" / "config.json").write_text("{}")
+    return runs
+
+
+def test_the_newest_captioner_below_runs_is_taken_and_named(
+    runs: Path,
+    files: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert newest_captioner(str(runs)) == str(runs / "sweep" / "new" / "artifact")
+    monkeypatch.chdir(tmp_path)
+    assert job(monkeypatch, *files, "--server", "none", "--json") == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["artifact"] == "runs/sweep/new/artifact"
+    assert "captioner: runs/sweep/new/artifact, the newest one" in told.err
+    shutil.rmtree(runs)
+    assert job(monkeypatch, *files, "--server", "none") == 2
+    assert "no captioner below runs/: run `make demo` first" in capsys.readouterr().err
+
+
+def test_a_server_that_runs_is_asked_in_place_of_loading_a_model(
+    captioner_artifact: Path,
+    files: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)  # without runs/
+    expected = caption_pair(str(captioner_artifact), *map(str, files), candidates=2, map_to="loaded.png")
+    with serving(create_api(local_config(str(captioner_artifact)), LocalBackend(str(captioner_artifact)))) as url:
+        monkeypatch.setattr(caption_server, "DEFAULT_SERVER", url)
+        assert job(monkeypatch, *files, "--json", "--candidates", 2, "--map", "asked.png", "--frames", "film.gif") == 0
+        told = capsys.readouterr()
+        assert f"asking the server at {url}" in told.err
+        found = json.loads(told.out.splitlines()[-1])  # after the log of the server, which is in this process
+        assert (found["server"], found["model"]) == (url, "demo")
+        assert [one["caption"] for one in found["candidates"]] == [one["caption"] for one in expected["candidates"]]
+        assert found["confidence"] == pytest.approx(expected["confidence"], abs=1e-5)
+        assert (found["verdict"], found["warning"]) == (expected["verdict"], expected["warning"])
+        drawn = [np.asarray(Image.open(name), np.int16) for name in ("asked.png", "loaded.png")]
+        assert np.abs(drawn[0] - drawn[1]).max() <= 1
+        assert (tmp_path / "film.gif").is_file()
+        assert job(monkeypatch, *files, "--server", url, "--beams", 99) == 2
+        assert "refuses (422): beams: at most" in capsys.readouterr().err
+    assert job(monkeypatch, *files, "--server", url) == 2
+    assert f"no server answers at {url}" in capsys.readouterr().err
+
+
+def test_another_program_at_the_servers_port_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = FastAPI()
+    asked = []
+
+    @app.get("/v1/models")
+    def models() -> dict[str, Any]:
+        return {"object": "list", "data": [{"id": "gpt", "owned_by": "somebody"}]}
+
+    @app.post("/v1/captions")
+    def captions() -> None:
+        asked.append(True)
+
+    with serving(app) as url:
+        monkeypatch.setattr(caption_server, "DEFAULT_SERVER", url)
+        assert caption_server.running_server() is None
+        with pytest.raises(caption_server.NoServer, match="is no server of this project"):
+            caption_server.models(url)
+    assert not asked
+
+
+def test_a_token_is_sent_where_nobody_can_read_it_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IDC_TOKEN", "secret")
+    seen = []
+    app = FastAPI()
+
+    @app.get("/v1/models")
+    def models(request: Request) -> dict[str, Any]:
+        seen.append(request.headers.get("authorization"))
+        return {"data": [{"id": "demo", "owned_by": "idc"}]}
+
+    with serving(app) as url:
+        assert caption_server.models(url) == [{"id": "demo", "owned_by": "idc"}]
+        assert seen == ["Bearer secret"]
+    assert [caption_server.is_local(f"http://{host}:8000") for host in ("127.0.0.1", "[::1]", "localhost")] == [
+        True
+    ] * 3
+    assert not caption_server.is_local("http://10.0.0.7:8000")
+    assert not caption_server.is_local("http://127.0.0.1.example.org")

@@ -1,0 +1,148 @@
+"""Captioning in batches: all pairs of the split in their order, on from where it was, and no bad image passes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from idc.captioning.split import Captioner, SplitBatches, caption_split
+from idc.config import load
+from idc.data.images import encode_png
+from idc.data.pipeline import run_local
+from idc.data.store import DatasetFolder
+from idc.evaluation.config import EvaluateJob
+from idc.evaluation.job import run
+from idc.schema import ChangePair, pair_arrow_schema
+
+
+def make_pairs(
+    path: Path, count: int = 22, bad: str | None = None, images: bool = True, silent: str | None = None
+) -> Path:
+    """Three parts; every second pair is a test pair; the brightness of an image is its number."""
+    rows = []
+    for i in range(count):
+        before, after = (encode_png(np.full((8, 8, 3), i + k, np.uint8)) for k in range(2))
+        if f"p{i:02d}" == bad:
+            after = after[:30]
+        split = ("train", "test")[i % 2]
+        name = f"p{i:02d}"
+        texts = () if name == silent else (f"it became {i + 1}", "it changed")
+        if not images:
+            before = after = b""
+        rows.append(ChangePair(name, before, after, texts, split=split).to_row())
+    extra = {} if images else {"images": False}
+    folder = DatasetFolder.open_for_build(
+        path, kind="pairs", schema=pair_arrow_schema(), fingerprint="f", config={}, num_chunks=3, extra=extra
+    )
+    for chunk in range(3):
+        folder.write_chunk(chunk, rows[8 * chunk : 8 * chunk + 8])
+    folder.finish()
+    return path
+
+
+class Bright:
+    """Says how bright the after image is; remembers what it was asked; fails at a brightness, if one is given."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.seen: list[list[int]] = []
+        self.fails_at = fails_at
+
+    def __call__(self, befores: list[np.ndarray], afters: list[np.ndarray]) -> list[str]:
+        values = [int(image.mean()) for image in afters]
+        if self.fails_at in values:
+            raise RuntimeError("out of memory")
+        self.seen.append(values)
+        return [f"it became {value}" for value in values]
+
+
+def job(pairs: Path, out: Path, **settings: Any) -> EvaluateJob:
+    given = {"pairs": str(pairs), "out": str(out), "artifact": "a", "batch_size": 3, **settings}
+    return load(EvaluateJob, None, {name: value for name, value in given.items() if value is not None})
+
+
+def loading(captioner: Captioner) -> Callable[[], Captioner]:
+    return lambda: captioner
+
+
+def quiet(*args: Any, **options: Any) -> Any:
+    return run_local(*args, progress=False, **options)
+
+
+def test_batches_are_full_whatever_the_parts(tmp_path: Path) -> None:
+    source = SplitBatches(str(make_pairs(tmp_path / "pairs")), "test", None, 3)
+    found = [source.read(i)["pair_id"] for i in range(source.num_chunks)]
+    assert [len(batch) for batch in found] == [3, 3, 3, 2]
+    assert [name for batch in found for name in batch] == [f"p{i:02d}" for i in range(1, 22, 2)]
+    assert SplitBatches(str(tmp_path / "pairs"), "all", 7, 4).num_chunks == 2
+
+
+def test_an_interrupted_captioning_goes_on_from_what_is_done(tmp_path: Path) -> None:
+    pairs = make_pairs(tmp_path / "pairs")
+    whole = caption_split(job(pairs, tmp_path / "o1"), loading(Bright()), quiet, "w")
+    assert whole == {f"p{i:02d}": f"it became {i + 1}" for i in range(1, 22, 2)}
+    stopped, rest = Bright(fails_at=14), Bright()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        caption_split(job(pairs, tmp_path / "o2"), loading(stopped), quiet, "w")
+    assert caption_split(job(pairs, tmp_path / "o2"), loading(rest), quiet, "w") == whole
+    assert stopped.seen == [[2, 4, 6], [8, 10, 12]]
+    assert rest.seen == [[14, 16, 18], [20, 22]], "no batch was captioned twice"
+    idle = Bright()
+    assert caption_split(job(pairs, tmp_path / "o2"), loading(idle), quiet, "w") == whole
+    assert idle.seen == []
+
+
+def test_captions_of_other_weights_are_not_taken(tmp_path: Path) -> None:
+    pairs = make_pairs(tmp_path / "pairs")
+    caption_split(job(pairs, tmp_path / "o"), loading(Bright()), quiet, "w")
+    with pytest.raises(ValueError, match="another configuration or other inputs"):
+        caption_split(job(pairs, tmp_path / "o"), loading(Bright()), quiet, "other")
+    again = Bright()
+    caption_split(job(pairs, tmp_path / "o"), loading(again), quiet, "other", overwrite=True)
+    assert len(again.seen) == 4
+    kept = Bright()
+    caption_split(job(pairs, tmp_path / "o"), loading(kept), quiet, "other", overwrite=True)
+    assert kept.seen == [], "what fits is kept"
+
+
+def test_an_image_that_cannot_be_read_ends_the_job_by_name(tmp_path: Path) -> None:
+    pairs = make_pairs(tmp_path / "pairs", bad="p05")
+    with pytest.raises(ValueError, match="1 of 11 rows were rejected"):
+        caption_split(job(pairs, tmp_path / "o"), loading(Bright()), quiet, "w")
+
+
+def test_pairs_without_images_are_not_captioned(tmp_path: Path) -> None:
+    pairs = make_pairs(tmp_path / "pairs", images=False)
+    with pytest.raises(ValueError, match="imported without images: give predictions="):
+        caption_split(job(pairs, tmp_path / "o"), loading(Bright()), quiet, "w")
+
+
+def test_pairs_without_images_are_scored_with_captions_made_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = make_pairs(tmp_path / "pairs", images=False)
+    (tmp_path / "p.json").write_text(json.dumps({f"p{i:02d}": f"it became {i + 1}" for i in range(1, 22, 2)}))
+    given = job(pairs, tmp_path / "o", artifact=None, predictions=str(tmp_path / "p.json"), metrics=["BLEU"],
+                protocol="spot_multi", resamples=0)  # fmt: skip
+    found = run(given)
+    assert "no nearest baseline: there are no images" in capsys.readouterr().out
+    assert list(found.baselines) == ["constant"]
+    assert found.references == 22
+    assert found.protocol["references"].startswith("one: the sentences of a pair joined")
+    # "it became 2. it changed" without its full stop has five words, of which the caption has three.
+    assert found.scores["BLEU-1"] == pytest.approx(np.exp(1 - 5 / 3))
+
+
+def test_a_pair_without_references_is_left_out_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = make_pairs(tmp_path / "pairs", images=False, silent="p03")
+    (tmp_path / "p.json").write_text(json.dumps({f"p{i:02d}": f"it became {i + 1}" for i in range(1, 22, 2)}))
+    given = job(pairs, tmp_path / "o", artifact=None, predictions=str(tmp_path / "p.json"), metrics=["BLEU"],
+                resamples=0)  # fmt: skip
+    found = run(given)
+    assert (found.pairs, found.references, found.scores["BLEU-1"]) == (10, 20, pytest.approx(1.0))
+    assert found.protocol["left out"] == "1 of 11 pairs, which have no reference"
+    assert "not scored: 1 of 11 pairs" in capsys.readouterr().out

@@ -1,0 +1,219 @@
+"""Captions of an input: a row for every row, a reason where there is no caption, on from where it was."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from idc.captioning.contract import Describer, Description
+from idc.captioning.table import ArtifactLoader, Captioned, CaptionJob, caption_rows
+from idc.config import ConfigError, load, override
+from idc.data.images import encode_png
+from idc.data.pipeline import run_local
+from idc.data.store import iter_rows, read_manifest, read_table
+from idc.systems import load_captioner
+from tests.data.test_images import bomb
+from tests.systems.procap.world import World
+
+
+def job(artifact: str, input: Path | str, out: Path | str, **settings: Any) -> CaptionJob:
+    given = {"artifact": artifact, "input": str(input), "out": str(out), "batch_size": 4, "chunk_size": 6}
+    return load(CaptionJob, None, given | settings)
+
+
+def quiet(*args: Any, **options: Any) -> Any:
+    return run_local(*args, progress=False, **options)
+
+
+def rows_of(out: Path) -> list[dict[str, Any]]:
+    return list(iter_rows(out))
+
+
+def test_the_captions_of_a_folder_of_pairs_in_its_order(artifact: str, world: World, tmp_path: Path) -> None:
+    done = caption_rows(job(artifact, world.pairs, tmp_path / "out"), quiet)
+    pairs = list(iter_rows(world.pairs))
+    rows = rows_of(tmp_path / "out")
+    assert [row["row"] for row in rows] == list(range(24))
+    assert [row["pair_id"] for row in rows] == [pair["pair_id"] for pair in pairs]
+    captioner = load_captioner(artifact)
+    from idc.data.images import decode_image
+
+    images = [[decode_image(pair[role]) for pair in pairs] for role in ("before", "after")]
+    assert [row["caption"] for row in rows] == captioner(*images)
+    for row, told in zip(rows, captioner.describe(*images), strict=True):
+        assert row["log_probability"] == pytest.approx(told.best.log_probability, abs=1e-4)
+        assert row["confidence"] == pytest.approx(math.exp(row["log_probability"]))
+        assert row["changed_probability"] is None, "this artifact was not calibrated"
+        assert row.items() >= told.assessment.to_dict().items()
+        assert [c["caption"] for c in row["candidates"]] == [row["caption"]]
+    assert (done.rows, done.errors, done.done) == (24, {}, 24)
+    assert 0 < done.model_seconds < done.seconds
+    assert "24 rows, 24 with a caption\n" in done.text()
+
+
+def test_every_bad_row_is_a_row_with_its_reason(artifact: str, tmp_path: Path) -> None:
+    good = encode_png(np.random.default_rng(0).integers(0, 255, (40, 50, 3), np.uint8))
+    files = {"a.png": good, "b.png": encode_png(np.zeros((9, 300, 3), np.uint8)), "cut.png": good[:2000],
+             "bomb.png": bomb(20_000), "text.png": b"not a picture", "empty.png": b"", "dot.png":
+             encode_png(np.zeros((1, 1, 3), np.uint8))}  # fmt: skip
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    table = [
+        ("one", "a.png", "b.png"),
+        ("one", "a.png", "b.png"),  # the same again
+        ("", "b.png", "a.png"),
+        ("cut", "cut.png", "a.png"),
+        ("bomb", "a.png", "bomb.png"),
+        ("gone", "a.png", "nowhere.png"),
+        ("empty cell", "", "a.png"),
+        ("text", "text.png", "cut.png"),
+        ("no bytes", "empty.png", "a.png"),
+        ("folder", "a.png", "."),
+        ("dot", "dot.png", "a.png"),
+        ("host", "a.png", "nosuch://x/y.png"),
+    ]
+    (tmp_path / "t.csv").write_text("pair_id,before,after\n" + "\n".join(map(",".join, table)) + "\nx,a.png,b.png,c\n")
+    done = caption_rows(job(artifact, tmp_path / "t.csv", tmp_path / "out", jsonl=str(tmp_path / "o.jsonl")), quiet)
+    rows = rows_of(tmp_path / "out")
+    assert [row["row"] for row in rows] == list(range(13))
+    assert [row["pair_id"] for row in rows] == [name or "2" for name, *_ in table] + ["t.csv:14"]
+    reasons = {row["pair_id"]: row["error"] for row in rows if row["error"] is not None}
+    expected = {
+        "cut": "before: truncated image: cut.png: ",
+        "bomb": "after: too many pixels: bomb.png: ",
+        "gone": "after: missing file: nowhere.png",
+        "empty cell": "before: missing file: the cell is empty",
+        "text": "before: not an image: text.png: ",
+        "no bytes": "before: empty file: empty.png",
+        "folder": "after: unreadable file: .: IsADirectoryError",
+        "host": "after: outside the source: nosuch://x/y.png: ",
+        "t.csv:14": "bad row: 4 cells under 3 columns",
+    }
+    assert reasons.keys() == expected.keys()
+    for name, reason in expected.items():
+        assert reasons[name].startswith(reason), reasons[name]
+    for row in rows:
+        told = [row[name] for name in ("caption", "confidence", "log_probability", "candidates")]
+        assert all(value is None for value in told) == (row["error"] is not None)
+        assert any(value is None for value in told) == (row["error"] is not None)
+    assert rows[0]["caption"] == rows[1]["caption"]
+    assert done.errors["before: truncated image"] == 1
+    assert sum(done.errors.values()) == 9
+    assert "13 rows, 4 with a caption, 1 x after: missing file" in done.text()
+    lines = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert lines == rows
+
+
+def test_candidates_and_beams(artifact: str, world: World, tmp_path: Path) -> None:
+    caption_rows(job(artifact, world.pairs, tmp_path / "out", beams=4, candidates=3, max_pairs=5), quiet)
+    rows = rows_of(tmp_path / "out")
+    assert len(rows) == 5
+    assert any(len(row["candidates"]) > 1 for row in rows)
+    for row in rows:
+        texts = [candidate["caption"] for candidate in row["candidates"]]
+        assert len(set(texts)) == len(texts) <= 3
+        assert texts[0] == row["caption"]
+
+
+class Stops:
+    """A captioner that fails at its third call, as a killed process would in the middle of a part."""
+
+    can_imagine = False
+    imagined_meaningful = False
+    trained_on = None
+
+    def __init__(self, captioner: Describer, after: int | None) -> None:
+        self.captioner, self.after, self.calls = captioner, after, 0
+
+    def __call__(self, befores: Any, afters: Any) -> list[str]:
+        return self.captioner(befores, afters)
+
+    def imagine(self, before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
+        return self.captioner.imagine(before, after)
+
+    def describe(self, befores: Any, afters: Any, **options: Any) -> list[Description]:
+        self.calls += 1
+        if self.after is not None and self.calls > self.after:
+            raise RuntimeError("out of memory")
+        return self.captioner.describe(befores, afters, **options)
+
+
+def test_an_interrupted_job_ends_as_one_that_was_not(artifact: str, world: World, tmp_path: Path) -> None:
+    captioner = load_captioner(artifact)
+
+    def caption(name: str, after: int | None = None) -> tuple[Captioned, Stops]:
+        counted = Stops(captioner, after)
+        return caption_rows(job(artifact, world.pairs, tmp_path / name), quiet, load=lambda: counted), counted
+
+    _, whole = caption("whole")
+    assert whole.calls == 8, "two batches for each of four parts"
+    with pytest.raises(RuntimeError, match="out of memory"):
+        caption("stopped", after=5)
+    assert not read_manifest(tmp_path / "stopped").complete
+    done, rest = caption("stopped")
+    assert rest.calls == 4, "two parts were there"
+    assert (done.rows, done.done) == (24, 12)
+    done, idle = caption("stopped")
+    assert (done.rows, done.done, idle.calls) == (24, 0, 0)
+    for part in (tmp_path / "whole").glob("*.parquet"):
+        assert part.read_bytes() == (tmp_path / "stopped" / part.name).read_bytes()
+
+
+def test_other_settings_or_inputs_or_folders_are_refused(artifact: str, world: World, tmp_path: Path) -> None:
+    first = job(artifact, world.pairs, tmp_path / "out", max_pairs=7)
+    caption_rows(first, quiet)
+    for change in ({"max_pairs": 8}, {"beams": 1}, {"split": "test"}, {"candidates": 2}, {"batch_size": 3}):
+        with pytest.raises(ValueError, match="holds 7 captioned of another configuration or other inputs"):
+            caption_rows(override(CaptionJob, first, change), quiet)
+    caption_rows(override(CaptionJob, first, {"actors": 3, "readers": 1, "format": "pairs"}), quiet)
+    again = caption_rows(override(CaptionJob, first, {"max_pairs": 8}), quiet, overwrite=True)
+    assert (again.rows, again.done) == (8, 8)
+    with pytest.raises(ValueError, match="holds procedures, which this job does not replace"):
+        caption_rows(job(artifact, world.pairs, Path(world.procedures)), quiet, overwrite=True)
+    assert read_manifest(world.procedures).complete
+    with pytest.raises(ValueError, match="artifact"):
+        caption_rows(job(world.pairs, world.pairs, tmp_path / "other"), quiet)
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("out", ["in", "in/", "in/out", "./in"])
+def test_the_input_is_not_written_over(out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="is the input, or in it"):
+        load(CaptionJob, None, {"artifact": "a", "input": str(tmp_path / "in"), "out": out})
+    load(CaptionJob, None, {"artifact": "a", "input": str(tmp_path / "in"), "out": "in-captions"})
+
+
+def test_faults_are_named() -> None:
+    given = {"artifact": "a", "input": "in", "out": "nosuch://x", "beams": 2, "candidates": 3}
+    with pytest.raises(ConfigError) as found:
+        load(CaptionJob, None, given)
+    assert found.value.faults[0].startswith("beams: candidates=3 need as many beams, got beams=2")
+    assert found.value.faults[1].startswith("input, out: 'nosuch://x': no filesystem for the scheme")
+
+
+def test_rows_of_one_split_go_into_a_bucket(artifact: str, world: World) -> None:
+    out = "memory://captions/out"
+    caption_rows(job(artifact, world.pairs, out, split="test"), quiet)
+    splits = [row["split"] for row in iter_rows(world.pairs, ["split"])]
+    assert read_table(out)["row"].to_pylist() == [i for i, split in enumerate(splits) if split == "test"]
+    assert read_manifest(out).kind == "captioned"
+
+
+def test_a_loader_can_travel_and_sets_the_threads(artifact: str) -> None:
+    import pickle
+
+    import torch
+
+    before = torch.get_num_threads()
+    try:
+        loader = pickle.loads(pickle.dumps(ArtifactLoader(job(artifact, "in", Path("out")), threads=before + 1)))
+        assert loader().describe([], []) == []
+        assert torch.get_num_threads() == before + 1
+    finally:
+        torch.set_num_threads(before)

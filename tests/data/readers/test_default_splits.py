@@ -1,0 +1,176 @@
+"""Default splits: pairs that share an image, directly or over others, are in one split: an import passes its check."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from idc.data.config import ValidateJob
+from idc.data.readers.base import open_build
+from idc.data.store import Manifest, iter_rows
+from idc.data.validation.run import validate
+from tests.data.readers.test_more_readers import shard
+from tests.data.readers.test_own import import_job, picture, prepare, put
+
+
+def table(
+    folder: Path, pairs: list[tuple[object, object]], split: dict[int, str] | None = None, first: int = 0
+) -> Path:
+    """A CSV of pairs of images, each of which is one grey value from ``first`` on; pair ``i`` is called ``p{i}``."""
+    values = sorted({str(value) for pair in pairs for value in pair})
+    put(folder, {f"{value}.png": number for number, value in enumerate(values, first)})
+    lines = [f"p{i},{one}.png,{two}.png,{(split or {}).get(i, '')}" for i, (one, two) in enumerate(pairs)]
+    (folder / "t.csv").write_text("\n".join(["pair_id,before,after,split", *lines]))
+    return folder / "t.csv"
+
+
+def splits_of(out: Path) -> dict[str, str]:
+    return {row["pair_id"]: row["split"] for row in iter_rows(out, ["pair_id", "split"])}
+
+
+def imported(source: Path, out: Path, format: str = "csv", **settings: Any) -> tuple[Manifest, dict[str, str]]:
+    """Import, and check that what came out passes its own check."""
+    manifest = prepare(source, out, format, **{"chunk_size": 3, **settings})
+    result = validate(ValidateJob(pairs=str(out)), progress=False).result
+    assert (result.num_leaks, result.problems) == (0, {})
+    return manifest, splits_of(out)
+
+
+def test_a_sequence_is_one_group(tmp_path: Path) -> None:
+    """The after image of a pair is the before image of the next: 12 sequences of 8 pairs, in mixed order."""
+    pairs = [(10 * n + step, 10 * n + step + 1) for step in range(8) for n in range(12)]
+    manifest, splits = imported(table(tmp_path, pairs), tmp_path / "out", val_share=0.25, test_share=0.25)
+    of_sequence = [{splits[f"p{12 * step + n}"] for step in range(8)} for n in range(12)]
+    assert all(len(found) == 1 for found in of_sequence)
+    assert set(manifest.rows_by_split) == {"train", "val", "test"}
+    assert manifest.extra["default_splits"] == {"pairs": 96, "groups": 12}
+
+
+def test_other_names_of_the_same_bytes(tmp_path: Path) -> None:
+    """Shared images are found by content, also where the import stores both as PNG."""
+    pairs = [(f"a{n}", f"b{n}") for n in range(30)] + [(f"c{n}", f"d{n}") for n in range(30)]
+    source = table(tmp_path, pairs)
+    for n in range(30):
+        (tmp_path / f"c{n}.png").write_bytes((tmp_path / f"b{n}.png").read_bytes())
+        for name, format in ((f"d{n}", "TIFF"), (f"a{(n + 1) % 30}", "BMP")):
+            stream = io.BytesIO()
+            Image.fromarray(np.full((4, 4), 200 + n, np.uint8)).save(stream, format)
+            (tmp_path / f"{name}.png").write_bytes(stream.getvalue())
+    _, splits = imported(source, tmp_path / "out", val_share=0.3, test_share=0.3)
+    assert len(set(splits.values())) == 1, "a chain over all pairs"
+
+
+def test_given_splits_draw_the_others(tmp_path: Path) -> None:
+    pairs = [(1, 2), (2, 3), (3, 4), (5, 6), (6, 7), (8, 9), (10, 11), (11, 12)]
+    source = table(tmp_path, pairs, {2: "test", 3: "valid", 5: "train", 6: "nonsense"})
+    manifest, splits = (prepare(source, tmp_path / "out", "csv", chunk_size=2), splits_of(tmp_path / "out"))
+    assert manifest.reject_reasons == {"bad split": 1}
+    assert {name: splits[name] for name in ("p0", "p1", "p2", "p3", "p4", "p5")} == {
+        "p0": "test", "p1": "test", "p2": "test", "p3": "val", "p4": "val", "p5": "train",
+    }  # fmt: skip
+    assert "p7" in splits
+
+
+def test_a_group_that_is_too_large_is_in_the_largest_split(tmp_path: Path) -> None:
+    """Half of the pairs have one before image: as val or test they would be far more than the shares asked for."""
+    notes: list[str] = []
+    for attempt in range(4):
+        folder = tmp_path / str(attempt)
+        pairs = [("hub", n) for n in range(20)] + [(f"x{n}", f"y{n}") for n in range(20)]
+        source = table(folder / "in", pairs, first=61 * attempt)
+        manifest, splits = imported(source, folder / "out", val_share=0.4, test_share=0.1)
+        assert {splits[f"p{n}"] for n in range(20)} == {"train"}
+        assert set(splits.values()) > {"train"}
+        notes += manifest.extra["notes"]
+    assert set(notes) == {"1 groups of pairs that share images are larger than their split: put into train"}
+
+
+def test_the_order_of_the_pairs_and_the_chunks_do_not_matter(tmp_path: Path) -> None:
+    pairs: list[tuple[object, object]] = [(n, n + 100) for n in range(40)]
+    _, forward = imported(table(tmp_path / "a", pairs), tmp_path / "a" / "out", chunk_size=4)
+    _, backward = imported(table(tmp_path / "b", pairs[::-1]), tmp_path / "b" / "out", chunk_size=9)
+    assert {f"p{39 - int(name[1:])}": split for name, split in backward.items()} == forward
+    assert set(forward.values()) == {"train", "val", "test"}
+
+
+def test_images_in_the_rows_of_shards(tmp_path: Path) -> None:
+    """Bytes without names; samples of one image are in one split."""
+    samples = {f"{n:04d}": {"before.png": n % 20, "after.png": 100 + n} for n in range(60)}
+    put(tmp_path / "in", {"part-0.tar": shard(samples)})
+    _, splits = imported(tmp_path / "in", tmp_path / "out", "webdataset", val_share=0.3, test_share=0.3)
+    assert all(len({splits[f"{n + k:04d}"] for k in (0, 20, 40)}) == 1 for n in range(20))
+    assert len(set(splits.values())) == 3
+
+
+def test_without_images_the_names_count(tmp_path: Path) -> None:
+    pairs = [(n, n + 1) for n in range(0, 60, 2)] + [(n + 1, n + 100) for n in range(0, 60, 2)]
+    source = table(tmp_path, pairs)
+    prepare(source, tmp_path / "out", "csv", images=False, val_share=0.3, test_share=0.3)
+    splits = splits_of(tmp_path / "out")
+    assert all(splits[f"p{n}"] == splits[f"p{n + 30}"] for n in range(30))
+    assert len(set(splits.values())) == 3
+
+
+def test_the_source_before_the_import_says_the_same(tmp_path: Path) -> None:
+    source = table(tmp_path, [(n, n + 1) for n in range(0, 80, 2)] + [(1, 2)])
+    prepare(source, tmp_path / "out", "csv")
+    raw = validate(ValidateJob(pairs=str(source)), progress=False).result
+    built = validate(ValidateJob(pairs=str(tmp_path / "out")), progress=False).result
+    assert raw.by_split_and_type == built.by_split_and_type
+    assert raw.ok
+
+
+def test_images_are_read_for_it_only_where_a_split_is_missing(tmp_path: Path) -> None:
+    given = table(tmp_path / "given", [(1, 2), (2, 3)], {0: "train", 1: "train"})
+    read: list[str] = []
+    for source, out in ((given, "a"), (table(tmp_path / "open", [(1, 2), (2, 3)], {0: "train"}), "b")):
+        folder, reader, _ = open_build(import_job(source, tmp_path / out, "csv"))
+        read.append(type(reader).__name__)
+        assert pickle.loads(pickle.dumps(reader)).read(0)["split"] == ["train", "train"]
+        assert folder.pending()
+    assert read[0] == "TableReader"
+    assert read[1] != "TableReader"
+
+
+def test_damaged_images_connect_nothing(tmp_path: Path) -> None:
+    """What is no image is a reject; the pairs that it would connect stay apart, the others as they are."""
+    source = table(tmp_path, [(1, 2), (2, 3), (4, "bad"), ("bad", 5), (6, "gone")])
+    (tmp_path / "bad.png").write_bytes(picture(9)[:30])
+    (tmp_path / "gone.png").unlink()
+    manifest = prepare(source, tmp_path / "out", "csv")
+    assert manifest.num_rows + manifest.num_rejected == 5
+    assert manifest.num_rejected == 3
+    splits = splits_of(tmp_path / "out")
+    assert splits["p0"] == splits["p1"]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "folder", "parquet"])
+def test_other_sources(kind: str, tmp_path: Path) -> None:
+    names = [(n, n + 1) for n in range(12)]
+    if kind == "folder":
+        put(tmp_path / "in", {f"{role}/{n}.png": pair[i] for n, pair in enumerate(names)
+                              for i, role in enumerate(("before", "after"))})  # fmt: skip
+        source = tmp_path / "in"
+    else:
+        rows = [
+            {"pair_id": f"{n}", "before": picture(one), "after": picture(two)} for n, (one, two) in enumerate(names)
+        ]
+        source = tmp_path / f"t.{kind}"
+        if kind == "parquet":
+            rows = [{"pair_id": f"{n}", "before": picture(n), "after": picture(n + 1)} for n in range(12)]
+            pq.write_table(pa.Table.from_pylist(rows), source, row_group_size=2)
+        else:
+            put(tmp_path, {f"{n}.png": n for n in range(13)})
+            lines = [{"pair_id": f"{n}", "before": f"{n}.png", "after": f"{n + 1}.png"} for n in range(12)]
+            source.write_text("\n".join(map(json.dumps, lines)))
+    _, splits = imported(source, tmp_path / "out", kind, val_share=0.2, test_share=0.2)
+    assert set(splits.values()) == {"train"}, "one group of all pairs"

@@ -1,0 +1,481 @@
+"""Readers of generated, questioned, packed and filmed pairs: whole and damaged, through all that is done with pairs."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import cv2
+import h5py
+import numpy as np
+import pytest
+
+from idc.data.config import ImportConfig, ImportJob, ValidateJob
+from idc.data.images import decode_image
+from idc.data.readers.base import open_build, open_reader
+from idc.data.store import iter_rows, read_rejects
+from idc.data.validation.run import validate
+from tests.data.official_layouts import (
+    Expected,
+    Official,
+    check_annotations_alone,
+    check_damaged,
+    found,
+    more,
+    round_trip,
+)
+from tests.data.readers.test_own import picture, prepare, put
+
+# ------------------------------------------------------------------------------------------------ with captions
+
+
+def instruct_pix2pix() -> Official:
+    """20 examples, the first of two seeds: 18 are train, then one val, one test."""
+    seeds = [[f"{n:07d}", ["11", "22"] if n == 0 else [str(n)]] for n in range(20)]
+    files: dict[str, int | str | bytes] = {"seeds.json": json.dumps(seeds)}
+    pairs: Expected = {}
+    for n, (name, of) in enumerate(seeds):
+        prompt = {"input": f"a house {n}", "edit": f"make house {n} red", "output": f"a red house {n}"}
+        files[f"{name}/prompt.json"] = json.dumps(prompt)
+        for seed in of:
+            files[f"{name}/{seed}_0.jpg"], files[f"{name}/{seed}_1.jpg"] = n, 100 + n
+            split = "train" if n < 18 else "val" if n == 18 else "test"
+            pairs[f"{name}_{seed}"] = (split, n, 100 + n, [f"make house {n} red"])
+
+    def damage(files: dict[str, Any]) -> dict[str, str]:
+        del files["0000000/22_1.jpg"]
+        files["0000001/prompt.json"] = '{"edit": "make'
+        files["0000002/prompt.json"] = '{"input": "x"}'
+        del files["0000003/prompt.json"]
+        entries: list[Any] = json.loads(files["seeds.json"])
+        entries[4:8] = [entries[8], "0000005", ["0000006"], [7, ["7"]]]
+        files["seeds.json"] = json.dumps(entries)
+        return {
+            "0000000_22": "missing file",
+            "0000001_1": "bad file",
+            "0000002_2": "bad row",
+            "0000003_3": "missing file",
+            "seeds.json:5": "bad row",
+            "seeds.json:6": "bad row",
+            "seeds.json:7": "bad row",
+            "seeds.json:8": "duplicate pair id",
+        }
+
+    lost = {"0000000_22", "0000001_1", "0000002_2", "0000003_3", *(f"000000{n}_{n}" for n in (4, 5, 6, 7))}
+    return Official("instruct_pix2pix", files, pairs, damage, lost)
+
+
+def frames(first: int, last: int, count: int = 9) -> np.ndarray:
+    """uint8 (count, 3, 6, 8): grey, from ``first`` to ``last``."""
+    values = np.linspace(first, last, count).round().astype(np.uint8)
+    return np.broadcast_to(values[:, None, None, None], (count, 3, 6, 8))
+
+
+def hdf5(videos: dict[str, np.ndarray]) -> bytes:
+    stream = io.BytesIO()
+    with h5py.File(stream, "w") as file:
+        for key, video in videos.items():
+            file[key] = video
+    return stream.getvalue()
+
+
+def procap_hdf5() -> Official:
+    """CLEVR-Change's two files; val and test find their frames in the file of train."""
+    names = ["000000.png", "000001.png", "000002.png", "000003.png"]
+    split = {"000000.png": "train", "000001.png": "train", "000002.png": "val", "000003.png": "test"}
+    files: dict[str, int | str | bytes] = {}
+    pairs: Expected = {}
+    for kind, letter, base in (("nsc_videos", "nc", 200), ("sc_videos", "c", 100)):
+        files[f"train/video/{kind}.h5"] = hdf5({name: frames(n, base + n) for n, name in enumerate(names)})
+        for of in ("train", "val", "test"):
+            told = {name: [f"{kind} {name[:6]} said", "twice"] for name in names if split[name] == of}
+            files[f"{of}/txt/{kind}.json"] = json.dumps(told)
+        for n, name in enumerate(names):
+            pairs[f"{name[:6]}{letter}"] = (split[name], n, base + n, [f"{kind} {name[:6]} said", "twice"])
+    order = {name: n for n, name in enumerate(("train", "val", "test"))}
+    pairs = dict(sorted(pairs.items(), key=lambda pair: order[pair[1][0]]))
+
+    def damage(files: dict[str, Any]) -> dict[str, str]:
+        files["train/video/sc_videos.h5"] = hdf5({
+            "000000.png": frames(0, 100), "000001.png": frames(1, 101)[:, :1], "000003.png": frames(3, 103),
+            "000009.png": frames(9, 99),
+        })  # fmt: skip
+        files["train/txt/sc_videos.json"] = more(files["train/txt/sc_videos.json"], '"7": ["x, "8": 3')
+        files["val/txt/nsc_videos.json"] = more(files["val/txt/nsc_videos.json"], '"000000.png": ["again"]')
+        files["extra/txt/sc_videos.json"] = '{"000009.png": ["x"]}'
+        files["test/txt/nsc_videos.json"] = "nothing"
+        return {
+            "000001c": "bad row",
+            "000002c": "missing file",
+            "000009c": "bad split",
+            "train/txt/sc_videos.json:7": "bad row",
+            "train/txt/sc_videos.json:8": "bad row",
+            "val/txt/nsc_videos.json:000000.png": "duplicate pair id",
+            "test/txt/nsc_videos.json": "bad file",
+        }
+
+    return Official("procap_hdf5", files, pairs, damage, {"000001c", "000002c", "000003nc"})
+
+
+def shard(samples: dict[str, dict[str, Any]]) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        for key, members in samples.items():
+            for ending, content in members.items():
+                data = picture(content) if isinstance(content, int) else content.encode()
+                info = tarfile.TarInfo(f"{key}.{ending}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    return stream.getvalue()
+
+
+def webdataset() -> Official:
+    """Captions in a text, in a JSON of one and of several; splits by the shard's name and by the JSON."""
+    first = {
+        "a/0": {"before.png": 1, "after.png": 2, "txt": "cube zero moved\nit moved"},
+        "a/1": {"before.png": 3, "after.jpg": 4, "json": json.dumps({"caption": "cube one is gone", "camera": 7})},
+    }
+    second = {
+        "2": {"before.png": 5, "after.png": 6, "json": json.dumps({"captions": ["cube two"], "split": "valid"})},
+        "3": {"before.png": 7, "after.png": 8, "mask.png": 9, "json": json.dumps({"captions": ["cube three is gone"]})},
+    }
+    files: dict[str, int | str | bytes] = {"train-000000.tar": shard(first), "test-000000.tar": shard(second)}
+    pairs: Expected = {
+        "2": ("val", 5, 6, ["cube two"]),
+        "3": ("test", 7, 8, ["cube three is gone"]),
+        "a/0": ("train", 1, 2, ["cube zero moved", "it moved"]),
+        "a/1": ("train", 3, 4, ["cube one is gone"]),
+    }
+
+    def damage(files: dict[str, Any]) -> dict[str, str]:
+        bad = {
+            "3": {"before.png": 1, "after.png": 2},
+            "4": {"before.png": 1, "txt": "alone"},
+            "5": {"before.png": 1, "after.png": 2, "json": "{"},
+            "6": {"before.png": 1, "after.png": 2, "json": '{"split": "holdout"}'},
+            "7": {"before.png": 1, "after.png": 2, "json": "[1]"},
+            "8": {"before.png": 1, "after.png": "no picture"},
+        }
+        files["train-000001.tar"] = shard(bad)
+        files["train-000002.tar"] = b"no tar at all" * 100
+        whole = shard({"10": {"before.png": 1, "after.png": 2}})
+        cut = whole.index(b"10.after.png") + 520
+        files["train-000003.tar"] = whole[:cut]
+        return {
+            "train-000001.tar:3": "duplicate pair id",
+            "4": "missing partner",
+            "5": "bad row",
+            "6": "bad split",
+            "7": "bad row",
+            "8": "not an image",
+            "train-000002.tar": "bad file",
+            "train-000003.tar": "bad file",
+            "10": "missing partner",
+        }
+
+    return Official("webdataset", files, pairs, damage)
+
+
+COLUMNS = {"before": "source_image", "after": "target", "captions": "texts", "pair_id": "key", "change_type": "kind"}
+
+
+def saved(folder: Path, rows: dict[str, list[dict[str, Any]]]) -> Path:
+    """What ``save_to_disk`` writes."""
+    import datasets
+
+    kinds = ["color", "add"]
+    features = datasets.Features({
+        "key": datasets.Value("string"), "source_image": datasets.Image(), "target": datasets.Image(),
+        "texts": datasets.List(datasets.Value("string")), "kind": datasets.ClassLabel(names=kinds),
+        "note": datasets.Value("int64"),
+    })  # fmt: skip
+    splits = {split: datasets.Dataset.from_list(of, features=features) for split, of in rows.items()}
+    datasets.DatasetDict(splits).save_to_disk(str(folder))
+    return folder
+
+
+def hugging_rows() -> dict[str, list[dict[str, Any]]]:
+    split = {"train": (0, 1), "validation": (2,), "test": (3, 4)}
+    return {
+        name: [
+            {
+                "key": f"k{n}", "source_image": {"bytes": picture(n), "path": None},
+                "target": {"bytes": picture(50 + n), "path": None}, "texts": [f"lamp {n} is on", "on"], "kind": n % 2,
+                "note": n,
+            } for n in numbers
+        ] for name, numbers in split.items()
+    }  # fmt: skip
+
+
+def test_hugging_face(tmp_path: Path) -> None:
+    """The library's own files, which cannot be put into texts: made by it, and compared as the others are."""
+    source = saved(tmp_path / "in", hugging_rows())
+    names = {"train": "train", "validation": "val", "test": "test"}
+    pairs: Expected = {
+        row["key"]: (names[split], row["note"], 50 + row["note"], row["texts"])
+        for split, rows in hugging_rows().items() for row in rows
+    }  # fmt: skip
+
+    class Saved(Official):
+        def write(self, folder: Path) -> Path:
+            return source
+
+    settings = {"hugging_face": COLUMNS}
+    round_trip(Saved("hugging_face", {}, pairs, lambda files: {}, settings=settings), tmp_path)
+    rows = {row["pair_id"]: row for row in iter_rows(tmp_path / "out")}
+    assert (rows["k1"]["change_type"], json.loads(rows["k1"]["meta"])) == ("add", {"note": 1})
+
+
+def test_hugging_face_damaged(tmp_path: Path) -> None:
+    rows = hugging_rows()
+    rows["train"][0]["target"] = {"bytes": b"no picture", "path": None}
+    rows["train"].append({**hugging_rows()["test"][0], "key": "k1"})
+    rows["train"].append({**hugging_rows()["test"][0], "key": ""})
+    rows["test"][1]["source_image"] = None
+    rows["holdout"] = [{**hugging_rows()["test"][0], "key": "k9"}]
+    source = saved(tmp_path / "in", rows)
+    prepare(source, tmp_path / "out", "hugging_face", hugging_face=COLUMNS)
+    assert {reject.row_id: reject.code for reject in read_rejects(tmp_path / "out")} == {
+        "k0": "not an image", "k1": "duplicate pair id", "train:3": "no pair id", "k4": "missing file",
+        "k9": "bad split",
+    }  # fmt: skip
+    assert set(found(tmp_path / "out")) == {"k1", "k2", "k3"}
+    with pytest.raises(ValueError, match="no column 'befor'"):
+        open_reader("hugging_face", str(source), ImportConfig(hugging_face={"before": "befor"}))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="cannot be loaded as a data set"):
+        open_reader("hugging_face", str(tmp_path / "nothing"), ImportConfig())
+
+
+def test_hugging_face_with_one_split_and_no_ids(tmp_path: Path) -> None:
+    import datasets
+
+    rows = [row for of in hugging_rows().values() for row in of] * 8
+    datasets.Dataset.from_list(rows).save_to_disk(str(tmp_path / "in"))
+    columns = {"before": "source_image", "after": "target", "captions": "texts"}
+    manifest = prepare(tmp_path / "in", tmp_path / "out", "hugging_face", hugging_face=columns, test_share=0.5)
+    assert manifest.num_rows == 40
+    assert list(found(tmp_path / "out"))[:2] == ["train-0", "train-1"]
+    assert set(manifest.rows_by_split) > {"train"}
+    assert any("configured shares" in note for note in manifest.extra["notes"])
+
+
+OFFICIAL = {make.__name__: make for make in (instruct_pix2pix, procap_hdf5, webdataset)}
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_round_trip(name: str, tmp_path: Path) -> None:
+    round_trip(OFFICIAL[name](), tmp_path)
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_damage_is_reported_row_by_row(name: str, tmp_path: Path) -> None:
+    check_damaged(OFFICIAL[name](), tmp_path)
+
+
+def test_annotations_alone(tmp_path: Path) -> None:
+    check_annotations_alone(instruct_pix2pix(), tmp_path, evaluate=True)
+    official = procap_hdf5()
+    official.files = {name: content for name, content in official.files.items() if not name.endswith(".h5")}
+    check_annotations_alone(official, tmp_path / "procap")
+
+
+@pytest.mark.parametrize("name", ["instruct_pix2pix", "procap_hdf5", "webdataset", "video", "cdvqa", "qag360k"])
+def test_another_folder_is_refused(name: str, tmp_path: Path) -> None:
+    put(tmp_path / "in", {"x.png": 1, "notes.md": "x"})
+    with pytest.raises(ValueError, match=r"layout|no shards|no video"):
+        open_reader(name, str(tmp_path / "in"), ImportConfig())  # type: ignore[arg-type]
+
+
+def test_channels_of_hdf5(tmp_path: Path) -> None:
+    colour = np.stack([np.full((9, 6, 8), value, np.uint8) for value in (10, 20, 30)], axis=1)
+    put(
+        tmp_path / "in",
+        {"train/txt/spot_videos.json": '{"76": ["x"]}', "train/video/spot_videos.h5": hdf5({"76": colour})},
+    )
+    for channels, expected in (("rgb", [10, 20, 30]), ("bgr", [30, 20, 10])):
+        prepare(tmp_path / "in", tmp_path / channels, "procap_hdf5", procap_hdf5={"channels": channels})
+        (row,) = iter_rows(tmp_path / channels)
+        assert row["pair_id"] == "76"
+        assert decode_image(row["before"])[0, 0].tolist() == expected
+
+
+def test_members_of_shards_by_other_names(tmp_path: Path) -> None:
+    samples = {"x": {"0.jpg": 1, "1.jpg": 2, "edit.txt": "no"}, "y": {"0.jpg": 3, "1.jpg": 4, "txt": "yes"}}
+    put(tmp_path / "in", {"part-0.tar": shard(samples)})
+    settings = {"webdataset": {"before": "0.jpg", "after": "1"}, "val_share": 0.0, "test_share": 0.0}
+    prepare(tmp_path / "in/part-0.tar", tmp_path / "out", "webdataset", **settings)
+    assert found(tmp_path / "out") == {"x": ("train", 1, 2, []), "y": ("train", 3, 4, ["yes"])}
+
+
+# ------------------------------------------------------------------------------------------------ with questions
+
+
+def cdvqa(folder: Path) -> Path:
+    files: dict[str, int | str | bytes] = {}
+    for part, start in (("Train", 0), ("Val", 10), ("Test", 20), ("Test2", 30)):
+        images = [{"id": n, "file_name": f"{start + n // 2:05d}.png", "questions_ids": []} for n in range(4)]
+        questions = [
+            {"id": n, "img_id": n, "type": "change_or_not", "question": f"has tree {n} changed?", "active": True}
+            for n in range(4)
+        ]
+        answers = [{"id": n, "question_id": n, "answer": ("yes", "no")[n % 2]} for n in range(4)]
+        for what, records in (("images", images), ("questions", questions), ("answers", answers)):
+            files[f"{part}_{what}.json"] = json.dumps({what: records})
+        for n in range(2):
+            files[f"im1/{start + n:05d}.png"], files[f"im2/{start + n:05d}.png"] = start + n, 100 + start + n
+    return put(folder, files)
+
+
+def questions_of(out: Path) -> dict[str, list[dict[str, Any]]]:
+    return {row["pair_id"]: json.loads(row["meta"])["questions"] for row in iter_rows(out)}
+
+
+def test_cdvqa(tmp_path: Path) -> None:
+    manifest = prepare(cdvqa(tmp_path / "in"), tmp_path / "out", "cdvqa", chunk_size=3)
+    assert manifest.rows_by_split == {"test": 4, "train": 2, "val": 2}
+    assert found(tmp_path / "out")["00011"] == ("val", 11, 111, [])
+    assert questions_of(tmp_path / "out")["00011"] == [
+        {"question": "has tree 2 changed?", "type": "change_or_not", "answer": "yes", "id": "2"},
+        {"question": "has tree 3 changed?", "type": "change_or_not", "answer": "no", "id": "3"},
+    ]
+    assert manifest.extra["counts"]["test"]["rows"] == 8
+    result = validate(ValidateJob(pairs=str(tmp_path / "out")), progress=False).result
+    assert (result.usable_pairs, result.without_captions) == (8, 8)
+
+
+def test_cdvqa_damaged_and_without_images(tmp_path: Path) -> None:
+    source = cdvqa(tmp_path / "in")
+    (source / "im2/00001.png").unlink()
+    (source / "Test2_answers.json").unlink()
+    images = json.loads((source / "Val_images.json").read_text())
+    images["images"][3]["file_name"] = "00000.png"
+    (source / "Val_images.json").write_text(json.dumps(images))
+    questions = json.loads((source / "Train_questions.json").read_text())
+    questions["questions"][1]["img_id"] = 77
+    del questions["questions"][2]["question"]
+    questions["questions"].append({**questions["questions"][3], "id": 8})
+    questions["questions"].append({**questions["questions"][3], "active": False})
+    (source / "Train_questions.json").write_text(json.dumps(questions))
+    (source / "Test_questions.json").write_text('{"questions": [{"id": 0, "img_id": 0')
+    manifest = prepare(source, tmp_path / "out", "cdvqa")
+    assert {reject.row_id: reject.code for reject in read_rejects(tmp_path / "out")} == {
+        "00001": "missing file",
+        "Val_images.json:3": "duplicate pair id",
+        "Train_questions.json:1": "bad row",
+        "Train_questions.json:2": "bad row",
+        "Train_questions.json:4": "bad row",
+        "Test_questions.json:0": "bad row",
+    }
+    asked = questions_of(tmp_path / "out")
+    assert {name: len(of) for name, of in asked.items()} == {
+        "00000": 1, "00010": 2, "00011": 1, "00020": 0, "00021": 0, "00030": 2, "00031": 2,
+    }  # fmt: skip
+    assert asked["00030"][0]["answer"] is None
+    assert any("Test2_answers.json is not there" in note for note in manifest.extra["notes"])
+    for path in source.rglob("*.png"):
+        path.unlink()
+    assert not prepare(source, tmp_path / "alone", "cdvqa").has_images
+
+
+def qag360k(folder: Path) -> Path:
+    files: dict[str, int | str | bytes] = {}
+    answer = {"type": "change_ratio", "answer": "0_to_10"}
+    for start, split in enumerate(("train", "val", "test")):
+        records = [
+            {"id": n, "img_id": f"{10 * start + n // 2:05d}.png", "question": f"how much of {n}?", **answer}
+            for n in range(4)
+        ]
+        files[f"{split}.json"] = json.dumps({"question": records})
+        for n in range(2):
+            for role, base in (("im1", 0), ("im2", 100)):
+                files[f"{split}/{role}/{10 * start + n:05d}.png"] = base + 10 * start + n
+        files |= {f"{split}/mask/{n}.png": 255 for n in range(4)}
+    return put(folder, files)
+
+
+def test_qag360k(tmp_path: Path) -> None:
+    source = qag360k(tmp_path / "in")
+    manifest = prepare(source, tmp_path / "out", "qag360k", chunk_size=2)
+    assert manifest.rows_by_split == {"test": 2, "train": 2, "val": 2}
+    assert found(tmp_path / "out")["00021"] == ("test", 21, 121, [])
+    assert questions_of(tmp_path / "out")["00021"][1] == {
+        "question": "how much of 3?", "type": "change_ratio", "answer": "0_to_10", "id": "3", "mask": "mask/3.png",
+    }  # fmt: skip
+    result = validate(ValidateJob(pairs=str(tmp_path / "out")), progress=False).result
+    assert (result.usable_pairs, result.problems) == (6, {})
+    text = (source / "val.json").read_text()
+    (source / "val.json").write_text(more(text[:-1], '{"id": 9, "img_id": "00000.png", "question": "x", "type": "y", '
+                                          '"answer": "no"}, 7, {"id": 8, "img_id": "00019.png"}') + "}")  # fmt: skip
+    (source / "train/im1/00001.png").write_bytes(b"")
+    (source / "extra.json").write_text("{}")
+    manifest = prepare(source, tmp_path / "damaged", "qag360k")
+    assert {reject.row_id: reject.code for reject in read_rejects(tmp_path / "damaged")} == {
+        "00001": "empty file", "val.json:4": "duplicate pair id", "val.json:5": "bad row", "val.json:6": "bad row",
+    }  # fmt: skip
+    assert len(found(tmp_path / "damaged")) == 5
+    assert any("extra.json" in note for note in manifest.extra["notes"])
+
+
+# ------------------------------------------------------------------------------------------------ filmed
+
+
+def film(path: Path, values: list[int]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 10, (32, 24))
+    for value in values:
+        writer.write(np.full((24, 32, 3), value, np.uint8))
+    writer.release()
+    return path
+
+
+def test_video(tmp_path: Path) -> None:
+    film(tmp_path / "in/a.avi", [10 * n for n in range(20)])
+    film(tmp_path / "in/b.avi", [50] * 12)
+    film(tmp_path / "in/short.avi", [50] * 3)
+    settings = {"video": {"distance": 4, "every": 3}, "val_share": 0.2, "test_share": 0.2, "chunk_size": 2}
+    manifest = prepare(tmp_path / "in", tmp_path / "out", "video", **settings)
+    pairs = found(tmp_path / "out")
+    assert [name for name in pairs if name.startswith("a.avi")] == [f"a.avi-{start:07d}" for start in range(0, 16, 3)]
+    for name, (split, before, after, captions) in pairs.items():
+        start = int(name[-7:])
+        assert abs(before - (10 * start if name[0] == "a" else 50)) <= 3
+        assert abs(after - (10 * (start + 4) if name[0] == "a" else 50)) <= 3
+        assert captions == []
+        held_out = {"a.avi-0000012": "val", "a.avi-0000015": "test", "b.avi-0000006": "test"}
+        assert split == held_out.get(name, "train")
+    assert any("short.avi" in note for note in manifest.extra["notes"])
+    still = {**settings, "video": {"distance": 4, "every": 3, "min_change": 5, "max_side": 16}}
+    prepare(tmp_path / "in", tmp_path / "moving", "video", **still)
+    rows = list(iter_rows(tmp_path / "moving"))
+    assert {row["pair_id"][:5] for row in rows} == {"a.avi"}
+    assert decode_image(rows[0]["before"]).shape == (12, 16, 3)
+    assert validate(ValidateJob(pairs=str(tmp_path / "out")), progress=False).result.usable_pairs == len(pairs)
+
+
+def test_damaged_video(tmp_path: Path) -> None:
+    film(tmp_path / "in/a.avi", [10 * n for n in range(20)])
+    (tmp_path / "in/b.mp4").write_bytes(b"no video")
+    manifest = prepare(tmp_path / "in", tmp_path / "out", "video", video={"distance": 4, "every": 4})
+    assert [(reject.row_id, reject.code) for reject in read_rejects(tmp_path / "out")] == [("b.mp4", "bad file")]
+    assert manifest.num_rows == 4
+    with pytest.raises(ValueError, match="cannot be read as a video"):
+        open_reader("video", str(tmp_path / "in/b.mp4"), ImportConfig())
+    with pytest.raises(ValueError, match="none has 31 frames"):
+        open_reader("video", str(tmp_path / "in/a.avi"), ImportConfig())
+
+
+def test_readers_travel_to_workers(tmp_path: Path) -> None:
+    """A worker's copy reads the same chunk, also where files must be opened again."""
+    source = saved(tmp_path / "hf", hugging_rows())
+    for format, path, settings in (
+        ("hugging_face", source, {"hugging_face": COLUMNS}),
+        ("webdataset", webdataset().write(tmp_path / "tar"), {}),
+        ("procap_hdf5", procap_hdf5().write(tmp_path / "h5"), {}),
+    ):
+        job = ImportJob(format=format, source=str(path), out=str(tmp_path / "out" / format), **settings)
+        _, reader, _ = open_build(job)
+        assert pickle.loads(pickle.dumps(reader)).read(0) == reader.read(0)

@@ -1,0 +1,264 @@
+"""Every official layout, tiny: through import, validation, training rows and evaluation; without images; damaged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from pyarrow import fs
+
+from idc.config import cli
+from idc.data.config import ImportConfig, ImportJob
+from idc.data.pipeline import run_local
+from idc.data.readers.annotations import Annotations
+from idc.data.readers.base import open_build, open_reader
+from idc.data.store import iter_rows, read_rejects
+from tests.data.official_layouts import check_annotations_alone, check_damaged, found, grey, more, round_trip
+from tests.data.readers.test_own import import_job, prepare, put
+from tests.data.small_sets import OFFICIAL, levir_mci, omnidiff, spot_the_diff
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_round_trip(name: str, tmp_path: Path) -> None:
+    round_trip(OFFICIAL[name](), tmp_path)
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_annotations_alone(name: str, tmp_path: Path) -> None:
+    check_annotations_alone(OFFICIAL[name](), tmp_path, evaluate=name == "spot_the_diff")
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_damage_is_reported_row_by_row(name: str, tmp_path: Path) -> None:
+    check_damaged(OFFICIAL[name](), tmp_path)
+
+
+@pytest.mark.parametrize("name", [name for name in OFFICIAL if name != "clevr_change"])
+def test_strict_wants_the_images(name: str, tmp_path: Path) -> None:
+    official = OFFICIAL[name]()
+    official.files = {file: content for file, content in official.files.items() if isinstance(content, str)}
+    source = official.write(tmp_path / "in")
+    manifest = prepare(source, tmp_path / "out", official.format, strict=True, **official.settings)
+    assert (manifest.num_rows, manifest.reject_reasons) == (0, {"missing file": len(official.pairs)})
+
+
+@pytest.mark.parametrize("name", OFFICIAL)
+def test_another_folder_is_refused(name: str, tmp_path: Path) -> None:
+    official = OFFICIAL[name]()
+    put(tmp_path / "in", {"x.png": 1, "notes.md": "x"})
+    with pytest.raises(ValueError, match="layout"):
+        open_reader(official.format, str(tmp_path / "in"), ImportConfig(**official.settings))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="is not a folder"):
+        open_reader(official.format, str(tmp_path / "in/x.png"), ImportConfig(**official.settings))  # type: ignore[arg-type]
+
+
+# -- what is counted and said ------------------------------------------------------------------------------------
+
+
+def test_spot_counts_rows_sentences_and_empty_sentences(tmp_path: Path) -> None:
+    manifest = prepare(spot_the_diff().write(tmp_path / "in"), tmp_path / "out", "spot_the_diff")
+    assert manifest.extra["counts"] == {
+        "train": {"rows": 3, "sentences": 4, "empty_sentences": 1},
+        "val": {"rows": 1, "sentences": 1, "empty_sentences": 1},
+        "test": {"rows": 2, "sentences": 2, "empty_sentences": 0},
+    }
+    assert (manifest.num_without_captions, manifest.extra["protocol"]) == (1, "single")
+
+
+def test_spot_names_the_protocol_that_fits_the_files(tmp_path: Path) -> None:
+    source = OFFICIAL["spot_the_diff_multi"]().write(tmp_path / "in")
+    with pytest.raises(ValueError, match=r"give spot_the_diff\.protocol=multi"):
+        open_reader("spot_the_diff", str(source), ImportConfig())
+
+
+def test_levir_masks_flags_and_types(tmp_path: Path) -> None:
+    official = levir_mci()
+    prepare(official.write(tmp_path / "in"), tmp_path / "out", "levir")
+    rows = {row["pair_id"]: row for row in iter_rows(tmp_path / "out")}
+    assert [grey(row["mask"]) for row in rows.values()] == [255, 0, 255, 0, 255]
+    assert [json.loads(row["meta"])["changeflag"] for row in rows.values()] == [1, 0, 1, 0, 1]
+    assert [row["change_type"] for row in rows.values()] == [None, "none", None, "none", None]
+    assert json.loads(rows["val_000003"]["meta"])["before"] == "val/A/val_000003.png"
+    labels = [file for file in official.files if "/label/" in file]
+    for file in labels:
+        del official.files[file]
+    manifest = prepare(official.write(tmp_path / "cc"), tmp_path / "cc_out", "levir")
+    assert manifest.num_rejected == 0
+    assert {row["mask"] for row in iter_rows(tmp_path / "cc_out")} == {None}
+
+
+def test_levir_flags_of_the_captions_alone(tmp_path: Path) -> None:
+    prepare(OFFICIAL["levir_joined"]().write(tmp_path / "in"), tmp_path / "out", "levir")
+    flags = {row["pair_id"]: json.loads(row["meta"])["changeflag"] for row in iter_rows(tmp_path / "out")}
+    assert flags == {"train_000001": 0, "train_000002": 1, "val_000001": 0, "test_000001": 0}
+
+
+def test_omnidiff_keeps_the_parts_apart(tmp_path: Path) -> None:
+    """Also where both have files of the same names."""
+    official = omnidiff()
+    entry = {"id": "1", "before": "images/a.jpg", "after": "images/b.jpg", "captions": ["x"], "types": ["pose", "OCR"]}
+    for n, subset in enumerate(("real", "render")):
+        official.files[f"{subset}/train.json"] = json.dumps([entry])
+        official.files |= {f"{subset}/images/a.jpg": 60 + n, f"{subset}/images/b.jpg": 70 + n}
+    prepare(official.write(tmp_path / "in"), tmp_path / "out", "omnidiff")
+    pairs = found(tmp_path / "out")
+    assert (pairs["real/1"][1:3], pairs["render/1"][1:3]) == ((60, 70), (61, 71))
+    rows = {row["pair_id"]: row for row in iter_rows(tmp_path / "out")}
+    assert rows["render/1"]["change_type"] is None
+    assert rows["render/000041"]["change_type"] == "addition"
+    meta = json.loads(rows["render/1"]["meta"])
+    assert (meta["subset"], meta["types"]) == ("render", ["pose", "OCR"])
+
+
+# -- damage of whole files ---------------------------------------------------------------------------------------
+
+
+def test_one_useless_file_of_several_costs_only_its_split(tmp_path: Path) -> None:
+    source = spot_the_diff().write(tmp_path / "in")
+    (source / "train.json").write_text("<!DOCTYPE html><html>Sign in</html>")
+    (source / "val.json").unlink()
+    manifest = prepare(source, tmp_path / "out", "spot_the_diff")
+    assert manifest.rows_by_split == {"test": 2}
+    ((place, reason),) = read_rejects(tmp_path / "out")
+    assert (place, reason[:42]) == ("train.json", "bad file: train.json is not JSON: Expectin")
+    assert "there are no annotations of val" in manifest.extra["notes"]
+
+
+def test_nothing_that_can_be_read_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    source = put(tmp_path / "in", {"LevirCCcaptions.json": "<html>"})
+    with pytest.raises(ValueError, match=r"no pair that can be read: .*LevirCCcaptions\.json is not JSON"):
+        open_reader("levir", str(source), ImportConfig())
+    (source / "LevirCCcaptions.json").write_text('{"pictures": []}')
+    with pytest.raises(ValueError, match="holds no list 'images'"):
+        open_reader("levir", str(source), ImportConfig())
+
+
+def test_a_file_that_was_cut_gives_what_is_whole(tmp_path: Path) -> None:
+    source = spot_the_diff().write(tmp_path / "in")
+    text = (source / "test.json").read_text()
+    (source / "test.json").write_text(text[: text.index("man number 5")])
+    manifest = prepare(source, tmp_path / "out", "spot_the_diff")
+    assert manifest.rows_by_split == {"test": 1, "train": 2, "val": 1}
+    assert [reject.row_id for reject in read_rejects(tmp_path / "out")] == ["test.json:1"]
+    assert any("1 of its entries could be read" in note for note in manifest.extra["notes"])
+
+
+@pytest.mark.parametrize(
+    ("text", "entries", "rejects"),
+    [
+        ('{"a": [1], "b": {"c": [2]}}', {"a": [1], "b": {"c": [2]}}, []),
+        ('{"a": [1], "a": [2]}', {"a": [2]}, ["f.json:a"]),
+        ('{"a": [1, "b": [2], "c": "x:y"', {"b": [2], "c": "x:y"}, ["f.json:a"]),
+        ('{"a": ["say \\"b\\": no"], "d": [1}', {"a": ['say "b": no']}, ["f.json:d"]),
+        ('{"a" [1], "b": [2]}', {"b": [2]}, ["f.json"]),
+        ("[1]", {}, ["f.json"]),
+        ("", {}, ["f.json"]),
+        ("\ufeff{}", {}, []),
+    ],
+)
+def test_entries_of_an_object(tmp_path: Path, text: str, entries: dict[str, Any], rejects: list[str]) -> None:
+    annotations = Annotations(str(put(tmp_path, {"f.json": text})))
+    assert annotations.items("f.json") == entries
+    assert [row["pair_id"] for row in annotations.rejects] == rejects
+
+
+@pytest.mark.parametrize(
+    ("text", "records", "rejects"),
+    [
+        ('[{"a": 1}, {"a": {"a": 2}}]', [0, 1], []),
+        ('[{"a": 1}, {"a": [{"a": 2}]} {"a": 3}]', [0, 1, 2], ["f.json"]),
+        ('[{"a": 1}, {"a": [{"a" 2}, {"a": 3}', [0, 2], ["f.json:1"]),
+        ('[{"a": 1}, {"a": , {"a": 3}]', [0, 2], ["f.json:1"]),
+        ('{"a": 1}', [], ["f.json"]),
+        ("[", [], ["f.json"]),
+        ('[{"a": 1}, {"a": ' + "[" * 100_000 + ', {"a": 3}]', [0, 2], ["f.json:1"]),
+    ],
+)
+def test_records_of_a_list(tmp_path: Path, text: str, records: list[int], rejects: list[str]) -> None:
+    annotations = Annotations(str(put(tmp_path, {"f.json": text})))
+    assert [place for place, _ in annotations.records("f.json")] == [f"f.json:{n}" for n in records]
+    assert [row["pair_id"] for row in annotations.rejects] == rejects
+
+
+# -- the job -----------------------------------------------------------------------------------------------------
+
+
+def test_on_any_filesystem(tmp_path: Path) -> None:
+    official = spot_the_diff()
+    memory = fsspec.filesystem("memory")
+    for name, content in official.files.items():
+        put(tmp_path / "in", {name: content})
+        memory.pipe(f"/official/{name}", (tmp_path / "in" / name).read_bytes())
+    prepare("memory://official", tmp_path / "out", "spot_the_diff")
+    assert found(tmp_path / "out") == official.pairs
+    inside = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    prepare("in", tmp_path / "out2", "spot_the_diff", inside)
+    assert found(tmp_path / "out2") == official.pairs
+
+
+def test_other_annotations_images_or_protocol_are_other_inputs(tmp_path: Path) -> None:
+    source = spot_the_diff().write(tmp_path / "in")
+    prepare(source, tmp_path / "out", "spot_the_diff")
+    multi = {"spot_the_diff": {"protocol": "multi"}}
+    (source / "change_multi_captions.json").write_text("{}")
+    (source / "splits.json").write_text('{"test": [4]}')
+    for change in (
+        lambda: open_build(import_job(source, tmp_path / "out", "spot_the_diff", images=False)),
+        lambda: open_build(import_job(source, tmp_path / "out", "spot_the_diff", **multi)),
+        lambda: (
+            put(source, {"resized_images/6.png": 1})
+            and open_build(import_job(source, tmp_path / "out", "spot_the_diff"))
+        ),
+    ):
+        with pytest.raises(ValueError, match="another configuration or other inputs"):
+            change()
+
+
+def test_settings_of_another_format_do_not_count(tmp_path: Path) -> None:
+    source = OFFICIAL["clevr_dc"]().write(tmp_path / "in")
+    prepare(source, tmp_path / "out", "clevr_dc")
+    folder, _, _ = open_build(import_job(source, tmp_path / "out", "clevr_dc", spot_the_diff={"protocol": "multi"}))
+    assert folder.complete
+
+
+def test_the_job_as_a_user_runs_it(tmp_path: Path) -> None:
+    source, out = spot_the_diff().write(tmp_path / "in"), tmp_path / "out"
+    command = [
+        sys.executable, str(ROOT / "jobs/import_dataset.py"), "--format", "spot_the_diff", "--source", str(source),
+        "--out", str(out), "--local", "--max-reject-share=0",
+    ]  # fmt: skip
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert (done.returncode, "5 pairs" in done.stdout) == (0, True), done.stderr
+    (source / "test.json").write_text(more((source / "test.json").read_text(), "3"))
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 1
+    assert "other inputs" in again.stderr
+
+
+def test_half_an_import_goes_on(tmp_path: Path) -> None:
+    official = spot_the_diff()
+    job = import_job(official.write(tmp_path / "in"), tmp_path / "out", "spot_the_diff", chunk_size=1)
+    folder, source, stages = open_build(job)
+    assert folder.num_chunks == 5
+    stopped = type("Stopped", (), {"num_chunks": 5, "read": lambda self, n: source.read(n) if n < 3 else 1 / 0})()
+    with pytest.raises(ZeroDivisionError):
+        run_local(folder, stopped, stages, progress=False)
+    folder, source, stages = open_build(job)
+    assert folder.pending() == [3, 4]
+    run_local(folder, source, stages, progress=False)
+    assert found(tmp_path / "out") == official.pairs
+
+
+def test_the_command_line_takes_both_spellings() -> None:
+    one = cli(ImportJob, "", ["--format", "levir", "--source", "/", "--out=o", "--strict", "--chunk-size", "4"])
+    two = cli(ImportJob, "", ["format=levir", "source=/", "out=o", "strict=true", "chunk_size=4"])
+    assert one == two
+    assert (one.config.strict, one.config.chunk_size, one.config.images) == (True, 4, True)

@@ -1,0 +1,357 @@
+"""One's own pairs: every documented layout, on any filesystem, with the caption of the right pair."""
+
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+from pyarrow import fs
+
+from idc.data.config import ImportJob, ValidateJob
+from idc.data.images import FORMATS, IMAGE_SUFFIXES, decode_image, encode_png
+from idc.data.pipeline import run_local
+from idc.data.readers.base import open_build
+from idc.data.store import Manifest, iter_rows, read_manifest, read_rejects
+from idc.data.validation.run import validate
+
+
+def picture(value: int) -> bytes:
+    return encode_png(np.full((6, 8, 3), value, np.uint8))
+
+
+def put(folder: Path, names: dict[str, int | str | bytes]) -> Path:
+    for name, content in names.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = content if isinstance(content, bytes) else content.encode() if isinstance(content, str) else None
+        path.write_bytes(picture(int(content)) if data is None else data)  # type: ignore[arg-type]
+    return folder
+
+
+def import_job(source: object, out: Path, format: str, **more: Any) -> ImportJob:
+    return ImportJob(source=str(source), out=str(out), format=format, **{"max_reject_share": 1.0, **more})  # type: ignore[arg-type]
+
+
+def prepare(source: object, out: Path, format: str, filesystem: fs.FileSystem | None = None, **more: Any) -> Manifest:
+    job = import_job(source, out, format, **more)
+    folder, reader, stages = open_build(job, filesystem=filesystem)
+    reader = pickle.loads(pickle.dumps(reader))
+    return run_local(folder, reader, stages, progress=False, max_reject_share=job.max_reject_share, extra=reader.extra)
+
+
+def result(out: Path) -> dict[str, tuple[int, int, list[str]]]:
+    """Grey value of before and after, and the captions, of every pair."""
+    return {
+        r["pair_id"]: (int(decode_image(r["before"])[0, 0, 0]), int(decode_image(r["after"])[0, 0, 0]), r["captions"])
+        for r in iter_rows(out)
+    }
+
+
+FOLDERS: dict[str, dict[str, int | str | bytes]] = {
+    "two folders": {
+        "before/x.png": 1, "after/x.png": 2, "before/y.png": 3, "after/y.jpg": 3, "x.txt": "moved\n\ngone\n",
+    },
+    "A and B": {"A/x.png": 1, "B/x.png": 2, "A/y.png": 3, "B/y.png": 3, "captions/x.txt": "moved\ngone"},
+    "endings": {"x_before.png": 1, "x_after.png": 2, "y_before.png": 3, "y_after.png": 3, "x.txt": "moved\ngone"},
+    "A and B endings": {
+        "x_A.png": 1, "x_B.png": 2, "y_A.png": 3, "y_B.png": 3, "captions.json": '{"x": ["moved", "gone"]}',
+    },
+    "file names in captions.json": {
+        "before/x.png": 1, "after/x.png": 2, "before/y.png": 3, "after/y.png": 3,
+        "captions.json": '{"x.png": {"captions": ["moved", "gone"], "change_type": "move"}}',
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", FOLDERS)
+def test_folders(tmp_path: Path, layout: str) -> None:
+    put(tmp_path / "in", {**FOLDERS[layout], "README.md": "about", ".hidden/z_before.png": 1})
+    manifest = prepare(tmp_path / "in", tmp_path / "out", "folder")
+    after_y = result(tmp_path / "out")["y"][1]
+    assert abs(after_y - 3) <= 1
+    assert result(tmp_path / "out") == {"x": (1, 2, ["moved", "gone"]), "y": (3, after_y, [])}
+    assert (manifest.num_rejected, manifest.num_without_captions) == (0, 1)
+
+
+def test_split_folders_and_masks(tmp_path: Path) -> None:
+    names: dict[str, int | str | bytes] = {
+        f"{split}/{role}/1.png": value
+        for value, split in enumerate(("train", "valid", "test"))
+        for role in ("before", "after", "mask")
+    }
+    put(tmp_path / "in", {**names, "valid/captions.json": '{"1": "of val", "2": "of nobody"}'})
+    manifest = prepare(tmp_path / "in", tmp_path / "out", "folder")
+    assert manifest.rows_by_split == {"test": 1, "train": 1, "val": 1}
+    rows = {r["pair_id"]: r for r in iter_rows(tmp_path / "out")}
+    assert rows["valid/1"]["captions"] == ["of val"]
+    assert rows["valid/1"]["split"] == "val"
+    assert decode_image(rows["test/1"]["mask"])[0, 0, 0] == 2
+    assert manifest.extra["captions_without_pair"] == 1
+    assert "valid/2" in manifest.extra["notes"][0]
+
+
+def test_folder_rejects(tmp_path: Path) -> None:
+    put(
+        tmp_path / "in",
+        {"before/x.png": 1, "after/x.png": 2, "before/y.png": 1, "before/z.png": 1, "before/z.jpg": 1, "after/z.png": 1,
+         "lost.png": 1},
+    )  # fmt: skip
+    (tmp_path / "in" / "before").joinpath(b"\xff.png".decode("utf-8", "surrogateescape")).write_bytes(picture(1))
+    (tmp_path / "in" / "after").joinpath(b"\xff.png".decode("utf-8", "surrogateescape")).write_bytes(picture(1))
+    prepare(tmp_path / "in", tmp_path / "out", "folder", chunk_size=2)
+    assert list(result(tmp_path / "out")) == ["x"]
+    assert read_rejects(tmp_path / "out") == [
+        ("y", "missing partner: there is no after image for before/y.png"),
+        ("z", "duplicate pair id: before/z.jpg, before/z.png"),
+        ("\\xff", "not UTF-8: pair_id, \\xff"),
+        ("lost.png", "unplaced image: it is neither a before nor an after"),
+    ]
+
+
+@pytest.mark.parametrize("suffix", sorted(IMAGE_SUFFIXES))
+def test_every_image_that_can_be_read_is_read(tmp_path: Path, suffix: str) -> None:
+    """Of each suffix a real file of its format, also in capitals."""
+    [format] = [format for format, suffixes in FORMATS.items() if suffix in suffixes]
+    for role, value in (("before", 40), ("after", 200)):
+        (tmp_path / "in" / role).mkdir(parents=True)
+        image = Image.fromarray(np.full((16, 24, 3), value, np.uint8))
+        image.save(tmp_path / "in" / role / f"x{suffix.upper()}", "MPO" if suffix == ".mpo" else format)
+    manifest = prepare(tmp_path / "in", tmp_path / "out", "folder")
+    [(before, after, _)] = result(tmp_path / "out").values()
+    assert (abs(before - 40) < 3, abs(after - 200) < 3, manifest.extra["notes"]) == (True, True, [])
+
+
+def test_what_is_not_read_is_counted_and_named(tmp_path: Path) -> None:
+    put(tmp_path / "in", FOLDERS["two folders"])
+    put(tmp_path / "in", {
+        "before/z.heic": "heic", "after/z.heic": "heic", "before/x.svg": "<svg/>", "logo.svg": "<svg/>",
+        "before/notes.docx": "words", "list.csv": "a,b", "README.txt": "words", "captions/q.txt": "of none",
+        ".DS_Store": "mac", "_old/before/x.png": 9, "validation.json": "{}",
+    })  # fmt: skip
+    manifest = prepare(tmp_path / "in", tmp_path / "out", "folder")
+    assert set(result(tmp_path / "out")) == {"x", "y"}
+    [reject] = read_rejects(tmp_path / "out")
+    assert (reject.row_id, reject.code) == ("z", "not an image")
+    assert "none of PNG, JPEG" in reject.reason
+    notes = "\n".join(manifest.extra["notes"])
+    told = ["2 files that are none of PNG", "2 .svg", "2 files that are neither", "1 .docx", "2 files that are hidden"]
+    for text in (*told, "2 files that are captions of no pair"):
+        assert text in notes, notes
+    validated = validate(ValidateJob(pairs=str(tmp_path / "in"), format="folder"), progress=False).result
+    assert not validated.ok
+    assert validated.notes == manifest.extra["notes"]
+
+
+def test_official_layouts_name_images_that_are_not_read(tmp_path: Path) -> None:
+    rows = [{"img0": f"{n}.heic", "img1": f"{n}_2.png", "sents": ["a"], "uid": n} for n in "ab"]
+    put(tmp_path / "in", {"train.json": json.dumps(rows), "a.heic": "x", "a_2.png": 1, "b.heic": "x", "b_2.png": 2})
+    put(tmp_path / "in", {"other.svg": "<svg/>"})
+    manifest = prepare(tmp_path / "in", tmp_path / "out", "image_editing_request")
+    assert manifest.reject_reasons == {"not an image": 2}
+    assert [note for note in manifest.extra["notes"] if "1 .svg" in note]
+
+
+def test_a_folder_without_pairs_is_an_error(tmp_path: Path) -> None:
+    put(tmp_path / "in", {"x.png": 1, "notes.txt": "hello"})
+    with pytest.raises(ValueError, match="has no pairs: put the images into before/ and after/"):
+        prepare(tmp_path / "in", tmp_path / "out", "folder")
+
+
+def table_images(folder: Path) -> None:
+    put(folder, {f"images/{n}.png": n for n in range(1, 7)})
+
+
+def test_csv(tmp_path: Path) -> None:
+    table_images(tmp_path)
+    other = (tmp_path / "images" / "2.png").as_uri()
+    lines = [
+        "\ufeffpair_id,before,after,captions,caption,change_type,split,camera",
+        f'p1,images/1.png,{other},"a ""red"" cube, small|gone",,color,train,left',
+        "",
+        'p2,images/3.png,images/4.png,,"first\nof p2",,validation,',
+        "p3,images/5.png,images/6.png,,,,,",
+        "p2,images/3.png,images/4.png,,second of p2,,,",
+        "p1,images/1.png,images/4.png,,no,,,",
+        ",images/1.png,images/4.png,,no,,,",
+        "p4,images/1.png,images/9.png,,no,,,",
+        "p5,images/1.png,images,,no,,,",
+        "p6,images/1.png,images/2.png,,no,,holdout,",
+        "p7,images/1.png,,,no,,,",
+        "p8,images/1.png,images/2.png,,no,,,,,,",
+    ]
+    (tmp_path / "t.csv").write_bytes("\r\n".join(lines).encode())
+    manifest = prepare(tmp_path / "t.csv", tmp_path / "out", "csv", chunk_size=2)
+    assert result(tmp_path / "out") == {
+        "p1": (1, 2, ['a "red" cube, small', "gone"]),
+        "p2": (3, 4, ["first\nof p2", "second of p2"]),
+        "p3": (5, 6, []),
+    }
+    rows = {r["pair_id"]: r for r in iter_rows(tmp_path / "out")}
+    assert json.loads(rows["p1"]["meta"]) == {"camera": "left"}
+    assert (rows["p1"]["change_type"], rows["p1"]["source"], rows["p2"]["split"]) == ("color", "t.csv:2", "val")
+    assert manifest.extra["notes"] == ["columns kept in meta: camera"]
+    rejects = read_rejects(tmp_path / "out")
+    assert [(r.row_id, r.code) for r in rejects] == [
+        ("p1", "duplicate pair id"), ("t.csv:9", "no pair id"), ("p4", "missing file"), ("p5", "unreadable file"),
+        ("p6", "bad split"), ("p7", "missing file"), ("t.csv:14", "bad row"),
+    ]  # fmt: skip
+
+
+def test_csv_with_other_delimiters(tmp_path: Path) -> None:
+    table_images(tmp_path)
+    (tmp_path / "t.csv").write_text("pair_id;before;after;caption\np1;images/1.png;images/2.png;a, b\n")
+    prepare(tmp_path / "t.csv", tmp_path / "out", "csv")
+    assert result(tmp_path / "out") == {"p1": (1, 2, ["a, b"])}
+
+
+def test_a_table_without_its_columns_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,before,after\n")
+    with pytest.raises(ValueError, match=r"t.csv has no column pair_id; it has 'id', 'before', 'after'"):
+        prepare(tmp_path / "t.csv", tmp_path / "out", "csv")
+    (tmp_path / "t.jsonl").write_text("\n\n")
+    with pytest.raises(ValueError, match="has no rows"):
+        prepare(tmp_path / "t.jsonl", tmp_path / "out", "jsonl")
+
+
+def test_jsonl(tmp_path: Path) -> None:
+    table_images(tmp_path)
+    pair = {"before": "images/1.png", "after": "images/2.png"}
+    lines: list[Any] = [
+        {
+            "pair_id": "p1",
+            **pair,
+            "captions": ["one", " ", "two"],
+            "meta": {"iou": 0.5},
+            "mask": "images/6.png",
+            "n": 3,
+        },
+        {"pair_id": "p2", **pair, "caption": "one", "split": "test"},
+        {"pair_id": "p2", **pair, "caption": "two"},
+        {"pair_id": 3, **pair},
+        "not an object",
+        {"pair_id": "p4", **pair, "captions": [1]},
+        {"pair_id": "p5", **pair, "mask": "images/7.png"},
+        {"pair_id": "p6", **pair, "meta": [1]},
+    ]
+    text = "\n".join(json.dumps(line) for line in lines) + "\n{broken\n\n"
+    (tmp_path / "t.jsonl").write_bytes(text.encode() + b'{"pair_id": "p7", "caption": "\xff"}\n')
+    prepare(tmp_path / "t.jsonl", tmp_path / "out", "jsonl", chunk_size=3)
+    assert {k: v[2] for k, v in result(tmp_path / "out").items()} == {
+        "p1": ["one", "two"],
+        "p2": ["one", "two"],
+        "3": [],
+    }
+    row = next(iter_rows(tmp_path / "out"))
+    assert json.loads(row["meta"]) == {"iou": 0.5, "n": 3}
+    assert decode_image(row["mask"])[0, 0, 0] == 6
+    assert [(r.row_id, r.code) for r in read_rejects(tmp_path / "out")] == [
+        ("t.jsonl:5", "bad row"), ("p4", "bad row"), ("p5", "missing file"), ("p6", "bad row"),
+        ("t.jsonl:9", "bad row"), ("p7", "not UTF-8"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["bytes", "paths", "structs"])
+def test_parquet(tmp_path: Path, how: str) -> None:
+    table_images(tmp_path)
+    cell: Any = {
+        "bytes": lambda n: picture(n),
+        "paths": lambda n: f"images/{n}.png",
+        "structs": lambda n: {"bytes": picture(n), "path": f"{n}.png"},
+    }[how]
+    rows = [
+        {"pair_id": f"p{i}", "before": cell(i % 5 + 1), "after": cell(i % 5 + 2), "captions": [f"c{i}"]}
+        for i in range(10)
+    ]
+    rows[7]["pair_id"] = "p2"
+    rows[8]["after"] = None
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet", row_group_size=2)
+    prepare(tmp_path / "t.parquet", tmp_path / "out", "parquet", chunk_size=3)
+    assert result(tmp_path / "out") == {f"p{i}": (i % 5 + 1, i % 5 + 2, [f"c{i}"]) for i in (0, 1, 2, 3, 4, 5, 6, 9)}
+    assert [(r.row_id, r.code) for r in read_rejects(tmp_path / "out")] == [
+        ("p2", "duplicate pair id"), ("p8", "missing file"),
+    ]  # fmt: skip
+    assert read_manifest(tmp_path / "out").num_chunks == 3
+
+
+def test_any_filesystem(tmp_path: Path) -> None:
+    put(tmp_path / "in", FOLDERS["two folders"])
+    expected = None
+    memory = fsspec.filesystem("memory")
+    memory.put(str(tmp_path / "in"), f"/{tmp_path.name}", recursive=True)
+    subtree = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    for number, (source, filesystem) in enumerate(
+        [
+            (tmp_path / "in", None),
+            ((tmp_path / "in").as_uri(), None),
+            (f"memory://{tmp_path.name}", None),
+            ("in", subtree),
+        ]
+    ):
+        manifest = prepare(source, tmp_path / f"out{number}", "folder", filesystem)
+        found = (manifest.fingerprint, result(tmp_path / f"out{number}"))
+        expected = expected or found
+        assert found == expected, source
+
+
+def test_a_table_may_name_uris(tmp_path: Path) -> None:
+    with fsspec.open(f"memory://{tmp_path.name}/deep/1.png", "wb") as stream:
+        stream.write(picture(1))
+    with open(tmp_path / "t.csv", "w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerows([["pair_id", "before", "after"], ["p"] + [f"memory://{tmp_path.name}/deep/1.png"] * 2])
+        writer.writerow(["q", "nothing://x/y.png", f"memory://{tmp_path.name}/no.png"])
+    prepare(tmp_path / "t.csv", tmp_path / "refused", "csv")
+    assert [r.code for r in read_rejects(tmp_path / "refused")] == ["outside the source"] * 2
+    prepare(tmp_path / "t.csv", tmp_path / "out", "csv", allow_remote=True)
+    assert result(tmp_path / "out") == {"p": (1, 1, [])}
+    assert [r.code for r in read_rejects(tmp_path / "out")] == ["unreadable file"]
+
+
+def test_pairs_that_share_a_before_image_share_a_split(tmp_path: Path) -> None:
+    put(tmp_path, {f"{n}.png": n for n in range(120)})
+    lines = ["pair_id,before,after"] + [f"p{i},{i % 40}.png,{40 + i % 80}.png" for i in range(200)]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    manifest = prepare(tmp_path / "t.csv", tmp_path / "out", "csv", val_share=0.25, test_share=0.25)
+    splits: dict[bytes, set[str]] = {}
+    for row in iter_rows(tmp_path / "out", ["before", "split"]):
+        splits.setdefault(row["before"], set()).add(row["split"])
+    assert all(len(s) == 1 for s in splits.values())
+    assert set(manifest.rows_by_split) == {"train", "val", "test"}
+    assert 60 <= manifest.rows_by_split["train"] <= 140
+
+
+def test_captions_can_be_required(tmp_path: Path) -> None:
+    put(tmp_path / "in", FOLDERS["two folders"])
+    manifest = prepare(tmp_path / "in", tmp_path / "out", "folder", require_captions=True)
+    assert manifest.reject_reasons == {"no caption": 1}
+
+
+def test_peak_memory_does_not_grow_with_the_pairs(tmp_path: Path) -> None:
+    noise = encode_png(np.random.default_rng(0).integers(0, 255, (200, 200, 3), np.uint8))
+    put(tmp_path, {"1.png": noise})
+    script = (
+        "import sys, resource\nfrom tests.data.readers.test_own import prepare\nfrom pathlib import Path\n"
+        "m = prepare(sys.argv[1], Path(sys.argv[2]), 'csv', chunk_size=8)\n"
+        "print(m.num_rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    peaks = []
+    for count in (40, 400):
+        lines = ["pair_id,before,after,caption"] + [f"p{i},1.png,1.png,caption {i}" for i in range(count)]
+        (tmp_path / f"{count}.csv").write_text("\n".join(lines))
+        command = [sys.executable, "-c", script, str(tmp_path / f"{count}.csv"), str(tmp_path / f"out{count}")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        rows, peak = map(int, done.stdout.split())
+        assert rows == count
+        peaks.append(peak)
+    assert peaks[1] <= 1.2 * peaks[0], peaks

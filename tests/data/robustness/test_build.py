@@ -1,0 +1,303 @@
+"""Robustness sets: what is changed, what is not, and the same whatever the chunks and their order."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from idc.config import ConfigError, load
+from idc.data.config import CorruptJob
+from idc.data.images import decode_image, encode_png
+from idc.data.pipeline import run_local, run_stages, write_result
+from idc.data.rendered.config import RenderJob
+from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE
+from idc.data.rendered.render import open_build as open_render
+from idc.data.robustness.build import open_build, training_words
+from idc.data.store import DatasetFolder, Manifest, iter_rows, read_manifest
+from idc.data.text import Vocabulary, words
+from idc.schema import ChangePair, pair_arrow_schema
+
+ROOT = Path(__file__).parents[3]
+SENTENCE = "The small red cube that is left of the big blue ball was moved, and then the ball; it's gone."
+
+
+def pairs_of(count: int) -> list[ChangePair]:
+    """Pairs that are not rendered: every third of val or test, every fourth unchanged."""
+    draw = np.random.default_rng(0)
+    pairs = []
+    for n in range(count):
+        before, after = (encode_png(draw.integers(0, 256, (12, 10, 3), np.uint8)) for _ in range(2))
+        kind = "none" if n % 4 == 0 else ("add", "drop", "color")[n % 3]
+        split = ("train", "val", "test")[max(0, n % 5 - 2)]
+        captions = (SENTENCE, f"number {n} of a few")
+        pairs.append(ChangePair(f"p{n}", before, after, captions, kind, split, source=f"x:{n}", meta={"n": n}))
+    return pairs
+
+
+def store(folder: Path, pairs: list[ChangePair]) -> Path:
+    built = DatasetFolder.open_for_build(
+        folder, kind="pairs", schema=pair_arrow_schema(), fingerprint="f", config={}, num_chunks=1
+    )
+    built.write_chunk(0, [pair.to_row() for pair in pairs])
+    built.finish({"notes": ["a note"]})
+    return folder
+
+
+def make(out: Path, pairs: Path, *, backwards: bool = False, **settings: Any) -> Manifest:
+    job = load(CorruptJob, None, {"pairs": str(pairs), "out": str(out), **settings})
+    folder, source, stages = open_build(job)
+    if not backwards:
+        return run_local(folder, source, stages, progress=False, max_reject_share=0.0)
+    for chunk in reversed(folder.pending()):  # another worker for every chunk, the last one first
+        built = [stage.build() for stage in pickle.loads(pickle.dumps(stages))]
+        write_result(folder, chunk, run_stages(built, source.read(chunk)), None)
+    return folder.finish()
+
+
+def rows(folder: Path) -> dict[str, dict[str, Any]]:
+    return {row["pair_id"]: row for row in iter_rows(folder)}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return store(tmp_path_factory.mktemp("plain") / "pairs", pairs_of(40))
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two scenes of every change type."""
+    out = tmp_path_factory.mktemp("rendered") / "pairs"
+    config = str(ROOT / "jobs/configs/render/demo.yaml")
+    job = load(RenderJob, config, {"out": str(out), "render.num_scenes": 10, "render.samples_per_pixel": 4})
+    folder, source, stages = open_render(job)
+    run_local(folder, source, stages, progress=False, max_reject_share=0.0)
+    return out
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {"kind": "replace_words", "share": 0.5},
+    {"kind": "gaussian_noise", "severity": 3},
+    {"kind": "glass_blur", "severity": 5, "which": "after"},
+    {"kind": "swap_order"},
+]
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: s["kind"])
+def test_the_same_whatever_the_chunks(plain: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+    make(tmp_path / "one", plain, chunk_size=100, **settings)
+    make(tmp_path / "many", plain, backwards=True, chunk_size=7, **settings)
+    one, many = rows(tmp_path / "one"), rows(tmp_path / "many")
+    assert one == many
+    if settings["kind"] != "swap_order":
+        make(tmp_path / "seed", plain, seed=1, **settings)
+        assert rows(tmp_path / "seed") != one
+    assert one != rows(plain)
+
+
+def test_a_second_run_does_nothing_and_another_setting_is_refused(plain: Path, tmp_path: Path) -> None:
+    first = make(tmp_path / "out", plain, kind="fog", severity=1)
+    stamp = (tmp_path / "out/part-00000.parquet").stat().st_mtime_ns
+    assert make(tmp_path / "out", plain, kind="fog", severity=1) == first
+    assert (tmp_path / "out/part-00000.parquet").stat().st_mtime_ns == stamp
+    with pytest.raises(ValueError, match="another configuration"):
+        make(tmp_path / "out", plain, kind="fog", severity=2)
+
+
+def test_words_are_replaced_at_the_given_share_and_nothing_else(plain: Path, tmp_path: Path) -> None:
+    known = set(training_words(str(plain)))
+    clean = rows(plain)
+    noised: dict[float, dict[str, Any]] = {}
+    for share in (0.2, 0.8):
+        make(tmp_path / str(share), plain, kind="replace_words", share=share)
+        noised[share] = rows(tmp_path / str(share))
+        changed = total = 0
+        for name, row in noised[share].items():
+            if row["split"] != "train":
+                assert row == clean[name]
+                continue
+            assert {**row, "captions": None} == {**clean[name], "captions": None}
+            for old, new in zip(clean[name]["captions"], row["captions"], strict=True):
+                before, after = words(old), words(new)
+                assert len(before) == len(after)
+                assert set(after) - set(before) <= known
+                assert [w for w in after if w in ",;"] == [w for w in before if w in ",;"]
+                changed += sum(a != b for a, b in zip(before, after, strict=True))
+                total += sum(w not in ",;" for w in before)
+        assert changed / total == pytest.approx(share, abs=0.05)
+    for name, row in noised[0.2].items():  # what is replaced at 20 % is replaced alike at 80 %
+        for old, low, high in zip(clean[name]["captions"], row["captions"], noised[0.8][name]["captions"], strict=True):
+            for a, b, c in zip(words(old), words(low), words(high), strict=True):
+                assert a == b or b == c
+
+
+def test_words_of_procedures_are_replaced_with_their_ids(plain: Path, tmp_path: Path) -> None:
+    """The captions of a folder of procedures become those that noised pairs have, and the ids those of its words."""
+    import pyarrow as pa
+
+    vocabulary = Vocabulary.build(text for row in iter_rows(plain, ["captions"], "train") for text in row["captions"])
+    texts = pa.field("captions", pa.list_(pa.string()), False)
+    ids = pa.field("caption_ids", pa.list_(pa.list_(pa.int32())), False)
+    own = [
+        *(pa.field(name, pa.string(), False) for name in ("pair_id", "split")),
+        texts,
+        ids,
+        pa.field("tokens", pa.binary()),
+    ]
+    built = DatasetFolder.open_for_build(
+        tmp_path / "in", kind="procedures", schema=pa.schema(own), fingerprint="p", config={}, num_chunks=1,
+        extra={"vocabulary": vocabulary.words, "num_frames": 5},
+    )  # fmt: skip
+    built.write_chunk(0, [
+        {"pair_id": r["pair_id"], "split": r["split"], "captions": r["captions"], "tokens": b"12",
+         "caption_ids": [vocabulary.encode(c) for c in r["captions"]]} for r in iter_rows(plain)
+    ])  # fmt: skip
+    built.finish()
+    manifest = make(tmp_path / "out", tmp_path / "in", kind="replace_words", share=0.4)
+    make(tmp_path / "pairs", plain, kind="replace_words", share=0.4)
+    assert manifest.kind == "procedures"
+    assert manifest.extra["vocabulary"] == vocabulary.words
+    assert manifest.extra["num_frames"] == 5
+    of_pairs = rows(tmp_path / "pairs")
+    for name, row in rows(tmp_path / "out").items():
+        assert row["captions"] == of_pairs[name]["captions"]
+        assert row["tokens"] == b"12"
+        assert row["caption_ids"] == [vocabulary.encode(caption) for caption in row["captions"]]
+    with pytest.raises(ValueError, match="holds procedures; kind=fog is done to pairs"):
+        make(tmp_path / "fog", tmp_path / "in", kind="fog", severity=1)
+
+
+@pytest.mark.parametrize("which", ["both", "before", "after"])
+def test_the_chosen_images_are_corrupted(plain: Path, tmp_path: Path, which: str) -> None:
+    manifest = make(tmp_path / "out", plain, kind="gaussian_noise", severity=5, which=which, splits=["test"])
+    clean = rows(plain)
+    for name, row in rows(tmp_path / "out").items():
+        for role in ("before", "after"):
+            hit = row["split"] == "test" and which in ("both", role)
+            assert (row[role] != clean[name][role]) == hit
+        assert {**row, "before": 0, "after": 0} == {**clean[name], "before": 0, "after": 0}
+    first = next(row for row in rows(tmp_path / "out").values() if row["split"] == "test")
+    if which == "both":  # a draw of its own for each image
+        noise = [
+            decode_image(first[r]).astype(int) - decode_image(clean[first["pair_id"]][r]) for r in ("before", "after")
+        ]
+        assert not np.array_equal(*noise)
+    told = manifest.extra["robustness"]
+    assert told == {"of": read_manifest(plain).fingerprint, "kind": "gaussian_noise", "severity": 5, "which": which,
+                    "splits": ["test"], "seed": 0}  # fmt: skip
+    assert manifest.extra["notes"][0] == "a note"
+    assert "gaussian_noise of severity 5" in manifest.extra["notes"][1]
+
+
+def test_other_splits_are_left_out_if_wanted(plain: Path, tmp_path: Path) -> None:
+    manifest = make(tmp_path / "out", plain, kind="fog", severity=1, splits=["test"], keep_others=False)
+    assert manifest.rows_by_split == {"test": read_manifest(plain).rows_by_split["test"]}
+
+
+def test_the_order_of_rendered_pairs_is_swapped_with_true_references(rendered: Path, tmp_path: Path) -> None:
+    make(tmp_path / "out", rendered, kind="swap_order")
+    clean, swapped = rows(rendered), rows(tmp_path / "out")
+    assert len(swapped) >= 16  # a scene of which nothing can be said without doubt in the other order may be lost
+    seen = set()
+    for name, row in swapped.items():
+        old = clean[name]
+        assert (row["before"], row["after"]) == (old["after"], old["before"])
+        kind = {"add": "drop", "drop": "add"}.get(old["change_type"], old["change_type"])
+        assert row["change_type"] == kind
+        meta, was = json.loads(row["meta"]), json.loads(old["meta"])
+        assert (meta["before"], meta["after"], meta["views"]) == (was["after"], was["before"], was["views"][::-1])
+        assert meta["swapped"]
+        mask, mask_was = decode_image(row["mask"])[..., 0], decode_image(old["mask"])[..., 0]
+        assert np.array_equal(mask == MASK_BEFORE, mask_was == MASK_AFTER)
+        assert np.array_equal(mask > 0, mask_was > 0)
+        if kind == "none":
+            assert row["captions"] == old["captions"]
+            continue
+        seen.add(kind)
+        assert len(row["captions"]) == len(old["captions"])
+        assert kind == "move" or not set(row["captions"]) & set(old["captions"])
+        if kind == "color":  # the colour that is named at the end is that of the first image of old
+            gone = next(thing for thing in was["before"] if thing not in was["after"])
+            assert all(caption.endswith(gone["color"]) for caption in row["captions"])
+        if kind in ("add", "drop"):
+            gone = {
+                "add": ("added", "appeared", "new", "newly"),
+                "drop": ("removed", "missing", "disappeared", "longer", "gone"),
+            }
+            assert all(set(words(caption)) & set(gone[kind]) for caption in row["captions"])
+    assert seen == {"color", "material", "add", "drop", "move"}
+
+
+def test_swapping_twice_gives_the_images_and_types_back(rendered: Path, tmp_path: Path) -> None:
+    make(tmp_path / "once", rendered, kind="swap_order")
+    make(tmp_path / "twice", tmp_path / "once", kind="swap_order")
+    clean, twice = rows(rendered), rows(tmp_path / "twice")
+    assert len(twice) >= 16
+    for name, row in twice.items():
+        for column in ("before", "after", "change_type"):
+            assert row[column] == clean[name][column]
+        assert np.array_equal(decode_image(row["mask"]), decode_image(clean[name]["mask"]))
+
+
+def test_references_of_other_pairs_are_not_passed_off_as_true(plain: Path, tmp_path: Path) -> None:
+    clean = rows(plain)
+    manifest = make(tmp_path / "remake", plain, kind="swap_order")
+    kept = rows(tmp_path / "remake")
+    assert set(kept) == {name for name, row in clean.items() if row["change_type"] == "none"}
+    assert all(row["captions"] == clean[name]["captions"] for name, row in kept.items())
+    assert "left out" in manifest.extra["notes"][-1]
+    make(tmp_path / "clear", plain, kind="swap_order", directed="clear")
+    cleared = rows(tmp_path / "clear")
+    assert set(cleared) == set(clean)
+    assert all(row["captions"] == [] for row in cleared.values())
+    turned = {"add": "drop", "drop": "add"}
+    assert all(
+        row["change_type"] == turned.get(clean[n]["change_type"], clean[n]["change_type"]) for n, row in cleared.items()
+    )
+
+
+def test_a_damaged_image_is_a_reject_and_nothing_else_is_lost(tmp_path: Path) -> None:
+    pairs = pairs_of(5)
+    damaged = ChangePair(
+        **{**{f: getattr(pairs[2], f) for f in ("pair_id", "before", "captions")}, "after": b"no image"}
+    )
+    source = store(tmp_path / "in", [*pairs[:2], damaged, *pairs[3:]])
+    job = load(CorruptJob, None, {"pairs": str(source), "out": str(tmp_path / "out"), "kind": "fog", "severity": 2})
+    folder, reader, stages = open_build(job)
+    manifest = run_local(folder, reader, stages, progress=False, max_reject_share=0.5)
+    assert (manifest.num_rows, manifest.reject_reasons) == (4, {"not an image": 1})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kind": "fog"}, "severity: required with kind=fog"),
+        ({"kind": "fog", "severity": 6}, "severity"),
+        ({"kind": "replace_words"}, "share: required"),
+        ({"kind": "fogg", "severity": 1}, "kind"),
+        ({"kind": "swap_order", "severity": 3}, "severity: kind=swap_order does not use it"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(CorruptJob, None, {"pairs": "x", "out": "y", **settings})
+
+
+def test_the_job(plain: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "jobs/corrupt.py", "--local", f"pairs={plain}", "kind=snow", "severity=2"]
+    run = subprocess.run([*command, f"out={tmp_path / 'out'}"], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "40 rows" in run.stdout
+    assert read_manifest(tmp_path / "out").complete
+    store(tmp_path / "silent", [ChangePair("a", b"1", b"2")])
+    words_of = [sys.executable, "jobs/corrupt.py", "--local", f"pairs={tmp_path / 'silent'}", "kind=replace_words",
+                "share=0.2", f"out={tmp_path / 'none'}"]  # fmt: skip
+    run = subprocess.run(words_of, cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 1
+    assert "has 0 words in its training captions" in run.stderr

@@ -1,0 +1,88 @@
+"""Counts beside the published ones: what agrees, what does not and why, what is not here."""
+
+from __future__ import annotations
+
+import typing
+
+import pytest
+
+from idc.data.validation.published import ALL, PUBLISHED, SetName, compare
+from idc.schema import SPLITS
+
+SPOT = {
+    "rows": {"train": 9_524, "val": 1_634, "test": 1_404},
+    "pairs": {"train": 8_566, "val": 1_493, "test": 1_270},
+    "sentences": {"train": 17_676, "val": 3_310, "test": 2_107},
+    "empty_sentences": {"train": 53, "val": 6, "test": 7},
+    "captions": {"train": 17_623, "val": 3_304, "test": 2_100},
+    "something_else": {"train": 1},
+}
+
+
+def test_every_set_is_named_and_has_a_source() -> None:
+    assert set(PUBLISHED) == set(typing.get_args(SetName))
+    for known in PUBLISHED.values():
+        assert known.source
+        assert known.counts
+        for counts in known.counts.values():
+            assert set(counts) <= {*SPLITS, ALL}
+
+
+def test_the_numbers_hang_together() -> None:
+    """Sums that the papers print: pairs, images an official part, five captions a pair."""
+    count = {name: known.counts for name, known in PUBLISHED.items()}
+    total = {name: sum(known.counts["pairs"].values()) for name, known in PUBLISHED.items() if "pairs" in known.counts}
+    assert total["clevr_change"] == PUBLISHED["clevr_change"].table1.pairs == 79_606  # type: ignore[union-attr]
+    assert total["image_editing_request"] == 3_939
+    assert total["levir"] == 10_077
+    assert total["omnidiff"] == 15_598
+    assert total["clevr_dc"] == 48_000
+    for split in SPLITS:
+        assert count["levir"]["captions"][split] == 5 * count["levir"]["pairs"][split]
+        assert count["clevr_change"]["pairs"][split] == 2 * count["clevr_change"]["triples"][split]
+        assert count["omnidiff"]["pairs"][split] == sum(
+            count["omnidiff"][f"{p}_pairs"][split] for p in ("real", "render")
+        )
+
+
+def test_as_published() -> None:
+    found = compare("spot_the_diff", SPOT)
+    assert found.agrees
+    text = found.sentence()
+    assert "\n" not in text
+    assert "as published (train/val/test): 9,524/1,634/1,404 rows, 8,566/1,493/1,270 pairs" in text
+    assert "9,524/1,634/1,404 rows are 8,566/1,493/1,270 pairs: several annotators" in text
+    assert "17,676/3,310/2,107 sentences are 17,623/3,304/2,100 captions: empty sentences are dropped" in text
+    assert "DIFFERENT" not in text
+    assert "13,192" in text
+
+
+def test_a_difference_is_said_with_its_reason() -> None:
+    fewer = {**SPOT, "pairs": {**SPOT["pairs"], "test": 1_269}}
+    found = compare("spot_the_diff", fewer, ["1 rows are unusable"])
+    assert not found.agrees
+    assert "DIFFERENT: 8,566/1,493/1,269 pairs (published 8,566/1,493/1,270)" in found.sentence()
+    assert "1 rows are unusable" in found.explained
+    assert not any("several annotators" in text for text in found.explained)
+    assert "nothing here explains the difference" in compare("spot_the_diff", fewer).sentence()
+
+
+def test_splits_that_are_not_here_are_not_compared() -> None:
+    only_test = {name: {"test": counts["test"]} for name, counts in SPOT.items() if "test" in counts}
+    found = compare("spot_the_diff", only_test, ["no file of train"])
+    assert found.agrees
+    assert found.absent_splits == ["train", "val"]
+    assert "not here: train, val" in found.sentence()
+    assert "1,270 pairs (test)" in found.sentence()
+    assert "no file of train" in found.explained
+
+
+@pytest.mark.parametrize(("pairs", "agrees"), [(313_010, True), (313_009, False)])
+def test_a_number_for_the_whole_set(pairs: int, agrees: bool) -> None:
+    found = compare("instruct_pix2pix", {"pairs": {"train": pairs - 20, "val": 10, "test": 10}})
+    assert found.agrees is agrees
+    assert f"{pairs:,} pairs (in all)" in found.sentence()
+
+
+def test_nothing_to_compare_is_no_agreement() -> None:
+    assert not compare("cdvqa", {"pairs": {"val": 3}}).agrees

@@ -1,0 +1,264 @@
+"""The check of a data set finds what is wrong, and only that."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from idc.config import cli
+from idc.data.config import ImportJob, ValidateJob
+from idc.data.images import encode_png
+from idc.data.validation.duplicates import Leak
+from idc.data.validation.next_command import after_import, after_validation
+from idc.data.validation.report import Validation, read_report, table, write_report
+from idc.data.validation.run import Findings, validate
+from tests.data.readers.test_own import prepare, put
+from tests.data.small_sets import OFFICIAL
+
+ROOT = Path(__file__).parents[3]
+
+
+def source(folder: Path, last: str = "") -> Path:
+    put(folder, {f"{n}.png": n for n in range(8)})
+    lines = [
+        "pair_id,before,after,captions,change_type,split",
+        "p1,0.png,1.png,the red cube moved|it moved,move,train",
+        "p2,2.png,3.png,the cube is gone,drop,val",
+        "p3,4.png,5.png,,,test",
+        last,
+    ]
+    (folder / "pairs.csv").write_text("\n".join(lines))
+    return folder / "pairs.csv"
+
+
+def check(path: Path, **settings: Any) -> Findings:
+    return validate(ValidateJob(pairs=str(path), **settings), progress=False)
+
+
+def test_a_good_set(tmp_path: Path) -> None:
+    path = source(tmp_path / "in")
+    prepare(path, tmp_path / "out", "csv", chunk_size=2)
+    raw, built = check(path).result, check(tmp_path / "out").result
+    assert raw.ok
+    assert raw.format == "csv"
+    assert built.format == "data set folder"
+    assert raw.model_dump(exclude={"pairs", "format"}) == built.model_dump(exclude={"pairs", "format"})
+    assert built.by_split_and_type == {"test": {"unknown": 1}, "train": {"move": 1}, "val": {"drop": 1}}
+    assert built.published is None
+    assert built.counts["pairs"] == {"train": 1, "val": 1, "test": 1}
+    assert built.counts["move_pairs"] == {"train": 1, "val": 0, "test": 0}
+    assert (built.statistics.captions, built.without_captions, built.statistics.captions_per_pair.mean) == (3, 1, 1.0)
+    assert (built.statistics.vocabulary, built.statistics.words_seen_once) == (7, 3 + 1)
+    assert (built.statistics.words_per_caption.least, built.statistics.words_per_caption.most) == (2, 4)
+    assert built.image_sizes == {"8x6": 6}
+    text = table(built)
+    assert text.endswith("\nok")
+    assert "test" in text
+    assert "unknown" in text
+
+
+def test_leaks_duplicates_and_unreadable_files(tmp_path: Path) -> None:
+    last = "p4,6.png,0.png,,,test\np1,7.png,6.png,,,train\np5,nowhere.png,7.png,,,train\np6,6.png,6.png,,,test"
+    result = check(source(tmp_path, last)).result
+    assert not result.ok
+    assert {code: p.count for code, p in result.problems.items()} == {"duplicate pair id": 1, "missing file": 1}
+    assert result.problems["missing file"].examples == ["p5: before, nowhere.png"]
+    assert result.num_leaks == 1
+    assert result.leaks == [Leak(pairs=["p1", "p4"], splits=["train", "test"])]
+    assert result.leaked_pairs == {"train": {"test": 1}, "test": {"train": 1}}
+    assert result.leaked_couples == {}
+    assert result.warnings["identical before and after"].examples == ["p6: in test"]
+    assert result.usable_pairs == 5
+    text = table(result)
+    assert "p1 and p4 share one (train and test)" in text
+    assert "1 of the 1 pairs of train share an image with test" in text
+    assert "NOT fit" in text
+
+
+def test_the_same_two_images_and_blank_captions_are_warnings(tmp_path: Path) -> None:
+    result = check(source(tmp_path, "p4,0.png,1.png,it moved| |,move,train\np5,1.png,0.png,moved,move,train")).result
+    assert result.ok
+    assert result.warnings["same two images"].examples == ["p1: also p4 (train)"]
+    assert result.warnings["blank caption"].count == 2
+    assert result.counts["distinct_pairs"] == {"train": 2, "val": 1, "test": 1}
+    assert result.counts["pairs"]["train"] == 3
+
+
+MASKS: dict[str, tuple[int, int | None, str | None, str | None]] = {
+    # pair id: (value in the mask, changeflag, change type, what is wrong)
+    "fine": (255, 1, None, None),
+    "fine-unchanged": (0, 0, "none", None),
+    "empty": (0, 1, None, "empty: said to be changed, but the mask is empty"),
+    "full": (128, 0, "none", "full: said to be unchanged, but 100.00% of the mask is set"),
+    "by-type": (7, None, "none", "by-type: said to be unchanged, but 100.00% of the mask is set"),
+    "by-other-type": (0, None, "add", "by-other-type: said to be changed, but the mask is empty"),
+    "nobody-says": (7, None, None, None),
+}
+
+
+def test_flags_against_masks(tmp_path: Path) -> None:
+    lines = []
+    for number, (name, (value, flag, kind, _)) in enumerate(MASKS.items()):
+        put(tmp_path, {f"{name}.png": 2 * number, f"{name}_after.png": 2 * number + 1})
+        (tmp_path / f"{name}_mask.png").write_bytes(encode_png(np.full((6, 8), value, np.uint8)))
+        row = {"pair_id": name, "before": f"{name}.png", "after": f"{name}_after.png", "mask": f"{name}_mask.png"}
+        lines.append(json.dumps(row | {"change_type": kind, "split": "train", "meta": {"changeflag": flag}}))
+    (tmp_path / "pairs.jsonl").write_text("\n".join(lines))
+    found = check(tmp_path / "pairs.jsonl", format="jsonl")
+    wrong = {name: text for name, (*_, text) in MASKS.items() if text is not None}
+    assert found.result.problems["contradiction"].examples == list(wrong.values())
+    assert found.result.counts["unchanged_with_mask"] == {"train": 2}
+    assert found.result.counts["changed_without_mask"] == {"train": 2}
+    assert found.left_out == {n: text.replace(f"{n}:", "contradiction:") for n, text in wrong.items()}
+    assert not found.result.ok
+
+
+def test_levir_flags_against_labels(tmp_path: Path) -> None:
+    """The official layout: a label of 128 is a road that changed, one of 255 a building."""
+    entries = []
+    for number, (flag, label) in enumerate([(1, 255), (0, 0), (0, 128), (1, 0)]):
+        name, place = f"train_{number}.png", "images/train"
+        put(tmp_path, {f"{place}/A/{name}": 40 + number, f"{place}/B/{name}": 80 + number})
+        put(tmp_path, {f"{place}/label/{name}": encode_png(np.full((6, 8), label, np.uint8))})
+        sentences = [{"raw": f" sentence {k} ."} for k in range(5)]
+        entries.append(
+            {"filepath": "train", "filename": name, "split": "train", "changeflag": flag, "sentences": sentences}
+        )
+    (tmp_path / "LevirCCcaptions.json").write_text(json.dumps({"images": entries}))
+    result = check(tmp_path, format="levir").result
+    assert result.problems["contradiction"].examples == [
+        "train_2: said to be unchanged, but 100.00% of the mask is set",
+        "train_3: said to be changed, but the mask is empty",
+    ]
+    assert result.counts["captions"] == {"train": 20}
+    assert result.published is not None
+    assert "1 unchanged with mask (train) (published 211)" in result.published.sentence()
+
+
+def test_one_image_twice_is_no_change(tmp_path: Path) -> None:
+    result = check(source(tmp_path, "p4,6.png,6.png,it moved,move,train\np5,7.png,7.png,nothing,none,train")).result
+    assert result.problems["contradiction"].examples == ["p4: said to be changed, but before and after are one image"]
+    assert result.warnings["identical before and after"].count == 2
+
+
+def test_questions_are_counted(tmp_path: Path) -> None:
+    put(tmp_path, {f"{n}.png": n for n in range(4)})
+    asked = [{"question": f"q{n}", "type": f"type {n % 2}", "answer": f"answer {n}"} for n in range(3)]
+    rows = [
+        {"pair_id": "p1", "before": "0.png", "after": "1.png", "split": "val", "meta": {"questions": asked}},
+        {"pair_id": "p2", "before": "2.png", "after": "3.png", "split": "val", "meta": {"questions": asked[:1]}},
+    ]
+    (tmp_path / "pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    result = check(tmp_path / "pairs.jsonl", published="cdvqa").result
+    assert result.counts["questions"] == {"val": 4}
+    assert (result.counts["question_types"], result.counts["answers"]) == ({"all": 2}, {"all": 3})
+    assert result.published is not None
+    assert "DIFFERENT: 4 questions (val) (published –/16,441/39,686)" in result.published.sentence()
+
+
+def test_the_published_counts_are_those_of_the_layout(tmp_path: Path) -> None:
+    path = source(tmp_path / "in")
+    prepare(path, tmp_path / "out", "csv")
+    assert check(tmp_path / "out").result.published is None
+    found = check(tmp_path / "out", published="levir").result.published
+    assert found is not None
+    assert not found.agrees
+    assert "1/1/1 pairs (published 6,815/1,333/1,929)" in found.sentence()
+
+
+def test_an_imported_layout_is_compared_with_its_own_counts(tmp_path: Path) -> None:
+    """Rows, sentences and pairs of an official layout, before and after the import."""
+    put(tmp_path / "in", {
+        "train.json": '[{"img_id": "1", "sentences": ["a car is gone", " "]}, {"img_id": "1", "sentences": ["gone"]}]',
+        "change_multi_captions.json": '{"000001.png": ["the car is gone. gone"]}',
+        "splits.json": '{"train": [1], "val": [], "test": []}',
+    })  # fmt: skip
+    single = {"rows": 2, "sentences": 3, "empty_sentences": 1, "pairs": 1, "captions": 2}
+    for protocol, known_as in (("single", "spot_the_diff"), ("multi", "spot_the_diff_multi")):
+        settings = {"spot_the_diff": {"protocol": protocol}}
+        prepare(tmp_path / "in", tmp_path / protocol, "spot_the_diff", **settings)
+        raw, built = (
+            check(tmp_path / "in", format="spot_the_diff", **settings).result,
+            check(tmp_path / protocol).result,
+        )
+        assert raw.counts == built.counts
+        assert built.published is not None
+        assert built.published == raw.published
+        assert built.published.name == known_as
+        assert not built.images
+        if protocol == "single":
+            assert {name: built.counts[name]["train"] for name in single} == single
+
+
+def test_examples_are_the_pairs_they_name(tmp_path: Path) -> None:
+    rows = [f"q{n},{n % 8}.png,{(n + 1) % 8}.png,caption {n},,train" for n in range(40)]
+    found = check(source(tmp_path, "\n".join(rows)), pictures=3, chunk_size=4)
+    assert [len(pairs) for pairs in found.examples.values()] == [3, 1, 1]
+    shown = [pair for pair in found.examples["train"] if pair.pair_id.startswith("q")]
+    assert shown
+    assert [pair.captions for pair in shown] == [[f"caption {pair.pair_id[1:]}"] for pair in shown]
+    assert {name for leak in found.result.leaks for name in leak.pairs} <= set(found.shown)
+    assert check(tmp_path / "pairs.csv", pictures=0).shown == {}
+
+
+def test_the_report_is_read_back(tmp_path: Path) -> None:
+    result = check(source(tmp_path)).result
+    write_report(result, str(tmp_path / "report.json"))
+    assert read_report(str(tmp_path / "report.json")) == result
+    assert isinstance(result, Validation)
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"other\.json is no report"):
+        read_report(str(tmp_path / "other.json"))
+
+
+IMPORT = "python jobs/import_dataset.py"
+
+
+def test_the_next_command(tmp_path: Path) -> None:
+    """It can be given as it is: the settings of the layout that was found are in it."""
+
+    def after(path: Path, **settings: Any) -> str:
+        return after_validation(check(path, **settings))
+
+    multi = OFFICIAL["spot_the_diff_multi"]()
+    source_folder = multi.write(tmp_path / "multi in")
+    command = shlex.split(after(source_folder, pictures=0))
+    settings = ["source=" + str(source_folder), "spot_the_diff.protocol=multi", "format=spot_the_diff"]
+    assert command == [*IMPORT.split(), *settings, "out=data/mine/pairs"]
+    assert cli(ImportJob, None, command[2:]).config.spot_the_diff.protocol == "multi"
+    prepare(source_folder, tmp_path / "multi", multi.format, **multi.settings)
+    assert after(tmp_path / "multi").startswith(f"python jobs/train_tokenizer.py name=mine-tokenizer pairs={tmp_path}")
+    prepare(source_folder, tmp_path / "alone", multi.format, images=False, **multi.settings)
+    assert after(tmp_path / "alone").startswith("python jobs/evaluate.py predictions=mine.jsonl")
+    prepare(source(tmp_path / "in", "p4,0.png,7.png,,,test"), tmp_path / "leaking", "csv")
+    assert after(tmp_path / "leaking") == f"python jobs/validate.py pairs={tmp_path / 'leaking'} --clean"
+    assert after(tmp_path / "leaking", clean=True) == f"python jobs/validate.py pairs={tmp_path / 'leaking-clean'}"
+    assert after_import(str(tmp_path / "o ut")) == f"python jobs/validate.py 'pairs={tmp_path}/o ut'"
+
+
+def test_the_job(tmp_path: Path) -> None:
+    path = source(tmp_path / "in")
+    command = [sys.executable, str(ROOT / "jobs/validate.py"), f"pairs={path}"]
+    good = subprocess.run(command, capture_output=True, text=True)
+    assert good.returncode == 0, good.stderr
+    assert "3 of 3 pairs are usable" in good.stdout
+    assert json.loads((tmp_path / "in" / "pairs.csv.validation.json").read_text())["ok"] is True
+    assert good.stdout.splitlines()[-1] == f"next: {IMPORT} source={path} format=csv out=data/mine/pairs"
+    assert 'alt="before, pair p2"' in (tmp_path / "in" / "pairs.csv.validation.html").read_text()
+    bad_path = source(tmp_path / "in", "p4,0.png,9.png,,,test")
+    command = [sys.executable, str(ROOT / "jobs/validate.py"), f"pairs={bad_path}", f"report={tmp_path / 'r.json'}"]
+    bad = subprocess.run(command, capture_output=True, text=True)
+    assert bad.returncode == 1
+    assert "ERROR missing file: 1" in bad.stdout
+    assert json.loads((tmp_path / "r.json").read_text())["problems"]["missing file"]["count"] == 1
+    wrong = subprocess.run([*command[:2], "pairs=/nowhere", "format=svc"], capture_output=True, text=True)
+    assert wrong.returncode == 2
+    assert "pairs: no such file" in wrong.stderr
+    assert "did you mean 'csv'" in wrong.stderr

@@ -1,0 +1,106 @@
+"""What an evaluation says beside its scores: parts scored alone, change against no change, S_m*, other protocols; and
+the command on the published example."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from idc.config import load
+from idc.evaluation import record as ev
+from idc.evaluation.config import EvaluateJob
+from idc.evaluation.job import run
+from idc.evaluation.score import evaluate
+from idc.evaluation.table import table
+from idc.metrics.changes import LEVIR_NO_CHANGE
+from idc.metrics.protocols import protocol
+from tests.metrics.test_coco import PAIR_PREDICTIONS, PAIR_REFERENCES, PUBLISHED
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = ("BLEU", "ROUGE-L", "CIDEr")
+WORDS = "the small red cube that is left of the big blue ball has moved to a new place now".split(" ")  # noqa: SIM905
+
+
+def pairs() -> list[ev.Prediction]:
+    """Thirty moved things with references of 3 to 18 words and overlaps of 0.2 to 0.79; ten unchanged pairs."""
+    made = []
+    for i in range(40):
+        changed = i < 30
+        length = 3 + i % 16
+        texts = [" ".join(WORDS[:length]), " ".join(WORDS[-length:])] if changed else ["nothing changed at all"]
+        said = " ".join(WORDS[: length - i % 3]) if changed or i % 2 else "nothing changed at all"
+        made.append(ev.Prediction(pair_id=f"p{i:02d}", caption=said, references=texts, changed=changed,
+                                  change_type="move" if changed else "none",
+                                  viewpoint_iou=0.2 + i * 0.02 if changed else None))  # fmt: skip
+    return made
+
+
+def test_every_bin_is_scored_as_if_alone() -> None:
+    found, rows = evaluate(pairs(), by=protocol("levir_words"), metrics=QUICK, resamples=20)
+    overlap, words = found.breakdowns["viewpoint IoU"], found.breakdowns["reference words"]
+    assert {name: bin.pairs for name, bin in overlap.items()} == {
+        "0.0 to 0.3": 5, "0.3 to 0.4": 5, "0.4 to 0.5": 5, "0.5 to 0.6": 5, "0.6 to 0.7": 5, "from 0.7": 5,
+    }  # fmt: skip
+    assert sum(bin.pairs for bin in words.values()) == 40
+    assert list(words) == ["0 to 5", "6 to 10", "11 to 15", "16 to 20"]
+    inside = [p for p in pairs() if p.viewpoint_iou is not None and 0.3 <= p.viewpoint_iou < 0.4]
+    alone, _ = evaluate(inside, by=protocol("levir_words"), metrics=QUICK)
+    assert overlap["0.3 to 0.4"].scores == pytest.approx(alone.scores)
+    assert found.change is not None
+    assert found.change.table == {"change": {"change": 30, "no change": 0}, "no change": {"change": 10, "no change": 0}}
+    for name, interval in found.intervals.items():
+        assert interval.low <= found.scores[name] <= interval.high, name
+    assert "document frequencies of the full set" in found.protocol["intervals"]
+    text = table(found)
+    assert "viewpoint IoU 0.3 to 0.4" in text
+    assert "reference words 16 to 20" in text
+    assert "says whether anything changed: 75.0% right" in text
+    assert rows[0].statistics["BLEU"]
+
+
+def test_levir_is_scored_by_ids_beside_words_and_tells_change_by_its_sentences(tmp_path: Path) -> None:
+    rows = []
+    for i in range(24):
+        texts = list(LEVIR_NO_CHANGE) if i % 2 else [f"a road and a villa{' is' * k} built" for k in range(5)]
+        rows.append({"pair_id": f"t{i}", "captions": texts, "split": ("train", "test")[i // 12]})
+    (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    said = {f"t{i}": "there is no difference" if i > 14 else "A road and a tower is built." for i in range(12, 24)}
+    (tmp_path / "p.json").write_text(json.dumps(said))
+    job = load(EvaluateJob, None, {
+        "references": str(tmp_path / "r.jsonl"), "predictions": str(tmp_path / "p.json"), "out": str(tmp_path / "o"),
+        "protocol": "levir_ids", "metrics": ["BLEU", "CIDEr"], "resamples": 0,
+    })  # fmt: skip
+    found = run(job)
+    assert list(found.beside) == ["levir_words", "coco"]
+    assert found.protocol["name"] == "levir_ids"
+    assert "120 captions of test and train" in found.protocol["vocabulary"], "of all splits"
+    assert {name: subset.pairs for name, subset in found.subsets.items()} == {"change": 6, "no change": 6}
+    assert found.change is not None
+    assert found.change.table == {"change": {"change": 2, "no change": 4}, "no change": {"change": 1, "no change": 5}}
+    assert found.baselines["constant"].caption in {text for row in rows[:12] for text in row["captions"]}
+    lines = table(found).splitlines()
+    assert [line.split()[0] for line in lines[2:5]] == ["model", "model,", "model,"]
+    assert any("<UNK> matches <UNK>" in line for line in lines)
+    direct, _ = evaluate(ev.load_predictions(tmp_path / "o"), by=protocol("levir_words"), metrics=("BLEU", "CIDEr"))
+    assert found.beside["levir_words"] == direct.scores
+
+
+def test_the_command_gives_the_published_scores_of_nlg_eval(tmp_path: Path) -> None:
+    (tmp_path / "references.json").write_text(json.dumps(PAIR_REFERENCES))
+    (tmp_path / "said.json").write_text(json.dumps(PAIR_PREDICTIONS))
+    command = [sys.executable, str(ROOT / "jobs" / "evaluate.py"), f"references={tmp_path / 'references.json'}"]
+    command += [f"predictions={tmp_path / 'said.json'}", f"out={tmp_path / 'out'}"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": "/nonexistent"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 0, done.stderr
+    found = ev.load(tmp_path / "out")
+    assert {name: found.scores[name] for name in PUBLISHED} == pytest.approx(PUBLISHED, abs=1e-6)
+    mean = sum(PUBLISHED[name] for name in ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr")) / 4
+    assert found.scores["S_m*"] == pytest.approx(mean, abs=1e-6)
+    assert "S_m*" in done.stdout
+    assert "protocol coco" in done.stdout

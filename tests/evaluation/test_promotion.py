@@ -1,0 +1,116 @@
+"""When a candidate is not worse, on scores that are really paired; and which evaluations count."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from idc.evaluation import record as ev
+from idc.evaluation.promotion import checked_evaluation, decide
+from idc.evaluation.score import evaluate
+from idc.evaluation.significance import Comparison, Difference, compare
+from idc.training.artifact import captioning_identity
+
+QUICK = ("BLEU", "ROUGE-L", "CIDEr")
+"""Everything but METEOR, whose start takes ten seconds."""
+COLORS, SHAPES = ("red", "blue", "green", "cyan", "purple"), ("cube", "ball", "cylinder")
+
+
+def scored(wrong: frozenset[int], pairs: int = 60) -> tuple[ev.Evaluation, list[ev.ScoredCaption]]:
+    """An evaluation of pairs of which the given ones are captioned wrongly."""
+    draw = random.Random(0)
+    given = []
+    for i in range(pairs):
+        thing = f"{draw.choice(COLORS)} {draw.choice(SHAPES)}"
+        verb = draw.choice(("moved", "is missing", "appeared"))
+        given.append(
+            ev.Prediction(
+                pair_id=f"p{i:03d}",
+                caption="nothing has changed" if i in wrong else f"the {thing} {verb}",
+                references=[f"the {thing} {verb}", f"a {thing} {verb}"],
+            )
+        )
+    return evaluate(given, constant_candidates=[], nearest=None, metrics=QUICK, selection="by hand", resamples=0)
+
+
+def compared(champion: frozenset[int], candidate: frozenset[int]) -> Comparison:
+    return compare(scored(champion)[1], scored(candidate)[1], "coco", resamples=500, exchanges=500)
+
+
+FEW, MANY = frozenset(range(6)), frozenset(range(24))
+
+
+def test_better_worse_and_equal() -> None:
+    better = decide(compared(MANY, FEW), "CIDEr", 0.05)
+    assert (better.verdict, better.not_worse) == ("better", True)
+    worse = decide(compared(FEW, MANY), "CIDEr", 0.05)
+    assert (worse.verdict, worse.not_worse) == ("worse", False)
+    assert worse.difference.interval.high < 0
+    equal = decide(compared(FEW, FEW), "CIDEr", 0.0)
+    assert (equal.verdict, equal.not_worse) == ("within the margin", True)
+    for decision in (better, worse, equal):
+        assert f"{100 * decision.difference.difference:+.2f}, 95 % interval" in decision.text()
+
+
+def test_a_set_too_small_to_rule_out_a_loss_keeps_the_champion_and_says_how_many_pairs_would_do() -> None:
+    """Each has three errors of its own: the difference is about 0, and the interval wide."""
+    found = compared(frozenset({0, 1, 2}), frozenset({10, 11, 12}))
+    decision = decide(found, "CIDEr", 0.01)
+    assert (decision.verdict, decision.not_worse) == ("undecided", False)
+    assert found.metrics["CIDEr"].interval.low < 0 < found.metrics["CIDEr"].interval.high
+    assert "if the difference stays, about " in decision.text()
+    assert decide(found, "CIDEr", 0.5).verdict == "within the margin"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.01, 0.2, "better"),
+        (0.0, 0.2, "within the margin"),
+        (-0.1, 0.2, "within the margin"),  # exactly the margin
+        (-0.09, -0.01, "within the margin"),  # a loss that is shown, and shown to be small
+        (-0.11, 0.2, "undecided"),
+        (-0.11, -0.01, "worse"),
+    ],
+)
+def test_the_lower_end_decides(low: float, high: float, verdict: str) -> None:
+    one = Difference(a=2.0, b=2.0, difference=0.0, interval=ev.Interval(low=low, high=high), p=1.0)
+    found = Comparison(pairs=9, protocol="coco", resamples=1, exchanges=1, seed=0, metrics={"CIDEr": one})
+    assert decide(found, "CIDEr", 0.05).verdict == verdict
+
+
+def test_a_metric_that_was_not_scored() -> None:
+    with pytest.raises(ValueError, match="metric: 'METEOR' was not scored; there are BLEU-1"):
+        decide(compared(FEW, FEW), "METEOR", 0.05)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"artifact": None}, "does not say which artifact it is of"),
+        ({"artifact": "other"}, "is of another artifact"),
+        ({"split": "train"}, "is of training pairs"),
+        ({"scores": {}}, "has no scores"),
+        ({"variant": "fog, severity 5"}, r"is of altered pairs \(fog, severity 5\)"),
+    ],
+    ids=["unmarked", "another", "train", "scoreless", "altered"],
+)
+def test_an_evaluation_that_tells_nothing_of_the_artifact_is_refused(
+    tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    evaluation, rows = scored(FEW, pairs=12)
+    data = {"data_set": "rendered", "fingerprint": "f00d"}
+    protocol = {**evaluation.protocol, "data": data, "pairs": "data/pairs", "captioner": "runs/a"}
+    artifact = tmp_path / "artifact"
+    artifact.mkdir()
+    (artifact / "config.json").write_text("{}")
+    found = evaluation.model_copy(update={"artifact": captioning_identity(artifact), "protocol": protocol})
+    ev.save(tmp_path / "good", found, rows)
+    assert checked_evaluation(tmp_path / "good", artifact).key == ("f00d", "test", 12, "coco")
+    if "variant" in changes:
+        changes = {"protocol": {**protocol, "data": {**data, **changes}}}
+    ev.save(tmp_path / "bad", found.model_copy(update=changes), rows)
+    with pytest.raises(ValueError, match=message):
+        checked_evaluation(tmp_path / "bad", artifact)

@@ -1,0 +1,168 @@
+"""References and predictions made elsewhere: every form is read, and what does not fit is named by its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from idc.evaluation.references import Known, read_captions, read_references
+
+TWO = {"a": ["one", "two"], "b": ["three"]}
+
+
+def file(path: Path, content: Any) -> Path:
+    """``content`` as JSON; a list in a ``.jsonl`` as lines."""
+    lines = path.suffix == ".jsonl"
+    path.write_text("\n".join(map(json.dumps, content)) if lines else json.dumps(content), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("r.jsonl", [{"pair_id": "a", "captions": ["one", "two"]}, {"pair_id": "b", "captions": ["three"]}]),
+        ("r.jsonl", [{"pair_id": n, "caption": "x", "references": texts} for n, texts in TWO.items()]),
+        ("r.jsonl", [{"image_id": n, "caption": c} for n, texts in TWO.items() for c in texts]),
+        ("r.json", TWO),
+        ("r.json", {"a": ["one", "two"], "b": "three"}),
+        ("r.json", {"images": [{"id": "a"}, {"id": "b"}, {"id": "b"}], "annotations": [
+            {"image_id": "a", "id": 7, "caption": "one"}, {"image_id": "b", "id": 8, "caption": "three"},
+            {"image_id": "a", "id": 9, "caption": "two"}]}),
+        ("r.json", {"images": [
+            {"filename": "a.png", "sentences": [{"raw": " one "}, {"raw": "two"}]},
+            {"filename": "b.png", "sentences": [{"raw": "three"}]}]}),
+    ],
+)  # fmt: skip
+def test_every_form_of_references_gives_the_same(name: str, content: Any, tmp_path: Path) -> None:
+    found = read_references(file(tmp_path / name, content))
+    assert {known.pair_id: known.captions for known in found} == TWO
+
+
+def test_what_else_is_known_of_a_pair_is_kept(tmp_path: Path) -> None:
+    row = {"pair_id": "a", "captions": ["x"], "change_type": "move", "viewpoint_iou": 0.5, "split": "valid"}
+    assert read_references(file(tmp_path / "r.jsonl", [row])) == [
+        Known("a", ["x"], change_type="move", viewpoint_iou=0.5, split="val")
+    ]
+    levir = {"images": [{"filename": "t.png", "split": "test", "changeflag": 0, "sentences": [{"raw": "same"}]}]}
+    assert read_references(file(tmp_path / "r.json", levir)) == [Known("t", ["same"], changed=False, split="test")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("p.jsonl", [{"pair_id": "1", "caption": "x"}, {"pair_id": "2", "caption": "y", "score": 3}]),
+        ("p.json", [{"image_id": 1, "caption": "x"}, {"image_id": 2, "caption": "y"}]),
+        ("p.json", {"1": "x", "2": ["y"]}),
+    ],
+)
+def test_every_form_of_predictions_gives_the_same(name: str, content: Any, tmp_path: Path) -> None:
+    assert read_captions(file(tmp_path / name, content)) == {"1": "x", "2": "y"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("r.json", '{"a": ["one"', r"r\.json: not JSON"),
+        ("r.json", "3", "holds a int"),
+        ("r.json", "{}", "has no references"),
+        ("r.json", '{"a": [1]}', "entry 0: not of the form"),
+        ("r.json", '{"a": []}', "no references for 'a'"),
+        ("r.json", '{"a": [" "]}', "pair 'a' has an empty reference"),
+        ("r.json", '[["a", "b"]]', "entry 0: a list and not an object"),
+        ("r.json", '{"annotations": {}}', "images and annotations have to be lists"),
+        ("r.json", '{"annotations": [{"image_id": "a"}]}', "annotation 0: not of the form"),
+        ("r.json", '{"images": [{"id": "a"}, {"id": "b"}], "annotations": [{"image_id": "a", "caption": "x"}]}',
+         "no references for 'b', which stand under images"),
+        ("r.json", '{"images": [{"id": "a"}], "annotations": [{"image_id": "c", "caption": "x"}, '
+         '{"image_id": "a", "caption": "x"}]}', "references for 'c', which do not stand under images"),
+        ("r.json", '{"images": [{"filename": "a.png"}]}', "image 0: an image of LEVIR-CC's form"),
+        ("r.jsonl", '{"pair_id": "a", "captions": ["x"]}\nnothing', "line 2: not JSON"),
+        ("r.jsonl", '{"pair_id": "a", "captions": ["x"]}\n{"pair_id": "a", "captions": ["y"]}',
+         "line 2: pair 'a' is there twice"),
+        ("r.jsonl", '{"captions": ["x"]}', "line 1: not of the form"),
+        ("r.jsonl", '{"pair_id": "a", "captions": ["x"], "split": "tset"}', "line 1: split 'tset' is not one of"),
+        ("r.jsonl", '{"pair_id": "a", "captions": ["x"], "viewpoint_iou": "high"}', "viewpoint_iou is 'high'"),
+        ("r.jsonl", '{"pair_id": null, "captions": ["x"]}', "line 1: not of the form"),
+        ("r.json", '{"a": ["x"], "a": ["y"]}', r"r\.json: not usable as JSON: the key 'a' occurs twice"),
+        ("r.json", '[{"pair_id": "a", "caption": "x", "caption": "y"}]', "the key 'caption' occurs twice"),
+        ("r.json", '{"images": [], "annotations": [{"image_id": 1, "image_id": 2, "caption": "x"}]}',
+         "the key 'image_id' occurs twice"),
+        ("r.jsonl", '{"pair_id": "a", "pair_id": "b", "captions": ["x"]}',
+         "line 1: not usable as JSON: the key 'pair_id' occurs twice"),
+        ("r.jsonl", '{"pair_id": "a", "captions": ["x"]}\n{"pair_id": "a", "caption": "y"}',
+         "line 2: pair 'a' is there twice"),
+        ("r.jsonl", '{"pair_id": "a", "caption": "x"}\n{"pair_id": "a", "captions": ["y"]}',
+         "line 2: pair 'a' is there twice"),
+        ("r.jsonl", '{"pair_id": 1, "captions": ["x"]}\n{"pair_id": "1", "captions": ["y"]}',
+         "line 2: pair '1' is there twice"),
+        ("r.jsonl",
+         '{"pair_id": "a", "caption": "x", "split": "val"}\n{"pair_id": "a", "caption": "y", "split": "test"}',
+         "line 2: pair 'a': split is 'test', in an earlier row 'val'"),
+        ("r.jsonl", '{"pair_id": "a", "captions": ["x"], "references": ["y"]}', "line 1: captions and references"),
+        ("r.jsonl", '{"pair_id": "a", "captions": ["a \\ud800 b"]}',
+         r"line 1: not usable as text: '\\ud800' is half a character"),
+        ("r.jsonl", '{"pair_id": "a\\udfff", "captions": ["x"]}', "line 1: not usable as text: .* is half a character"),
+        ("r.json", "[" * 100_000, "nested too deep"),
+        ("r.jsonl", '{"pair_id": ' + "1" * 5_000 + ', "captions": ["x"]}', "line 1: not usable as JSON"),
+        ("r.jsonl", '{"pair_id": "a", "captions": ["x"], "viewpoint_iou": NaN}', "line 1: not JSON: NaN"),
+    ],
+)  # fmt: skip
+def test_a_broken_file_of_references_is_named_by_its_place(name: str, text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_references(tmp_path / name)
+
+
+def test_a_byte_order_mark_old_line_ends_and_line_separators_inside_a_caption_lose_nothing(tmp_path: Path) -> None:
+    rows = ['{"pair_id": "a", "caption": "one\u2028still one"}', '{"pair_id": "b", "caption": "two"}']
+    for end in ("\n", "\r\n", "\r"):
+        (tmp_path / "p.jsonl").write_bytes(("\ufeff" + end.join(rows)).encode())
+        assert read_captions(tmp_path / "p.jsonl") == {"a": "one\u2028still one", "b": "two"}
+
+
+def test_rows_of_one_caption_add_to_what_is_known_of_their_pair(tmp_path: Path) -> None:
+    rows = [{"pair_id": "a", "caption": "x", "split": "test"}, {"pair_id": "a", "caption": "y", "change_type": "move"}]
+    assert read_references(file(tmp_path / "r.jsonl", rows)) == [Known("a", ["x", "y"], "move", split="test")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("p.json", '{"a": "x", "a": "y"}', r"p\.json: not usable as JSON: the key 'a' occurs twice"),
+        ("p.jsonl", '{"pair_id": "a", "caption": "x", "caption": "y"}',
+         "line 1: not usable as JSON: the key 'caption' occurs twice"),
+        ("p.jsonl", '{"pair_id": 1, "caption": "x"}\n{"pair_id": "1", "caption": "x"}',
+         "line 2: pair '1' is there twice"),
+        ("p.json", '[{"image_id": "a", "caption": "x"}, {"image_id": "a", "caption": "x"}]',
+         "entry 1: pair 'a' is there twice"),
+        ("p.jsonl", '{"pair_id": "a", "caption": "\\ud83d"}', "line 1: not usable as text: .* is half a character"),
+        ("p.json", '{"a":' * 100_000, "nested too deep"),
+    ],
+)  # fmt: skip
+def test_nothing_in_predictions_is_lost_or_guessed(name: str, text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_captions(tmp_path / name)
+
+
+def test_an_empty_reference_is_kept_where_a_protocol_counts_it(tmp_path: Path) -> None:
+    content = {"images": [{"id": "a"}], "annotations": [{"image_id": "a", "caption": ""}]}
+    path = file(tmp_path / "r.json", content)
+    assert read_references(path, allow_empty=True) == [Known("a", [""])]
+    with pytest.raises(ValueError, match=r"annotation 0: pair 'a' has an empty reference; .* protocol=spot_single"):
+        read_references(path)
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"r\.jsonl cannot be read"):
+        read_references(tmp_path / "r.jsonl")
+
+
+def test_no_predictions_at_all_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text("\n")
+    with pytest.raises(ValueError, match="has no captions"):
+        read_captions(tmp_path / "p.jsonl")

@@ -1,0 +1,136 @@
+"""Intervals and p values: resampled scores are those of the resampled set, and chance is not taken for a difference."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from idc.evaluation import record as ev
+from idc.evaluation.record import ScoredCaption
+from idc.evaluation.score import evaluate
+from idc.evaluation.significance import SEED, Table, _bootstrap, compare, intervals
+from idc.metrics.coco import CocoScorer
+from idc.metrics.java import Meteor
+from idc.metrics.protocols import protocol
+from tests.metrics.test_ngrams import captions
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = ("BLEU", "ROUGE-L", "CIDEr")
+
+
+def evaluated(predictions: dict[str, str], references: dict[str, list[str]]) -> list[ScoredCaption]:
+    given = [ev.Prediction(pair_id=n, caption=predictions[n], references=texts) for n, texts in references.items()]
+    return evaluate(given, by=protocol("levir_words"), metrics=QUICK, allow_empty=True)[1]
+
+
+def mixed(references: dict[str, list[str]], right: float, seed: int) -> dict[str, str]:
+    """A system that says a reference of the pair with probability ``right``, else one of some other pair."""
+    rng = np.random.default_rng(seed)
+    everything = list(references)
+    return {
+        n: references[n if rng.random() < right else everything[rng.integers(len(everything))]][0] for n in references
+    }
+
+
+@pytest.fixture(scope="module")
+def references() -> dict[str, list[str]]:
+    return captions(120, 5)[0]
+
+
+def test_a_resampled_set_has_the_scores_of_that_set(meteor: Meteor) -> None:
+    references, predictions = captions(12, 2)
+    with CocoScorer(references, ("BLEU", "METEOR", "ROUGE-L"), tokens=list, meteor=meteor) as scorer:
+        found = scorer.score(predictions, allow_empty=True)
+    table = Table(list(found.per_id.values()), list(found.statistics.values()))
+    weights = next(_bootstrap(12, 3, SEED))
+    assert weights.shape == (3, 12)
+    assert (weights.sum(axis=1) == 12).all()
+    scores = table.score(weights @ table.values, 12)
+    for row, drawn in enumerate(weights):
+        copies = [(name, k) for name, count in zip(references, drawn, strict=True) for k in range(int(count))]
+        gts = {f"{name}-{k}": references[name] for name, k in copies}
+        res = {f"{name}-{k}": predictions[name] for name, k in copies}
+        with CocoScorer(gts, ("BLEU", "METEOR", "ROUGE-L"), tokens=list, meteor=meteor) as scorer:
+            alone = scorer.score(res, allow_empty=True).overall
+        assert {name: scores[name][row] for name in alone} == pytest.approx(alone, abs=1e-12)
+
+
+def test_an_interval_is_as_wide_as_theory_says(references: dict[str, list[str]]) -> None:
+    rows = evaluated(mixed(references, 0.5, 0), references)
+    found = intervals([row.scores for row in rows], [row.statistics for row in rows], 2000)
+    values = np.array([row.scores["ROUGE-L"] for row in rows])
+    half = 1.96 * values.std(ddof=1) / np.sqrt(len(values))
+    assert found["ROUGE-L"].low == pytest.approx(values.mean() - half, abs=0.15 * half)
+    assert found["ROUGE-L"].high == pytest.approx(values.mean() + half, abs=0.15 * half)
+    assert found["BLEU-4"].low < found["BLEU-4"].high
+    again = intervals([row.scores for row in rows], [row.statistics for row in rows], 2000)
+    assert again == found, "seeded"
+
+
+def test_a_system_compared_with_itself_does_not_differ(references: dict[str, list[str]]) -> None:
+    rows = evaluated(mixed(references, 0.5, 0), references)
+    for difference in compare(rows, rows, "levir_words", 100, 200).metrics.values():
+        assert difference.difference == 0.0
+        assert (difference.interval.low, difference.interval.high, difference.p) == (0.0, 0.0, 1.0)
+
+
+def test_a_better_system_is_found_whichever_way_it_is_asked(references: dict[str, list[str]]) -> None:
+    worse, better = (evaluated(mixed(references, right, seed), references) for right, seed in ((0.3, 1), (0.7, 2)))
+    found = compare(worse, list(reversed(better)), "levir_words", 500, 999)
+    back = compare(better, worse, "levir_words", 500, 999)
+    assert list(found.metrics) == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "ROUGE-L", "CIDEr"]
+    for name, row in found.metrics.items():
+        assert row.difference == pytest.approx(row.b - row.a) == pytest.approx(-back.metrics[name].difference)
+        assert row.p == 0.001
+        assert back.metrics[name].p == 0.001
+        assert row.interval.low > 0, name
+        assert back.metrics[name].interval.high < 0, name
+
+
+def test_chance_alone_is_seldom_taken_for_a_difference() -> None:
+    """Two systems of the same quality: p is below 0.1 in about a tenth of the trials."""
+    references = captions(30, 9)[0]
+    found = []
+    for trial in range(30):
+        one, other = (evaluated(mixed(references, 0.5, 100 + 2 * trial + k), references) for k in range(2))
+        found.append([row.p for row in compare(one, other, "levir_words", 2, 99).metrics.values()])
+    for column in np.array(found).T:
+        assert (column < 0.1).mean() < 0.3
+        assert 0.3 < column.mean() < 0.7
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pair_id": "other"}, "not the same pairs: 2 are in one of the two alone, 'p0'"),
+        ({"references": ["another"]}, "not the same references: 1 pairs have others, 'p0'"),
+        ({"statistics": {}}, "older version"),
+        ({"scores": {}}, "no references"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(change: dict, message: str, references: dict[str, list[str]]) -> None:
+    rows = evaluated(mixed(references, 0.5, 0), references)
+    with pytest.raises(ValueError, match=message):
+        compare(rows, [rows[0].model_copy(update=change), *rows[1:]], "levir_words", 100, 100)
+
+
+def test_the_command_compares_folders_and_refuses_another_protocol(tmp_path: Path) -> None:
+    references = captions(30, 1)[0]
+    for name, right, by in (("one", 0.3, "levir_words"), ("two", 0.8, "levir_words"), ("three", 0.8, "coco")):
+        said = mixed(references, right, 4)
+        given = [ev.Prediction(pair_id=n, caption=said[n], references=texts) for n, texts in references.items()]
+        ev.save(tmp_path / name, *evaluate(given, by=protocol(by), metrics=QUICK))  # type: ignore[arg-type]
+    command = [sys.executable, str(ROOT / "jobs" / "compare.py"), f"a={tmp_path / 'one'}", "exchanges=500"]
+    good = subprocess.run([*command, f"b={tmp_path / 'two'}", f"out={tmp_path / 'c.json'}"], capture_output=True,
+                          text=True, check=False)  # fmt: skip
+    assert good.returncode == 0, good.stderr
+    assert "30 pairs, protocol levir_words" in good.stdout
+    assert next(line for line in good.stdout.splitlines() if line.startswith("CIDEr")).split()[-1] < "0.05"
+    assert (tmp_path / "c.json").exists()
+    bad = subprocess.run([*command, f"b={tmp_path / 'three'}"], capture_output=True, text=True, check=False)
+    assert bad.returncode == 1
+    assert "not the same protocol: name is 'levir_words' and 'coco'" in bad.stderr

@@ -1,0 +1,83 @@
+"""Procedures whose frames VFIformer makes."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from idc.config import ConfigError, load
+from idc.data.images import decode_image
+from idc.data.pipeline import run_local
+from idc.data.store import iter_rows
+from idc.data.text import Vocabulary
+from idc.systems.procap.procedures.build import build, stages
+from idc.systems.procap.procedures.config import ProceduresConfig
+from idc.vision.interpolation.middle_frames import interpolate, make_middle
+from idc.vision.tokenizer.model import ImageTokenizer
+from tests.vision.interpolation.test_vfiformer import tiny
+from tests.vision.scenes import TINY, pair_row, write_pairs
+
+run = partial(run_local, progress=False)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> ProceduresConfig:
+    torch.manual_seed(0)
+    ImageTokenizer(TINY).save(tmp_path / "tokenizer")
+    tiny().save(tmp_path / "interpolator")
+    return ProceduresConfig(
+        pairs=write_pairs(tmp_path / "pairs", [pair_row(n, "train") for n in range(2)]),
+        tokenizer=str(tmp_path / "tokenizer"),
+        depth=2,
+        interpolation="vfiformer",
+        interpolation_weights=str(tmp_path / "interpolator"),
+    )
+
+
+def test_the_frames_are_vfiformers(config: ProceduresConfig, tmp_path: Path) -> None:
+    manifest = build(config, str(tmp_path / "out"), run)
+    assert manifest.num_rows == 2
+    middle = make_middle("vfiformer", config.interpolation_weights)
+    for row in iter_rows(str(tmp_path / "out")):
+        frames = np.stack([decode_image(data) for data in row["frames"]])
+        assert (frames == interpolate(frames[0], frames[-1], 2, middle)).all()
+
+    moved = tmp_path / "moved"
+    (tmp_path / "interpolator").rename(moved)
+    elsewhere = config.model_copy(update={"interpolation_weights": str(moved)})
+    assert build(elsewhere, str(tmp_path / "out"), run) == manifest  # the weights count, not their place
+    tiny(1).save(moved)
+    with pytest.raises(ValueError, match="another configuration"):
+        build(elsewhere, str(tmp_path / "out"), run)
+
+
+def test_weights_that_do_not_load_are_refused_before_the_build(config: ProceduresConfig, tmp_path: Path) -> None:
+    (tmp_path / "interpolator" / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(ValueError, match="does not fit config"):
+        build(config, str(tmp_path / "out"), run)
+    assert not (tmp_path / "out").exists()
+
+
+def test_with_a_gpu_it_shares_the_tokenizers_process(config: ProceduresConfig) -> None:
+    def needs(settings: ProceduresConfig) -> list[tuple[float, float, object]]:
+        made = stages(settings, TINY, Vocabulary([]))
+        return [(stage.num_cpus, stage.num_gpus, stage.concurrency) for stage in made]
+
+    first, second, third, *_ = needs(config.model_copy(update={"gpus_per_actor": 1.0, "actors": 3}))
+    assert first == second == (1.0, 1.0, 1)
+    assert third == (1.0, 0.0, 3)
+    flow = config.model_copy(update={"gpus_per_actor": 1.0, "actors": 3, "interpolation": "dis"})
+    assert [gpus for _, gpus, _ in needs(flow)] == [0, 1, 0, 0]
+    assert len(set(needs(config))) == 1
+
+
+def test_faults() -> None:
+    given = {"pairs": "p", "tokenizer": "t"}
+    with pytest.raises(ConfigError, match="interpolation=vfiformer needs them"):
+        load(ProceduresConfig, None, {**given, "interpolation": "vfiformer"})
+    with pytest.raises(ConfigError, match="interpolation=dis has none; take interpolation=vfiformer"):
+        load(ProceduresConfig, None, {**given, "interpolation_weights": "w"})

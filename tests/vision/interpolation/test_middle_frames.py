@@ -1,0 +1,79 @@
+"""Frames between two images."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from idc.vision.interpolation.middle_frames import DISFlow, LinearBlend, interpolate, make_middle
+from tests.vision.scenes import scene
+
+
+def textured(height: int, width: int, shift: float = 0.0) -> np.ndarray:
+    """A smooth texture moved to the right by ``shift`` pixels."""
+    rows, columns = np.mgrid[0:height, 0:width].astype(np.float64)
+    columns = columns - shift
+    waves = [np.sin(columns / 5 + rows / 9 + p) + np.cos(columns / 11 - rows / 6 + 2 * p) for p in (0, 1, 2)]
+    return np.clip(127 + 50 * np.stack(waves, axis=2), 0, 255).round().astype(np.uint8)
+
+
+def error(first: np.ndarray, second: np.ndarray) -> float:
+    return float(np.abs(first.astype(float) - second).mean())
+
+
+def test_order_and_number_of_frames() -> None:
+    before, after = np.zeros((4, 5, 3), np.uint8), np.full((4, 5, 3), 160, np.uint8)
+    frames = interpolate(before, after, 3, LinearBlend())
+    assert frames.shape == (9, 4, 5, 3)
+    assert frames.dtype == np.uint8
+    assert frames[:, 0, 0, 0].tolist() == [0, 20, 40, 60, 80, 100, 120, 140, 160]
+
+
+def test_sizes_must_agree() -> None:
+    with pytest.raises(ValueError, match=r"before is \(4, 5, 3\), after is \(4, 6, 3\)"):
+        interpolate(np.zeros((4, 5, 3), np.uint8), np.zeros((4, 6, 3), np.uint8), 1, LinearBlend())
+
+
+def test_unknown_middle() -> None:
+    with pytest.raises(ValueError, match="no interpolation is called 'film'; there are: dis, blend, vfiformer"):
+        make_middle("film")
+
+
+def test_flow_finds_the_middle_of_a_motion() -> None:
+    first, half, second = textured(96, 128), textured(96, 128, 3), textured(96, 128, 6)
+    inner = np.s_[8:-8, 12:-12]
+    made = DISFlow()(first, second)
+    assert error(made[inner], half[inner]) < 2.0
+    assert error(LinearBlend()(first, second)[inner], half[inner]) > 5 * error(made[inner], half[inner])
+
+
+def test_motion_is_even_over_the_recursion() -> None:
+    frames = interpolate(textured(96, 128), textured(96, 128, 8), 3, DISFlow())
+    inner = np.s_[8:-8, 16:-16]
+    for n in range(9):
+        assert error(frames[n][inner], textured(96, 128, n)[inner]) < 4.0, n
+
+
+@pytest.mark.parametrize(("first", "second"), [("red", "blue"), (None, "yellow"), ("green", None)])
+def test_colour_change_and_appearance_fade(first: str | None, second: str | None) -> None:
+    before, after = scene(first), scene(second)
+    made = DISFlow()(before, after)
+    assert error(made, LinearBlend()(before, after)) < 3.0
+
+
+def test_equal_images_stay_as_they_are() -> None:
+    image = textured(40, 56)
+    assert (interpolate(image, image, 2, DISFlow()) == image).all()
+
+
+@pytest.mark.parametrize("size", [(1, 1), (7, 5), (16, 300), (33, 47), (240, 320)])
+def test_any_size(size: tuple[int, int]) -> None:
+    first, second = textured(*size), textured(*size, shift=1.5)
+    frames = interpolate(first, second, 1, DISFlow())
+    assert frames.shape == (3, *size, 3)
+    assert error(frames[1], LinearBlend()(first, second)) < 12
+
+
+def test_repeatable() -> None:
+    first, second = textured(64, 64), textured(64, 64, 2.3)
+    assert (DISFlow()(first, second) == DISFlow()(first, second)).all()

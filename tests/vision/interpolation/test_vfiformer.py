@@ -1,0 +1,312 @@
+"""VFIformer: the official layout and forward pass, sizes, masks, files."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from idc.config import ConfigError, load
+from idc.vision.interpolation.config import VFIformerConfig
+from idc.vision.interpolation.convert import load_official
+from idc.vision.interpolation.middle_frames import interpolate, make_middle
+from idc.vision.interpolation.vfiformer import (
+    OFFICIAL_CROP,
+    VFIformer,
+    attend,
+    fingerprint_of_weights,
+    from_windows,
+    relative_positions,
+    shift_masks,
+    to_wide_windows,
+    to_windows,
+    warp,
+)
+
+KEYS = Path(__file__).parent / "keys"
+FULL = VFIformerConfig()
+SMALL = VFIformerConfig(refine=False, width=136, window=4)
+TINY = VFIformerConfig(
+    flow_channels=(8, 6, 4),
+    context_channels=2,
+    width=8,
+    window=4,
+    depths=((1, 2), (2, 2), (1, 2), (1, 1)),
+    pad_multiple=32,
+)
+
+
+def tiny(seed: int = 0, config: VFIformerConfig = TINY) -> VFIformer:
+    torch.manual_seed(seed)
+    return VFIformer(config).eval()
+
+
+def waves(like: Tensor, number: int) -> Tensor:
+    """Values in [-1, 1] that are the same with every version of every library."""
+    return torch.sin(torch.arange(like.numel(), dtype=torch.float64) * 1.7 + number * 0.37).float().view(like.shape)
+
+
+# -- the official layout -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "parameters"), [("vfiformer", FULL, 24_166_930), ("vfiformer_small", SMALL, 17_024_426)]
+)
+def test_state_dict_is_the_official_one(name: str, config: VFIformerConfig, parameters: int) -> None:
+    with torch.device("meta"):
+        model = VFIformer(config, OFFICIAL_CROP)
+    with gzip.open(KEYS / f"{name}.tsv.gz", "rt", encoding="utf-8") as file:
+        official = [tuple(line.rstrip("\n").split("\t")) for line in file]
+    state = model.state_dict()
+    assert [(key, str(tuple(value.shape)), str(value.dtype)) for key, value in state.items()] == official
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+
+
+def test_the_forward_pass_is_the_official_one() -> None:
+    """Frame and flow of fixed weights, as a transcription of the official forward pass computed them, to float32."""
+    model = tiny()
+    with torch.no_grad():
+        for number, (name, parameter) in enumerate(model.named_parameters()):
+            spread = 0.1 if parameter.ndim == 1 else 1.3 / math.sqrt(parameter[0].numel())
+            centre = 0.6 if parameter.ndim == 1 and name.endswith("weight") else 0
+            parameter.copy_(waves(parameter, number) * spread + centre)
+        images = waves(torch.empty(2, 1, 3, 32, 64), 5) / 2 + 0.5
+        frame, flow, estimates = model.middle_of(images[0], images[1])
+    assert frame.flatten()[SAMPLED].tolist() == pytest.approx(FRAME, abs=1e-4)
+    assert flow.flatten()[SAMPLED].tolist() == pytest.approx(FLOW, rel=1e-4, abs=1e-4)
+    assert [float(estimate.mean()) for estimate in estimates] == pytest.approx(ESTIMATES, rel=1e-4)
+
+
+SAMPLED = torch.tensor([0, 777, 1500, 2222, 3100, 4004, 5151, 6143])
+FRAME = [0.34684, 0.603799, 0.780577, 0.54606, 0.561611, 0.538986, 0.453717, 0.427544]
+FLOW = [1.10722, 0.506372, -0.910303, -0.855297, 1.3789, 2.18169, -0.271313, 2.18103]
+ESTIMATES = [-0.00928342, 0.0138395, 0.0113082]
+
+
+def test_own_weights_have_no_constant_tables() -> None:
+    model = tiny()
+    assert set(model.state_dict()) == {name for name, _ in model.named_parameters()}
+
+
+# -- parts ---------------------------------------------------------------------------------------------------------
+
+
+def test_warp_by_whole_pixels_moves_and_repeats_the_border() -> None:
+    image = torch.arange(30.0).view(1, 1, 5, 6)
+    flow = torch.zeros(1, 2, 5, 6)
+    flow[:, 0], flow[:, 1] = 2, -1
+    expected = image[:, :, [0, 0, 1, 2, 3]][..., [2, 3, 4, 5, 5, 5]]
+    assert torch.allclose(warp(image, flow), expected, atol=1e-4)
+
+
+def test_windows_and_back() -> None:
+    maps = torch.randn(2, 8, 12, 3)
+    windows = to_windows(maps, 4)
+    assert windows.shape == (2, 6, 16, 3)
+    assert torch.equal(windows[1, 4].view(4, 4, 3), maps[1, 4:8, 4:8])
+    assert torch.equal(from_windows(windows, 4, 8, 12), maps)
+
+
+def test_a_wide_window_is_twice_as_wide_around_its_window() -> None:
+    maps = torch.randn(1, 32, 24, 2)
+    half = maps.view(1, 16, 2, 12, 2, 2).mean((2, 4))
+    wide = to_wide_windows(maps, 8)[0].view(4, 3, 8, 8, 2)
+    assert torch.allclose(wide[1, 1], half[0, 2:10, 2:10], atol=1e-6)  # pixels 4 to 20, the window has 8 to 16
+    mirrored = torch.stack([half[0, :, n] for n in (2, 1, 0, 1, 2, 3, 4, 5)], dim=1)
+    assert torch.allclose(wide[1, 0], mirrored[2:10], atol=1e-6)
+
+
+def test_relative_positions_tell_every_offset_apart() -> None:
+    index = relative_positions(4)
+    offsets: dict[int, set[tuple[int, int]]] = {}
+    for query in range(16):
+        for key in range(16):
+            offset = (query // 4 - key // 4, query % 4 - key % 4)
+            offsets.setdefault(int(index[query, key]), set()).add(offset)
+    assert sorted(offsets) == list(range(49))
+    assert all(len(same) == 1 for same in offsets.values())
+
+
+def test_masks_keep_apart_what_was_not_together() -> None:
+    height, width, window = 16, 24, 8
+    own, wide = shift_masks(height, width, window)
+
+    def region(y: float, x: float) -> tuple[int, int]:
+        """Before the last window, in its first half, or come round from the other side."""
+        return tuple(0 if at < size - 8 else 1 if at < size - 4 else 2 for at, size in ((y, height), (x, width)))  # type: ignore[return-value]
+
+    def mirrored(at: int, size: int) -> int:
+        return -at if at < 0 else 2 * size - 2 - at if at >= size else at
+
+    for n in (0, 2, 4, 5):
+        top, left = 8 * (n // 3), 8 * (n % 3)
+        for query in (0, 3, 29, 36, 63):
+            here = region(top + query // 8, left + query % 8)
+            for key in range(64):
+                there = region(top + key // 8, left + key % 8)
+                assert (own[n, query, key] == 0) == (here == there)
+                y = mirrored(top // 2 - 2 + key // 8, height // 2)
+                x = mirrored(left // 2 - 2 + key % 8, width // 2)
+                assert (wide[n, query, key] == 0) == (here == region(2 * y, 2 * x)), (n, query, key)
+    assert {float(value) for value in torch.cat([own, wide]).unique()} == {0.0, -100.0}
+
+
+def test_attention_by_hand() -> None:
+    batch, count, tokens, heads, width = 2, 3, 4, 2, 6
+    q, k, v = torch.randn(3, batch, count, tokens, heads * width)
+    bias, mask = torch.randn(tokens, tokens, heads), torch.randn(count, tokens, tokens)
+    for with_mask in (False, True):
+        made = attend(q, k, v, bias, mask if with_mask else None, heads)
+        for b, n, h in ((0, 0, 0), (1, 2, 1), (1, 0, 1)):
+            part = np.s_[b, n, :, h * width : (h + 1) * width]
+            scores = q[part] @ k[part].T / math.sqrt(width) + bias[..., h] + (mask[n] if with_mask else 0)
+            assert torch.allclose(made[part], scores.softmax(-1) @ v[part], atol=1e-5)
+
+
+def test_gradients_are_finite_where_there_is_nothing() -> None:
+    """Black images: the refiner's features beyond the border are exactly zero."""
+    model = tiny().train()
+    first = torch.zeros(1, 3, 32, 32)
+    model(first, first).frame.sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
+    unused = [name for name, parameter in model.named_parameters() if parameter.grad is None]
+    assert unused == []
+
+
+def test_stochastic_depth_only_in_training() -> None:
+    model = tiny(config=TINY.model_copy(update={"drop_path": 0.9}))
+    first, last = torch.rand(2, 1, 3, 32, 32)
+    with torch.no_grad():
+        assert torch.equal(model(first, last).frame, model(first, last).frame)
+        model.train()
+        torch.manual_seed(1)
+        assert not torch.equal(model(first, last).frame, model(first, last).frame)
+
+
+# -- sizes and colours ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(1, 1), (7, 45), (32, 64), (33, 31)])
+def test_any_size(size: tuple[int, int]) -> None:
+    model = tiny()
+    first, last = torch.rand(2, 2, 3, *size)
+    with torch.no_grad():
+        frame, flow, estimates = model(first, last)
+    assert frame.shape == (2, 3, *size)
+    assert flow.shape == (2, 4, *size)
+    assert 0 <= float(frame.min()) <= float(frame.max()) <= 1
+    padded = [math.ceil(side / 32) * 16 for side in size]
+    assert [estimate.shape for estimate in estimates] == [(2, 4, *padded)] * 3
+
+
+def test_the_network_sees_bgr_padded_evenly_with_zeros() -> None:
+    model = tiny()
+    first, last = torch.rand(2, 1, 3, 30, 59)
+    with torch.no_grad():
+        made = model(first, last).frame
+        padded = torch.zeros(2, 1, 3, 32, 64)
+        padded[0, ..., 1:31, 2:61], padded[1, ..., 1:31, 2:61] = first.flip(1), last.flip(1)
+        expected = model.middle_of(padded[0], padded[1]).frame[..., 1:31, 2:61].flip(1)
+    assert torch.equal(made, expected)
+
+
+def test_faults_of_the_shape() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(VFIformerConfig, None, {"width": 9, "window": 6, "depths": [[1, 1]], "pad_multiple": 40})
+    assert [fault.split(":")[0] for fault in caught.value.faults] == [
+        "width",
+        "width",
+        "window",
+        "depths",
+        "pad_multiple",
+    ]
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    model = tiny(3)
+    model.save(tmp_path / "artifact")
+    again = VFIformer.load(tmp_path / "artifact")
+    assert again.config == TINY
+    assert not again.training
+    first, last = torch.rand(2, 1, 3, 20, 20)
+    with torch.no_grad():
+        assert torch.equal(model(first, last).frame, again(first, last).frame)
+    before = fingerprint_of_weights(tmp_path / "artifact")
+    tiny(4).save(tmp_path / "artifact")
+    assert fingerprint_of_weights(tmp_path / "artifact") != before
+
+
+def test_a_folder_that_is_no_interpolator(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"has no config\.json"):
+        VFIformer.load(tmp_path)
+    tiny().save(tmp_path)
+    (tmp_path / "config.json").write_text((tmp_path / "config.json").read_text().replace('"width": 8', '"width": 10'))
+    with pytest.raises(ValueError, match=r"does not fit config\.json"):
+        VFIformer.load(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def official() -> dict[str, Tensor]:
+    """A random checkpoint of the small variant as DataParallel saves it, built at crop size 64."""
+    torch.manual_seed(0)
+    return {f"module.{name}": value for name, value in VFIformer(SMALL, 64).state_dict().items()}
+
+
+def test_an_official_checkpoint_loads_strictly(official: dict[str, Tensor], tmp_path: Path) -> None:
+    torch.save(official, tmp_path / "net_220.pth")
+    model = VFIformer.load(tmp_path / "net_220.pth")
+    assert model.config == SMALL
+    assert all(torch.equal(value, official[f"module.{name}"]) for name, value in model.state_dict().items())
+
+    mask = "module.transformer.layers0.0.residual_group.blocks.1.attn_mask"
+    bad = {name: value for name, value in official.items() if name != "module.fuse_block.0.bias"}
+    bad |= {"module.extra": torch.zeros(1), "module.fuse_block.2.bias": torch.zeros(3), mask: official[mask] + 1}
+    torch.save(bad, tmp_path / "bad.pth")
+    with pytest.raises(ValueError, match=r"bad\.pth does not fit VFIformer") as caught:
+        load_official(tmp_path / "bad.pth")
+    assert str(caught.value).splitlines()[1:] == [
+        "  lacks fuse_block.0.bias",
+        "  has extra, which VFIformer does not",
+        "  has fuse_block.2.bias as (3,), VFIformer as (48,)",
+        f"  has other values in the constant table {mask.removeprefix('module.')}",
+    ]
+
+
+def test_files_that_are_no_checkpoints(tmp_path: Path) -> None:
+    (tmp_path / "text.pth").write_text("not a checkpoint")
+    with pytest.raises(ValueError, match=r"text\.pth is not a checkpoint that can be read"):
+        load_official(tmp_path / "text.pth")
+    torch.save({"weights": Path("code could be here")}, tmp_path / "pickle.pth")
+    with pytest.raises(ValueError, match=r"pickle\.pth .* asks for pathlib"):
+        load_official(tmp_path / "pickle.pth")
+    torch.save([1, 2], tmp_path / "list.pth")
+    with pytest.raises(ValueError, match="holds no state dict; it holds list"):
+        load_official(tmp_path / "list.pth")
+    torch.save({"a": torch.zeros(1)}, tmp_path / "other.pth")
+    with pytest.raises(ValueError, match="is not a checkpoint of VFIformer"):
+        load_official(tmp_path / "other.pth")
+
+
+def test_as_a_middle(tmp_path: Path) -> None:
+    tiny().save(tmp_path)
+    middle = make_middle("vfiformer", str(tmp_path))
+    rng = np.random.default_rng(0)
+    first, last = rng.integers(0, 256, (2, 21, 37, 3), dtype=np.uint8)
+    frames = interpolate(first, last, 2, middle)
+    assert frames.shape == (5, 21, 37, 3)
+    assert frames.dtype == np.uint8
+    images = torch.from_numpy(np.stack([first, last])).permute(0, 3, 1, 2) / 255
+    with torch.no_grad():
+        expected = (255 * tiny()(images[:1], images[1:]).frame[0].permute(1, 2, 0)).round().numpy()
+    assert np.abs(frames[2].astype(float) - expected).max() <= 1
+    assert (middle(first, first) == first).all()
+    with pytest.raises(ValueError, match="vfiformer needs weights"):
+        make_middle("vfiformer")

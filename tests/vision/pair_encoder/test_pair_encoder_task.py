@@ -1,0 +1,275 @@
+"""Training the pair encoder: a real tiny run by its job up to key frames drawn by it, the loss, two workers."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+from torch import Tensor
+
+from idc.config import ConfigError, load
+from idc.data.images import decode_image, encode_png
+from idc.data.store import MappedRows, iter_rows
+from idc.data.text import Vocabulary
+from idc.training.context import LocalContext
+from idc.training.loop import read_log
+from idc.vision.pair_encoder.config import TrainPairEncoderJob
+from idc.vision.pair_encoder.model import NEW, PairEncoder, WordTokens, load_clip
+from idc.vision.pair_encoder.task import CaptionedPairs, CollatePairs, PairEncoderTask, contrastive_loss, train
+from idc.vision.tokenizer.model import ImageTokenizer
+from tests.vision.pair_encoder.test_pair_encoder import TINY as SHAPE
+from tests.vision.scenes import COLOURS, TINY, pair_row, scene, write_pairs
+from tests.vision.tiny_models import save_tiny_clip
+
+PLACES = {"left": 0, "middle": 10, "right": 20}
+
+
+def change_row(index: int, split: str) -> dict[str, Any]:
+    """A square of one of 4 colours at one of 3 places becomes another of 3 colours: 36 changes, each with its words."""
+    names, places = list(COLOURS), list(PLACES)
+    first, second = names[index % 4], names[(index + 1 + (index // 4) % 3) % 4]
+    place = places[(index // 12) % 3]
+    left = PLACES[place]
+    text = f"the {first} square on the {place} became {second}"
+    return pair_row(
+        index, split, before=encode_png(scene(first, left)), after=encode_png(scene(second, left)),
+        captions=[text, f"{first} to {second} on the {place}"], change_type="color",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """72 training and 36 validation pairs of all 36 changes, and some pairs without a change."""
+    rows = [change_row(n, "train" if n < 72 else "val") for n in range(108)]
+    rows += [pair_row(109 + 2 * n, ("train", "val")[n % 2]) for n in range(6)]
+    return write_pairs(tmp_path_factory.mktemp("pairs") / "pairs", rows, rows_per_part=32)
+
+
+def settings(pairs: str, **overrides: Any) -> dict[str, Any]:
+    return {
+        "pairs": pairs,
+        **{f"encoder.{name}": value for name, value in SHAPE.model_dump().items()},
+        "max_words": 12,
+        "optim.lr": 3e-3,
+        "optim.weight_decay": 0.01,
+        "train.epochs": None,
+        "train.steps": 60,
+        "train.batch_size": 24,
+        "train.log_every": 20,
+        "train.prefetch": 0,
+        "train.tracking.enabled": False,
+        **overrides,
+    }
+
+
+def run_job(name: str, arguments: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job's own main, in this process and without Ray."""
+    words = [f"{key}={json.dumps(value) if not isinstance(value, str) else value}" for key, value in arguments.items()]
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--local", *words])
+    importlib.import_module(f"jobs.{name}").main()
+
+
+def test_from_pairs_to_key_frames_drawn_by_the_pair_encoder(
+    pairs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_job("train_pair_encoder", settings(pairs, runs=str(tmp_path / "runs"), name="pairs"), monkeypatch)
+    assert "text_to_pair_R1" in capsys.readouterr().out
+    artifact = tmp_path / "runs" / "pairs" / "artifact"
+    metrics = json.loads((artifact / "metrics.json").read_text())
+    assert metrics["chance_R1"] == pytest.approx(1 / 36)  # the pairs without a change are left out
+    assert metrics["chance_R10"] == pytest.approx(10 / 36)
+    for way in ("text_to_pair", "pair_to_text"):
+        assert metrics[f"{way}_R1"] > 4 * metrics["chance_R1"], metrics
+        assert metrics[f"{way}_R1"] <= metrics[f"{way}_R5"] <= metrics[f"{way}_R10"]
+
+    encoder = PairEncoder.load(artifact)
+    befores = [scene("red", 10), scene("red", 10)]
+    vectors = encoder.encode_pairs(befores, [scene("blue", 10), scene("green", 10)])
+    texts = encoder.encode_texts([f"the red square on the middle became {colour}" for colour in ("blue", "green")])
+    assert np.trace(vectors @ texts.T) > np.trace(vectors @ texts[::-1].T)
+
+    torch.manual_seed(0)
+    ImageTokenizer(TINY).save(tmp_path / "tokenizer")
+    build = {
+        "procedures": str(tmp_path / "procedures"),
+        "build.pairs": pairs,
+        "build.tokenizer": str(tmp_path / "tokenizer"),
+        "build.depth": 2,
+        "build.interpolation": "blend",
+        "build.strategy": "visual_text",
+        "build.pair_encoder": str(artifact),
+        "build.temperature": 0.01,
+    }
+    run_job("build_procedures", build, monkeypatch)
+    row = next(iter_rows(tmp_path / "procedures"))
+    frames = [decode_image(data) for data in row["frames"]]
+    texts = encoder.encode_texts(row["captions"])
+    before = [float((encoder.encode_pairs([frames[0]], [frame]) @ texts.T).mean()) for frame in frames[1:-1]]
+    after = [float((encoder.encode_pairs([frame], [frames[-1]]) @ texts.T).mean()) for frame in frames[1:-1]]
+    shares = np.exp(np.square(np.subtract(before, after)) / 0.01)
+    np.testing.assert_allclose(row["confidence"], 1 - shares / shares.sum(), atol=1e-3)
+    assert np.ptp(row["confidence"]) > 0.01
+
+
+def test_a_run_depends_on_its_seed_alone(pairs: str, tmp_path: Path) -> None:
+    payload = load(TrainPairEncoderJob, None, settings(pairs, **{"train.steps": 3})).model_dump(mode="json")
+    first, second = (_weights(train, payload, tmp_path / name) for name in ("first", "second"))
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name]), name
+    assert [line["loss"] for line in read_log(tmp_path / "first" / "log.jsonl")] == [
+        line["loss"] for line in read_log(tmp_path / "second" / "log.jsonl")
+    ]
+
+
+def _weights(entry: Any, payload: dict[str, Any], folder: Path) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    entry(payload, LocalContext(folder))
+    return PairEncoder.load(folder / "artifact").state_dict()
+
+
+def test_clip_and_new_weights_have_their_own_rates(pairs: str, tmp_path: Path) -> None:
+    save_tiny_clip(tmp_path / "clip", SHAPE)
+    overrides = {"clip": str(tmp_path / "clip"), "train.steps": 2, "optim.lr": 0.1, "clip_lr_share": 0.0}
+    job = load(TrainPairEncoderJob, None, settings(pairs, **overrides))
+    state = _weights(train, job.model_dump(mode="json"), tmp_path / "run")
+    torch.manual_seed(0)
+    fresh = PairEncoder(SHAPE, state["clip.token_embedding.weight"].shape[0])
+    load_clip(fresh, str(tmp_path / "clip"))
+    for name, tensor in fresh.state_dict().items():
+        assert torch.equal(tensor, state[name]) != (name.removeprefix("clip.visual.") in NEW), name
+    assert len(PairEncoder.load(tmp_path / "run" / "artifact").encode_texts(["a red cube"])) == 1
+
+
+def test_groups_hold_every_weight_and_spare_norms_from_decay() -> None:
+    torch.manual_seed(0)
+    tokens = WordTokens(Vocabulary(["a"]), 8)
+    task = PairEncoderTask(PairEncoder(SHAPE, len(tokens), tokens), TrainPairEncoderJob(pairs="p", clip="c"))
+    groups = {group["name"]: group for group in task.param_groups()}
+    assert sum(len(group["params"]) for group in groups.values()) == len(list(task.parameters()))
+    assert {name: (group["lr"], group["weight_decay"]) for name, group in groups.items()} == {
+        "clip": (pytest.approx(1e-7), 0.2),
+        "clip_plain": (pytest.approx(1e-7), 0.0),
+        "encoder": (1e-4, 0.2),
+        "encoder_plain": (1e-4, 0.0),
+    }
+    assert len(groups["encoder"]["params"]) == 1  # the joint positions
+    assert len(groups["encoder_plain"]["params"]) == 4
+
+
+# -- the loss -----------------------------------------------------------------------------------------------------
+
+
+def vectors(count: int, seed: int) -> Tensor:
+    return F.normalize(torch.randn(count, 6, generator=torch.Generator().manual_seed(seed)), dim=1)
+
+
+def test_the_loss_is_the_symmetric_cross_entropy() -> None:
+    pairs, texts, scale = vectors(5, 1), vectors(5, 2), torch.tensor(7.0)
+    logits, right = 7 * pairs @ texts.T, torch.arange(5)
+    expected = (F.cross_entropy(logits, right) + F.cross_entropy(logits.T, right)) / 2
+    loss, found = contrastive_loss(pairs, texts, scale)
+    torch.testing.assert_close(loss, expected)
+    assert float(found) == float((logits.argmax(0) == right).float().mean())
+
+
+def test_pairs_of_one_caption_share_it() -> None:
+    """Which of two pairs with the same words is called right does not matter."""
+    pairs, texts, scale = vectors(4, 1), vectors(4, 2), torch.tensor(20.0)
+    texts[3] = texts[1]
+    share = torch.eye(4)
+    share[1, 3] = share[3, 1] = share[1, 1] = share[3, 3] = 0.5
+    logits = 20 * pairs @ texts.T
+    expected = (F.cross_entropy(logits, share) + F.cross_entropy(logits.T, share)) / 2
+    torch.testing.assert_close(contrastive_loss(pairs, texts, scale)[0], expected)
+
+
+def _worker(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    torch.save(_step(rank, 2), f"{folder}/rank{rank}.pt")
+    dist.destroy_process_group()
+
+
+def _step(rank: int, world: int) -> dict[str, Tensor]:
+    """Loss and gradients of this rank's slice of 8 rows under a linear model."""
+    weight = torch.full((6, 6), 0.1).add(torch.eye(6)).requires_grad_()
+    scale = torch.tensor(5.0, requires_grad=True)
+    rows = slice(rank * 8 // world, (rank + 1) * 8 // world)
+    pairs, texts = F.normalize(vectors(8, 1)[rows] @ weight, dim=1), F.normalize(vectors(8, 2)[rows] @ weight, dim=1)
+    loss, _ = contrastive_loss(pairs, texts, scale)
+    loss.backward()
+    assert weight.grad is not None
+    assert scale.grad is not None
+    return {"loss": loss.detach(), "weight": weight.grad, "scale": scale.grad}
+
+
+@pytest.mark.slow
+def test_two_workers_are_one(tmp_path: Path) -> None:
+    mp.spawn(_worker, args=(str(tmp_path),), nprocs=2)
+    parts = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in (0, 1)]
+    for name, expected in _step(0, 1).items():
+        torch.testing.assert_close((parts[0][name] + parts[1][name]) / 2, expected, atol=1e-6, rtol=1e-5)
+
+
+# -- data and settings --------------------------------------------------------------------------------------------
+
+
+def test_samples(pairs: str) -> None:
+    rows = MappedRows(pairs, split="train")
+    everything = CaptionedPairs(rows, 16, changed_only=False, draw=False)
+    changed = CaptionedPairs(rows, 16, changed_only=True, draw=True, seed=3)
+    assert (len(everything), len(changed)) == (75, 72)
+    assert len(CaptionedPairs(rows, 16, changed_only=True, draw=True, limit=10)) == 10
+    assert everything.get(0, 0)[1].shape == (16, 16, 3)
+    assert everything.get(0, 0)[3] == rows[0]["captions"]
+    drawn = {tuple(changed.get(0, epoch)[3]) for epoch in range(20)}
+    assert drawn == {(text,) for text in rows[0]["captions"]}
+    assert changed.get(5, 7)[3] == changed.get(5, 7)[3]
+    tokens = WordTokens(Vocabulary(["red"]), 32)
+    batch = CollatePairs(tokens)([everything.get(0, 0), everything.get(36, 0)])
+    assert batch["before"].shape == (2, 3, 16, 16)
+    assert batch["owners"].tolist() == [0, 0, 1, 1]
+    assert batch["numbers"].tolist() == [0, 36]
+    assert (batch["ids"][0] == batch["ids"][2]).all()  # the same change, the same words
+
+
+def test_faults_are_found_before_anything_starts(tmp_path: Path) -> None:
+    overrides = {
+        "pairs": "nowhere", "encoder.image_size": 65, "encoder.heads": 7, "max_words": 80, "clip": "c",
+        "train.grad_accumulation": 2, "init": "comparin",
+    }  # fmt: skip
+    with pytest.raises(ConfigError) as refused:
+        load(TrainPairEncoderJob, None, overrides)
+    text = "\n".join(refused.value.faults)
+    for part in (
+        "encoder.image_size: 65 is not divisible by patch_size = 32; take 64",
+        "encoder.width: 768 is not divisible by heads = 7",
+        "init: 'comparin' is not one of normal, comparing; did you mean 'comparing'?",
+    ):
+        assert part in text
+    overrides |= {"init": "comparing", "encoder.image_size": 64, "encoder.heads": 12}
+    with pytest.raises(ConfigError) as refused:
+        load(TrainPairEncoderJob, None, overrides)
+    text = "\n".join(refused.value.faults)
+    for part in (
+        "max_words: 80 is more than encoder.text_positions = 77",
+        "train.grad_accumulation: 2, but the loss compares all pairs of a step",
+        "init: 'comparing' would be undone by the weights of clip = 'c'",
+    ):
+        assert part in text
+
+
+def test_pairs_without_a_change_alone_are_refused(tmp_path: Path) -> None:
+    folder = write_pairs(tmp_path / "pairs", [pair_row(1, "train"), pair_row(3, "train")])
+    job = load(TrainPairEncoderJob, None, settings(folder))
+    with pytest.raises(ValueError, match="no pair of the training split has a caption and a change"):
+        train(job.model_dump(mode="json"), LocalContext(tmp_path / "run"))

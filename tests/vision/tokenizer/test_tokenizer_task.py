@@ -1,0 +1,358 @@
+"""Training the tokenizer: a real tiny run, the codebook's promises, measures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+from idc.config import ConfigError, load
+from idc.training.config import TrainConfig
+from idc.training.context import LocalContext
+from idc.vision.tokenizer.config import TokenizerConfig, TokenizerLossConfig, TrainTokenizerJob
+from idc.vision.tokenizer.linear_start import start_linear
+from idc.vision.tokenizer.model import ImageTokenizer, to_frames, to_images
+from idc.vision.tokenizer.task import (
+    PairImages,
+    PatchDiscriminator,
+    TokenizerTask,
+    adversarial_losses,
+    collate,
+    contact_sheet,
+    kmeans,
+    psnr_ssim,
+    train,
+)
+from tests.vision.scenes import COLOURS, TINY, pair_row, scene, write_pairs
+
+LINEAR = TokenizerConfig(
+    image_size=32,
+    patch_size=8,
+    channels=68,
+    channel_mult=(1,),
+    res_blocks=1,
+    mid_attention=True,
+    norm_groups=2,
+    codebook_size=32,
+    latent_dim=32,
+)
+LOSS = TokenizerLossConfig(codebook_start=2, codebook_decay=0.5, revive_after=3, flip=False)
+
+
+def many_scenes(count: int = 48) -> np.ndarray:
+    names = [*COLOURS, None]
+    return np.stack([scene(names[n % 5], left=(7 * n) % 20) for n in range(count)])
+
+
+def batch_of(frames: np.ndarray) -> dict[str, torch.Tensor]:
+    return collate([(frame, False) for frame in frames])
+
+
+# -- a run --------------------------------------------------------------------------------------------------------
+
+
+class Pictures:
+    """A tracker that keeps pictures."""
+
+    def __init__(self) -> None:
+        self.images: dict[str, np.ndarray] = {}
+
+    def params(self, values: dict[str, Any]) -> None: ...
+
+    def metrics(self, values: dict[str, float], step: int) -> None: ...
+
+    def image(self, name: str, image: Any, step: int | None = None) -> None:
+        self.images[name] = image
+
+    def text(self, name: str, text: str) -> None: ...
+
+    def artifacts(self, folder: Path, name: str) -> None: ...
+
+
+def tiny_job(pairs: str, **overrides: Any) -> TrainTokenizerJob:
+    values = {
+        "pairs": pairs,
+        **{f"tokenizer.{key}": value for key, value in LINEAR.model_dump().items()},
+        "loss.linear_start": True,
+        "loss.codebook_start": 4,
+        "loss.optim.lr": 1e-3,
+        "train.steps": 30,
+        "train.batch_size": 8,
+        "train.log_every": 5,
+        "train.checkpoint_every": 10,
+        "train.prefetch": 0,
+        **overrides,
+    }
+    return load(TrainTokenizerJob, None, values)
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    rows = [pair_row(n, "val" if n % 4 == 3 else "train") for n in range(24)]
+    return write_pairs(tmp_path_factory.mktemp("tokenizer") / "pairs", rows)
+
+
+@pytest.fixture(scope="module")
+def finished(pairs: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], Pictures]:
+    run, tracker = tmp_path_factory.mktemp("run"), Pictures()
+    torch.manual_seed(0)
+    result = train(tiny_job(pairs).model_dump(mode="json"), LocalContext(run, tracker=tracker))
+    return run, result, tracker
+
+
+def test_a_run_learns_to_show_colours(finished: tuple[Path, dict[str, Any], Pictures]) -> None:
+    run, result, tracker = finished
+    assert result["metrics"]["PSNR"] > 24
+    assert result["metrics"]["SSIM"] > 0.75
+    assert result["metrics"]["codebook_usage"] > 0.25
+    assert result["metrics"]["perplexity"] > 4
+    assert tracker.images["reconstructions"].shape == (64, 8 * 32, 3)
+    tokenizer = ImageTokenizer.load(run / "artifact")
+    assert json.loads((run / "artifact" / "metrics.json").read_text())["PSNR"] == result["metrics"]["PSNR"]
+    frames = np.stack([scene(colour, 9) for colour in COLOURS])
+    with torch.no_grad():
+        made = to_frames(tokenizer.decode(tokenizer.encode(to_images(frames))))
+    for frame, guess in zip(frames, made, strict=True):
+        np.testing.assert_allclose(guess[12:20, 11:19].mean((0, 1)), frame[12:20, 11:19].mean((0, 1)), atol=45)
+
+
+def test_interrupted_is_undisturbed(
+    finished: tuple[Path, dict[str, Any], Pictures], pairs: str, tmp_path: Path
+) -> None:
+    payload = tiny_job(pairs).model_dump(mode="json")
+
+    class Killed(RuntimeError):
+        pass
+
+    class DiesAfterTheSecondCheckpoint(LocalContext):
+        def report(self, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
+            super().report(metrics, checkpoint_dir, step)
+            if step == 20:
+                raise Killed
+
+    torch.manual_seed(0)
+    with pytest.raises(Killed):
+        train(payload, DiesAfterTheSecondCheckpoint(tmp_path))
+    result = train(payload, LocalContext(tmp_path))
+    assert result["metrics"] == pytest.approx(finished[1]["metrics"], rel=1e-6)
+    log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    straight = [json.loads(line) for line in (finished[0] / "log.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in log] == [line["step"] for line in straight]
+    assert [line["loss"] for line in log] == pytest.approx([line["loss"] for line in straight], rel=1e-6)
+
+
+# -- the codebook -------------------------------------------------------------------------------------------------
+
+
+def steps(task: TokenizerTask, frames: np.ndarray, count: int, parts: int = 1) -> TokenizerTask:
+    """Some optimizer steps of plain gradient descent over ``frames`` in ``parts`` micro-batches."""
+    task.train()
+    for _ in range(count):
+        for part in np.split(frames, parts):
+            loss, _ = task.training_step(batch_of(part))
+            (loss / parts).backward()
+        with torch.no_grad():
+            for parameter in task.parameters():
+                if parameter.grad is not None:
+                    parameter -= 0.02 * parameter.grad
+                    parameter.grad = None
+    return task
+
+
+def fresh(parts: int = 1, **loss: Any) -> TokenizerTask:
+    torch.manual_seed(0)
+    return TokenizerTask(TINY, LOSS.model_copy(update=loss), seed=3, grad_accumulation=parts)
+
+
+def assert_same(first: TokenizerTask, second: dict[str, torch.Tensor]) -> None:
+    for name, tensor in first.state_dict().items():
+        torch.testing.assert_close(tensor, second[name], rtol=1e-3, atol=2e-5, msg=lambda text, n=name: f"{n}: {text}")
+
+
+def test_four_micro_batches_are_one_batch() -> None:
+    frames = many_scenes(16)
+    whole, cut = steps(fresh(), frames, 8), steps(fresh(4), frames, 8, parts=4)
+    assert int(whole.step) == int(cut.step) == 8
+    assert_same(whole, cut.state_dict())
+
+
+def _worker(rank: int, frames: np.ndarray, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    task = fresh()
+    task.train()
+    for _ in range(8):
+        loss, _ = task.training_step(batch_of(np.split(frames, 2)[rank]))
+        loss.backward()
+        with torch.no_grad():
+            for parameter in task.parameters():
+                if parameter.grad is not None:
+                    dist.all_reduce(parameter.grad)
+                    parameter -= 0.02 * parameter.grad / 2
+                    parameter.grad = None
+    torch.save(task.state_dict(), f"{folder}/rank{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_workers_are_one(tmp_path: Path) -> None:
+    frames = many_scenes(16)
+    mp.spawn(_worker, args=(frames, str(tmp_path)), nprocs=2)
+    states = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=True) for rank in (0, 1)]
+    for name in states[0]:
+        if "code" in name or "quantize" in name or name in ("step", "pool", "idle_steps"):
+            assert torch.equal(states[0][name], states[1][name]), name
+    assert_same(steps(fresh(), frames, 8), states[0])
+
+
+def test_codebook_begins_with_kmeans_and_follows_the_encoder() -> None:
+    task = fresh()
+    frames = many_scenes(16)
+    steps(task, frames, 2)
+    assert float(task.codebook.abs().max()) < 0.1  # not begun: VQModel's uniform start
+    steps(task, frames, 1)
+    with torch.no_grad():
+        rows = task.tokenizer.project(task.tokenizer.encoder_features(to_images(frames)))
+        nearest = task.codebook[task.tokenizer.nearest(rows)]
+    assert float((rows - nearest).square().mean() / rows.var()) < 0.3
+    before = task.codebook.clone()
+    steps(task, frames, 1)
+    assert not torch.equal(task.codebook, before)
+
+
+def test_dead_codes_are_revived_among_badly_fitted_patches() -> None:
+    task = steps(fresh(revive_after=2), many_scenes(16), 4)
+    task.codebook[:8] = 1e3  # where no patch is
+    task.code_counts[:8] = 0
+    task.code_sums[:8] = 0
+    task.idle_steps.zero_()
+    steps(task, many_scenes(16), 1)
+    assert float(task.codebook[:8].abs().max()) == 1e3  # idle for one step: still there
+    steps(task, many_scenes(16), 1)
+    assert float(task.codebook.abs().max()) < 100
+    assert task.idle_steps[:8].tolist() == [0] * 8
+
+
+def test_validation_and_evaluation_leave_the_codebook_alone() -> None:
+    task = steps(fresh(), many_scenes(16), 4)
+    before = {name: tensor.clone() for name, tensor in task.state_dict().items()}
+    task.eval()
+    with torch.no_grad():
+        task.training_step(batch_of(many_scenes(16)))
+    for name, tensor in task.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_kmeans_finds_clusters() -> None:
+    generator = torch.Generator().manual_seed(0)
+    true = torch.tensor([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
+    rows = true.repeat_interleave(torch.tensor([50, 30, 20]), 0) + 0.1 * torch.randn(100, 2, generator=generator)
+    centres, sizes = kmeans(rows, 3, generator)
+    order = sizes.argsort(descending=True)
+    assert sizes[order].tolist() == [50, 30, 20]
+    torch.testing.assert_close(centres[order], true, atol=0.1, rtol=0)
+    few, _ = kmeans(rows[:2], 5, generator)
+    assert few.shape == (5, 2)
+
+
+# -- the linear start ---------------------------------------------------------------------------------------------
+
+
+def test_linear_start_is_principal_component_analysis() -> None:
+    images = to_images(many_scenes())
+    tokenizer = ImageTokenizer(LINEAR)
+    start_linear(tokenizer, images)
+    patches = torch.nn.functional.pixel_unshuffle(2 * images - 1, 8).permute(0, 2, 3, 1).flatten(0, 2)
+    mean = patches.mean(0)
+    _, _, components = torch.linalg.svd(patches - mean, full_matrices=False)
+    kept = components[:32]
+    best = (patches - mean) @ kept.T @ kept + mean
+    with torch.no_grad():
+        rows = tokenizer.project(tokenizer.encoder_features(images))
+        made = torch.nn.functional.pixel_unshuffle(tokenizer.reconstruct(rows), 8).permute(0, 2, 3, 1).flatten(0, 2)
+    torch.testing.assert_close(made, best, atol=2e-2, rtol=0)
+    distances = torch.cdist(rows.flatten(0, 1)[:50], rows.flatten(0, 1)[:50])
+    expected = torch.cdist(best[:50], best[:50])
+    ratio = (distances / expected)[expected > 0.5]
+    torch.testing.assert_close(ratio, ratio.mean().expand_as(ratio), rtol=0.02, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("override", "fault"),
+    [
+        ({"tokenizer.channel_mult": [1, 1]}, "needs one level"),
+        ({"tokenizer.channels": 64}, "at least 68"),
+        ({"loss.codebook_start": 30}, "is not before train.steps"),
+        (
+            {"loss.linear_start": False, "loss.adversarial": 0.1, "train.engine": "deepspeed", "train.zero_stage": 3},
+            "ZeRO",
+        ),
+    ],
+)
+def test_contradictions_are_refused(override: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ConfigError, match=fault):
+        tiny_job("pairs", **override)
+
+
+# -- parts --------------------------------------------------------------------------------------------------------
+
+
+def test_adversarial_losses_train_one_side_each() -> None:
+    torch.manual_seed(0)
+    judge, made, real = PatchDiscriminator(8), torch.randn(2, 3, 32, 32, requires_grad=True), torch.randn(2, 3, 32, 32)
+    fooled, judged = adversarial_losses(judge, made, real)
+    fooled.backward(retain_graph=True)
+    assert made.grad is not None
+    assert all(parameter.grad is None for parameter in judge.parameters())
+    made.grad = None
+    judged.backward()
+    assert made.grad is None
+    assert all(parameter.grad is not None for parameter in judge.parameters())
+
+
+def test_training_with_a_discriminator() -> None:
+    task = fresh(adversarial=0.5)
+    loss, logs = task.training_step(batch_of(many_scenes(8)))
+    loss.backward()
+    assert set(logs) >= {"fooled", "discriminator", "l1"}
+    assert len(task.param_groups()[0]["params"]) == len(list(task.parameters()))
+
+
+def test_images_of_pairs_are_drawn_by_index_and_epoch() -> None:
+    rows = [pair_row(n, "train") for n in range(4)]
+    loss = TokenizerLossConfig(blend_share=0.5, continuous_share=0.5)
+    images = PairImages(rows, TINY, loss, augment=True, seed=1)
+    plain = PairImages(rows, TINY, loss, augment=False)
+    assert len(images) == 8
+    for index in range(8):
+        pixels, continuous = images.get(index, 0)
+        again, _ = images.get(index, 0)
+        assert (pixels == again).all()
+        assert isinstance(continuous, bool)
+    assert any((images.get(n, 0)[0] != images.get(n, 1)[0]).any() for n in range(8))
+    assert any(images.get(n, e)[1] for n in range(8) for e in (0, 1))
+    assert (plain.get(1, 0)[0] == plain.get(1, 5)[0]).all()
+    assert (plain.get(0, 0)[0] != plain.get(1, 0)[0]).any()  # before and after of a changed pair
+    assert len(PairImages(rows, TINY, loss, augment=True, limit=3)) == 6
+
+
+def test_measures() -> None:
+    image = scene("red")
+    assert psnr_ssim(image, image) == (100.0, 1.0)
+    noisy = np.clip(image.astype(int) + 10, 0, 255).astype(np.uint8)
+    psnr, ssim = psnr_ssim(image, noisy)
+    assert psnr == pytest.approx(20 * np.log10(255 / 10), abs=0.01)
+    assert 0.9 < ssim < 1
+    sheet = contact_sheet([np.full((2, 3, 3), n, np.uint8) for n in range(4)], rows=2)
+    assert sheet[:, :, 0].tolist() == [[0] * 3 + [2] * 3] * 2 + [[1] * 3 + [3] * 3] * 2
+
+
+def test_defaults_hold_together() -> None:
+    job = TrainTokenizerJob(pairs="pairs", train=TrainConfig(steps=10, batch_size=4))
+    assert job.tokenizer.patches_per_frame == 196
