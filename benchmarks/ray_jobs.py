@@ -164,7 +164,7 @@ def _written(folder: Path) -> dict[int, list[dict[str, Any]]]:
 def build_speed(
     build: ProceduresConfig, num_pairs: int, actors: int, rounds: int, cluster: ClusterConfig
 ) -> Measurement:
-    """Procedures a second with ``actors`` actors over one, in the steady state (:func:`benchmarks.measurement.steady_rate`)."""
+    """Rate of procedures with ``actors`` actors over that with one, in the steady state."""
     kinds = {"one": 1, "several": actors}
     rates: dict[str, list[float]] = {name: [] for name in kinds}
     where = environment(max(1, int(build.cpus_per_actor)))

@@ -81,7 +81,8 @@ def measure_scoring(config: ScoringConfig) -> Iterator[Measurement]:
     )
     yield Measurement(
         part="scoring",
-        title=f"a whole evaluation with {len(evaluation.baselines)} baselines, {len(evaluation.subsets)} subsets, breakdowns "
+        title=f"a whole evaluation with {len(evaluation.baselines)} baselines, {len(evaluation.subsets)} subsets, "
+        "breakdowns "
         f"and intervals over scoring alone ({size})",
         unit="s",
         aim="below 60 s",

@@ -7,7 +7,8 @@ that a promotion needs nothing but the registry; further ones may be added. In t
     registered/<artifact>/evaluations/<evaluation>/...
 
 Tags of a version: ``idc.artifact`` (hash of all its files), ``idc.weights`` (of model.safetensors alone),
-``idc.system``, ``idc.folder`` (where it was), ``evaluation.<fingerprint>`` (an :class:`idc.evaluation.promotion.Scored`).
+``idc.system``, ``idc.folder`` (where it was), ``evaluation.<fingerprint>`` (a
+:class:`idc.evaluation.promotion.Scored`).
 Tags of the model: ``promotion.<time>`` (a :class:`Promotion`), one for every move of the alias.
 """
 

@@ -1,6 +1,7 @@
 """One pair of image files in, its caption and an assessment out: the one-pair part of ``jobs/caption.py``. Any system.
 
-The caption comes from an artifact, loaded here, or from a server that already runs (:mod:`idc.captioning.running_server`).
+The caption comes from an artifact, loaded here, or from a running server
+(:mod:`idc.captioning.running_server`).
 """
 
 from __future__ import annotations

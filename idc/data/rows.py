@@ -1,6 +1,6 @@
 """Rows as they are given, for jobs that answer each of them: nothing merged, nothing left out, ids as they come.
 
-:func:`open_rows` reads what :mod:`idc.data.readers.own` reads (a folder of images, CSV, JSON lines, Parquet) and a folder of
+:func:`open_rows` reads what :mod:`idc.data.readers.own` reads (images, CSV, JSON lines, Parquet) and a folder of
 pairs of this project. Only the columns ``before`` and ``after`` are needed. Where an importer rejects a row, here it
 is a row with its ``error``; a repeated id stays where it is, and a row without one is called by its number.
 

@@ -1,7 +1,7 @@
 """Whether a candidate may take the champion's place: what its evaluation must be, and when it is not worse.
 
 The rule is one of non-inferiority: a candidate is promoted if the lower end of the paired 95 % interval of its
-difference to the champion (:mod:`idc.evaluation.significance`) is at least ``-margin`` times the champion's score. So the
+difference to the champion (:mod:`idc.evaluation.significance`) is at least ``-margin`` times the champion's score. The
 candidate has to show that it loses no more than the margin. The opposite rule, to promote unless a loss is shown, would
 let anything through on a set that is small enough, since a wide interval shows nothing; here a set that is too small
 keeps the champion, and the answer says how many pairs would probably do. The p value is written down and decides

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from idc.metrics import changes
 from idc.metrics.change_maps import ChangeMaps
@@ -104,7 +104,7 @@ class Evaluation(_Record):
     scores: dict[str, float]
     """Empty if the pairs have no references: then there are only ``types``."""
     subsets: dict[str, Subset]
-    baselines: dict[str, Baseline]
+    baselines: dict[str, Baseline] = Field(validation_alias=AliasChoices("baselines", "floors"))
     """``constant`` and ``nearest``, as far as they were asked for."""
     ceiling: Baseline | None = None
     """What the truth itself scores; ``None`` where it is not known."""

@@ -1,4 +1,4 @@
-"""Predictions of a split to an evaluation: scores by the protocol, baselines, ceiling, subsets, breakdowns, intervals."""
+"""Predictions of a split to an evaluation: scores, baselines, upper bound, subsets, breakdowns, intervals."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def evaluate(
         beside: protocols by which the captions, and nothing else, are scored too.
         constant_candidates: training captions among which the best constant is sought; none, no such baseline.
         nearest: pair id -> caption of the nearest training pair; ``None``, no such baseline.
-        truth: pair id -> the truth in several wordings, for the ceiling (:func:`idc.evaluation.baselines.best_wording`).
+        truth: pair id -> the truth in several wordings, for the ceiling (:func:`.baselines.best_wording`).
         metrics: as :func:`idc.metrics.coco.score`.
         selection: how the model was selected, for the protocol ("best validation CIDEr, ...").
         allow_empty: an empty caption scores 0 instead of being an error.

@@ -6,7 +6,7 @@ pointing  1 if the map's highest pixel lies in the mask, else 0 (the pointing ga
 AP        average precision of the pixels, ranked by the map
 IoU       intersection over union of the mask and the pixels above the map's own threshold by Otsu (1979)
 
-The baselines are maps that need no model: the mean absolute difference of the two images' pixels, and a blob in the middle
+The baselines are maps that need no model: the mean absolute difference of both images' pixels, and a blob in the middle
 of the image. A map of any resolution is upsampled bilinearly to the image after first.
 """
 

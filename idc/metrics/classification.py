@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from idc.config import ConfigModel, missing
 from idc.data.textfiles import decode, parse_json, split_lines
@@ -101,9 +101,9 @@ class Measures(_Record):
     unreadable: int = 0
     """Predictions that no rule could read."""
     scores: dict[str, float]
-    baseline: dict[str, float]
+    baseline: dict[str, float] = Field(validation_alias=AliasChoices("baseline", "floor"))
     """What always giving the most frequent true answer scores."""
-    baseline_answer: str
+    baseline_answer: str = Field(validation_alias=AliasChoices("baseline_answer", "floor_answer"))
 
 
 class AnswerScores(_Record):

@@ -200,7 +200,7 @@ def _scores(evaluations: Sequence[Evaluation]) -> str:
         f'<p class="soft">{first.pairs} pairs of the split <b>{escape(first.split)}</b> with {first.references} '
         f"references{seeds}. {first.distinct_captions} distinct captions were said"
         + (f", {first.empty_captions} of them empty" if first.empty_captions else "")
-        + ". The constant baseline knows nothing of a pair, the nearest baseline its thumbnails alone: a captioner has to be "
+        + ". The constant baseline ignores the pair, the nearest baseline sees thumbnails alone: a captioner has to be "
         "well above both."
         + (" The truth, in one wording, is the ceiling." if first.ceiling is not None else "")
         + "</p>"

@@ -1,6 +1,6 @@
 """The robustness table: one captioner on clean, corrupted and swapped pairs, and what training on noised words costs.
 
-Beside each row stand the baselines of the same set. They matter: under heavy noise a captioner that says one sentence of
+Each row has the baselines of the same set. They matter: under heavy noise a captioner that says one sentence of
 all pairs may lose nothing.
 """
 

@@ -48,7 +48,7 @@ class TrialSteps:
     Attributes:
         work: in order; the last one is the training whose artifact is evaluated.
         evaluation: scores on the held-out split, an evaluation's folder.
-        baselines: an evaluation's folder whose baselines belong beside the scores, the same for all trials of the same pairs;
+        baselines: an evaluation's folder with the baselines to print, the same for all trials of the same pairs;
             none if no baseline is asked for.
         speed: gives ``{"tokens_per_second": ...}``; run alone on the machine.
     """

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from idc.evaluation.record import Evaluation, Spread, load, spread
 from idc.sweep.config import TOKENS_PER_SECOND, ColumnConfig, PlotConfig, RowConfig, SweepJob
@@ -140,7 +140,7 @@ class SweepResult(_Record):
     columns: list[ColumnConfig]
     rows: list[ResultRow]
     plot: PlotConfig | None
-    baselines: list[BaselineRow]
+    baselines: list[BaselineRow] = Field(validation_alias=AliasChoices("baselines", "floors"))
     orderings: list[Ordering]
     cost: Cost
     trials: int

@@ -1,4 +1,4 @@
-"""The evaluation: subsets scored alone, baselines by the same protocol, files, seeds; and the job on a folder of pairs."""
+"""The evaluation: subsets, baselines by the same protocol, files, seeds; and the job on a folder of pairs."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def result(**changes: object) -> SweepResult:
         "name": "table03", "title": "Number of key frames", "paper": "ProCap, table 3", "note": "Rendered <pairs>.",
         "system": "procap", "plot": PlotConfig(column="C", x="key frames k"),
         "columns": [ColumnConfig(title="TPS", metric="tokens_per_second"), ColumnConfig(title="C", metric="CIDEr")],
-        "rows": rows, "baselines": [BaselineRow(name="constant", group="", values={"C": 89.1}, text="one caption for all")],
+        "rows": rows, "baselines": [BaselineRow(name="constant", group="", values={"C": 89.1}, text="one for all")],
         "orderings": [found for title in ("TPS", "C") if (found := ordering(title, rows)) is not None],
         "cost": Cost(cpu_hours=0.5, gpu_hours=0.25, steps=9, shared_steps=2), "trials": 5,
         "failed": {"k = 4, seed 0": "ValueError: no"}, "searched": [], "search_metric": None, "split": "test",
@@ -45,7 +45,7 @@ def test_the_page_has_all_numbers_and_loads_nothing() -> None:
     for wanted in (
         "ProCap, table 3; 440 pairs of the split test; mean ± standard deviation over 2 seeds",
         "92.0 ± 2.8", "102.0 ± 1.4", "812", "766.02", "128.5", "k = 2 | <two>", "quoted", "112.3", "Rendered <pairs>.",
-        "baseline, constant", "89.1", "one caption for all", "The paper's order held for C",
+        "baseline, constant", "89.1", "one for all", "The paper's order held for C",
         "The paper's order held for TPS", "0.50 CPU-hours and 0.25 GPU-hours for 5 trials, 9 steps",
         "2 served several trials", "k = 4, seed 0: ValueError: no", "key frames k", "ours at 1: 128.5",
     ):  # fmt: skip

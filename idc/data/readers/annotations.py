@@ -1,7 +1,7 @@
 """Official layouts whose annotations fit into memory: what their readers have in common.
 
 Such a reader is a function ``read(found, config)`` that yields the pairs of an :class:`Annotations` as rows with some
-of :data:`idc.data.readers.base.COLUMNS`; ``before``, ``after`` and ``mask`` are names (or the several names an image may
+of :data:`idc.data.readers.base.COLUMNS`; ``before``, ``after``, ``mask`` are names (or the several names an image may
 have) that :class:`AnnotationReader` looks up anywhere below the source, so that it does not matter into which folder
 the images were unpacked. ``"76.png"`` finds ``images/76.png``, and ``"train/A/x.png"`` does not find ``train/B/x.png``.
 

@@ -6,7 +6,7 @@ word of the training captions, all equally likely. The draws do not depend on th
 replaced alike at 40 %. The captions of val and test stay as they are unless ``splits`` says otherwise, so a model that
 was trained on noise is scored against clean references.
 
-**Images corrupted.** The 15 of :mod:`idc.data.robustness.corruptions` on before, after or both, each image with a draw of its own;
+**Images corrupted.** The 15 of :mod:`idc.data.robustness.corruptions` on before, after or both, a draw per image;
 the change mask stays.
 
 **Order swapped.** After becomes before. ``add`` and ``drop`` change places, and so do the two images' scene graphs and

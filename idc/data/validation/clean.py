@@ -1,6 +1,6 @@
 """A clean variant of a data set, beside the official one and never instead of it.
 
-It leaves out what :mod:`idc.data.validation.checks` calls leaked or contradictory, by one rule: pairs are taken from the splits
+It leaves out what :mod:`idc.data.validation.checks` reports as leaked or contradictory. Pairs are taken from the splits
 ``clean_splits`` alone (train and val by default, so that test stays official and scores comparable); a leaked pair is
 taken if it shares an image with a pair of a later split, in the order train, val, test; a contradictory pair is taken
 wherever it stands in these splits. What was left out stands in the variant's rejects with its reason; check the variant

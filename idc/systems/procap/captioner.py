@@ -194,7 +194,7 @@ class PairCaptioner:
         candidates: int = 1,
         change_map: bool = False,
     ) -> list[Description]:
-        """See :class:`idc.captioning.contract.Describer`; the candidates are the hypotheses that the beams end with, the map is
+        """See :class:`idc.captioning.contract.Describer`; the candidates are the final beams, the map is
         that of ``change_map.py``, and the evidence is the logarithm of the largest disagreement of a patch."""
         beams = beams_of(beams, candidates, self.beams)
         if not _pairs(befores, afters):

@@ -155,7 +155,7 @@ def steps(trial: Trial, store: str) -> TrialSteps:
     if trial.evaluate.constant_candidates or trial.evaluate.nearest_train_pairs:
         baseline = Step(
             name=f"baselines-{scoring_fingerprint(scored)[:12]}",
-            entry=f"{__name__}:score_floors",
+            entry=f"{__name__}:score_baselines",
             payload={"job": {**settings, "pairs": trial.pairs}},
         )
     speed = Step(
@@ -227,8 +227,8 @@ def evaluate(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any
     return found.scores
 
 
-def score_floors(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
-    """The baselines of the evaluated split: an evaluation, with its baselines, of the most frequent training caption."""
+def score_baselines(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
+    """The evaluated split's baselines: an evaluation, with its baselines, of the most frequent training caption."""
     from idc.evaluation.job import finished
     from idc.evaluation.job import run as score
 

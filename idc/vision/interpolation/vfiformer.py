@@ -636,7 +636,7 @@ def fingerprint_of_weights(path: Path | str) -> str:
 
 
 class VFIformerMiddle:
-    """A middle of :mod:`idc.vision.interpolation.middle_frames`: uint8 RGB frames of any size to the one half way between.
+    """A middle of :mod:`.middle_frames`: uint8 RGB frames of any size to the one half way between.
 
     In float32, on a GPU if there is one.
 

@@ -126,7 +126,7 @@ class Sampling:
 
     Args:
         scores: take these similarities instead of computing any.
-        others: the settings of :class:`idc.systems.procap.procedures.config.ProceduresConfig`; what the strategy needs of them.
+        others: settings of :class:`.config.ProceduresConfig` that the strategy needs.
     """
 
     def __init__(
