@@ -2,6 +2,8 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
+# Two processes that take one test file after another, each with a Ray of its own if it needs one.
+TOGETHER := --numprocesses 2 --dist loadfile
 
 .PHONY: setup demo serve test test-all lint
 
@@ -22,10 +24,10 @@ serve: setup
 	$(BIN)/python -m serve.app $(SERVE)
 
 test: setup lint
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest $(TOGETHER) -m "not slow"
 
 test-all: setup lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(TOGETHER)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -165,6 +167,14 @@ def test_too_many_rejects_keep_the_work(ray_session: None, tmp_path: Path) -> No
     assert run(again, Numbers(3), [StageSpec(Raise)], progress=False, max_reject_share=0.5).complete
 
 
+def is_ray_worker(process: psutil.Process) -> bool:
+    """Whether it runs tasks or actors; the agents of a node end later, and write nothing."""
+    with contextlib.suppress(psutil.Error):
+        name = "".join(process.cmdline()[:1])
+        return name.startswith("ray::") and not name.endswith("Agent")
+    return False
+
+
 def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
     """SIGKILL of the driver in the middle; the second run does only what is missing, and the parts are the same."""
     script = f"""
@@ -188,9 +198,11 @@ with session(ClusterConfig(num_cpus=2, num_gpus=0, object_store_mb=100, auth="di
         assert first.poll() is None, "the build ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.1)
+    workers = [process for process in psutil.Process(first.pid).children(recursive=True) if is_ray_worker(process)]
+    assert workers
     first.kill()
     first.wait()
-    time.sleep(1.5)  # the workers notice that their driver is gone
+    assert not psutil.wait_procs(workers, timeout=60)[1], "workers outlive their driver"
     done = sorted(p.name for p in out.glob("part-*"))
     assert 5 <= len(done) < 20
     assert not read_manifest(out).complete

@@ -74,6 +74,7 @@ def training_workers() -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_two_stages_on_ray_with_a_worker_killed_in_the_middle(ray_session: None, world: World, tmp_path: Path) -> None:
     """Two workers, ZeRO-2. The loss curve, the weights and the final CIDEr are those of the same two ranks without Ray

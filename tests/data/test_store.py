@@ -187,18 +187,17 @@ def test_several_processes_map_at_once(tmp_path: Path) -> None:
     assert not list((tmp_path / "_rows").glob(".tmp*"))
 
 
-def test_random_access_is_quick(tmp_path: Path) -> None:
-    """2,000 rows of 20 kB: well under a millisecond a row (the measured value is about 0.02 ms)."""
+def test_random_access_gives_the_row_that_was_asked_for(tmp_path: Path) -> None:
     folder = open_build(tmp_path, num_chunks=20)
-    for chunk in range(20):
-        blob = os.urandom(10_000)
-        folder.write_chunk(chunk, [{**row, "before": blob, "after": blob} for row in rows(chunk, 100)])
+    blobs = [os.urandom(10_000) for _ in range(20)]
+    for chunk, blob in enumerate(blobs):
+        folder.write_chunk(chunk, [{**row, "before": blob, "after": blob[::-1]} for row in rows(chunk, 100)])
     folder.finish()
     mapped = MappedRows(tmp_path)
-    begin = time.perf_counter()
     for i in range(2000):
-        assert len(mapped[(i * 7919) % 2000]["before"]) == 10_000
-    assert (time.perf_counter() - begin) / 2000 < 1e-3
+        place = (i * 7919) % 2000
+        row = mapped[place]
+        assert (row["before"], row["after"]) == (blobs[place // 100], blobs[place // 100][::-1])
 
 
 def test_reading_needs_the_memory_of_a_batch(tmp_path: Path) -> None:

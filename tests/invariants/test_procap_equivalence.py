@@ -20,6 +20,8 @@ from torch import Tensor
 from tests.invariants.harness import Run, largest_difference, run_cases
 from tests.systems.procap.world import World
 
+pytestmark = pytest.mark.slow
+"""The toy task of test_equivalence.py covers the loop and its engines; this, whether ProCap keeps their contract."""
 TOLERANCES = {"pretrain": (1e-5, 1e-4, 1e-4), "finetune": (5e-5, 2e-3, 3e-4)}
 """Relative of losses, relative of gradient norms, absolute of weights."""
 TRAIN = {"steps": 8, "epochs": None, "batch_size": 4, "log_every": 1, "checkpoint_every": 8, "seed": 3}
