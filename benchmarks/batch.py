@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from benchmarks.measurement import Measurement, Stamp, environment, steady_rate
-from benchmarks.ray_jobs import Stamper, apart, say, scratch, stamps_of, turns
+from benchmarks.processes import Stamper, apart, say, scratch, stamps_of, turns
 from cluster.config import ClusterConfig
 from cluster.session import session
 from idc.captioning.table import ArtifactLoader, CaptionJob, caption_rows

@@ -207,3 +207,23 @@ class Watch:
                 for sample in family.samples
             ]
             self.series.append((self.now(), self.read(samples)))
+
+
+def plot(path: Path, levels: list[Load], series: list[tuple[float, float]]) -> None:
+    """Latency over answers a second, and the replicas over time."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    rates = [level.good_a_second for level in levels]
+    left.plot(rates, [level.p50_ms for level in levels], "o-", label="median")
+    left.plot(rates, [level.p99_ms for level in levels], "s--", label="99th percentile")
+    for rate, level in zip(rates, levels, strict=True):
+        left.annotate(str(level.connections), (rate, level.p50_ms or 0), textcoords="offset points", xytext=(4, -10))
+    left.set(xlabel="answers a second (numbers: connections)", ylabel="ms", title="Latency")
+    left.set_ylim(bottom=0)
+    left.legend()
+    right.step([at for at, _ in series], [count for _, count in series], where="post")
+    right.set(xlabel="seconds", ylabel="replicas", title="Replicas of the captioner, from /metrics")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)

@@ -29,19 +29,55 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import Field
 
-from benchmarks.load import Load, Watch, knee, load
-from benchmarks.measurement import Measurement, ServingConfig, environment
-from benchmarks.ray_jobs import say, scratch
+from benchmarks.load import Load, Watch, knee, load, plot
+from benchmarks.measurement import Measurement, environment
+from benchmarks.processes import caption_alone, say, scratch
 from cluster.config import ClusterConfig
 from cluster.session import session
 from idc.captioning.contract import Describer
-from idc.data.images import decode_image
+from idc.config import ConfigModel
 from idc.data.store import iter_rows
 
 APPLICATION, MODEL = "captions", "Model"
 REPLICAS = "idc_replicas"
 """The metric of the application that counts replicas, by deployment."""
+
+
+class ServingConfig(ConfigModel):
+    """The served application under load, beside the captioner without a server."""
+
+    artifact: str = "runs/demo/finetune-0/artifact"
+    """The captioner."""
+    pairs: str = "data/demo/pairs"
+    """The first pair of its split test is what is asked about."""
+    batch: int = Field(16, ge=1)
+    """Pairs of a batch, of both."""
+    replicas: int = Field(2, ge=1)
+    """Replicas at most, and processes of the bare captioner."""
+    threads: int = Field(2, ge=1)
+    """Torch threads of all replicas together."""
+    connections: tuple[int, ...] = (8, 32, 64, 96)
+    """Requests under way at a time, level by level; the last ones should bring no more answers."""
+    over_connections: int = Field(384, ge=1)
+    """The same at three times the knee's load; more than the application lets wait."""
+    requests_alone: int = Field(100, ge=10)
+    """Requests one after the other, for the latency of one alone."""
+    seconds: float = Field(10.0, gt=0)
+    """Of one level, and of one round of the bare captioner."""
+    event_seconds: float = Field(18.0, gt=0)
+    """Of the load in which something happens."""
+    rounds: int = Field(2, ge=1)
+    """Rounds at the knee, by turns with the bare captioner."""
+    downscale_delay_s: float = Field(10.0, gt=0)
+    """How long a replica is idle before it goes."""
+    ha_proxy: bool = True
+    """Serve's HAProxy and its short way of a request (RAY_SERVE_THROUGHPUT_OPTIMIZED); false: its proxy in Python."""
+    port: int = Field(8123, ge=1024, le=65535)
+    """Of the application."""
+    plot: str = "runs/benchmark/serving.png"
+    """Picture of latencies and replicas."""
 
 
 def echo(_: Mapping[str, Any]) -> Any:
@@ -148,7 +184,7 @@ class _Run:
                 "over": over.model_dump(),
                 "events": events,
             }
-        _plot(Path(config.plot), levels, watch.series)
+        plot(Path(config.plot), levels, watch.series)
         story |= {"alone": singles.model_dump(), "echo": echoes.model_dump(), "captioner_alone_ms": alone_ms}
         added = singles.p50_ms - alone_ms - echoes.p50_ms
         return [
@@ -261,7 +297,7 @@ class _Run:
                 self.config.seconds,
                 ready,
             )
-            found = pool.starmap(_caption_alone, [job] * processes)
+            found = pool.starmap(caption_alone, [job] * processes)
         return {
             "pairs_a_second": sum(one["pairs"] / one["seconds"] for one in found),
             "batch_ms": statistics.mean(one["median_ms"] for one in found),
@@ -381,58 +417,3 @@ def _pair(pairs: str) -> dict[str, bytes]:
     for row in islice(iter_rows(pairs, ["before", "after"], split="test", batch_size=1), 1):
         return {"before": row["before"], "after": row["after"]}
     raise ValueError(f"serving.pairs: {pairs} has no pair of the split test")
-
-
-def _caption_alone(
-    load_captioner: Callable[[], Describer],
-    images: dict[str, bytes],
-    batch: int,
-    threads: int,
-    seconds: float,
-    ready: Any,
-) -> dict[str, float]:
-    """In a process of its own: images decoded and captioned with confidences, batch after batch."""
-    import torch
-
-    torch.set_num_threads(threads)
-    captioner = load_captioner()
-
-    def once() -> None:
-        before = [decode_image(images["before"]) for _ in range(batch)]
-        after = [decode_image(images["after"]) for _ in range(batch)]
-        captioner.describe(before, after)
-
-    for _ in range(3):
-        once()
-    ready.wait()
-    took: list[float] = []
-    began = time.perf_counter()
-    while time.perf_counter() - began < seconds:
-        start = time.perf_counter()
-        once()
-        took.append(time.perf_counter() - start)
-    return {
-        "pairs": float(batch * len(took)),
-        "seconds": time.perf_counter() - began,
-        "median_ms": statistics.median(took) * 1e3,
-    }
-
-
-def _plot(path: Path, levels: list[Load], series: list[tuple[float, float]]) -> None:
-    """Latency over answers a second, and the replicas over time."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    rates = [level.good_a_second for level in levels]
-    left.plot(rates, [level.p50_ms for level in levels], "o-", label="median")
-    left.plot(rates, [level.p99_ms for level in levels], "s--", label="99th percentile")
-    for rate, level in zip(rates, levels, strict=True):
-        left.annotate(str(level.connections), (rate, level.p50_ms or 0), textcoords="offset points", xytext=(4, -10))
-    left.set(xlabel="answers a second (numbers: connections)", ylabel="ms", title="Latency")
-    left.set_ylim(bottom=0)
-    left.legend()
-    right.step([at for at, _ in series], [count for _, count in series], where="post")
-    right.set(xlabel="seconds", ylabel="replicas", title="Replicas of the captioner, from /metrics")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
+from benchmarks.job import BenchmarkJob
 from benchmarks.measurement import (
-    BenchmarkJob,
     Environment,
     Measurement,
     Record,
     Stamp,
-    TrainOverheadConfig,
     by_turns,
     environment,
     steady_rate,
 )
+from benchmarks.train_overhead import TrainOverheadConfig
 from idc.config import ConfigError, load
 from idc.provenance import UNKNOWN_COMMIT, commit
 from tests.systems.procap.world import World
@@ -124,7 +124,7 @@ def test_only_the_inputs_of_the_chosen_parts_must_be_there(tmp_path: Path) -> No
 def test_decoding_is_measured_on_the_real_decoder() -> None:
     import torch
 
-    from benchmarks.measurement import DecodingConfig, measure_decoding
+    from benchmarks.decoding import DecodingConfig, measure_decoding
     from idc.systems.procap.config import DecoderConfig
     from idc.systems.procap.model import TextDecoder
 
@@ -165,7 +165,8 @@ def ray_folder() -> Iterator[str]:
 
 
 def test_a_bare_run_is_timed_in_a_process_of_its_own(tmp_path: Path) -> None:
-    from benchmarks.ray_jobs import _train_once, apart, turns
+    from benchmarks.processes import apart, turns
+    from benchmarks.train_overhead import _train_once
 
     train = {"steps": 4, "batch_size": 8, "log_every": 1, "tracking": {"enabled": False}}
     steps = apart(_train_once, "tests.training.toy:entry", {"size": 40}, train, str(tmp_path / "run"), None)
@@ -177,7 +178,7 @@ def test_a_bare_run_is_timed_in_a_process_of_its_own(tmp_path: Path) -> None:
 @pytest.mark.ray
 @pytest.mark.slow
 def test_training_is_timed_with_and_without_ray(ray_folder: str) -> None:
-    from benchmarks.ray_jobs import train_overhead
+    from benchmarks.train_overhead import train_overhead
     from cluster.config import ClusterConfig
     from idc.training.config import TrainConfig
 
@@ -196,7 +197,7 @@ def test_training_is_timed_with_and_without_ray(ray_folder: str) -> None:
 @pytest.mark.ray
 @pytest.mark.slow
 def test_builds_are_timed_and_weighed(ray_folder: str, tmp_path: Path) -> None:
-    from benchmarks.ray_jobs import build_memory, build_speed
+    from benchmarks.procedures import build_memory, build_speed
     from cluster.config import ClusterConfig
     from idc.systems.procap.procedures.config import ProceduresConfig
     from idc.vision.tokenizer.model import ImageTokenizer
@@ -236,9 +237,7 @@ def test_captioning_is_timed_and_a_long_one_is_killed_and_checked(artifact: str,
 
 
 def test_ray_is_not_loaded_before_its_session_sets_its_environment() -> None:
-    code = (
-        "import sys, benchmarks.batch, cluster.train, idc.systems.procap.procedures.build; print('ray' in sys.modules)"
-    )
+    code = "import sys, benchmarks.job, cluster.train, idc.systems.procap.procedures.build; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "False"
 

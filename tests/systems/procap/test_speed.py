@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-import benchmarks.procap as benchmark
-from benchmarks.procap import CaptioningConfig, PretrainingConfig, Way, make_captioner, make_pairs
+from benchmarks import captioning, pretraining
+from benchmarks.captioning import CaptioningConfig, Way, make_captioner, make_pairs
+from benchmarks.pretraining import PretrainingConfig
 from idc.data.text import PAD
 from idc.systems.procap.config import DecoderConfig, EncoderConfig
 from idc.systems.procap.model import EncoderBlock, ProcedureEncoder, Shapes
@@ -48,7 +49,7 @@ def same_threads() -> Iterator[None]:
 
 
 def test_each_means_of_speed_says_the_same_captions() -> None:
-    tokenizer, captioner = benchmark.make_tokenizer(TINY), make_captioner(TINY, 2)
+    tokenizer, captioner = captioning.make_tokenizer(TINY), make_captioner(TINY, 2)
     pairs = make_pairs(6, 32)
     ways = {name: Way(TINY, tokenizer, captioner, speed) for name, speed in TINY.speeds().items()}
     found = {name: way(*pairs) for name, way in ways.items()}
@@ -63,7 +64,7 @@ def test_each_means_of_speed_says_the_same_captions() -> None:
 
 def test_the_naive_way_is_naive() -> None:
     """It calls the decoder with every prefix and the whole procedure; the others only take steps."""
-    tokenizer, captioner = benchmark.make_tokenizer(TINY), make_captioner(TINY, 2)
+    tokenizer, captioner = captioning.make_tokenizer(TINY), make_captioner(TINY, 2)
     speeds = TINY.speeds()
     for name, prefixes in {"naive": list(range(1, 10)), "cached decoding": []}.items():
         way = Way(TINY, tokenizer, captioner, speeds[name])
@@ -124,7 +125,7 @@ def test_positions_that_nobody_reads_are_not_computed_and_change_nothing(officia
 
 
 def test_captioning_is_measured() -> None:
-    rows = list(benchmark.measure_captioning(TINY))
+    rows = list(captioning.measure_captioning(TINY))
     titles = [row.title for row in rows]
     for start in (
         "captioning, fast in fp32 over naive (3 pairs of 32x32, k = 2, encoder 2x32, decoder 2x32, 9 steps)",
@@ -158,11 +159,11 @@ def test_a_way_that_says_something_else_is_refused(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(Way, "__call__", wrong)
     with pytest.raises(ValueError, match=r"with fused attention .* of the words are others than the naive path's"):
-        list(benchmark.measure_captioning(TINY))
+        list(captioning.measure_captioning(TINY))
 
 
 def test_stage_1_is_measured() -> None:
-    read, use = benchmark.measure_pretraining(PRETRAINING)
+    read, use = pretraining.measure_pretraining(PRETRAINING)
     assert read.title == (
         "stage 1, last block only where it is read over everywhere (4 samples, k = 2, encoder 2x32, fp32)"
     )
@@ -178,13 +179,13 @@ def test_operations_are_counted_once() -> None:
     torch.manual_seed(0)
     linear = torch.nn.Linear(16, 24)
     inputs = torch.randn(5, 16, requires_grad=True)
-    assert benchmark.count_flops(lambda: linear(inputs).sum().backward()) == 3 * 2 * 5 * 16 * 24
+    assert pretraining.count_flops(lambda: linear(inputs).sum().backward()) == 3 * 2 * 5 * 16 * 24
     query, key, value = (torch.randn(2, 3, length, 8, requires_grad=True) for length in (4, 7, 7))
 
     def attend() -> None:
         torch.nn.functional.scaled_dot_product_attention(query, key, value).sum().backward()
 
-    assert benchmark.count_flops(attend) == 3 * 2 * (2 * 2 * 3 * 4 * 7 * 8)
+    assert pretraining.count_flops(attend) == 3 * 2 * (2 * 2 * 3 * 4 * 7 * 8)
 
 
 def test_settings_that_cannot_be_are_refused() -> None:

@@ -1,5 +1,5 @@
-"""What captioning and stage 1 cost, with random weights: tokens a second by the paper's definition, each means of speed
-as a ratio, the paper's tables 3 and 14, and how much of the hardware stage 1 uses.
+"""ProCap from two images to the caption, with random weights: tokens per second by the paper's definition, each
+optimisation as a ratio, and the paper's tables 3 and 14.
 
 Tokens a second are counted as the official code does, whatever the captions say: pairs times steps, padding included,
 over the seconds from two images in memory to the words, with the device's work done at the end of each part (the
@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import copy
 import itertools
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
 
-from benchmarks.measurement import DecodingConfig, Environment, Measurement, by_turns, environment, measure_decoding
+from benchmarks.measurement import Environment, Measurement, by_turns, environment
 from idc.config import ConfigModel
 from idc.systems.procap.config import DecoderConfig, EncoderConfig
 from idc.systems.procap.speed import SpeedConfig, accelerate, running
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
     from idc.decoding import Decoded
     from idc.systems.procap.captioner import Captioner
-    from idc.systems.procap.model import ProcedureEncoder, Shapes
-    from idc.systems.procap.task import PretrainTask
     from idc.vision.tokenizer.model import ImageTokenizer
 
 Frames = Literal["queries", "given", "even", "drawn"]
@@ -105,38 +102,6 @@ class CaptioningConfig(ConfigModel):
             speed = speed.model_copy(update=change)
             ways[name] = speed
         return ways
-
-
-class PretrainingConfig(ConfigModel):
-    """A step of stage 1, by default at the paper's CLEVR-Change size, with random weights and samples."""
-
-    encoder: EncoderConfig = EncoderConfig(init="normal")
-    """Procedure encoder."""
-    grid: tuple[int, int] = (14, 14)
-    """Patches down and across."""
-    feature_dim: int = Field(256, ge=1)
-    """Width of a patch's feature. Samples have their features stored, so the tokenizer takes no part."""
-    codebook_size: int = Field(1024, ge=2)
-    """Codes."""
-    vocabulary_size: int = Field(80, ge=5)
-    """Words."""
-    num_keyframes: int = Field(2, ge=1)  # k
-    """Key frames k."""
-    batch_size: int = Field(8, ge=1)
-    """Samples of a step; each goes through the encoder three times (eq. 5)."""
-    repeats: int = Field(3, ge=1)
-    """Steps of each kind; one more before them is not counted."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16: autocast, for hardware that has it."""
-    compile: bool = False
-    """Measure torch.compile too."""
-    peak_tflops: float | None = Field(None, gt=0)
-    """The device's published peak in this precision, 10^12 operations a second (A40 bf16: 150, A100: 312, H100: 989).
-    Not given: the fastest of three large matrix products on it, which is less."""
-    threads: int = Field(2, ge=1)
-    """Torch threads."""
-    device: str = "cpu"
-    """Where to run, e.g. cuda."""
 
 
 # -- the models --------------------------------------------------------------------------------------------------
@@ -460,225 +425,3 @@ def _rates(
         more=more,
         environment=where,
     )
-
-
-def measure_decoder(config: DecodingConfig) -> list[Measurement]:
-    """The decoder alone, cached over uncached, at the paper's CLEVR-Change size with random weights."""
-    import torch
-
-    from idc.systems.procap.captioner import Captioner
-    from idc.systems.procap.model import Shapes
-
-    torch.manual_seed(0)
-    torch.set_num_threads(config.threads)
-    shapes = Shapes(
-        num_keyframes=2, grid=(14, 14), feature_dim=256, codebook_size=1024, vocabulary_size=config.vocabulary_size
-    )
-    encoder = EncoderConfig(init="normal")  # as fast as the other one, and made in no time
-    captioner = Captioner(encoder, DecoderConfig(), shapes).to(config.device).eval()
-    memory = torch.randn(config.batch_size, shapes.frames * shapes.patches, encoder.width, device=config.device)
-    ends = torch.randn(config.encoder_batch, 2, shapes.patches, shapes.feature_dim, device=config.device)
-    without = copy.deepcopy(captioner.decoder)
-    project, without.project = without.project, torch.nn.Sequential()
-
-    @torch.no_grad()
-    def encode() -> torch.Tensor:
-        return captioner.procedure(ends)
-
-    return measure_decoding(config, captioner.decoder, (without, project), memory, encode)
-
-
-# -- stage 1 -----------------------------------------------------------------------------------------------------
-
-
-class Step:
-    """A training step of stage 1 on one random batch, the same for all steps."""
-
-    def __init__(
-        self,
-        config: PretrainingConfig,
-        folder: str,
-        *,
-        precision: Literal["fp32", "bf16"] = "fp32",
-        everywhere: bool = False,
-        compiled: bool = False,
-    ):
-        import torch
-
-        from idc.training.config import TrainConfig
-        from idc.training.context import LocalContext
-        from idc.training.data import to_device
-        from idc.training.engines import make_engine, param_groups
-
-        torch.manual_seed(0)
-        task = make_task(config)
-        if everywhere:
-            task.encoder.__class__ = everywhere_encoder()
-        context = LocalContext(folder, use_gpu=config.device.startswith("cuda"))
-        groups, schedules = param_groups(task)
-        train = TrainConfig(steps=1, batch_size=config.batch_size, precision=precision, compile=compiled)
-        self.engine = make_engine(task.to(context.device).train(), groups, context, train)
-        self.batch = to_device(random_batch(config), context.device)
-        self.rates = [1e-4 for _ in schedules]
-
-    def __call__(self) -> float:
-        loss, _ = self.engine.accumulate(self.batch)
-        self.engine.step(self.rates)
-        return float(loss)
-
-
-def make_task(config: PretrainingConfig) -> PretrainTask:
-    from idc.data.text import PAD
-    from idc.systems.procap.config import PretrainJob
-    from idc.systems.procap.task import PretrainTask
-
-    def no_pixels(images: torch.Tensor) -> torch.Tensor:
-        raise AssertionError("the samples hold features")
-
-    return PretrainTask(PretrainJob(procedures="random", encoder=config.encoder), make_shapes(config), PAD, no_pixels)
-
-
-def make_shapes(config: PretrainingConfig) -> Shapes:
-    from idc.systems.procap.model import Shapes
-
-    return Shapes(config.num_keyframes, config.grid, config.feature_dim, config.codebook_size, config.vocabulary_size)
-
-
-def everywhere_encoder() -> type[ProcedureEncoder]:
-    """The procedure encoder whose last block computes every position, also those that no loss reads."""
-    from idc.systems.procap.model import ProcedureEncoder
-
-    class Everywhere(ProcedureEncoder):
-        def modeling(
-            self,
-            features_BFPZ: torch.Tensor,
-            masked_BFP: torch.Tensor,
-            ids_BN: torch.Tensor,
-            pad: int,
-            read_CFP: torch.Tensor | None = None,
-        ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-            align, consistency, frames = super().modeling(features_BFPZ, masked_BFP, ids_BN, pad)
-            assert read_CFP is not None
-            return align, consistency, frames[: len(read_CFP)][read_CFP.flatten(1)]
-
-    return Everywhere
-
-
-def random_batch(config: PretrainingConfig) -> dict[str, torch.Tensor]:
-    """A batch as :func:`idc.systems.procap.data.collate` makes it, with the masks that training draws."""
-    import torch
-
-    from idc.data.text import SPECIALS
-    from idc.systems.procap.config import MaskingConfig
-    from idc.systems.procap.data import draw_mask
-
-    random, torch_random = np.random.default_rng(0), torch.Generator().manual_seed(0)
-    shapes, count = make_shapes(config), config.batch_size
-    masks = [draw_mask(MaskingConfig(), shapes, random) for _ in range(count)]
-    frames = (count, shapes.frames, shapes.patches)
-
-    def words() -> torch.Tensor:
-        size = (count, config.encoder.text_length)
-        return torch.randint(len(SPECIALS), shapes.vocabulary_size, size, generator=torch_random)
-
-    return {
-        "frames": torch.randn(*frames, shapes.feature_dim, generator=torch_random).half(),
-        "tokens": torch.randint(0, shapes.codebook_size, frames, generator=torch_random),
-        "masked": torch.from_numpy(np.stack([masked for masked, _ in masks])),
-        "entire": torch.from_numpy(np.stack([entire for _, entire in masks])),
-        "text": words(),
-        "other_text": words(),
-        "warped": torch.randn(*frames, shapes.feature_dim, generator=torch_random).half(),
-        "redone": torch.zeros(0, 1, 1, 3, dtype=torch.uint8),
-        "redone_at": torch.zeros(0, 2, dtype=torch.int64),
-    }
-
-
-def measure_pretraining(config: PretrainingConfig) -> Iterator[Measurement]:
-    """The last block where it is read over everywhere; bf16 over fp32; compiled over not; the use of the hardware.
-
-    Raises:
-        ValueError: the two kinds of last block have different losses in float32.
-    """
-    import torch
-
-    torch.set_num_threads(config.threads)
-    where = environment(config.threads, config.device)
-    cuda = config.device.startswith("cuda")
-    sync = torch.cuda.synchronize if cuda else (lambda: None)
-    with tempfile.TemporaryDirectory(prefix="idc-benchmark-") as folder:
-        steps = {"everywhere": Step(config, folder, everywhere=True), "read": Step(config, folder)}
-        if config.precision == "bf16":
-            steps["bf16"] = Step(config, folder, precision="bf16")
-        if config.compile:
-            steps["compiled"] = Step(config, folder, precision=config.precision, compiled=True)
-        actions: dict[str, Callable[[], Any]] = dict(steps)
-        first = {name: action() for name, action in actions.items()}  # also the warm-up
-        if abs(first["read"] - first["everywhere"]) > 1e-4 * abs(first["everywhere"]):
-            raise ValueError(f"stage 1: the loss is {first['read']} where read, {first['everywhere']} everywhere")
-        seconds = by_turns(actions, config.repeats, sync)
-        fastest = list(steps)[-1]
-        plain = "bf16" if config.precision == "bf16" else "read"
-        work = count_flops(steps[plain])  # compiled kernels are not seen by the counter; they do the same work
-    encoder = config.encoder
-    size = f"{config.batch_size} samples, k = {config.num_keyframes}, encoder {encoder.layers}x{encoder.width}"
-
-    def measured(title: str, unit: str, aim: str, above: Sequence[float], below: Sequence[float], **more: Any) -> Any:
-        return Measurement(
-            part="pretraining", title=f"{title} ({size}, {more.pop('precision', 'fp32')})", unit=unit, aim=aim,
-            above=list(above), below=list(below), more=more, environment=where,
-        )  # fmt: skip
-
-    rates = {name: [config.batch_size / second for second in values] for name, values in seconds.items()}
-    yield measured("stage 1, last block only where it is read over everywhere", "samples/s", "", rates["read"],
-                   rates["everywhere"], losses=first)  # fmt: skip
-    if config.precision == "bf16":
-        yield measured("stage 1, bf16 over fp32", "samples/s", "", rates["bf16"], rates["read"], precision="bf16")
-    if config.compile:
-        yield measured("stage 1, torch.compile over without", "samples/s", "", rates["compiled"], rates[plain],
-                       precision=config.precision)  # fmt: skip
-    peak, source = config.peak_tflops, "the published peak"
-    if peak is None:
-        peak, source = matrix_tflops(config), "its fastest matrix product"
-    done = [work / second / 1e12 for second in seconds[fastest]]
-    yield measured(
-        f"stage 1, model FLOP/s over {source}", "TFLOP/s", "at least 0.40 on a GPU", done, [peak] * len(done),
-        precision=config.precision, flops_of_a_step=work,
-    )  # fmt: skip
-
-
-def count_flops(action: Callable[[], Any]) -> int:
-    """Operations of the matrix products and convolutions of a step, forward and backward, counted as it runs; scores
-    that fused attention computes a second time in its backward pass count once."""
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
-
-    def forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
-        return int(sdpa_flop_count(query, key, value))
-
-    def backward(_: Any, query: Any, key: Any, value: Any, *__: Any, **___: Any) -> int:
-        return 2 * int(sdpa_flop_count(query, key, value))
-
-    aten = torch.ops.aten
-    kinds = ("flash_attention_for_cpu", "flash_attention", "efficient_attention", "cudnn_attention")
-    formulas: dict[Any, Any] = {}
-    for kind in kinds:
-        formulas[getattr(aten, f"_scaled_dot_product_{kind}")] = forward
-        formulas[getattr(aten, f"_scaled_dot_product_{kind}_backward")] = backward
-    with FlopCounterMode(display=False, custom_mapping=formulas) as counter:
-        action()
-    return int(counter.get_total_flops())
-
-
-def matrix_tflops(config: PretrainingConfig) -> float:
-    """10^12 operations a second of the fastest of three products of large square matrices."""
-    import torch
-
-    cuda = config.device.startswith("cuda")
-    side = 8192 if cuda else 2048
-    dtype = torch.bfloat16 if config.precision == "bf16" else torch.float32
-    left, right = (torch.randn(side, side, device=config.device, dtype=dtype) for _ in range(2))
-    product: dict[str, Callable[[], Any]] = {"product": lambda: left @ right}
-    sync = torch.cuda.synchronize if cuda else (lambda: None)
-    by_turns(product, 1, sync)
-    return 2 * side**3 / min(by_turns(product, 3, sync)["product"]) / 1e12

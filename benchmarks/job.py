@@ -1,0 +1,132 @@
+"""The benchmark job: which parts, of what inputs, and the record of all of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from benchmarks.batch import BatchConfig, measure_batch
+from benchmarks.captioning import CaptioningConfig, measure_captioning
+from benchmarks.decoding import DecodingConfig, measure_decoder
+from benchmarks.measurement import Measurement, Part, Record
+from benchmarks.pretraining import PretrainingConfig, measure_pretraining
+from benchmarks.procedures import BuildActorsConfig, BuildMemoryConfig, build_memory, build_speed
+from benchmarks.scoring import ScoringConfig, measure_scoring
+from benchmarks.serving import ServingConfig, serving
+from benchmarks.train_overhead import TrainOverheadConfig, train_overhead
+from cluster.config import ClusterConfig
+from idc.config import ConfigModel, load, missing
+from idc.systems.procap.config import PretrainJob
+from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
+
+WITHOUT_RAY = frozenset({"decoding", "captioning", "pretraining", "scoring"})
+"""Parts that --local can measure."""
+
+
+class BenchmarkJob(ConfigModel):
+    """What to measure, on what."""
+
+    parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
+    """Which parts. Captioning and pretraining (of ProCap, at its full size), scoring, serving, batch: only if named."""
+    out: str = "runs/benchmark"
+    """Folder of the record; a part that is measured again replaces its older numbers there, other parts stay."""
+    pairs: str = "data/demo/pairs"
+    """Folder of pairs, for the builds."""
+    tokenizer: str = "runs/demo/tokenizer/artifact"
+    """Image tokenizer, for the builds."""
+    procedures: str = "data/demo/procedures"
+    """Folder of procedures, for train_overhead."""
+    train_overhead: TrainOverheadConfig = TrainOverheadConfig()
+    """Training."""
+    build_actors: BuildActorsConfig = BuildActorsConfig()
+    """Building, speed."""
+    build_memory: BuildMemoryConfig = BuildMemoryConfig()
+    """Building, memory."""
+    decoding: DecodingConfig = DecodingConfig()
+    """Decoding."""
+    serving: ServingConfig = ServingConfig()
+    """Serving; needs the load generator `hey`."""
+    cluster: ClusterConfig = ClusterConfig(worker_logs=False)
+    """The local Ray that is started for each run."""
+    captioning: CaptioningConfig = CaptioningConfig()
+    """ProCap, from two images to the caption."""
+    pretraining: PretrainingConfig = PretrainingConfig()
+    """ProCap, a training step of stage 1."""
+    scoring: ScoringConfig = ScoringConfig()
+    """Scoring captions."""
+    batch: BatchConfig = BatchConfig()
+    """Captioning an input with jobs/caption.py."""
+
+    def faults(self) -> Iterator[str]:
+        if self.cluster.address is not None:
+            yield "cluster.address: a benchmark starts a Ray of its own for every run; leave it out"
+
+    def preflight(self) -> Iterator[str]:
+        if "train_overhead" in self.parts:
+            yield from missing(self.procedures, "procedures")
+        if {"build_actors", "build_memory"} & set(self.parts):
+            yield from missing(self.pairs, "pairs")
+            yield from missing(self.tokenizer, "tokenizer")
+        if "serving" in self.parts:
+            yield from missing(self.serving.artifact, "serving.artifact")
+            yield from missing(self.serving.pairs, "serving.pairs")
+        if "batch" in self.parts:
+            yield from missing(self.batch.artifact, "batch.artifact")
+            yield from missing(self.batch.pairs, "batch.pairs")
+
+
+def run(job: BenchmarkJob, caption_job: str) -> Record:
+    """Measure the parts one after another; each is saved in ``job.out`` when it is done.
+
+    Args:
+        job: the settings.
+        caption_job: path of jobs/caption.py, which the part ``batch`` runs as a command.
+
+    Raises:
+        ValueError: a part cannot be measured with these settings.
+    """
+    os.environ.pop("RAY_ADDRESS", None)  # a Ray of the benchmark's own, not another one that is set
+    record = Record.load(job.out)
+    for part in job.parts:
+        record = record.with_part(list(measure(part, job, caption_job)))
+        record.save(job.out)
+    return record
+
+
+def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measurement]:
+    """The measurements of a part."""
+    if part == "decoding":
+        yield from measure_decoder(job.decoding)
+    elif part == "captioning":
+        yield from measure_captioning(job.captioning)
+    elif part == "pretraining":
+        yield from measure_pretraining(job.pretraining)
+    elif part == "scoring":
+        yield from measure_scoring(job.scoring)
+    elif part == "serving":
+        from idc.systems import load_captioner
+
+        yield from serving(job.serving, job.cluster, load_captioner)
+    elif part == "batch":
+        yield from measure_batch(job.batch, job.cluster, [sys.executable, caption_job])
+    elif part == "train_overhead":
+        overrides = {"procedures": job.procedures, "train.zero_stage": 0}
+        stage = load(PretrainJob, job.train_overhead.config, overrides)
+        payload = stage.model_dump(mode="json", exclude={"train"})
+        entry = "idc.systems.procap.task:pretrain"
+        yield train_overhead(job.train_overhead, entry, payload, stage.train, job.cluster)
+    elif part == "build_actors":
+        speed = job.build_actors
+        yield build_speed(_build(speed.config, job), speed.num_pairs, speed.actors, speed.rounds, job.cluster)
+    else:
+        size = job.build_memory
+        yield build_memory(_build(size.config, job), size.num_pairs, size.times, size.rounds, job.cluster)
+
+
+def _build(config: str, job: BenchmarkJob) -> ProceduresConfig:
+    """The build of a YAML file, on the job's pairs and tokenizer."""
+    overrides = {"procedures": "(scratch)", "build.pairs": job.pairs, "build.tokenizer": job.tokenizer}
+    return load(BuildProceduresJob, config, overrides).build

@@ -1,0 +1,133 @@
+"""Building procedures: several actors over one, and the memory that more pairs take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from benchmarks.measurement import Measurement, environment, peak_memory_mib, steady_rate
+from benchmarks.processes import Stamper, apart, say, scratch, stamps_of, turns, written
+from cluster.config import ClusterConfig
+from cluster.session import session
+from idc.config import ConfigModel
+from idc.data.pipeline import Source, StageSpec
+from idc.data.store import DatasetFolder, Manifest, read_manifest
+from idc.systems.procap.procedures.config import ProceduresConfig
+
+
+class BuildActorsConfig(ConfigModel):
+    """Procedures a second with several actors over one, from the moment when all of them work."""
+
+    config: str = "jobs/configs/procap/procedures_demo.yaml"
+    """The build that is timed."""
+    actors: int = Field(2, ge=2)
+    """Actors of the faster build; each has the cores and torch threads of `build.cpus_per_actor`."""
+    num_pairs: int = Field(480, ge=1)
+    """Pairs of one build."""
+    rounds: int = Field(2, ge=1)
+    """Builds of each kind."""
+
+
+class BuildMemoryConfig(ConfigModel):
+    """Peak memory of a build over that of a build with fewer pairs."""
+
+    config: str = "jobs/configs/procap/procedures_demo.yaml"
+    """The build that is measured."""
+    num_pairs: int = Field(128, ge=1)
+    """Pairs of the small build."""
+    times: int = Field(10, ge=2)
+    """The large build has so many times the pairs."""
+    rounds: int = Field(1, ge=1)
+    """Builds of each kind."""
+
+
+def build_speed(
+    build: ProceduresConfig, num_pairs: int, actors: int, rounds: int, cluster: ClusterConfig
+) -> Measurement:
+    """Rate of procedures with ``actors`` actors over that with one, in the steady state."""
+    kinds = {"one": 1, "several": actors}
+    rates: dict[str, list[float]] = {name: [] for name in kinds}
+    where = environment(max(1, int(build.cpus_per_actor)))
+    with scratch() as folder:
+        for number, kind in enumerate(turns(tuple(kinds), rounds)):
+            config = build.model_copy(update={"actors": kinds[kind], "max_pairs": num_pairs})
+            done = apart(_build_once, config.model_dump(mode="json"), str(folder / f"{number}"), cluster.model_dump())
+            rates[kind].append(steady_rate(done["stamps"], kinds[kind]))
+            say(f"build_actors: {kinds[kind]} actors {rates[kind][-1]:.2f} pairs a second")
+    return Measurement(
+        part="build_actors",
+        title=f"building procedures, {actors} actors over 1 ({num_pairs} pairs, steady state)",
+        unit="pairs/s",
+        aim=f"at least {0.85 * actors:.1f}",
+        above=rates["several"],
+        below=rates["one"],
+        environment=where,
+    )
+
+
+def _need_pairs(build: ProceduresConfig, there: int, wanted: int) -> None:
+    if there < wanted:
+        raise ValueError(
+            f"build_memory: {build.pairs} gives {there} pairs, {wanted} are asked for; take fewer num_pairs or times"
+        )
+
+
+def build_memory(
+    build: ProceduresConfig, num_pairs: int, times: int, rounds: int, cluster: ClusterConfig
+) -> Measurement:
+    """Peak memory of the driver and the actors together, with ``times`` the pairs over ``num_pairs``.
+
+    The sum of each process's own peak of resident memory; Ray's own daemons are not in it.
+    """
+    kinds = {"small": num_pairs, "large": num_pairs * times}
+    _need_pairs(build, read_manifest(build.pairs, kind="pairs").num_rows, kinds["large"])
+    peaks: dict[str, list[float]] = {name: [] for name in kinds}
+    parts: dict[str, list[dict[str, Any]]] = {name: [] for name in kinds}
+    where = environment(max(1, int(build.cpus_per_actor)))
+    with scratch() as folder:
+        for number, kind in enumerate(turns(tuple(kinds), rounds)):
+            config = build.model_copy(update={"max_pairs": kinds[kind]})
+            done = apart(_build_once, config.model_dump(mode="json"), str(folder / f"{number}"), cluster.model_dump())
+            _need_pairs(build, done["pairs"], kinds[kind])
+            peaks[kind].append(done["driver_mib"] + sum(done["actors_mib"]))
+            parts[kind].append({"driver_mib": done["driver_mib"], "actors_mib": done["actors_mib"]})
+            say(f"build_memory: {kinds[kind]} pairs {peaks[kind][-1]:.0f} MiB")
+    return Measurement(
+        part="build_memory",
+        title=f"peak memory of a build, {times} times the pairs over {num_pairs}",
+        unit="MiB",
+        aim="at most 1.2",
+        above=peaks["large"],
+        below=peaks["small"],
+        more={"processes": parts},
+        environment=where,
+    )
+
+
+def _build_once(build: dict[str, Any], place: str, cluster: dict[str, Any]) -> dict[str, Any]:
+    """One build in this process and a Ray of its own, and what its actors wrote down."""
+    from idc.systems.procap.procedures.build import build as build_procedures
+
+    stamps = Path(place) / "stamps"
+    stamps.mkdir(parents=True)
+
+    def on_ray(
+        folder: DatasetFolder, source: Source, stages: list[StageSpec], *, max_reject_share: float, name: str
+    ) -> Manifest:
+        from cluster.data import run  # imports Ray, which must find the session's environment
+
+        stages = [*stages, replace(stages[-1], cls=Stamper, kwargs={"folder": str(stamps)})]
+        return run(folder, source, stages, progress=False, max_reject_share=max_reject_share, name=name)
+
+    with session(ClusterConfig.model_validate(cluster)):
+        manifest = build_procedures(ProceduresConfig.model_validate(build), str(Path(place) / "procedures"), on_ray)
+    lines = written(stamps)
+    return {
+        "stamps": stamps_of(stamps),
+        "driver_mib": peak_memory_mib(),
+        "actors_mib": [max(line["peak_mib"] for line in written) for written in lines.values()],
+        "pairs": manifest.num_rows + manifest.num_rejected,
+    }

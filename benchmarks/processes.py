@@ -1,0 +1,117 @@
+"""What benchmarks of whole jobs share: runs in fresh processes by turns, and a stage that notes when chunks pass.
+
+Each run has a fresh process, with a Ray of its own or none: a loaded DeepSpeed, a grown heap or a second Ray changes
+what is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from benchmarks.measurement import Stamp, peak_memory_mib
+from idc.captioning.contract import Describer
+from idc.data.images import decode_image
+from idc.data.pipeline import Batch, num_rows
+
+T = TypeVar("T")
+
+
+def apart(function: Callable[..., T], *args: Any) -> T:
+    """Call a module's function in a new process that ends after it."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *args).result()
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder for outputs nobody wants."""
+    folder = Path(tempfile.mkdtemp(prefix="idc-benchmark-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def turns(kinds: Sequence[str], rounds: int) -> Iterator[str]:
+    """``kinds`` in order, then backwards, and so on: what drifts over time strikes all of them alike."""
+    for number in range(rounds):
+        yield from kinds if number % 2 == 0 else reversed(kinds)
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+class Stamper:
+    """A last stage that changes nothing and writes down when a chunk came through, and the worker's peak memory."""
+
+    def __init__(self, folder: str) -> None:
+        self.path = Path(folder) / f"{os.getpid()}.jsonl"
+
+    def __call__(self, batch: Batch) -> Batch:
+        line = {"seconds": time.time(), "rows": num_rows(batch), "peak_mib": peak_memory_mib()}
+        with self.path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(line) + "\n")
+        return batch
+
+
+def stamps_of(folder: Path) -> list[Stamp]:
+    """What the stampers of a job wrote into a folder."""
+    return [
+        Stamp(worker=worker, seconds=line["seconds"], rows=line["rows"])
+        for worker, written in written(folder).items()
+        for line in written
+    ]
+
+
+def written(folder: Path) -> dict[int, list[dict[str, Any]]]:
+    return {
+        int(path.stem): [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for path in sorted(folder.glob("*.jsonl"))
+    }
+
+
+def caption_alone(
+    load_captioner: Callable[[], Describer],
+    images: dict[str, bytes],
+    batch: int,
+    threads: int,
+    seconds: float,
+    ready: Any,
+) -> dict[str, float]:
+    """In a process of its own: images decoded and captioned with confidences, batch after batch."""
+    import torch
+
+    torch.set_num_threads(threads)
+    captioner = load_captioner()
+
+    def once() -> None:
+        before = [decode_image(images["before"]) for _ in range(batch)]
+        after = [decode_image(images["after"]) for _ in range(batch)]
+        captioner.describe(before, after)
+
+    for _ in range(3):
+        once()
+    ready.wait()
+    took: list[float] = []
+    began = time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        start = time.perf_counter()
+        once()
+        took.append(time.perf_counter() - start)
+    return {
+        "pairs": float(batch * len(took)),
+        "seconds": time.perf_counter() - began,
+        "median_ms": statistics.median(took) * 1e3,
+    }
