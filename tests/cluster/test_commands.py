@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from jobs.demo import PeakMemory, StepLine, closing
+from cluster.commands import PeakMemory, StepLine
+from idc.systems.procap.demo import closing
 
 GIB = 2**30
 

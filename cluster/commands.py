@@ -1,0 +1,135 @@
+"""Runs commands one after another on a local Ray, through its Jobs API: one line per command on the terminal, its output
+in a log."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster.config import ClusterConfig
+from cluster.session import session, submit
+
+
+class Used(NamedTuple):
+    """What the commands took.
+
+    Attributes:
+        seconds: in all, the start of Ray included.
+        peak_memory_gib: of this process and its descendants, Ray's among them.
+        seconds_of: title -> seconds.
+    """
+
+    seconds: float
+    peak_memory_gib: float
+    seconds_of: dict[str, float]
+
+
+def run_commands(commands: Sequence[tuple[str, list[str]]], root: Path, logs: Path) -> Used:
+    """Run commands of this project in order, on a Ray that starts here and ends with them.
+
+    Args:
+        commands: a title and the arguments of Python, for each.
+        root: where they run.
+        logs: folder for ``01.log`` and so on.
+
+    Raises:
+        RuntimeError: a command failed; the message has the end of its log.
+    """
+    start, memory, seconds_of = time.time(), PeakMemory(), {}
+    os.environ.pop("RAY_ADDRESS", None)  # a Ray of its own, not another one that is set
+    print(f"{len(commands)} steps; the output of each is in {logs}", flush=True)
+    with session(ClusterConfig(dashboard=True)) as url:
+        assert url is not None
+        print(f"Ray dashboard: {url}", flush=True)
+        for number, (title, command) in enumerate(commands, start=1):
+            line = StepLine(f"[{number}/{len(commands)}] {title}", root / logs / f"{number:02d}.log")
+            try:
+                with line:
+                    line.write(shlex.join(command) + "\n")
+                    submit(url, f"cd {shlex.quote(str(root))} && {shlex.join([sys.executable, *command])}", line.write)
+            except RuntimeError as error:
+                raise RuntimeError(f"{error}; the end of {line.log}:\n{line.end()}") from None
+            seconds_of[title] = round(line.seconds, 1)
+    return Used(round(time.time() - start, 1), memory.stop(), seconds_of)
+
+
+class StepLine:
+    """The line of a step on the terminal, and its log. On a terminal the line also shows the last line of the log."""
+
+    def __init__(self, title: str, log: Path):
+        self.title, self.log = title, log
+        self.seconds = 0.0
+
+    def __enter__(self) -> StepLine:
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.log.open("w", encoding="utf-8")
+        self._began = time.time()
+        self._live = sys.stdout.isatty()
+        if not self._live:
+            print(self.title, end="", flush=True)
+        return self
+
+    def write(self, text: str) -> None:
+        """Take a piece of the step's output."""
+        self._file.write(text)
+        self._file.flush()
+        lines = [line for line in text.replace("\r", "\n").splitlines() if line.strip()]
+        if self._live and lines:
+            last = re.sub(r"\x1b\[[0-9;]*m|^\(.*?pid=\d+.*?\) ?", "", lines[-1])
+            width = shutil.get_terminal_size().columns - 1
+            print(f"\r\x1b[K{f'{self.title}: {last}'[:width]}", end="", flush=True)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._file.close()
+        self.seconds = time.time() - self._began
+        ended = "failed" if kind is not None else f"{self.seconds:.0f} s"
+        print(f"\r\x1b[K{self.title}: {ended}" if self._live else f": {ended}", flush=True)
+
+    def end(self, lines: int = 20) -> str:
+        """The last lines of the log."""
+        text = self.log.read_text(encoding="utf-8").replace("\r", "\n")
+        return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+
+
+class PeakMemory:
+    """The most memory that this process and its descendants, Ray's among them, had at a time: the sum of their
+    proportional set sizes, in which a page that several share counts once. Sampled once a second."""
+
+    def __init__(self) -> None:
+        import psutil
+
+        self._process = psutil.Process()
+        self._most = 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while True:
+            self._most = max(self._most, self._now())
+            if self._done.wait(1.0):
+                return
+
+    def _now(self) -> int:
+        import psutil
+
+        total = 0
+        for process in [self._process, *self._process.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError):
+                total += process.memory_full_info().pss
+        return total
+
+    def stop(self) -> float:
+        """The peak in GiB."""
+        self._done.set()
+        self._thread.join()
+        return round(self._most / 2**30, 2)
