@@ -1,5 +1,5 @@
-"""Runs commands one after another on a local Ray, through its Jobs API: one line per command on the terminal, its output
-in a log."""
+"""Runs commands one after another on a local Ray, through its Jobs API: one line per command on the terminal, its
+output in a log."""
 
 from __future__ import annotations
 
