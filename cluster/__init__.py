@@ -1,1 +1,1 @@
-"""The Ray adapters: the only Python beside ``serve/app.py`` that imports Ray."""
+"""The Ray adapters: with ``serve/app.py``, the only modules that import Ray."""

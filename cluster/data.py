@@ -51,8 +51,8 @@ def run(
 ) -> Manifest:
     """Run the pending chunks of ``folder`` on the connected Ray cluster, then complete it.
 
-    Arguments, result and errors are those of :func:`idc.data.pipeline.run_local`, and so are the files written. A
-    worker that dies is replaced and its chunk done again; an error in a stage ends the job and keeps what is written.
+    Arguments, result, errors and written files are those of :func:`idc.data.pipeline.run_local`. A worker that dies is
+    replaced and its chunk is repeated; an error in a stage ends the job and keeps what is written.
 
     Raises:
         TooManyRejects: see :func:`idc.data.pipeline.finish`.
@@ -71,7 +71,7 @@ def run(
 
 @contextmanager
 def _data_settings(no_progress_timeout_s: float) -> Iterator[None]:
-    """Ray Data's process-wide settings for the length of one job."""
+    """Sets Ray Data's process-wide options for the duration of one job."""
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     logging.getLogger("ray.data._internal.progress").setLevel(logging.ERROR)  # "progress bars disabled"
     context = DataContext.get_current()
@@ -103,10 +103,10 @@ class _Nothing:
 
 
 def _fit(groups: list[list[StageSpec]]) -> list[list[StageSpec]]:
-    """Give every group a fixed number of actors that run at the same time, on a cluster of one machine.
+    """On a cluster of one machine: a fixed number of concurrent actors for every group.
 
-    Otherwise the first groups may take all CPUs, the last one never starts, and Ray Data waits in silence. On more
-    machines, or where the head has no CPUs, the cluster may be growing, and the request stays as it is.
+    Otherwise the first groups may take all CPUs, the last one never starts, and Ray Data waits silently. On several
+    machines, or if the head has no CPUs, the cluster may be growing, and the requested numbers are kept.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cpus, gpus = nodes[0].get("CPU", 0.0), nodes[0].get("GPU", 0.0)
@@ -114,24 +114,24 @@ def _fit(groups: list[list[StageSpec]]) -> list[list[StageSpec]]:
         return groups
     wanted_gpus = sum(group[0].num_gpus for group in groups)
     if wanted_gpus > gpus:
-        raise ValueError(f"the stages ask for {wanted_gpus:g} GPUs and this machine has {gpus:g}; give num_gpus=0")
+        raise ValueError(f"the stages need {wanted_gpus:g} GPUs and this machine has {gpus:g}; set num_gpus=0")
     one_each = sum(group[0].num_cpus for group in groups)
     scale = min(1.0, cpus / one_each) if one_each else 1.0
     need = [(int(group[0].num_cpus * scale * 100) / 100, group[0].num_gpus) for group in groups]
     copies = fit_copies(need, [_bounds(group[0]) for group in groups], cpus, gpus)
     if scale < 1 or any(n < _bounds(group[0])[0] for n, group in zip(copies, groups, strict=True)):
-        log.warning("the stages ask for more than this machine's %g CPUs: %s copies run", cpus, copies)
+        log.warning("the stages need more than this machine's %g CPUs: running %s actors per group", cpus, copies)
     return [[replace(s, num_cpus=need[i][0], concurrency=copies[i]) for s in group] for i, group in enumerate(groups)]
 
 
 def fit_copies(
     need: Sequence[tuple[float, float]], bounds: Sequence[tuple[int, int]], cpus: float, gpus: float
 ) -> list[int]:
-    """Copies of each group: one, then in turn one more for each that wants it while CPUs and GPUs last.
+    """Number of actors per group: one each, then one more in turn while CPUs and GPUs suffice.
 
     Args:
-        need: CPUs and GPUs of one copy; one copy of each must fit.
-        bounds: least and most copies wanted; the least are served first.
+        need: CPUs and GPUs of one actor; one actor of each group must fit.
+        bounds: minimum and maximum per group; all minima are served first.
     """
     copies = [1] * len(need)
     for limits in ([low for low, _ in bounds], [high for _, high in bounds]):
@@ -160,7 +160,7 @@ def _results(
     to_rows: ToRows | None,
     pending: list[int],
 ) -> Iterator[ChunkResult]:
-    """One result for each pending chunk, as they are done."""
+    """One result per pending chunk, in order of completion."""
     data: ray.data.Dataset = ray.data.from_items(
         [{"chunk_id": chunk} for chunk in pending], override_num_blocks=len(pending)
     )

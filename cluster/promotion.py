@@ -1,4 +1,4 @@
-"""Registering, promoting and rolling back: what ``jobs/register.py`` and ``jobs/promote.py`` do."""
+"""Register, promote and roll back captioners (``jobs/register.py``, ``jobs/promote.py``)."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from idc.training.artifact import read_artifact
 
 
 class RegisterJob(ConfigModel):
-    """Put a captioner into an MLflow registry, with its evaluation."""
+    """Register a captioner, with its evaluation, in an MLflow registry."""
 
     artifact: str = Field(min_length=1)
     """Artifact of the captioner."""
     evaluation: str | None = None
-    """Folder of its evaluation; without one it is registered, and cannot be promoted until one is added."""
+    """Folder of its evaluation. Without one it is registered, but cannot be promoted until one is added."""
     name: str = Field("captioner", pattern=r"^[^/:@']+$")
-    """The registered model."""
+    """Name of the registered model."""
     tracking_uri: str | None = None
-    """MLflow's; by default MLFLOW_TRACKING_URI, else that of the training run the artifact lies in."""
+    """MLflow tracking URI. Default: MLFLOW_TRACKING_URI, else that of the artifact's training run."""
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.artifact, "artifact")
@@ -39,34 +39,34 @@ class PromoteJob(ConfigModel):
     """Move the alias to a candidate that is not worse than the champion."""
 
     tracking_uri: str | None = None
-    """MLflow's; by default MLFLOW_TRACKING_URI."""
+    """MLflow tracking URI. Default: MLFLOW_TRACKING_URI."""
     name: str = Field("captioner", pattern=r"^[^/:@']+$")
-    """The registered model."""
+    """Name of the registered model."""
     alias: str = Field("champion", pattern=r"^[^/:@']+$")
-    """What is moved."""
+    """Registry alias to move."""
     version: int | None = Field(None, ge=1)
-    """The candidate; by default the newest version, unless it was rolled back."""
+    """Candidate version. Default: the newest, unless it was rolled back."""
     metric: Literal["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "S_m*"] = "CIDEr"
-    """What decides."""
+    """Metric to compare by."""
     margin: float = Field(0.05, ge=0, lt=1)
-    """The loss that has to be ruled out, as a share of the champion's score. 0.05: the lower end of the 95 % interval
-    of the difference must not be below -5 % of it. 0: the candidate must be shown to lose nothing."""
+    """Largest acceptable loss, as a share of the champion's score. 0.05: the lower end of the 95 % interval of the
+    difference must be at least -5 % of it. 0: the candidate must be shown to lose nothing."""
     force: bool = False
-    """Promote whatever the comparison says, or if there is none."""
+    """Promote regardless of the comparison, or without one."""
     rollback: bool = False
-    """Give the alias back to the champion before."""
+    """Move the alias back to the previous champion."""
     status: bool = False
-    """Print versions, scores and history, and change nothing."""
+    """Print versions, scores and history; change nothing."""
     dry_run: bool = False
-    """Say what would be done, and change nothing."""
+    """Print what would be done; change nothing."""
     out: str | None = None
-    """Folder for promotion.json and promotion.txt; they are also put beside the version's files in MLflow."""
+    """Folder for promotion.json and promotion.txt, which are also stored with the version in MLflow."""
 
     def faults(self) -> Iterator[str]:
         if self.rollback and (self.version is not None or self.force):
-            yield "rollback: goes to the champion before and compares nothing; leave out version and force"
+            yield "rollback: returns to the previous champion without a comparison; leave out version and force"
         if self.status and (self.rollback or self.force or self.version is not None):
-            yield "status: only shows; leave out version, force and rollback"
+            yield "status: changes nothing; leave out version, force and rollback"
 
     def preflight(self) -> Iterator[str]:
         try:
@@ -76,10 +76,10 @@ class PromoteJob(ConfigModel):
 
 
 def register(job: RegisterJob) -> str:
-    """Put the artifact into the registry; what was done, in words.
+    """Register the artifact. Returns sentences about what was done.
 
     Raises:
-        ValueError: the artifact or the evaluation is damaged, or they do not belong together; nothing was written then.
+        ValueError: artifact or evaluation is damaged, or they do not belong together; then nothing is written.
     """
     artifact = read_artifact(job.artifact)
     registry = Registry(uri_of(job.tracking_uri, artifact.path), job.name, make=True)
@@ -87,16 +87,17 @@ def register(job: RegisterJob) -> str:
     lines = [f"{artifact.path} {done[0]}", *done[1:]]
     if not version.evaluations:
         lines.append(
-            "it has no evaluation and cannot be promoted: python jobs/evaluate.py makes one, then give it here"
+            "it has no evaluation and cannot be promoted: make one with python jobs/evaluate.py, then register it "
+            "again with evaluation=..."
         )
     return "\n".join(lines)
 
 
 def promote(job: PromoteJob) -> Promotion:
-    """Promote a candidate, or roll back; nothing is written with ``job.dry_run``, or if it has the alias already.
+    """Promote a candidate, or roll back. With ``job.dry_run``, or if it has the alias already, nothing is written.
 
     Raises:
-        ValueError: the candidate is worse, or cannot be compared, or there is nothing to do it with; with the way out.
+        ValueError: the candidate is worse, cannot be compared, or does not exist; the message has the commands to run.
     """
     registry = Registry(uri_of(job.tracking_uri), job.name, job.alias)
     promotion = _back(registry) if job.rollback else _forward(registry, job)
@@ -116,7 +117,7 @@ def promote(job: PromoteJob) -> Promotion:
 
 
 def describe(promotion: Promotion, job: PromoteJob) -> str:
-    """A promotion in words."""
+    """A promotion as text for the user."""
     if promotion.kind == "unchanged":
         return promotion.why
     would = "would go" if job.dry_run else "goes"
@@ -129,7 +130,7 @@ def describe(promotion: Promotion, job: PromoteJob) -> str:
 
 
 def status(job: PromoteJob) -> str:
-    """Versions with scores, who is champion, and all moves of the alias, as a table."""
+    """Table of versions with scores, the champion, and all moves of the alias."""
     registry = Registry(uri_of(job.tracking_uri), job.name, job.alias)
     versions, champion = registry.versions(), registry.champion()
     if not versions:
@@ -155,7 +156,7 @@ def status(job: PromoteJob) -> str:
 
 
 def _forward(registry: Registry, job: PromoteJob) -> Promotion:
-    """The promotion of the candidate, after it was held against the champion."""
+    """The promotion of the candidate, after its comparison with the champion."""
     versions = registry.versions()
     if not versions:
         raise ValueError(f"{job.name} has no versions in {registry.uri}; python jobs/register.py adds one")
@@ -164,7 +165,7 @@ def _forward(registry: Registry, job: PromoteJob) -> Promotion:
     if old == candidate.number:
         return Promotion(
             at=datetime.now(UTC), alias=job.alias, kind="unchanged", old=old, new=old, command=command_line(),
-            why=f"version {old} is {job.alias} of {job.name} already: nothing was done; version=N names another one",
+            why=f"version {old} is {job.alias} of {job.name} already; nothing to do. version=N chooses another one",
         )  # fmt: skip
     if job.version is None and any(m.kind == "rollback" and m.old == candidate.number for m in registry.history()):
         raise ValueError(f"version {candidate.number} was rolled back; version={candidate.number} promotes it again")
@@ -179,9 +180,7 @@ def _forward(registry: Registry, job: PromoteJob) -> Promotion:
             decision, scored = _compared(registry, registry.version(old), candidate, job)
             why = decision.text()
             if not decision.not_worse:
-                raise ValueError(
-                    f"version {candidate.number} stays a candidate: {why}; --force promotes it all the same"
-                )
+                raise ValueError(f"version {candidate.number} stays a candidate: {why}; --force promotes it anyway")
     except ValueError as error:
         if not job.force:
             raise
@@ -193,7 +192,7 @@ def _forward(registry: Registry, job: PromoteJob) -> Promotion:
 
 
 def _compared(registry: Registry, champion: Version, candidate: Version, job: PromoteJob) -> tuple[Decision, Scored]:
-    """The candidate held against the champion by the newest evaluation that both have."""
+    """Compare candidate and champion on the newest evaluation that both have."""
     known = {scored.key: key for key, scored in champion.evaluations.items()}
     shared = [(key, scored) for key, scored in candidate.evaluations.items() if scored.key in known]
     if not shared:
@@ -213,7 +212,7 @@ def _compared(registry: Registry, champion: Version, candidate: Version, job: Pr
 
 
 def _commands(version: Version, like: Scored | None, registry: Registry) -> str:
-    """The commands that evaluate a version, as another one was, and add that to the registry."""
+    """Commands that evaluate a version like another one was, and add the evaluation to the registry."""
     pairs = "pairs=... split=test" if like is None else f"pairs={like.folder} split={like.split}"
     protocol = f" protocol={like.protocol}" if like is not None and like.protocol != "coco" else ""
     out = f"{Path(version.folder).parent}/evaluation-{like.data if like is not None else 'test'}"
@@ -226,11 +225,11 @@ def _commands(version: Version, like: Scored | None, registry: Registry) -> str:
 
 
 def _back(registry: Registry) -> Promotion:
-    """The rollback to the champion before."""
+    """The rollback to the previous champion."""
     now, stack = registry.champion(), list[int]()
     for move in registry.history():
         if move.old is not None and stack[-1:] != [move.old]:
-            stack.append(move.old)  # it got the alias by another program
+            stack.append(move.old)  # another program had moved the alias
         if move.kind == "rollback":
             stack.pop()
         if stack[-1:] != [move.new]:

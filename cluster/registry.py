@@ -1,13 +1,13 @@
-"""Captioners in an MLflow registry: an artifact becomes a version, with its evaluations and the history of its alias.
+"""Captioners in an MLflow registry: artifacts as versions, with their evaluations and the history of the alias.
 
-A version is an artifact, and stays it. Beside it lie its evaluations (``evaluation.json``, ``predictions.jsonl``), so
-that a promotion needs nothing but the registry; further ones may be added. In the run's files::
+A version is one artifact and never changes. Its evaluations (``evaluation.json``, ``predictions.jsonl``) are stored
+with it, so that a promotion needs nothing but the registry; more can be added later. Layout in the run's files::
 
     registered/<artifact>/artifact/...
     registered/<artifact>/evaluations/<evaluation>/...
 
 Tags of a version: ``idc.artifact`` (hash of all its files), ``idc.weights`` (of model.safetensors alone),
-``idc.system``, ``idc.folder`` (where it was), ``evaluation.<fingerprint>`` (a
+``idc.system``, ``idc.folder`` (its original path), ``evaluation.<fingerprint>`` (a
 :class:`idc.evaluation.promotion.Scored`).
 Tags of the model: ``promotion.<time>`` (a :class:`Promotion`), one for every move of the alias.
 """
@@ -28,7 +28,7 @@ from urllib.parse import unquote, urlparse
 
 from pydantic import BaseModel, ConfigDict
 
-from cluster.tracking import RUN_TAG, beside, find_run, open_experiment
+from cluster.tracking import RUN_TAG, default_uri, find_run, open_experiment
 from idc.config import missing_database
 from idc.evaluation.promotion import Decision, Scored, checked_evaluation
 from idc.evaluation.record import EVALUATION, PREDICTIONS, load
@@ -37,7 +37,7 @@ from idc.training.config import TrackingConfig
 
 EVALUATION_TAG, PROMOTION_TAG = "evaluation.", "promotion."
 _LEASE = timedelta(minutes=10)
-"""A move that was begun so long ago and not ended is one whose process died; a move takes well below a second."""
+"""A move that is unfinished for this long belongs to a process that died; a move takes well below a second."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Version:
 
     Attributes:
         number: counted from 1.
-        artifact: :func:`idc.training.artifact.identity` of it, ``""`` if something else registered it.
-        evaluations: fingerprint -> what was scored, the newest last.
+        artifact: :func:`idc.training.artifact.identity` of it; ``""`` if another program registered it.
+        evaluations: fingerprint -> summary of the evaluation, the newest last.
     """
 
     number: int
@@ -60,24 +60,24 @@ class Version:
 
 
 class Promotion(BaseModel):
-    """A move of the alias, and why."""
+    """One move of the alias, with its reason."""
 
     model_config = ConfigDict(extra="forbid")
     at: datetime
     alias: str
     kind: Literal["first", "compared", "forced", "rollback", "unchanged"]
     old: int | None
-    """The champion before."""
+    """Champion before the move."""
     new: int
-    """The champion then."""
+    """Champion after the move."""
     why: str
-    """In words."""
+    """Reason, as a sentence."""
     command: str
-    """The command line that did it."""
+    """Command line that made the move."""
     decision: Decision | None = None
-    """What the evaluator said, if it was asked."""
+    """Outcome of the comparison, if there was one."""
     scored: Scored | None = None
-    """What was compared on; there with ``decision``."""
+    """Data and protocol of the comparison; set with ``decision``."""
     state: Literal["moving", "done"] = "moving"
 
 
@@ -87,8 +87,8 @@ class Registry:
     Args:
         uri: MLflow's tracking URI.
         name: the registered model.
-        alias: what promotions move.
-        make: make the SQLite file if it is not there; else that is an error.
+        alias: the alias that promotions move.
+        make: create a SQLite file that does not exist; without it, a missing file is an error.
     """
 
     def __init__(self, uri: str, name: str, alias: str = "champion", make: bool = False):
@@ -98,14 +98,14 @@ class Registry:
         from mlflow import MlflowClient
 
         self.uri, self.name, self.alias = uri, name, alias
-        with self._asked():
+        with self._errors():
             self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
     def versions(self) -> list[Version]:
-        """All versions, the oldest first; none if the model is not registered."""
-        with self._asked():
+        """All versions, oldest first; empty if the model is not registered."""
+        with self._errors():
             found, token = [], None
             while True:
                 page = self.client.search_model_versions(f"name='{self.name}'", max_results=200, page_token=token)
@@ -117,7 +117,7 @@ class Registry:
         """One version.
 
         Raises:
-            ValueError: there is none of this number.
+            ValueError: no version has this number.
         """
         versions = self.versions()
         for one in versions:
@@ -127,23 +127,23 @@ class Registry:
         raise ValueError(f"version: {self.name} has no version {number} in {self.uri}; there are: {there}")
 
     def champion(self) -> int | None:
-        """The version that has the alias."""
-        with self._asked():
+        """Number of the version that has the alias, or None."""
+        with self._errors():
             number = model.aliases.get(self.alias) if (model := self._model()) is not None else None
         return int(number) if number is not None else None
 
     def history(self) -> list[Promotion]:
-        """All moves of the alias that were ended, the oldest first."""
+        """All finished moves of the alias, oldest first."""
         return [one for one in self._moves().values() if one.state == "done"]
 
     @contextmanager
     def evaluation(self, version: Version, fingerprint: str) -> Iterator[str]:
-        """A folder with an evaluation of a version, while the context lasts."""
+        """Context manager: a temporary folder with an evaluation of a version."""
         from mlflow.artifacts import download_artifacts
 
         with tempfile.TemporaryDirectory(prefix="idc-evaluation-") as folder:
             place = _evaluation_place(version.artifact, fingerprint)
-            with self._asked():
+            with self._errors():
                 got = download_artifacts(
                     run_id=version.run_id, artifact_path=place, dst_path=folder, tracking_uri=self.uri
                 )
@@ -152,18 +152,18 @@ class Registry:
     # -- writing ------------------------------------------------------------------------------------------------
 
     def register(self, artifact: Artifact, evaluation: str | None) -> tuple[Version, list[str]]:
-        """Make the artifact a version, or find the version that it is; add the evaluation if it has it not yet.
+        """Register the artifact as a version, unless it is one already, and add the evaluation to it if it is new.
 
         Returns:
-            The version, and what was done, in words.
+            The version, and sentences about what was done.
 
         Raises:
-            ValueError: the evaluation is not of this artifact or cannot be used; nothing was written then.
+            ValueError: the evaluation is of another artifact or unusable; then nothing is written.
         """
         scored = None if evaluation is None else checked_evaluation(evaluation, artifact.path)
         mark = identity(artifact.path)
         found = next((one for one in self.versions() if one.artifact == mark), None)
-        with self._asked():
+        with self._errors():
             run_id = found.run_id if found is not None else self._run_of(artifact, mark)
             tags: dict[str, str] = {}
             if scored is not None and evaluation is not None:
@@ -190,15 +190,16 @@ class Registry:
         return self.version(number), done
 
     def move(self, promotion: Promotion) -> None:
-        """Give the alias to ``promotion.new``, if ``promotion.old`` has it still, and write why.
+        """Move the alias to ``promotion.new`` if ``promotion.old`` still has it, and record the reason.
 
-        Of several at once at most one moves it: everyone first writes what he is about to do, then looks whether
-        another one has, and steps back if so. Whoever moves it thus saw nobody, and all who come later see him.
+        Of several concurrent moves at most one succeeds: each process first records its intention, then looks for
+        unfinished intentions of others, and gives up if it finds one. The process that goes on saw none, and every
+        later one sees its record.
 
         Raises:
-            ValueError: another one is moving it, or has moved it since ``promotion.old`` was looked up.
+            ValueError: another process is moving it, or has moved it since ``promotion.old`` was read.
         """
-        with self._asked():
+        with self._errors():
             tag = f"{PROMOTION_TAG}{promotion.at:%Y%m%dT%H%M%S.%f}.{secrets.token_hex(4)}"
             self.client.set_registered_model_tag(self.name, tag, promotion.model_dump_json())
             try:
@@ -224,22 +225,22 @@ class Registry:
             self.client.set_model_version_tag(self.name, str(promotion.new), tag, text)
 
     def note(self, version: Version, name: str, text: str) -> None:
-        """A file beside the version's artifact."""
-        with self._asked():
+        """Store a text file with the version's artifact."""
+        with self._errors():
             self.client.log_text(version.run_id, text, f"registered/{version.artifact}/{name}")
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
     def _moves(self) -> dict[str, Promotion]:
-        """Tag -> move of this alias, the oldest first."""
-        with self._asked():
+        """Tag -> move of this alias, oldest first."""
+        with self._errors():
             tags = model.tags if (model := self._model()) is not None else {}
         names = sorted(name for name in tags if name.startswith(PROMOTION_TAG))
         moves = {name: Promotion.model_validate_json(tags[name]) for name in names}
         return {name: move for name, move in moves.items() if move.alias == self.alias}
 
     def _run_of(self, artifact: Artifact, mark: str) -> str:
-        """The training run that the artifact is of, if this MLflow knows it, else a new run."""
+        """Id of the artifact's training run, if this MLflow has it, else of a new run."""
         tracking, name = training_run(artifact.path)
         experiment = open_experiment(self.client, self.uri, tracking.experiment)
         place = urlparse(self.client.get_experiment(experiment).artifact_location)
@@ -252,13 +253,13 @@ class Registry:
             return run
         name = f"{self.name}-{mark[:12]}"
         if (run := find_run(self.client, experiment, name)) is not None:
-            return run  # of a registration that was cut short
+            return run  # from an interrupted registration
         run = str(self.client.create_run(experiment, tags={RUN_TAG: name}, run_name=name).info.run_id)
         self.client.set_terminated(run)
         return run
 
     def _create(self, artifact: Artifact, mark: str, run_id: str, tags: dict[str, str]) -> int:
-        """Upload the artifact and make it a version, which is there only when all of it is."""
+        """Upload the artifact, then create the version: a version is never incomplete."""
         place = f"registered/{mark}/artifact"
         self.client.log_artifacts(run_id, str(artifact.path), place)
         if self._model() is None:
@@ -279,8 +280,8 @@ class Registry:
         )
 
     @contextmanager
-    def _asked(self) -> Iterator[None]:
-        """MLflow's errors as those of the user."""
+    def _errors(self) -> Iterator[None]:
+        """Re-raise MLflow, SQL and OS errors as ValueError."""
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
 
@@ -288,11 +289,11 @@ class Registry:
             yield
         except (MlflowException, SQLAlchemyError, OSError) as error:
             text = " ".join(str(error).split())[:300]
-            raise ValueError(f"the MLflow registry {self.uri} does not do what it was asked for: {text}") from None
+            raise ValueError(f"MLflow registry {self.uri}: request failed: {text}") from None
 
 
 def training_run(artifact: Path) -> tuple[TrackingConfig, str | None]:
-    """How the training run was tracked that an artifact lies in, and the run's name (None: it lies in no run)."""
+    """Tracking settings and name of the training run whose folder holds the artifact; no name outside a run."""
     folder = artifact.resolve().parent
     try:
         found = json.loads((folder / "config.json").read_text(encoding="utf-8"))["train"]["tracking"]
@@ -302,15 +303,15 @@ def training_run(artifact: Path) -> tuple[TrackingConfig, str | None]:
 
 
 def uri_of(tracking_uri: str | None, artifact: Path | None = None) -> str:
-    """The tracking URI that was given, or MLFLOW_TRACKING_URI, or that of the training run of an artifact.
+    """The given tracking URI, else MLFLOW_TRACKING_URI, else that of the artifact's training run.
 
     Raises:
-        ValueError: there is none of them.
+        ValueError: none of them is set.
     """
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
     if uri is None and artifact is not None:
         tracking, name = training_run(artifact)
-        uri = tracking.uri or (beside(artifact.resolve().parent) if name is not None else None)
+        uri = tracking.uri or (default_uri(artifact.resolve().parent) if name is not None else None)
     if uri is None:
         raise ValueError("tracking_uri: required here, as in tracking_uri=sqlite:///runs/demo/mlflow.db")
     return uri

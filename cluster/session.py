@@ -1,4 +1,4 @@
-"""A Ray session for one job: join the cluster there is, or start a local one and end it again."""
+"""A Ray session for one job: joins the existing cluster, or starts a local Ray and ends it again."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from idc.data.store import DatasetFolder, Manifest
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "1",
-    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",  # else every print of a training worker comes twice
-    "RAY_worker_niceness": "0",  # Ray's default of 15 starves workers beside anything else on a small machine
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",  # else every print of a training worker appears twice
+    "RAY_worker_niceness": "0",  # Ray's default of 15 starves workers when anything else runs on a small machine
 }
 
 _LOCAL_ENVIRONMENT = {
-    # A Ray of this machine alone: all its ports listen on 127.0.0.1. Ray's default on Linux is the machine's address,
-    # so that other nodes could join; on macOS and Windows, where the variable's name comes from, it is this one.
+    # All ports of a local Ray listen on 127.0.0.1. On Linux, Ray's default is the machine's address, so that other
+    # nodes can join; on macOS and Windows (hence the variable's name) it is 127.0.0.1.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
 
 _AGENT_TIMEOUT_S = 120.0
-"""How long a Ray that has just started may take until it accepts jobs."""
+"""Time-out for a new Ray to accept jobs, in seconds."""
 
 
 @contextmanager
 def session(config: ClusterConfig | None = None) -> Iterator[str | None]:
-    """Ray, connected, inside the ``with``; gives the address of its dashboard, if it was started here with one.
+    """Context manager: Ray, connected. Yields the dashboard's URL if Ray was started here with one, else None.
 
-    In order: a Ray this process is connected to already; the cluster at ``config.address`` or RAY_ADDRESS (set inside
-    a Ray job); a local Ray, started here. Only what was started or joined here is left at the end.
+    In order of precedence: the Ray that this process is connected to; the cluster at ``config.address`` or
+    RAY_ADDRESS (set inside a Ray job); a local Ray, started here. At the end the session disconnects only from what it started or joined.
 
     Raises:
         ValueError: RAY_ADDRESS is a Jobs API address.
@@ -74,7 +74,9 @@ def session(config: ClusterConfig | None = None) -> Iterator[str | None]:
     else:
         temp_dir = config.temp_dir
         if temp_dir is None and config.dashboard:
-            temp_dir = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # short: it begins the paths of sockets
+            temp_dir = tempfile.mkdtemp(
+                prefix="ray-", dir="/tmp"
+            )  # short, because socket paths in it have a length limit
         connected = ray.init(
             address="local",
             num_cpus=config.num_cpus or max(4, os.cpu_count() or 1),
@@ -85,8 +87,8 @@ def session(config: ClusterConfig | None = None) -> Iterator[str | None]:
             **options,
         )
         if config.dashboard:
-            # The Jobs API starts a job's driver on the cluster that this file names. Without it, it takes any Ray that
-            # runs on this machine, also somebody else's.
+            # The Jobs API starts a job's driver on the cluster that this file names; without it, on any Ray of this
+            # machine, including other users'.
             write_ray_address(ray.get_runtime_context().gcs_address, temp_dir)
     try:
         yield f"http://{connected.dashboard_url}" if connected.dashboard_url else None
@@ -103,10 +105,10 @@ def run_chunks(
     to_rows: ToRows | None = None,
     **options: Any,
 ) -> Manifest:
-    """What a data job does after its parse: run the pending chunks, in this process or in a Ray session.
+    """Run the pending chunks of a data job, in this process or in a Ray session.
 
-    With ``local``, or where nothing is left to do, Ray is not imported. ``options`` are the keyword arguments of
-    :func:`idc.data.pipeline.run_local`; result and errors too.
+    With ``local``, or if no chunk is pending, Ray is not imported. Options, result and errors are those of
+    :func:`idc.data.pipeline.run_local`.
     """
     if local or folder.complete or not folder.pending():
         return run_local(folder, source, stages, to_rows, **options)
@@ -118,26 +120,26 @@ def run_chunks(
 
 
 def set_up_worker() -> None:
-    """Runs first in every worker: relative paths are meant as in the driver; and without a dashboard, Ray Train's
-    placement group cleaner would complain once a second."""
+    """Set-up hook of every worker: relative paths resolve as in the driver. Also silences Ray Train's placement group
+    cleaner, which logs an error every second if there is no dashboard."""
     enter_root()
     name = "ray.train.v2._internal.execution.controller.placement_group_cleaner"
     logging.getLogger(name).addFilter(lambda record: "Failed to query" not in record.getMessage())
 
 
 def submit(url: str, entrypoint: str, show: Callable[[str], None]) -> None:
-    """Run a command line as a Ray job, pass on its output as it comes, and wait for its end.
+    """Run a command line as a Ray job, stream its output, and wait for its end.
 
     Args:
-        url: of the Jobs API, which is the dashboard's.
-        show: takes pieces of the output.
+        url: of the Jobs API (the dashboard's URL).
+        show: called with pieces of the output.
 
     Raises:
         RuntimeError: the job failed or was stopped.
     """
     from ray.job_submission import JobStatus, JobSubmissionClient
 
-    logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)  # it reports each end of a log
+    logging.getLogger("ray.dashboard.modules.job.sdk").setLevel(logging.WARNING)  # it logs the end of every stream
     client = JobSubmissionClient(url)
     last_try = time.monotonic() + _AGENT_TIMEOUT_S
     while True:
@@ -152,7 +154,7 @@ def submit(url: str, entrypoint: str, show: Callable[[str], None]) -> None:
                     f"{error}\nRay's job agent did not start within {_AGENT_TIMEOUT_S:.0f} s. If another Ray runs on "
                     "this machine, it holds the agent's port (52365): stop that one first."
                 ) from None
-            time.sleep(0.5)  # a Ray that has just started has no job agent yet
+            time.sleep(0.5)  # the job agent starts a little after Ray
 
     async def follow() -> None:
         async for text in client.tail_job_logs(job):
@@ -166,7 +168,7 @@ def submit(url: str, entrypoint: str, show: Callable[[str], None]) -> None:
 
 
 def _choose_auth(config: ClusterConfig) -> None:
-    """Say explicitly whether a local Ray asks for a token, which Ray otherwise decides by what it finds in the home."""
+    """Set explicitly whether a local Ray requires a token; by default Ray decides by files in the home folder."""
     if os.environ.setdefault("RAY_AUTH_MODE", config.auth) != "token":
         return
     at_hand = "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ

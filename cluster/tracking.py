@@ -1,4 +1,4 @@
-"""MLflow tracking of training runs. The run is found again by its name after a restart."""
+"""MLflow tracking of training runs. After a restart a run is found by its name."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _FORBIDDEN = re.compile(r"[^\w\-. :/]")
 
 
 class MlflowTracker:
-    """Logs to one MLflow run: the one of this name in the experiment, or a new one.
+    """Logs to the experiment's MLflow run of this name, or to a new one.
 
-    Metrics are queued and written in the background (a write takes tens of milliseconds, a step may take less).
+    Metrics are queued and written in the background: a write takes tens of milliseconds, a step may take less.
 
     Args:
         tracking: server and experiment.
-        run_dir: the run's folder; without a URI the SQLite file ``mlflow.db`` and ``mlartifacts`` lie beside it.
-        name: the run's name, stable over restarts.
-        parent: MLflow id of the run that a new run is shown under.
+        run_dir: the run's folder; without a URI, ``mlflow.db`` (SQLite) and ``mlartifacts`` are created next to it.
+        name: of the run, stable across restarts.
+        parent: MLflow id of the parent of a new run.
     """
 
     def __init__(self, tracking: TrackingConfig, run_dir: Path, name: str, parent: str | None = None):
@@ -39,7 +39,7 @@ class MlflowTracker:
         from mlflow.entities import RunStatus
 
         logging.getLogger("alembic").setLevel(logging.WARNING)
-        self.uri = tracking.uri or beside(run_dir)
+        self.uri = tracking.uri or default_uri(run_dir)
         self.client = mlflow.MlflowClient(tracking_uri=self.uri)
         experiment_id = open_experiment(self.client, self.uri, tracking.experiment)
         found = find_run(self.client, experiment_id, name)
@@ -53,7 +53,7 @@ class MlflowTracker:
         self._pending: Any = None
 
     def params(self, values: dict[str, Any]) -> None:
-        """Settings; a value that was logged before stays (MLflow's params are written once)."""
+        """Log settings; an existing value stays (MLflow's params are write-once)."""
         from mlflow.entities import Param
 
         known = self.client.get_run(self.run_id).data.params
@@ -62,7 +62,7 @@ class MlflowTracker:
             self.client.log_batch(self.run_id, params=new[start : start + 100])
 
     def metrics(self, values: dict[str, float], step: int) -> None:
-        """Points of curves; what MLflow does not take in a name is left out of it (``S_m*`` becomes ``S_m``)."""
+        """Log points of curves. Characters that MLflow refuses in a name are removed (``S_m*`` becomes ``S_m``)."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -89,22 +89,22 @@ class MlflowTracker:
         self.client.set_terminated(self.run_id, "FINISHED" if finished else "FAILED")
 
     def end_children(self) -> None:
-        """Mark the runs under this one that still count as running: their processes were ended from outside."""
+        """Mark child runs that are still RUNNING as KILLED: their processes were ended from outside."""
         wanted = f"tags.`{PARENT_TAG}` = '{self.run_id}' and attributes.status = 'RUNNING'"
         for run in self.client.search_runs([self._experiment_id], wanted, max_results=1000):
             self.client.set_terminated(run.info.run_id, "KILLED")
 
 
-def beside(run_dir: Path) -> str:
-    """The tracking URI of runs that were given none: the SQLite file ``mlflow.db`` beside the run's folder."""
+def default_uri(run_dir: Path) -> str:
+    """Default tracking URI: the SQLite file ``mlflow.db`` next to the run's folder."""
     return f"{_SQLITE}{run_dir.resolve().parent / 'mlflow.db'}"
 
 
 def open_experiment(client: MlflowClient, uri: str, name: str) -> str:
-    """The id of the experiment of this name, which is made if there is none.
+    """Id of the experiment of this name, created if it does not exist.
 
-    With a SQLite file its artifacts then lie in ``mlartifacts`` beside that file (MLflow's own default would be a
-    folder of wherever the job was started); a server says itself where they lie.
+    With a SQLite file its artifacts then lie in ``mlartifacts`` next to that file (MLflow's own default is a
+    folder below the working directory); a server chooses the place itself.
     """
     experiment = client.get_experiment_by_name(name)
     if experiment is not None:
@@ -117,7 +117,7 @@ def open_experiment(client: MlflowClient, uri: str, name: str) -> str:
 
 
 def find_run(client: MlflowClient, experiment_id: str, name: str) -> str | None:
-    """The id of the run of this name."""
+    """Id of the run of this name, or None."""
     quoted = name.replace("'", "\\'")
     found = client.search_runs([experiment_id], f"tags.`{RUN_TAG}` = '{quoted}'", max_results=1)
     return str(found[0].info.run_id) if found else None

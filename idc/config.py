@@ -36,8 +36,8 @@ class ConfigModel(BaseModel):
         return iter(())
 
     def preflight(self) -> Iterator[str]:
-        """What is missing on this machine to start (input files); asked by the command line only, not when a saved
-        config is read back elsewhere."""
+        """Inputs that are missing on this machine. Checked by the command line only, not when a saved config is read
+        elsewhere."""
         return iter(())
 
     def model_post_init(self, context: Any) -> None:
@@ -62,7 +62,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class Cli(Generic[Schema]):
-    """What a job's command line asked for."""
+    """A parsed command line of a job."""
 
     config: Schema
     local: bool
@@ -72,7 +72,7 @@ class Cli(Generic[Schema]):
 
 
 def missing(path: str | None, field: str) -> Iterator[str]:
-    """A fault if ``path`` is a local path that does not exist (URIs are asked only when they are read)."""
+    """A fault if ``path`` is a local path that does not exist (URIs are checked only when they are read)."""
     if path is not None and "://" not in path and not Path(path).exists():
         seen_from = "" if Path(path).is_absolute() else f" (in {str(Path.cwd())!r}; IDC_ROOT sets another folder)"
         yield f"{field}: no such file or folder: {path!r}{seen_from}"
@@ -300,7 +300,7 @@ def _describe(schema: type[ConfigModel], item: Any) -> list[str]:
     section = _section_at(schema, loc[:-1])
     if item["type"] == "extra_forbidden":
         known = list(section.model_fields) if section else []
-        listed = f"; known here: {', '.join(known)}" if known else ""
+        listed = f"; settings here: {', '.join(known)}" if known else ""
         return [f"{path}: no such setting{did_you_mean(str(loc[-1]), known) or listed}"]
     if item["type"] == "missing":
         return [f"{path}: required, and not given"]

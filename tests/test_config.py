@@ -145,7 +145,7 @@ def test_what_is_required_is_said() -> None:
 
 def test_an_unknown_key_far_from_all_lists_what_there_is() -> None:
     (line,) = faults_of({"name": "a", "inner.zzz": 3})
-    assert line == "inner.zzz: no such setting; known here: rate, steps, kind"
+    assert line == "inner.zzz: no such setting; settings here: rate, steps, kind"
 
 
 @pytest.mark.parametrize(

@@ -235,8 +235,8 @@ def test_the_same_pairs_with_other_references_are_refused(place: Place, tmp_path
 
 def test_contradictory_wishes_are_refused() -> None:
     for settings, message in (
-        ({"rollback": True, "force": True}, "rollback: goes to the champion before"),
-        ({"status": True, "version": 2}, "status: only shows"),
+        ({"rollback": True, "force": True}, "rollback: returns to the previous champion"),
+        ({"status": True, "version": 2}, "status: changes nothing"),
     ):
         with pytest.raises(ConfigError, match=message):
             load(PromoteJob, None, settings)
