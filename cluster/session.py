@@ -40,7 +40,8 @@ def session(config: ClusterConfig | None = None) -> Iterator[str | None]:
     """Context manager: Ray, connected. Yields the dashboard's URL if Ray was started here with one, else None.
 
     In order of precedence: the Ray that this process is connected to; the cluster at ``config.address`` or
-    RAY_ADDRESS (set inside a Ray job); a local Ray, started here. At the end the session disconnects only from what it started or joined.
+    RAY_ADDRESS (set inside a Ray job); a local Ray, started here. At the end the session disconnects only from what it
+    started or joined.
 
     Raises:
         ValueError: RAY_ADDRESS is a Jobs API address.
