@@ -105,7 +105,7 @@ def test_every_system_folder_is_listed_and_has_the_same_files() -> None:
 @pytest.mark.parametrize(
     "module", ["idc", "idc.config", "idc.schema", "idc.data.store", "idc.data.images", "idc.metrics.coco",
                "idc.evaluation.record", "idc.systems", "idc.systems.procap.config", "idc.training.config",
-               "idc.vision.config", "idc.data.rendered.config", "idc.report.html", "idc.sweep.config",
+               "idc.vision.config", "idc.data.rendered.config", "idc.report.run", "idc.sweep.config",
                "idc.sweep.summary", "idc.systems.procap.sweep", "idc.captioning.contract", "idc.captioning.calibration",
                "idc.captioning.pair", "serve.config", "serve.schema", "serve.registry", "serve.api", "serve.app",
                "idc.captioning.table"],
