@@ -25,8 +25,8 @@ def main() -> None:
     )  # fmt: skip
     args = parser.parse_args()
     from idc.config import enter_root
-    from idc.report.leaderboard import gather
-    from idc.report.leaderboard_page import write_leaderboard
+    from idc.report.leaderboard.boards import gather
+    from idc.report.leaderboard.leaderboard_folder import write_leaderboard
 
     if faulty := [text for text in args.data_set if "=" not in text]:
         parser.error(f"--data-set: {faulty[0]!r} is not of the form PAIRS=NAME")

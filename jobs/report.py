@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def main() -> None:
     args = cli(ReportJob, __doc__, local=False, overwrite=False)
     from idc.report.collect import collect
-    from idc.report.html import write_report
+    from idc.report.run import write_report
 
     job = args.config
     reconstruct = reconstruction(job.tokenizer) if job.tokenizer is not None else None

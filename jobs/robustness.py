@@ -31,7 +31,7 @@ class Job(RobustnessJob):
 
 def main() -> None:
     args = cli(Job, __doc__)
-    from idc.report.robustness import Condition, label, write_robustness
+    from idc.report.robustness.robustness_page import Condition, label, write_robustness
 
     job = args.config
     try:

@@ -28,7 +28,8 @@ class Job(SweepJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.tune import sweep
-    from idc.report.sweep import markdown, write_sweep
+    from idc.report.sweep.sweep_page import write_sweep
+    from idc.report.sweep.sweep_table import markdown
 
     job = args.config
     try:

@@ -20,7 +20,7 @@ def main() -> None:
     from idc.data.validation.next_command import after_validation
     from idc.data.validation.report import read_report, report_path, table, write_report
     from idc.data.validation.run import validate
-    from idc.report.validation import page_path, write_page
+    from idc.report.validation.validation_page import page_path, write_page
 
     job, path = args.config, report_path(args.config)
     try:

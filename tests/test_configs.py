@@ -330,8 +330,8 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
         ],
         [
             "corruptions.0: 'fogg' is not one of gaussian_noise",
-            "sweep, procedures: the word rows need both",
-            "shares: 2.0 is not a share above 0 and at most 1",
+            "sweep, procedures: give both for the word rows, or neither",
+            "shares: 2.0 must be above 0 and at most 1",
             "artifact: no such file or folder: 'nowhere'",
             "pairs: no such file or folder: 'nor/here'",
             "sweep: no such file or folder: 'no.yaml'",

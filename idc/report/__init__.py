@@ -1,1 +1,1 @@
-"""The report of a run: one HTML page that holds everything it shows."""
+"""Self-contained HTML pages: of a run, a sweep, a data set, robustness, and the leaderboard."""

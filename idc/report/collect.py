@@ -1,4 +1,4 @@
-"""The report's contents, gathered from the folders that a run left."""
+"""The contents of a run's page, read from the folders of the run."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from idc.evaluation.record import ScoredCaption, load, load_predictions
 from idc.report.config import RealSource, ReportJob
-from idc.report.html import HEADLINE, GalleryItem, RealPairs, RunReport
+from idc.report.pair_cards import HEADLINE, GalleryItem
+from idc.report.run import RealPairs, RunReport
 
 Reconstruct = Callable[[list[np.ndarray]], list[tuple[np.ndarray, np.ndarray]]]
-"""Images, uint8 RGB ``(H, W, 3)``, to (image as the tokenizer sees it, image it gives back)."""
+"""Images, uint8 RGB ``(H, W, 3)``, to (the tokenizer's input, its reconstruction)."""
 
 Imagine = Callable[[np.ndarray, np.ndarray, str], list[tuple[str, np.ndarray]]]
-"""Before, after, uint8 RGB ``(H, W, 3)``, and a caption, to ways of imagining the change: (what it is, frames uint8
+"""Before, after, uint8 RGB ``(H, W, 3)``, and a caption, to the imagined changes: (how it was imagined, frames uint8
 ``(F, H, W, 3)``, both ends included)."""
 
 OPENING_PAIRS = 6
-"""Pairs that the page begins with."""
+"""Pairs at the top of the page."""
 
 _PACKAGES = ("torch", "ray", "deepspeed", "diffusers", "mitsuba", "opencv-python-headless", "pycocoevalcap", "numpy")
 
@@ -35,7 +36,7 @@ def collect(job: ReportJob, reconstruct: Reconstruct | None = None, imagine: Ima
     """Read everything the page shows.
 
     Raises:
-        ValueError: a folder does not hold what it should.
+        ValueError: a folder lacks its files.
     """
     evaluations = [load(folder) for folder in job.evaluations]
     captions = load_predictions(job.evaluations[0])
@@ -73,7 +74,7 @@ def collect(job: ReportJob, reconstruct: Reconstruct | None = None, imagine: Ima
 
 
 def spread_over_types(captions: Sequence[ScoredCaption], count: int) -> list[ScoredCaption]:
-    """``count`` pairs, the change types in turn, each type's in the order they stand."""
+    """``count`` pairs, one of each change type in turn, in their given order."""
     waiting: dict[str | None, list[ScoredCaption]] = {}
     for row in captions:
         waiting.setdefault(row.change_type, []).append(row)
@@ -84,13 +85,13 @@ def spread_over_types(captions: Sequence[ScoredCaption], count: int) -> list[Sco
 
 
 def by_score(captions: Sequence[ScoredCaption], count: int, best: bool) -> list[ScoredCaption]:
-    """The pairs with the highest or lowest CIDEr; equal ones as they stand."""
+    """The pairs with the highest or lowest CIDEr, ties in their given order."""
     scored = [row for row in captions if HEADLINE in row.scores]
     return sorted(scored, key=lambda row: -row.scores[HEADLINE] if best else row.scores[HEADLINE])[:count]
 
 
 def gallery(captions: Iterable[ScoredCaption], pairs: str, procedures: str | None) -> dict[str, GalleryItem]:
-    """The pairs with their images and, where there is one, their procedure.
+    """The pairs with their images and, if they have one, their procedure.
 
     Raises:
         ValueError: a captioned pair is not in ``pairs``.
@@ -100,7 +101,9 @@ def gallery(captions: Iterable[ScoredCaption], pairs: str, procedures: str | Non
     only = split.pop() if len(split) == 1 and split != {"all"} else None
     images = _find(pairs, ("pair_id", "before", "after", "mask", "source"), only, set(wanted))
     if lost := sorted(wanted.keys() - images.keys()):
-        raise ValueError(f"{pairs} lacks {len(lost)} of the captioned pairs: {', '.join(lost[:5])}")
+        raise ValueError(
+            f"{pairs} lacks {len(lost)} of the captioned pairs: {', '.join(lost[:5])}; give the evaluated pairs"
+        )
     columns = ("pair_id", "frames", "confidence", "keyframes")
     films = _find(procedures, columns, only, set(wanted)) if procedures is not None else {}
     items = {}
@@ -128,14 +131,14 @@ def gallery(captions: Iterable[ScoredCaption], pairs: str, procedures: str | Non
 
 
 def read_log(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The lines of a run's ``log.jsonl``; a last line cut by a kill is left out.
+    """The lines of a run's ``log.jsonl`` without a last line that a kill cut short.
 
     Raises:
         ValueError: the folder has no log.
     """
     path = Path(folder) / "log.jsonl"
     if not path.exists():
-        raise ValueError(f"{folder} is not a training run: it has no log.jsonl")
+        raise ValueError(f"{folder} is not a training run: it has no log.jsonl; give the folder of a run")
     lines = []
     for text in path.read_text(encoding="utf-8").splitlines():
         try:
@@ -146,7 +149,7 @@ def read_log(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def environment() -> dict[str, str]:
-    """What this runs on: versions, processor, cores, memory."""
+    """The machine and the versions: Python, system, cores, memory, packages."""
     found = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
     found["cores"] = str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
     if hasattr(os, "sysconf"):
@@ -180,7 +183,7 @@ def _real(source: RealSource) -> RealPairs:
 
 
 def _tokenizer_metrics(logs: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
-    """What the last validation of a tokenizer's run measured."""
+    """The values of the last validation of a tokenizer's run."""
     for lines in logs.values():
         for line in reversed(lines):
             if "validation/PSNR" in line:

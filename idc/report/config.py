@@ -1,4 +1,4 @@
-"""Settings of a report."""
+"""Settings of the pages of a run and of robustness."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from idc.evaluation.config import EvaluateSection
 
 
 class RealSource(ConfigModel):
-    """Pairs from elsewhere that the same model captioned."""
+    """Pairs of another data set that the same model captioned."""
 
     title: str
-    """Heading."""
+    """Heading of the section."""
     text: str = ""
-    """A few words on what they are."""
+    """A short description of the pairs."""
     evaluation: str
     """Folder that `jobs/evaluate.py` wrote for them."""
     pairs: str
@@ -30,16 +30,16 @@ class RealSource(ConfigModel):
 
 
 class ReportJob(ConfigModel):
-    """Write the page of a run."""
+    """Write the HTML page of a run."""
 
     out: str = Field(min_length=1)
-    """The HTML file."""
+    """HTML file to write."""
     title: str = "Image difference captioning: a run"
     """Heading of the page."""
     subtitle: str = ""
-    """A line under it."""
+    """Line under the heading."""
     evaluations: tuple[str, ...] = Field(min_length=1)
-    """Folders that `jobs/evaluate.py` wrote, one for each seed; the first one's captions are shown."""
+    """Folders that `jobs/evaluate.py` wrote, one per seed; the captions of the first are shown."""
     pairs: str = Field(min_length=1)
     """Folder of the evaluated pairs."""
     procedures: str | None = None
@@ -47,21 +47,21 @@ class ReportJob(ConfigModel):
     tokenizer: str | None = None
     """Folder of the image tokenizer, for reconstructions."""
     imagine: str | None = None
-    """A ProCap artifact, for what it imagines between two images (see imagine.py)."""
+    """ProCap artifact that imagines the frames between two images."""
     runs: dict[str, str] = Field({})
     """Heading -> run folder, for curves, configs and times: `runs.tokenizer=runs/tokenizer`."""
     timings: dict[str, str] = Field({})
-    """What took how long, in words, beside what the evaluations and runs say."""
+    """Name -> duration in words, in addition to those of the evaluations and runs."""
     real: tuple[RealSource, ...] = ()
-    """Pairs from elsewhere."""
+    """Pairs of other data sets."""
     show: int = Field(12, ge=0)
-    """Held-out pairs in the gallery, evenly from all change types."""
+    """Held-out pairs in the gallery, spread evenly over the change types."""
     extremes: int = Field(4, ge=0)
-    """Pairs shown as the best and as the worst by CIDEr, each."""
+    """Number of pairs shown as the best by CIDEr, and as the worst."""
     reconstructions: int = Field(8, ge=0)
     """Images shown with their reconstruction."""
     imagined: int = Field(3, ge=0)
-    """Pairs of the gallery shown with what is imagined between them."""
+    """Pairs of the gallery shown with their imagined frames."""
 
     def preflight(self) -> Iterator[str]:
         named: list[tuple[str, str | None]] = [("evaluations", path) for path in self.evaluations]
@@ -75,15 +75,15 @@ class ReportJob(ConfigModel):
 
 
 class RobustnessJob(ConfigModel):
-    """Evaluate one artifact on robustness sets, train beside it on noised captions, and write the table's page."""
+    """Evaluate an artifact on robustness sets, train on noised captions, and write the page of the table."""
 
     artifact: str = Field(min_length=1)
     """Artifact of the captioner."""
     pairs: str = Field(min_length=1)
     """Folder of the clean pairs."""
     sets: str = Field(min_length=1)
-    """Folder for the robustness sets, each named by what was done: `fog-5`, `swap_order`, `words-20`. Those that are
-    there are taken as they are."""
+    """Folder of the robustness sets, each named by its change: `fog-5`, `swap_order`, `words-20`. Existing sets are
+    used as they are."""
     out: str = Field(min_length=1)
     """Folder for the evaluations, `report.html`, `table.md` and `robustness.json`."""
     split: Literal["val", "test"] = "test"
@@ -93,30 +93,30 @@ class RobustnessJob(ConfigModel):
     severity: int = Field(5, ge=1, le=5)
     """Their severity. NAMC: 5."""
     swap: bool = True
-    """Swap before and after, too."""
+    """Also evaluate on pairs with before and after swapped."""
     sweep: str | None = None
-    """YAML of a sweep whose rows train on noised captions, for the table's word rows; they name the folders
-    `words-20` and so on in `sets` as their `procedures`. Nothing: no word rows."""
+    """YAML of a sweep whose rows train on noised captions, for the table's word rows; their `procedures` are the
+    folders `words-20` and so on in `sets`. Default: no word rows."""
     procedures: str | None = None
     """Folder of clean procedures whose captions are noised for the sweep."""
     shares: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8)
     """Shares of words replaced. NAMC: 20, 40, 60 and 80 %."""
     examples: int = Field(3, ge=0)
-    """Pairs shown under every condition."""
+    """Pairs shown per condition."""
     seed: int = Field(0, ge=0)
     """Seed of all noise."""
     evaluate: EvaluateSection = EvaluateSection()
-    """How is scored: metrics, baselines, batch size. The rest of it this job sets."""
+    """Metrics, baselines and batch size of the evaluations; this job sets the other fields."""
 
     def faults(self) -> Iterator[str]:
         if (self.sweep is None) != (self.procedures is None):
-            yield "sweep, procedures: the word rows need both"
+            yield "sweep, procedures: give both for the word rows, or neither"
         for name in ("out", "pairs", "artifact", "predictions", "split"):
             if name in self.evaluate.model_fields_set:
-                yield f"evaluate.{name}: this job sets it"
+                yield f"evaluate.{name}: this job sets it; remove it"
         for share in self.shares:
             if not 0 < share <= 1:
-                yield f"shares: {share} is not a share above 0 and at most 1"
+                yield f"shares: {share} must be above 0 and at most 1"
 
     def preflight(self) -> Iterator[str]:
         for name in ("artifact", "pairs", "sweep", "procedures"):

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from idc.report.leaderboard import gather
-from idc.report.leaderboard_page import write_leaderboard
+from idc.report.leaderboard.boards import gather
+from idc.report.leaderboard.leaderboard_folder import write_leaderboard
 from tests.browser.driving import too_wide
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "report"))
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +42,7 @@ def numbers(values: list[str]) -> list[float]:
 
 
 def test_headings_sort(tmp_path: Path, browser: Browser) -> None:
-    from test_leaderboard import a_run, pairs_folder
+    from tests.report.test_leaderboard import a_run, pairs_folder
 
     pairs_folder(tmp_path / "data/clevr", {"format": "clevr_change"})
     for seed in range(2):
@@ -66,7 +63,7 @@ def test_headings_sort(tmp_path: Path, browser: Browser) -> None:
 
 @pytest.mark.parametrize("width", [360, 1280])
 def test_long_names_and_paths_stay_on_the_page(width: int, tmp_path: Path, browser: Browser) -> None:
-    from test_leaderboard import a_run, pairs_folder
+    from tests.report.test_leaderboard import a_run, pairs_folder
 
     long = "a_folder_with_a_rather_long_name" * 2
     pairs = f"data/{long}/{long}"

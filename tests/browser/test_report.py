@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from idc.report.html import write_report
+from idc.report.run import write_report
 from tests.browser.driving import CONTRASTS, too_wide
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "report"))
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +25,7 @@ REQUESTS = """() => performance.getEntriesByType("resource").filter((one) => !on
 
 @pytest.fixture
 def page(tmp_path: Path) -> Path:
-    from test_html import full
+    from tests.report.test_run_page import full
 
     return write_report(tmp_path / "report.html", full())
 

@@ -16,19 +16,20 @@ from typing import Any
 
 import pytest
 
+import idc.report
 from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
 from idc.evaluation.score import evaluate
 from idc.metrics.classification import AnswersJob
 from idc.metrics.classification import run as score_answers
-from idc.report.leaderboard import BASELINE, CEILING, PAPER, RUN, Board, Page, Row, gather
-from idc.report.leaderboard_page import SORT, as_csv, latex, markdown, write_leaderboard
+from idc.report.leaderboard.boards import BASELINE, PAPER, RUN, UPPER_BOUND, Board, DataSetPage, Row, gather
+from idc.report.leaderboard.exports import as_csv, latex, markdown
+from idc.report.leaderboard.leaderboard_folder import write_leaderboard
 from idc.schema import ChangePair, pair_arrow_schema
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from test_html import Page as Html
+from tests.report.html_page import HtmlPage
 
 KINDS = ("none", "move", "color", "none")
+TEMPLATES = Path(idc.report.__file__).parent / "templates"
 CAPTIONS = {"none": "no change", "move": "the ball moved", "color": "the ball turned red"}
 
 
@@ -69,15 +70,15 @@ def a_run(
     artifact.mkdir(parents=True)
     (artifact / "config.json").write_text(json.dumps({"system": "procap", "config": {"stage": "f", "job": job}}))
     record, rows = scored(count)
-    baseline = ev.Baseline(what="the best <constant>", caption="no change", scores={"CIDEr": 0.5}, subsets={})
+    constant = ev.Baseline(what="the best <constant>", caption="no change", scores={"CIDEr": 0.5}, subsets={})
     known = {"pairs": pairs, "captioner": f"runs/{name}/artifact", "name": protocol, "selection": "best CIDEr on val"}
     known |= {"command": command} | ({} if commit is None else {"commit": commit})
     record = record.model_copy(
         update={
             "fingerprint": f"{name}-{seed}-{protocol}-{Path(pairs).name}",
             "scores": {"CIDEr": cider, "BLEU-4": 0.25},
-            "baselines": {"constant": baseline},
-            "ceiling": baseline.model_copy(update={"what": "the truth", "caption": None, "scores": {"CIDEr": 1.9}}),
+            "baselines": {"constant": constant},
+            "ceiling": constant.model_copy(update={"what": "the truth", "caption": None, "scores": {"CIDEr": 1.9}}),
             "protocol": {**record.protocol, **known},
         }
     )
@@ -97,11 +98,13 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def page_of(pages: list[Page], key: str) -> Page:
+def page_of(pages: list[DataSetPage], key: str) -> DataSetPage:
     return next(page for page in pages if page.key == key)
 
 
-def board_of(page: Page, subset: str = "all", protocol: str = "coco", variant: str = "", split: str = "test") -> Board:
+def board_of(
+    page: DataSetPage, subset: str = "all", protocol: str = "coco", variant: str = "", split: str = "test"
+) -> Board:
     (found,) = [
         b for b in page.boards if (b.split, b.variant, b.subset, b.protocol) == (split, variant, subset, protocol)
     ]
@@ -134,14 +137,14 @@ def test_a_run_of_the_same_seed_twice_is_marked(root: Path) -> None:
     board = board_of(page_of(gather([str(root / "runs")]), "clevr_change"))
     (fine,) = [row for row in of_kind(board, RUN) if len(row.seeds) > 3]
     assert fine.seeds == (0, 1, 2, 2)
-    assert fine.mark.startswith("a seed is there twice; ")
+    assert fine.mark.startswith("a seed occurs twice; ")
 
 
-def test_floors_ceiling_and_published_rows_stand_in_the_same_table_best_first(root: Path) -> None:
+def test_baselines_upper_bound_and_published_rows_are_in_the_same_table_best_first(root: Path) -> None:
     board = board_of(page_of(gather([str(root / "runs")]), "clevr_change"))
     assert [row.name for row in of_kind(board, BASELINE)] == ["baseline: constant"], "once, not for every seed"
     assert of_kind(board, BASELINE)[0].values["CIDEr"].mean == 50
-    assert of_kind(board, CEILING)[0].values["CIDEr"].mean == 190
+    assert of_kind(board, UPPER_BOUND)[0].values["CIDEr"].mean == 190
     published = of_kind(board, PAPER)
     assert {"ProCap", "NAMC", "M3Diff", "ADPO"} <= {row.name for row in published}
     means = [row.values["CIDEr"].mean for row in board.rows if "CIDEr" in row.values]
@@ -170,7 +173,7 @@ def test_protocols_splits_and_data_do_not_meet(root: Path) -> None:
     assert all("protocol" in title for title in titles)
 
 
-def test_scores_by_a_protocol_beside_stand_in_its_own_table(root: Path) -> None:
+def test_scores_by_another_protocol_have_their_own_table(root: Path) -> None:
     for seed in range(3):
         folder = root / f"runs/fine-{seed}/evaluation"
         record, rows = ev.load(folder), ev.load_predictions(folder)
@@ -193,7 +196,7 @@ def test_the_same_evaluation_twice_is_counted_once(root: Path) -> None:
     assert any("is the same evaluation as" in note for note in page.notes)
 
 
-def test_answers_stand_beside_change_vgs(root: Path) -> None:
+def test_answers_are_compared_with_change_vgs(root: Path) -> None:
     lines = [
         {"type": "binary", "answer": "Yes", "prediction": "yes"},
         {"type": "binary", "answer": "No", "prediction": "?"},
@@ -241,14 +244,14 @@ def test_the_page_is_whole_and_its_policy_allows_its_own_script_alone(root: Path
     assert written[0].name == "index.html"
     assert len(written) == 10
     for path in written:
-        Html(path.read_text(encoding="utf-8"))
+        HtmlPage(path.read_text(encoding="utf-8"))
     text = (tmp_path / "out" / "clevr_change.html").read_text(encoding="utf-8")
-    page = Html(text)
+    page = HtmlPage(text)
     assert not any(tag in ("link", "img", "iframe") for tag, _ in page.tags)
     assert not any("src" in attrs for _, attrs in page.tags)
     (policy,) = [attrs["content"] for tag, attrs in page.tags if tag == "meta" and attrs.get("http-equiv")]
     (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
-    assert script == SORT
+    assert script.strip() == (TEMPLATES / "sort_tables.js").read_text(encoding="utf-8").strip()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" == policy
     assert "&lt;constant&gt;" in text
@@ -325,7 +328,7 @@ def test_faults_are_named(root: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no evaluation"):
         gather([str(root / "data")])
     a_run(root, "lost-0", 0, 1.0, pairs="data/gone")
-    with pytest.raises(ValueError, match=r"'data/gone', on which .*--data-set data/gone=NAME"):
+    with pytest.raises(ValueError, match=r"'data/gone', the pairs of an evaluation, .*--data-set data/gone=NAME"):
         gather([str(root / "runs/lost-0")])
     named = page_of(gather([str(root / "runs/lost-0")], {"data/gone": "levir"}), "levir")
     assert len(named.scored) == 1

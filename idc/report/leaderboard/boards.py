@@ -1,6 +1,6 @@
 """The leaderboard's tables: settings of runs with mean and spread over their seeds, baselines, and published rows.
 
-Numbers of different data, splits, subsets or protocols stand in different tables.
+Numbers of different data, splits, subsets or protocols are in different tables.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from idc.metrics.classification import RESULT as ANSWERS
 from idc.metrics.classification import AnswerScores, Measures
 from idc.metrics.judge import MODEL, JudgeResult
 from idc.metrics.judge import RESULT as JUDGED
-from idc.report.leaderboard_runs import Scored, find, read, require_commit
-from idc.report.published import ALL, DataSet, load_published, published_rows
+from idc.report.leaderboard.published_rows import ALL, DataSet, load_published, published_rows
+from idc.report.leaderboard.scored_runs import Scored, find, read, require_commit
 
-RUN, BASELINE, CEILING, PAPER = "run", "baseline", "ceiling", "published"
+RUN, BASELINE, UPPER_BOUND, PAPER = "run", "baseline", "upper bound", "published"
 """Kinds of rows."""
 
 ORDER = ("BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "S_m*")
@@ -37,15 +37,15 @@ class Row:
     """A row of a table.
 
     Attributes:
-        kind: run, baseline, ceiling or published.
+        kind: run, baseline, upper bound or published.
         name: method or setting.
         source: paper and table, or what distinguishes the setting.
-        values: metric -> over the seeds, in printed units.
+        values: metric -> its values over the seeds, in printed units.
         seeds: of its evaluations.
         pairs: scored pairs, if known.
         mark: what a reader must know before comparing.
-        footnote: said once below the table.
-        selection, command, commit: how it came about; only of runs.
+        footnote: printed once below the table.
+        selection, command, commit: how it was made; only of runs.
         evaluations: of a run, in the order of the seeds.
     """
 
@@ -65,12 +65,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Board:
-    """A table: all that may be compared, number by number.
+    """A table: rows whose numbers may be compared.
 
     Attributes:
         split, variant, subset, protocol: what is equal for all rows.
         metrics: the columns, in order.
-        rows: best first by the last of CIDEr and what stands in for it.
+        rows: best first by CIDEr, or by the last column if there is no CIDEr.
     """
 
     split: str
@@ -91,8 +91,8 @@ class Board:
 
 
 @dataclass
-class Page:
-    """A data set's page."""
+class DataSetPage:
+    """What the page of one data set shows."""
 
     key: str
     title: str
@@ -102,16 +102,16 @@ class Page:
     notes: list[str] = field(default_factory=list)
 
 
-def gather(runs: Sequence[str], data_sets: Mapping[str, str] | None = None) -> list[Page]:
+def gather(runs: Sequence[str], data_sets: Mapping[str, str] | None = None) -> list[DataSetPage]:
     """The pages of all data sets that runs were scored on, and of all that have published rows.
 
     Args:
-        runs: folders (or patterns of them) in which evaluations and scored answers are looked for, at any depth.
-        data_sets: folder of pairs, as an evaluation names it -> name of its data set, where the folder does not tell.
+        runs: folders (or patterns of them) that are searched for evaluations and scored answers, at any depth.
+        data_sets: folder of pairs, as an evaluation names it -> name of its data set, for folders that do not hold it.
 
     Raises:
-        ValueError: a folder is not there or holds no evaluation; an evaluation's data set cannot be told; predictions
-            are missing; the commit that made a folder's numbers is not recorded.
+        ValueError: a folder is missing or holds no evaluation; an evaluation's data set is not known; predictions are
+            missing; the commit that made a folder's numbers is not recorded.
     """
     folders = find(runs)
     scored = [read(folder, data_sets or {}) for folder in folders if (folder / EVALUATION).exists()]
@@ -128,20 +128,20 @@ def gather(runs: Sequence[str], data_sets: Mapping[str, str] | None = None) -> l
         if (folder / JUDGED).exists()
     ]
     official = load_published().data_sets
-    pages: dict[str, Page] = {}
+    pages: dict[str, DataSetPage] = {}
     for one in scored:
-        page = pages.setdefault(one.data.key, Page(one.data.key, one.data.title, official.get(one.data.key)))
+        page = pages.setdefault(one.data.key, DataSetPage(one.data.key, one.data.title, official.get(one.data.key)))
         if twin := next((o for o in page.scored if o.evaluation.fingerprint == one.evaluation.fingerprint), None):
             page.notes.append(f"{one.folder} is the same evaluation as {twin.folder} and is counted once")
         else:
             page.scored.append(one)
     names = [*official, *(result.data_set for _, result in answered)]
     for key in names:
-        pages.setdefault(key, Page(key, official[key].title if key in official else key, official.get(key)))
+        pages.setdefault(key, DataSetPage(key, official[key].title if key in official else key, official.get(key)))
     for page in pages.values():
         rows = [
             *_runs(page),
-            *_baselines(page),
+            *_compared(page),
             *_judged(page, judged),
             *_answers(answered, page.key),
             *_published(page.key),
@@ -156,7 +156,7 @@ Place = tuple[str, str, str, str]
 """Split, variant, subset, protocol: a table."""
 
 
-def _settings(page: Page) -> list[list[Scored]]:
+def _settings(page: DataSetPage) -> list[list[Scored]]:
     """The runs of each setting, in the order of their seeds."""
     settings: dict[str, list[Scored]] = {}
     for one in page.scored:
@@ -166,17 +166,17 @@ def _settings(page: Page) -> list[list[Scored]]:
     ]
 
 
-def _run(page: Page, own: Sequence[Scored], subset: str, pairs: int, values: dict[str, Spread]) -> Row:
+def _run(page: DataSetPage, own: Sequence[Scored], subset: str, pairs: int, values: dict[str, Spread]) -> Row:
     """The row of a setting."""
     first, seeds = own[0], tuple(one.seed for one in own)
     protocols = [one.evaluation.protocol for one in own]
     others = [other.settings for other in page.scored if other.settings]
-    twice = "a seed is there twice" if len(set(seeds)) < len(seeds) and None not in seeds else ""
+    twice = "a seed occurs twice" if len(set(seeds)) < len(seeds) and None not in seeds else ""
     unofficial = _unofficial(page.official, first.evaluation.split, subset, pairs)
     types = first.evaluation.types if TYPE_ACCURACY in values else None
     typed = f"{TYPE_ACCURACY}: of {types.pairs:,} pairs" if types is not None and types.pairs != pairs else ""
 
-    def said(key: str, separator: str) -> str:
+    def recorded(key: str, separator: str) -> str:
         return separator.join(dict.fromkeys(text for one in protocols if (text := str(one.get(key) or ""))))
 
     return Row(
@@ -187,14 +187,14 @@ def _run(page: Page, own: Sequence[Scored], subset: str, pairs: int, values: dic
         seeds=seeds,
         pairs=pairs,
         mark="; ".join(filter(None, [twice, unofficial, typed])),
-        selection=said("selection", "; "),
-        command=said("command", "; "),
-        commit=said("commit", ", "),
+        selection=recorded("selection", "; "),
+        command=recorded("command", "; "),
+        commit=recorded("commit", ", "),
         evaluations=tuple(own),
     )
 
 
-def _runs(page: Page) -> Iterator[tuple[Place, Row]]:
+def _runs(page: DataSetPage) -> Iterator[tuple[Place, Row]]:
     """A row for each setting in each of its tables."""
     for own in _settings(page):
         for subset, pairs in _subset_sizes(own[0].evaluation).items():
@@ -209,7 +209,7 @@ def _runs(page: Page) -> Iterator[tuple[Place, Row]]:
             yield place, _run(page, own, ALL, own[0].evaluation.pairs, values)
 
 
-def _judged(page: Page, judged: Sequence[JudgeResult]) -> Iterator[tuple[Place, Row]]:
+def _judged(page: DataSetPage, judged: Sequence[JudgeResult]) -> Iterator[tuple[Place, Row]]:
     """A table for each judge, its endpoint and prompt: settings of which all seeds were judged, and the baselines."""
 
     def way_of(one: JudgeResult) -> tuple[str, str, str, str, str]:
@@ -226,26 +226,23 @@ def _judged(page: Page, judged: Sequence[JudgeResult]) -> Iterator[tuple[Place, 
             place = (own[0].evaluation.split, own[0].data.variant, ALL, protocol)
             values = {_JUDGE: spread([one.scores[MODEL].mean for one in found])}
             yield place, _run(page, own, ALL, found[0].scores[MODEL].pairs, values)
-            for name, baseline in found[0].scores.items():
+            for name, one in found[0].scores.items():
                 if name != MODEL:
-                    yield (
-                        place,
-                        Row(BASELINE, f"baseline: {name}", "", {_JUDGE: spread([baseline.mean])}, pairs=baseline.pairs),
-                    )
+                    yield place, Row(BASELINE, f"baseline: {name}", "", {_JUDGE: spread([one.mean])}, pairs=one.pairs)
 
 
 _JUDGE = "LLM judge"
 
 
-def _baselines(page: Page) -> Iterator[tuple[Place, Row]]:
-    """The baselines, and the ceiling, of every data and number of pairs that runs were scored on, once each."""
+def _compared(page: DataSetPage) -> Iterator[tuple[Place, Row]]:
+    """The baselines and the upper bound of every data and number of pairs that runs were scored on, once each."""
     seen: set[str] = set()
     for one in page.scored:
-        ceiling = {TRUTH: one.evaluation.ceiling} if one.evaluation.ceiling is not None else {}
-        for kind, baselines in ((BASELINE, one.evaluation.baselines), (CEILING, ceiling)):
-            for name, baseline in baselines.items():
+        truth = {TRUTH: one.evaluation.ceiling} if one.evaluation.ceiling is not None else {}
+        for kind, compared in ((BASELINE, one.evaluation.baselines), (UPPER_BOUND, truth)):
+            for name, other in compared.items():
                 for subset, pairs in _subset_sizes(one.evaluation).items():
-                    scores = _floor_scores(baseline, subset)
+                    scores = _compared_scores(other, subset)
                     rounded = {metric: round(value, 9) for metric, value in scores.items()}
                     place = _place(one, subset)
                     mark = fingerprint(place, name, pairs, rounded, one.data.fingerprint)
@@ -257,8 +254,8 @@ def _baselines(page: Page) -> Iterator[tuple[Place, Row]]:
                         Row(
                             kind=kind,
                             name=f"{kind}: {name}",
-                            source=repr(baseline.caption) if baseline.caption else "",
-                            footnote=f"{kind}, {name}: {baseline.what}.",
+                            source=repr(other.caption) if other.caption else "",
+                            footnote=f"{kind}, {name}: {other.what}.",
                             values={metric: spread([100 * value]) for metric, value in scores.items()},
                             pairs=pairs,
                             mark=_unofficial(page.official, one.evaluation.split, subset, pairs),
@@ -287,9 +284,9 @@ def _answers(answered: Sequence[tuple[Path, AnswerScores]], data_set: str) -> It
                     commit=result.commit,
                 ),
             )
-            baseline = {metric: spread([value]) for metric, value in one.baseline.items()}
+            constant = {metric: spread([value]) for metric, value in one.baseline.items()}
             what = f"always the most frequent answer ({one.baseline_answer!r})"
-            yield place, Row(BASELINE, "baseline: constant", what, baseline, pairs=one.questions)
+            yield place, Row(BASELINE, "baseline: constant", what, constant, pairs=one.questions)
 
 
 def _question(measures: Measures) -> str:
@@ -330,10 +327,10 @@ def _scores(evaluation: Evaluation, subset: str) -> dict[str, float]:
     return {**evaluation.scores, **types, **claims}
 
 
-def _floor_scores(baseline: Baseline, subset: str) -> dict[str, float]:
+def _compared_scores(other: Baseline, subset: str) -> dict[str, float]:
     if subset != ALL:
-        return dict(baseline.subsets[subset].scores) if subset in baseline.subsets else {}
-    return {**baseline.scores, **({TYPE_ACCURACY: baseline.types.accuracy} if baseline.types is not None else {})}
+        return dict(other.subsets[subset].scores) if subset in other.subsets else {}
+    return {**other.scores, **({TYPE_ACCURACY: other.types.accuracy} if other.types is not None else {})}
 
 
 def _unofficial(official: DataSet | None, split: str, subset: str, pairs: int) -> str:
@@ -366,13 +363,13 @@ def _boards(rows: Sequence[tuple[Place, Row]]) -> list[Board]:
 
 
 def _by(metric: str) -> Callable[[Row], float]:
-    """Best first; an error is best when it is low. Rows without the number stand last."""
+    """Sort key: best first, where a low MAE is best; rows without the number last."""
     sign = 1.0 if metric == "MAE" else -1.0
     return lambda row: sign * row.values[metric].mean if metric in row.values else math.inf
 
 
-def published_files(page: Page) -> Iterator[tuple[str, Path]]:
-    """Name below the leaderboard's folder -> file, of everything that is published with the page's runs."""
+def published_files(page: DataSetPage) -> Iterator[tuple[str, Path]]:
+    """(Name below the leaderboard's folder, file) of everything that is published with the page's runs."""
     for one in page.scored:
         for path in one.files:
             yield os.path.join("runs", page.key, one.evaluation.fingerprint, path.name), path

@@ -1,59 +1,18 @@
-"""The page: what it says, that it is well formed, loads nothing, and shows the right pictures."""
+"""The page of a run: its words and numbers, that it is well formed, loads nothing, and has the right pictures."""
 
 from __future__ import annotations
 
-import base64
-import io
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from idc.evaluation.record import Baseline, Evaluation, Subset
 from idc.metrics.changes import agreement
-from idc.report.html import GalleryItem, RealPairs, RunReport, render, write_report
-
-VOID = {"meta", "img", "br", "line", "polyline", "circle", "link", "input", "hr"}
-
-
-class Page(HTMLParser):
-    """Text, pictures and resources of a page; complains about tags that do not close in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.images: list[np.ndarray] = []
-        self.text = ""
-        self.feed(text)
-        self.close()
-        assert not self.open, f"never closed: {self.open}"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self.open.append(tag)
-        if tag == "img":
-            source = dict(attrs)["src"] or ""
-            assert source.startswith("data:image/jpeg;base64,")
-            self.images.append(np.asarray(Image.open(io.BytesIO(base64.b64decode(source.split(",", 1)[1])))))
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open, f"</{tag}> closes nothing"
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if not self.open or self.open[-1] not in ("style", "title"):
-            self.text += data + " "
-
-    def with_class(self, name: str) -> list[tuple[str, dict[str, str | None]]]:
-        return [(tag, attrs) for tag, attrs in self.tags if name in (attrs.get("class") or "").split()]
+from idc.report.pair_cards import GalleryItem
+from idc.report.run import RealPairs, RunReport, render_report, write_report
+from tests.report.html_page import HtmlPage
 
 
 def evaluation(cider: float = 1.2, accuracy: tuple[str, ...] = ("color", "none")) -> Evaluation:
@@ -120,13 +79,13 @@ def full() -> RunReport:
 
 
 @pytest.fixture(scope="module")
-def page() -> Page:
-    return Page(render(full()))
+def page() -> HtmlPage:
+    return HtmlPage(render_report(full()))
 
 
 def test_the_page_loads_nothing() -> None:
-    text = render(full())
-    page = Page(text)
+    text = render_report(full())
+    page = HtmlPage(text)
     assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "embed", "video"}
     assert not re.search(r"https?://|url\(|@import", text)
     policy = next(a["content"] for tag, a in page.tags if tag == "meta" and a.get("http-equiv"))
@@ -135,13 +94,13 @@ def test_the_page_loads_nothing() -> None:
     assert next(a for tag, a in page.tags if tag == "meta" and a.get("name") == "viewport")
 
 
-def test_text_of_the_data_is_escaped(page: Page) -> None:
+def test_text_of_the_data_is_escaped(page: HtmlPage) -> None:
     assert "A run <of> ours" in page.text
     assert "no <change>" in page.text
     assert "<b>ball</b>" in page.text
 
 
-def test_the_headline_stands_beside_both_floors_with_its_spread(page: Page) -> None:
+def test_the_headline_is_compared_with_both_baselines_and_has_its_spread(page: HtmlPage) -> None:
     assert "120.0 ± 20.0" in page.text
     for text in ("40.0", "50.0", "the model has 3.0 times as much", "the model has 2.4 times as much", "over 3 seeds"):
         assert text in page.text
@@ -151,37 +110,37 @@ def test_the_headline_stands_beside_both_floors_with_its_spread(page: Page) -> N
     assert f"width:{100 * 0.4 / 1.4:.2f}%" in widths, "a bar is as long as its share of the longest"
 
 
-def test_a_known_truth_is_the_ceiling(page: Page) -> None:
+def test_a_known_truth_is_the_upper_bound(page: HtmlPage) -> None:
     made = evaluation(1.2)
     high = made.baselines["nearest"].model_copy(update={"scores": {"BLEU-4": 0.8, "CIDEr": 2.4}})
-    shown = Page(render(RunReport("t", evaluations=[made.model_copy(update={"ceiling": high})])))
+    shown = HtmlPage(render_report(RunReport("t", evaluations=[made.model_copy(update={"ceiling": high})])))
     assert "the truth in one wording" in shown.text
     widths = [attrs["style"] for tag, attrs in shown.tags if tag == "i" and attrs.get("class") == "model"]
-    assert f"width:{100 * 1.2 / 2.4:.2f}%" in widths, "the ceiling is the longest bar"
+    assert f"width:{100 * 1.2 / 2.4:.2f}%" in widths, "the upper bound is the longest bar"
     assert "the truth in one wording" not in page.text
 
 
 def test_one_seed_has_no_deviation() -> None:
-    text = Page(render(RunReport("t", evaluations=[evaluation(1.2)]))).text
+    text = HtmlPage(render_report(RunReport("t", evaluations=[evaluation(1.2)]))).text
     assert "±" not in text
     assert "one seed" in text
 
 
-def test_subsets_types_and_their_chance(page: Page) -> None:
+def test_subsets_types_and_their_chance(page: HtmlPage) -> None:
     assert "83.3% ± 28.9 of 2 captions name the right change type" in page.text
     assert "guessing with the types' frequencies 50.0%" in page.text
     assert re.search(r"no change\s+1\s+model", page.text)
     assert len(page.with_class("confusion")) == 2, "one of the run, one of the real pairs"
 
 
-def test_curves_of_what_was_measured(page: Page) -> None:
+def test_curves_of_what_was_measured(page: HtmlPage) -> None:
     lines = [attrs["points"] or "" for tag, attrs in page.tags if tag == "polyline"]
     assert len(lines) == 3, "loss, learning rate, gradient norm"
     assert len(lines[0].split()) == 300, "899 points are thinned"
     heights = [float(point.split(",")[1]) for point in lines[0].split()]
     assert heights == sorted(heights), "a falling loss falls (svg's y points down)"
     assert "Measured once: validation/CIDEr 0.9" in page.text
-    assert "899 steps, 0.25 s a step" in page.text
+    assert "899 steps, 0.25 s per step" in page.text
     assert "never started" not in page.text
 
 
@@ -192,19 +151,19 @@ def test_values_that_are_not_finite_do_not_break_a_curve() -> None:
         {"step": 3, "loss": float("inf")},
         {"step": 4, "loss": 2.0},
     ]
-    page = Page(render(RunReport("t", logs={"x": lines})))
+    page = HtmlPage(render_report(RunReport("t", logs={"x": lines})))
     (curve,) = [attrs["points"] or "" for tag, attrs in page.tags if tag == "polyline"]
     assert len(curve.split()) == 2
     assert "nan" not in curve
 
 
 def test_the_gallery_shows_pair_mask_procedure_and_captions() -> None:
-    page = Page(render(RunReport("t", galleries={"g": [item()]})))
+    page = HtmlPage(render_report(RunReport("t", galleries={"g": [item()]})))
     assert len(page.images) == 3 + 5
     before, after, overlay = page.images[:3]
     assert before[20, 30] == pytest.approx([200, 0, 0], abs=4)
     assert after[20, 30] == pytest.approx([0, 200, 0], abs=4)
-    assert int(overlay[20, 30].astype(int).sum()) > int(overlay[3, 3].astype(int).sum()), "what changed stands out"
+    assert int(overlay[20, 30].astype(int).sum()) > int(overlay[3, 3].astype(int).sum()), "it is brighter"
     keys = [attrs for tag, attrs in page.with_class("key") if tag == "figure"]
     assert len(keys) == 2
     widths = [attrs["style"] for tag, attrs in page.tags if tag == "i" and "style" in attrs]
@@ -226,45 +185,45 @@ def test_the_gallery_shows_pair_mask_procedure_and_captions() -> None:
     ],
 )
 def test_right_and_wrong_captions_differ_in_colour_and_in_words(named: str | None, kind: str, mark: str) -> None:
-    page = Page(render(RunReport("t", galleries={"g": [item(named_type=named)]})))
+    page = HtmlPage(render_report(RunReport("t", galleries={"g": [item(named_type=named)]})))
     assert [attrs["class"] for tag, attrs in page.with_class("said") if tag == "p"] == [f"said {kind}"]
     assert mark in page.text
 
 
 def test_words_of_no_reference_are_marked() -> None:
-    text = render(
+    text = render_report(
         RunReport("t", galleries={"g": [item(caption="The ball, turned green", references=["the ball turned red"])]})
     )
     assert "The ball, turned <s>green</s>" in text
-    text = render(RunReport("t", galleries={"g": [item(caption="", references=["x"])]}))
-    assert "(says nothing)" in text
+    text = render_report(RunReport("t", galleries={"g": [item(caption="", references=["x"])]}))
+    assert "(empty caption)" in text
 
 
 def test_a_pair_with_nothing_but_its_images() -> None:
     bare = GalleryItem("p", plain((1, 2, 3)), plain((4, 5, 6), (30, 30)), "a caption")
-    page = Page(render(RunReport("t", galleries={"g": [bare]})))
+    page = HtmlPage(render_report(RunReport("t", galleries={"g": [bare]})))
     assert len(page.images) == 2
     assert not page.with_class("film")
 
 
 def test_frames_without_confidence_have_no_bars() -> None:
-    page = Page(render(RunReport("t", galleries={"g": [item(confidence=[0.5] * 7)]})))
+    page = HtmlPage(render_report(RunReport("t", galleries={"g": [item(confidence=[0.5] * 7)]})))
     assert len(page.images) == 3 + 5
     assert not [attrs for tag, attrs in page.tags if tag == "i"]
 
 
 def test_images_are_not_shown_larger_than_they_are_needed_and_others_are_refused() -> None:
-    page = Page(
-        render(
+    page = HtmlPage(
+        render_report(
             RunReport("t", galleries={"g": [GalleryItem("p", plain((0, 0, 0), (900, 1200)), plain((0, 0, 0)), "c")]})
         )
     )
     assert page.images[0].shape == (360, 480, 3)
     with pytest.raises(ValueError, match=r"uint8 \(H, W, 3\), got float64"):
-        render(RunReport("t", galleries={"g": [GalleryItem("p", np.zeros((4, 4, 3)), plain((0, 0, 0)), "c")]}))
+        render_report(RunReport("t", galleries={"g": [GalleryItem("p", np.zeros((4, 4, 3)), plain((0, 0, 0)), "c")]}))
 
 
-def test_real_pairs_stand_beside_chance(page: Page) -> None:
+def test_real_pairs_are_compared_with_chance(page: HtmlPage) -> None:
     for text in (
         "Originals",
         "never trained on",
@@ -276,7 +235,7 @@ def test_real_pairs_stand_beside_chance(page: Page) -> None:
         assert text in page.text
 
 
-def test_protocol_config_environment_and_timings(page: Page) -> None:
+def test_protocol_config_environment_and_timings(page: HtmlPage) -> None:
     for text in ("SPICE is not scored: jar missing", "BLEU, CIDEr", '"lr": 0.5', "12 min", "3.11", "PSNR 26.3"):
         assert text in page.text
 
@@ -284,7 +243,7 @@ def test_protocol_config_environment_and_timings(page: Page) -> None:
 def test_the_imagined_change_has_a_strip_for_each_way() -> None:
     frames = np.stack([plain((40 * n, 9, 9)) for n in range(4)])
     report = RunReport(title="t", imagined=[(item(), [("by <caption>", frames), ("without", frames)])])
-    page = Page(render(report))
+    page = HtmlPage(render_report(report))
     images = [attrs for tag, attrs in page.tags if tag == "img"]
     assert len(images) == 2 + 2 * 4
     assert sum(attrs["alt"].startswith("imagined 1,") for attrs in images) == 2
@@ -299,7 +258,7 @@ def test_the_page_begins_with_pairs_and_their_verdicts_and_then_the_scores() -> 
         item(pair_id="p3", change_type="none", named_type="none"),
         item(pair_id="p4", change_type=None),
     ]
-    page = Page(render(RunReport("t", evaluations=[evaluation()], opening=opening)))
+    page = HtmlPage(render_report(RunReport("t", evaluations=[evaluation()], opening=opening)))
     assert [attrs["id"] for tag, attrs in page.tags if tag == "section"][:2] == ["pairs", "scores"]
     verdicts = [
         "✓ Right: the change type is “color”, as the caption says.",
@@ -314,7 +273,7 @@ def test_the_page_begins_with_pairs_and_their_verdicts_and_then_the_scores() -> 
 
 
 def test_sections_that_have_nothing_are_left_out() -> None:
-    page = Page(render(RunReport("t", environment={"python": "3.11"})))
+    page = HtmlPage(render_report(RunReport("t", environment={"python": "3.11"})))
     assert [attrs["id"] for tag, attrs in page.tags if tag == "section"] == ["protocol"]
     assert [attrs["href"] for tag, attrs in page.tags if tag == "a"] == ["#protocol"]
 
@@ -322,5 +281,5 @@ def test_sections_that_have_nothing_are_left_out() -> None:
 def test_it_is_written_in_one_piece(tmp_path: Path) -> None:
     path = write_report(tmp_path / "new" / "report.html", RunReport("first"))
     write_report(path, full())
-    assert path.read_text(encoding="utf-8") == render(full())
+    assert path.read_text(encoding="utf-8") == render_report(full())
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]

@@ -1,4 +1,4 @@
-"""The published rows of five papers: what ``published.yaml`` holds, checked."""
+"""The published rows of five papers, from ``published_rows.yaml``, validated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 ALL = "all"
-"""The subset that is everything."""
+"""The subset of all pairs."""
 
 
 class _Record(BaseModel):
@@ -23,7 +23,7 @@ class Paper(_Record):
     """A paper whose tables were transcribed."""
 
     method: str
-    """Its own method."""
+    """The method it proposes."""
     title: str
     authors: str
 
@@ -35,11 +35,11 @@ class DataSet(_Record):
     test: dict[str, int]
     """Subset -> pairs."""
     source: str
-    """Where the numbers of pairs are from."""
+    """Source of the numbers of pairs."""
 
 
 class Table(_Record):
-    """Rows of a table that are of one data set, subset and protocol."""
+    """Rows of a table that share a data set, subset and protocol."""
 
     paper: str
     table: str
@@ -58,14 +58,14 @@ class Table(_Record):
         for row in self.rows:
             name, values = row[0], row[1:]
             if not isinstance(name, str) or len(values) != len(self.columns):
-                raise ValueError(f"{self.paper}, {self.table}: {row} is not a name and {len(self.columns)} numbers")
+                raise ValueError(f"{self.paper}, {self.table}: {row} must be a name and {len(self.columns)} numbers")
             if any(isinstance(value, str) for value in values) or all(value is None for value in values):
-                raise ValueError(f"{self.paper}, {self.table}: {row} holds text, or nothing, where numbers belong")
+                raise ValueError(f"{self.paper}, {self.table}: {row} must have numbers, not text, and at least one")
         return self
 
 
 class Published(_Record):
-    """All of it."""
+    """The whole file."""
 
     papers: dict[str, Paper]
     data_sets: dict[str, DataSet]
@@ -75,7 +75,7 @@ class Published(_Record):
     def _names(self) -> Published:
         for table in self.tables:
             if table.paper not in self.papers or table.data_set not in self.data_sets:
-                raise ValueError(f"{table.table}: there is no paper {table.paper!r} or data set {table.data_set!r}")
+                raise ValueError(f"{table.table}: unknown paper {table.paper!r} or data set {table.data_set!r}")
         return self
 
 
@@ -85,9 +85,9 @@ class PublishedRow:
 
     Attributes:
         method: as printed.
-        own: it is the paper's own.
-        values: metric -> number as printed; what is not printed is not there.
-        table: where it stands.
+        own: whether the paper proposes it.
+        values: metric -> number as printed; metrics that are not printed are missing.
+        table: the table that prints it.
     """
 
     method: str
@@ -99,7 +99,7 @@ class PublishedRow:
 @cache
 def load_published() -> Published:
     """The transcribed rows."""
-    text = files("idc.report").joinpath("published.yaml").read_text(encoding="utf-8")
+    text = files("idc.report.leaderboard").joinpath("published_rows.yaml").read_text(encoding="utf-8")
     return Published.model_validate(yaml.safe_load(text))
 
 

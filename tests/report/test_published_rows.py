@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from idc.report.published import ALL, Published, PublishedRow, load_published, published_rows
+from idc.report.leaderboard.published_rows import ALL, Published, PublishedRow, load_published, published_rows
 
 ROWS = [row for name in load_published().data_sets for row in published_rows(name)]
 

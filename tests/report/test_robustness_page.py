@@ -8,20 +8,18 @@ from pathlib import Path
 import numpy as np
 
 from idc.evaluation.record import Baseline, Evaluation, spread
-from idc.report.html import GalleryItem
-from idc.report.robustness import Condition, write_robustness
+from idc.report.pair_cards import GalleryItem
+from idc.report.robustness.robustness_page import Condition, write_robustness
 from idc.sweep.config import ColumnConfig
 from idc.sweep.summary import Cost, Ordering, ResultRow, SweepResult
 
 
-def evaluation(cider: float, baseline: float | None = 0.2) -> Evaluation:
+def evaluation(cider: float, constant: float | None = 0.2) -> Evaluation:
     scores = {"BLEU-4": cider / 3, "METEOR": cider / 4, "ROUGE-L": cider / 2, "CIDEr": cider}
-    baselines = (
-        {} if baseline is None else {"constant": Baseline(what="one for <all>", scores={"CIDEr": baseline}, subsets={})}
-    )
+    compared = {"constant": Baseline(what="one for <all>", scores={"CIDEr": constant}, subsets={})} if constant else {}
     return Evaluation(
         split="test", pairs=40, references=80, distinct_captions=7, empty_captions=0, scores=scores, subsets={},
-        baselines=baselines, protocol={"name": "coco"},
+        baselines=compared, protocol={"name": "coco"},
     )  # fmt: skip
 
 
@@ -40,11 +38,11 @@ def swept() -> SweepResult:
     )  # fmt: skip
 
 
-def test_the_page_has_every_condition_beside_its_floors(tmp_path: Path) -> None:
+def test_the_page_has_every_condition_with_its_baselines(tmp_path: Path) -> None:
     grey = np.full((8, 8, 3), 90, np.uint8)
     conditions = [
         Condition("clean", "clean", evaluation(1.2), [GalleryItem("p<1>", grey, grey, "the <cube> moved")]),
-        Condition("fog-5", "fog, severity 5", evaluation(0.3, baseline=0.25)),
+        Condition("fog-5", "fog, severity 5", evaluation(0.3, constant=0.25)),
         Condition("swap_order", "before and after swapped", evaluation(0.6)),
     ]
     page = write_robustness(tmp_path, "runs/x/artifact", conditions, swept())
@@ -58,7 +56,7 @@ def test_the_page_has_every_condition_beside_its_floors(tmp_path: Path) -> None:
         "fog, severity 5",
         "43.1",
         "a note",
-        "The paper&#x27;s order held",
+        "The paper&#39;s order held",
         "one for &lt;all&gt;",
         "p&lt;1&gt;",
     ):
@@ -70,8 +68,8 @@ def test_the_page_has_every_condition_beside_its_floors(tmp_path: Path) -> None:
     assert record["words"]["rows"][1]["values"]["C"]["mean"] == 12.5
 
 
-def test_without_floors_references_or_word_rows(tmp_path: Path) -> None:
-    bare = evaluation(1.0, baseline=None).model_copy(update={"scores": {}})
+def test_without_baselines_references_or_word_rows(tmp_path: Path) -> None:
+    bare = evaluation(1.0, constant=None).model_copy(update={"scores": {}})
     page = write_robustness(tmp_path, "a", [Condition("clean", "clean", bare)])
     assert "| clean |  |  |  |  |  |  | 7 | 40 |" in (tmp_path / "table.md").read_text()
     assert 'id="words"' not in page.read_text()

@@ -1,8 +1,8 @@
-"""The evaluations that a leaderboard is made of: where they are, what they are of, which of them are one setting.
+"""The evaluations of a leaderboard: finding them, what each was scored on, and which of them share a setting.
 
-An evaluation (``evaluation.json``) names the artifact that it is of. Two evaluations are seeds of one setting if they
-are of the same pairs, split and protocol, and their artifacts' configs are equal but for seeds, names and folders; a
-folder that a config names counts by what lies in it: an artifact by its own config, a data set by its fingerprint.
+An evaluation (``evaluation.json``) names its artifact. Two evaluations are seeds of one setting if they have the same
+pairs, split and protocol, and their artifacts' configs are equal but for seeds, names and folders. A folder in a config
+is compared by its content: an artifact by its own config, a data set by its fingerprint.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from idc.evaluation.record import EVALUATION, PREDICTIONS, Evaluation, load
 from idc.metrics.classification import RESULT as ANSWERS
 from idc.metrics.judge import RESULT as JUDGED
 from idc.provenance import ORIGIN, UNKNOWN_COMMIT, describe_data
-from idc.report.published import load_published
+from idc.report.leaderboard.published_rows import load_published
 from idc.training.config import OPERATIONAL
 
 _WANTED = (EVALUATION, ANSWERS, JUDGED)
 
 MARKER = "leaderboard.json"
-"""A folder with this file is a leaderboard's."""
+"""This file marks a folder that a leaderboard was written into."""
 
 _NOT_A_SETTING = frozenset({"seed", "name", "runs", *OPERATIONAL})
-"""Keys of a config, at any depth, that do not make it another setting."""
+"""Keys of a config, at any depth, in which runs of one setting may differ."""
 
 
 @dataclass(frozen=True)
 class Data:
-    """What was evaluated.
+    """The data of an evaluation.
 
     Attributes:
-        key: of the page: an official data set, or a folder of one's own with its fingerprint.
-        title: for people.
+        key: names the page: an official data set, or a folder's name with its fingerprint.
+        title: the page's heading.
         variant: how the official data were altered, if they were.
         fingerprint: of the pairs.
     """
@@ -51,18 +51,18 @@ class Data:
 
 @dataclass(frozen=True)
 class Scored:
-    """One evaluation that was found.
+    """An evaluation with its origin.
 
     Attributes:
-        folder: where it is.
-        evaluation: what is in it.
+        folder: where it was found.
+        evaluation: its record.
         data: its data set.
         setting: fingerprint of everything but the seed.
-        settings: the artifact's config, flat, without what does not make it another setting.
+        settings: the artifact's config, flat, without keys in which runs of one setting may differ.
         name: of the system and run.
         seed: of the training, if there is one.
         training: the command and commit of the training, if they were recorded.
-        files: what is published with it.
+        files: published with it.
     """
 
     folder: Path
@@ -77,11 +77,11 @@ class Scored:
 
 
 def find(runs: Sequence[str]) -> list[Path]:
-    """Folders with evaluations, scored answers or judgements below the given ones; copies in a leaderboard's folder do
-    not count.
+    """Folders with evaluations, scored answers or judgements below the given ones, without the copies in a
+    leaderboard's folder.
 
     Raises:
-        ValueError: one of them is not there, or has nothing.
+        ValueError: a folder is missing or holds none of these.
     """
     found: dict[Path, None] = {}
     for pattern in runs:
@@ -97,7 +97,7 @@ def find(runs: Sequence[str]) -> list[Path]:
 
 
 def read(folder: Path, data_sets: Mapping[str, str]) -> Scored:
-    """An evaluation and what is known about where it comes from."""
+    """Read an evaluation and find its origin."""
     evaluation = load(folder)
     if not (folder / PREDICTIONS).exists():
         raise ValueError(f"{folder} has no {PREDICTIONS}: the predictions of every run are published with it")
@@ -125,13 +125,13 @@ def read(folder: Path, data_sets: Mapping[str, str]) -> Scored:
 
 
 def require_commit(folder: Path, commit: Any, job: str) -> None:
-    """Refuse numbers of which it is not recorded which state of the program made them.
+    """Refuse numbers whose program version is not recorded.
 
     Args:
         job: the job that writes such a folder.
 
     Raises:
-        ValueError: it is not recorded, or git did not know it.
+        ValueError: there is no commit, or it is unknown.
     """
     if commit in (None, "", UNKNOWN_COMMIT):
         raise ValueError(
@@ -141,13 +141,13 @@ def require_commit(folder: Path, commit: Any, job: str) -> None:
 
 
 def _home(folder: Path, captioner: str) -> Path:
-    """The folder that an evaluation's relative paths are meant from: the nearest one above it that has the captioner;
-    the current one if none has."""
+    """The folder that an evaluation's relative paths start from: the nearest one above it that has the captioner, else
+    the current one."""
     return next((above for above in folder.absolute().parents if captioner and (above / captioner).exists()), Path())
 
 
 def _artifact(home: Path, captioner: str, folder: Path) -> tuple[dict[str, Any] | None, int | None, str]:
-    """Config without what does not make it another setting, seed, name."""
+    """(Config without the keys in which runs of one setting may differ, seed, name)."""
     for path in (home / captioner, folder.parent / "artifact"):
         record = _json(path / "config.json") if captioner else {}
         if "system" in record:
@@ -162,7 +162,7 @@ def _artifact(home: Path, captioner: str, folder: Path) -> tuple[dict[str, Any] 
 
 
 def _training(home: Path, captioner: str, folder: Path) -> str:
-    """What ``origin.json`` says, which a training writes beside its artifact."""
+    """Command and commit from ``origin.json``, which a training writes next to its artifact."""
     for path in (home / captioner, folder.parent / "artifact"):
         if captioner and (found := _json(path.parent / ORIGIN)):
             return f"{found.get('command', '')} ({found.get('commit', '')})"
@@ -170,7 +170,7 @@ def _training(home: Path, captioner: str, folder: Path) -> str:
 
 
 def _setting(value: Any, home: Path) -> Any:
-    """A config without what does not make it another setting; folders by what lies in them."""
+    """A config without the keys in which runs of one setting may differ; folders are replaced by their content's."""
     if isinstance(value, dict):
         return {key: _setting(one, home) for key, one in value.items() if key not in _NOT_A_SETTING}
     if isinstance(value, list):
@@ -194,15 +194,15 @@ def _seed(config: Any) -> int | None:
 
 
 def _data(evaluation: Evaluation, home: Path, data_sets: Mapping[str, str]) -> Data:
-    """The data set: as the evaluation says it, or else as the folder of pairs does."""
+    """The data set as the evaluation records it, else as the folder of pairs does."""
     pairs = str(evaluation.protocol.get("pairs", ""))
     about = evaluation.protocol.get("data")
     if not isinstance(about, dict) and pairs and (home / pairs / MANIFEST).exists():
         about = describe_data(str(home / pairs))
     if not isinstance(about, dict) and pairs not in data_sets:
         raise ValueError(
-            f"{pairs!r}, on which an evaluation was made, is not there and the evaluation does not say which data set "
-            f"it is; name it: --data-set {pairs or 'PAIRS'}=NAME (official: {', '.join(load_published().data_sets)})"
+            f"{pairs!r}, the pairs of an evaluation, does not exist and the evaluation does not record its data set; "
+            f"name it: --data-set {pairs or 'PAIRS'}=NAME (official: {', '.join(load_published().data_sets)})"
         )
     about = about if isinstance(about, dict) else {}
     name = data_sets.get(pairs, str(about.get("data_set", "")))

@@ -13,7 +13,7 @@ from idc.data.config import ValidateJob
 from idc.data.images import encode_png
 from idc.data.validation.report import table
 from idc.data.validation.run import Findings, validate
-from idc.report.validation import page_path, render, write_page
+from idc.report.validation.validation_page import page_path, render_validation, write_page
 from tests.data.readers.test_own import put
 
 
@@ -33,7 +33,7 @@ def found(tmp_path: Path) -> Findings:
 
 
 def test_what_was_found_is_on_the_page(found: Findings, tmp_path: Path) -> None:
-    page = render(found)
+    page = render_validation(found)
     assert "LEVIR-CC and LEVIR-MCI: what is in it" in page
     assert "1 (published 6,815)" in page
     assert "a&lt;b and p3 share an image (train and test)" in page
@@ -51,7 +51,7 @@ def test_the_terminal_and_the_page_have_the_same_errors(found: Findings) -> None
     """A missing file, a contradiction and an image in two splits."""
     result = found.result
     assert result.errors == {"contradiction": 1, "missing file": 1, "leak between splits": 1}
-    page = render(found)
+    page = render_validation(found)
     assert "<b>3</b>" in page.partition(">errors<")[2][:40]
     line = "fit for training as it is: 3 errors (1 contradiction, 1 missing file, 1 leak between splits)"
     assert f"not {line}" in page
@@ -64,14 +64,14 @@ def test_a_leak_alone_is_an_error_on_the_page(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("pair_id,before,after,split\na,0.png,1.png,train\nb,1.png,2.png,test\n")
     found = validate(ValidateJob(pairs=str(tmp_path / "t.csv")), progress=False)
     assert "ERROR leak between splits: 1 images" in table(found.result)
-    assert "<b>1</b>" in render(found).partition(">errors<")[2][:40]
+    assert "<b>1</b>" in render_validation(found).partition(">errors<")[2][:40]
     nothing = found.result.model_copy(update={"usable_pairs": 0, "num_leaks": 0})
     assert nothing.errors == {"no usable pair": 1}
 
 
 def test_other_sets_in_one_table(found: Findings) -> None:
     other = found.result.model_copy(update={"pairs": "another/set", "published": None})
-    page = render(found, [other])
+    page = render_validation(found, [other])
     rows = re.findall(r"<tr><td>([^<]*)</td>", page)
     assert "another/set" in rows
     assert "LEVIR-CC and LEVIR-MCI (OmniDiff, table 1)" in rows
@@ -82,7 +82,7 @@ def test_annotations_alone(found: Findings) -> None:
         name: type(pair)(**{**vars(pair), "before": b"", "after": b"", "mask": None})
         for name, pair in found.shown.items()
     }
-    page = render(
+    page = render_validation(
         Findings(found.job, found.result.model_copy(update={"images": False}), {}, {"train": [bare["a<b"]]}, bare),
     )
     assert "<img" not in page

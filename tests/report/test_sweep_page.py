@@ -1,19 +1,17 @@
-"""The page of a sweep: its numbers beside the paper's, baselines, figure, order, cost; well formed, loads nothing."""
+"""The page of a sweep: its numbers with the paper's, baselines, figure, order, cost; well formed, loads nothing."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 from idc.evaluation.record import spread
-from idc.report.sweep import markdown, render_sweep, write_sweep
+from idc.report.sweep.sweep_page import render_sweep, write_sweep
+from idc.report.sweep.sweep_table import markdown
 from idc.sweep.config import ColumnConfig, PlotConfig
 from idc.sweep.summary import BaselineRow, Cost, ResultRow, SearchedTrial, SweepResult, ordering
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from test_html import Page
+from tests.report.html_page import HtmlPage
 
 
 def result(**changes: object) -> SweepResult:
@@ -41,7 +39,7 @@ def result(**changes: object) -> SweepResult:
 
 def test_the_page_has_all_numbers_and_loads_nothing() -> None:
     text = render_sweep(result(), {"cores": "2"})
-    page = Page(text)
+    page = HtmlPage(text)
     for wanted in (
         "ProCap, table 3; 440 pairs of the split test; mean ± standard deviation over 2 seeds",
         "92.0 ± 2.8", "102.0 ± 1.4", "812", "766.02", "128.5", "k = 2 | <two>", "quoted", "112.3", "Rendered <pairs>.",
@@ -67,7 +65,7 @@ def test_a_search_lists_its_trials() -> None:
         SearchedTrial(settings={"lr": 0.00123456}, value=0.91, step=200, state="finished"),
         SearchedTrial(settings={"lr": 0.5}, value=None, step=0, state="ValueError: the loss is nan"),
     ]
-    page = Page(render_sweep(result(searched=searched, search_metric="CIDEr"), {}))
+    page = HtmlPage(render_sweep(result(searched=searched, search_metric="CIDEr"), {}))
     for wanted in ("2 trials, 1 of them to their end", "91.0", "0.001235", "ValueError: the loss is nan"):
         assert wanted in page.text, wanted
 

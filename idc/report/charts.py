@@ -1,0 +1,169 @@
+"""Charts as SVG: curves of a training, means over a setting, a histogram. Their colours are those of ``page.css``."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+
+from idc.evaluation.record import Spread
+from idc.report.page import number
+
+_POINTS = 300
+_BARS = 40
+"""Bars of a histogram at most, without the one of all longer captions."""
+
+
+@dataclass(frozen=True)
+class _Plot:
+    """The plotted area: its edges in pixels (y points down), and the values at these edges."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+    x: tuple[float, float]
+    y: tuple[float, float]
+
+    def place(self, x: float, y: float) -> tuple[float, float]:
+        across = (x - self.x[0]) / (self.x[1] - self.x[0]) if self.x[1] > self.x[0] else 0.5
+        up = (y - self.y[0]) / (self.y[1] - self.y[0]) if self.y[1] > self.y[0] else 0.5
+        return self.left + across * (self.right - self.left), self.top + (1 - up) * (self.bottom - self.top)
+
+
+def curves(title: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> Markup:
+    """Values by step, a line per name with its last value; empty if no line has two points."""
+    lines = {name: points for name, all_ in lines.items() if len(points := _thinned(all_)) > 1}
+    if not lines:
+        return Markup()
+    steps, values = zip(*(point for points in lines.values() for point in points), strict=True)
+    low, high = min(values), max(values)
+    low = min(low, 0.0) if low >= 0 and low < 0.5 * high else low
+    width, height = 360.0, 190.0
+    plot = _Plot(46, width - 8, 8, height - 22, (min(steps), max(steps)), (low, high))
+    parts = [_grid(plot, plot.left, plot.right, 2, number)]
+    parts.append(_text(plot.left, height - 5, f"{min(steps):,}", "start"))
+    parts.append(_text(plot.right, height - 5, f"step {max(steps):,}", "end"))
+    parts += [_polyline([plot.place(*point) for point in points], i) for i, points in enumerate(lines.values())]
+    legend = [f"{name} {number(points[-1][1])}" for name, points in lines.items()]
+    return _chart(title, f"{title} by step", (width, height), parts, legend)
+
+
+def means(title: str, x_title: str, series: Mapping[str, Sequence[tuple[float, Spread | None]]]) -> Markup:
+    """Means over x, a line per name, each with a bar of one standard deviation up and down; empty without a value."""
+    known = {
+        name: sorted(((x, y) for x, y in points if y is not None), key=lambda point: point[0])
+        for name, points in series.items()
+    }
+    ends = [end for points in known.values() for _, y in points for end in (y.mean - y.std, y.mean + y.std)]
+    if not ends:
+        return Markup()
+    xs = sorted({x for points in series.values() for x, _ in points})
+    pad = 0.08 * (max(ends) - min(ends)) or 1.0
+    width, height, left, right = 560.0, 300.0, 52.0, 548.0
+    plot = _Plot(left + 14, right - 14, 10, height - 40, (xs[0], xs[-1]), (min(ends) - pad, max(ends) + pad))
+    parts = [_grid(plot, left, right, 4, "{:.1f}".format)]
+    parts += [_text(plot.place(x, plot.y[0])[0], plot.bottom + 16, f"{x:g}") for x in xs]
+    parts.append(_text((left + width) / 2, height - 6, x_title))
+    for i, points in enumerate(known.values()):
+        parts.append(_polyline([plot.place(x, y.mean) for x, y in points], i))
+        for x, y in points:
+            across, up = plot.place(x, y.mean)
+            circle = '<circle cx="{:.1f}" cy="{:.1f}" r="3.5" style="fill:{}"/>'
+            parts.append(Markup(circle).format(across, up, _color(i)))
+            if len(y.values) > 1:
+                top, foot = plot.place(x, y.mean + y.std)[1], plot.place(x, y.mean - y.std)[1]
+                parts.append(_vertical(across, top, foot, _color(i)))
+    label = f"{title} over {x_title}"
+    return _chart(label, label, (width, height), parts, [name or title for name in known])
+
+
+def histogram(title: str, lengths: Mapping[int, int], mark: int) -> Markup:
+    """Captions by their number of words; where there are many lengths, the last bar has all longer captions.
+
+    Args:
+        lengths: number of words -> captions.
+        mark: a line is drawn behind this length if there are longer captions.
+    """
+    longest = max(lengths)
+    per_bar = next(n for n in (1, 2, 4) if longest <= n * _BARS or n == 4)  # so that `mark` is the end of a bar
+    bars: Counter[int] = Counter()
+    for length, count in lengths.items():
+        bars[min(max(length - 1, 0) // per_bar, _BARS)] += count
+    shown, top = max(bars) + 1, max(bars.values())
+    width, height = 560.0, 200.0
+    plot = _Plot(46, width - 8, 12, height - 34, (0, shown), (0, top))
+    step = (plot.right - plot.left) / shown
+    parts = [_grid(plot, plot.left, plot.right, 2, lambda value: f"{round(value):,}")]
+    for bar, count in sorted(bars.items()):
+        x, y = plot.place(bar, count)
+        first, last = bar * per_bar + 1, (bar + 1) * per_bar
+        words = f"{first} to {last} words" if last > first else f"{first} words"
+        rect = '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" style="fill:var(--model)">'
+        hover = "<title>{}: {:,} captions</title></rect>"
+        size = max(step - 1, 0.5), plot.bottom - y
+        parts.append(
+            Markup(rect + hover).format(x + 0.5, y, *size, f"{first} words and more" if bar == _BARS else words, count)
+        )
+    for words_ in range(5 * per_bar, shown * per_bar + 1, 5 * per_bar):
+        parts.append(_text(plot.place(words_ / per_bar - 0.5, 0)[0], plot.bottom + 14, str(words_)))
+    if longest > mark:
+        x, _ = plot.place(mark / per_bar, 0)
+        parts.append(_vertical(x, plot.top, plot.bottom, "var(--mark)"))
+        side, anchor = (4, "start") if x < 0.7 * width else (-4, "end")
+        parts.append(_text(x + side, plot.top - 2, f"over {mark} words", anchor))
+    parts.append(_text(plot.right, height - 4, "words in a caption", "end"))
+    return _chart(title, "captions by their number of words", (width, height), parts)
+
+
+def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """At most 300 points: means of neighbours, the last one as it is. Values that are not finite are left out."""
+    points = [(x, y) for x, y in points if math.isfinite(y)]
+    if len(points) <= _POINTS:
+        return list(points)
+    blocks = np.array_split(np.array(points[:-1]), _POINTS - 1)
+    return [*((int(block[-1, 0]), float(block[:, 1].mean())) for block in blocks), points[-1]]
+
+
+def _chart(
+    title: str, label: str, size: tuple[float, float], parts: Iterable[Markup], legend: Sequence[str] = ()
+) -> Markup:
+    entries = [Markup('<span style="--own:{}">{}</span>').format(_color(i), text) for i, text in enumerate(legend)]
+    below = Markup('<div class="legend">{}</div>').format(Markup().join(entries)) if entries else ""
+    return Markup(
+        '<div class="chart"><b class="small">{}</b><svg viewBox="0 0 {:g} {:g}" role="img" aria-label="{}">{}</svg>'
+        "{}</div>"
+    ).format(title, *size, label, Markup().join(parts), below)
+
+
+def _grid(plot: _Plot, left: float, right: float, steps: int, label: Callable[[float], str]) -> Markup:
+    """Horizontal lines, each with its value at the left."""
+    out = Markup()
+    for step in range(steps + 1):
+        value = plot.y[0] + step / steps * (plot.y[1] - plot.y[0])
+        _, y = plot.place(plot.x[0], value)
+        line = '<line class="grid" x1="{:g}" x2="{:g}" y1="{:.1f}" y2="{:.1f}"/>'
+        out += Markup(line).format(left, right, y, y) + _text(left - 5, y + 4, label(value), "end")
+    return out
+
+
+def _text(x: float, y: float, text: str, anchor: str = "middle") -> Markup:
+    return Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>').format(x, y, anchor, text)
+
+
+def _polyline(points: Iterable[tuple[float, float]], line: int) -> Markup:
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return Markup('<polyline style="stroke:{}" points="{}"/>').format(_color(line), path)
+
+
+def _vertical(x: float, top: float, bottom: float, color: str) -> Markup:
+    line = '<line x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}" style="stroke:{}"/>'
+    return Markup(line).format(x, x, top, bottom, color)
+
+
+def _color(line: int) -> str:
+    return f"var(--c{line % 6})"

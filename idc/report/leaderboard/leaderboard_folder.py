@@ -1,0 +1,61 @@
+"""The leaderboard on disk: an index, a page per data set, the same tables as Markdown, CSV and LaTeX, and the
+predictions and references of every run with their hashes.
+
+    index.html  <data set>.html .md .csv .tex  runs/<data set>/<evaluation>/  SHA256SUMS  leaderboard.json
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from idc.report.leaderboard.boards import DataSetPage, published_files
+from idc.report.leaderboard.exports import as_csv, latex, markdown
+from idc.report.leaderboard.leaderboard_page import SUMS, render_data_set, render_index
+from idc.report.leaderboard.scored_runs import MARKER
+from idc.report.page import write_text
+
+
+def write_leaderboard(out: Path, pages: Sequence[DataSetPage]) -> list[Path]:
+    """Write all files; files of an earlier leaderboard in the folder that this one does not have are removed.
+
+    Returns:
+        the pages, the index first.
+
+    Raises:
+        ValueError: the folder holds other files.
+    """
+    before = _earlier(out)
+    out.mkdir(parents=True, exist_ok=True)
+    copied: dict[str, str] = {}
+    for page in pages:
+        for name, path in published_files(page):
+            (out / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, out / name)
+            copied[name] = hashlib.sha256((out / name).read_bytes()).hexdigest()
+    texts = {"index.html": render_index(pages)}
+    for page in pages:
+        texts[f"{page.key}.html"] = render_data_set(page, copied)
+        texts |= {f"{page.key}.md": markdown(page), f"{page.key}.csv": as_csv(page), f"{page.key}.tex": latex(page)}
+    texts[SUMS] = "".join(f"{digest}  {name}\n" for name, digest in sorted(copied.items()))
+    for name, text in texts.items():
+        write_text(out / name, text)
+    files = sorted([*texts, *copied])
+    for name in before - set(files):
+        (out / name).unlink(missing_ok=True)
+    write_text(out / MARKER, json.dumps({"files": files}, indent=1) + "\n")
+    return [out / name for name in texts if name.endswith(".html")]
+
+
+def _earlier(out: Path) -> set[str]:
+    """Files of the leaderboard that is in the folder."""
+    if (out / MARKER).exists():
+        return set(json.loads((out / MARKER).read_text(encoding="utf-8"))["files"])
+    if out.exists() and any(out.iterdir()):
+        raise ValueError(
+            f"--out: {str(out)!r} is not empty and holds no leaderboard (no {MARKER}); choose another folder"
+        )
+    return set()

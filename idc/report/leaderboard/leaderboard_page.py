@@ -1,0 +1,120 @@
+"""The leaderboard's pages: an index and a page per data set. Their one script sorts tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from idc.report.leaderboard.boards import PAPER, Board, DataSetPage, Row
+from idc.report.leaderboard.exports import decimals_of, printed_number
+from idc.report.leaderboard.published_rows import ALL, load_published
+from idc.report.page import render
+
+SUMS = "SHA256SUMS"
+
+_EXPORTS = {"md": "Markdown", "csv": "CSV", "tex": "LaTeX"}
+
+
+def render_data_set(page: DataSetPage, hashes: dict[str, str]) -> str:
+    """A data set's page; ``hashes``: of the published files by their names."""
+    groups: dict[tuple[str, str, str], list[Board]] = {}
+    for board in page.boards:
+        groups.setdefault((board.split, board.variant, board.protocol), []).append(board)
+    settings = {row.evaluations[0].setting for row in _rows(page) if row.evaluations}
+    ours = f"{_count(len(page.scored), 'run')} of ours in {_count(len(settings), 'setting')}"
+    published = load_published()
+    return render(
+        "leaderboard.html",
+        title=f"Leaderboard: {page.title}",
+        subtitle=f"{ours}, {_count(_num_published(page), 'published row')}",
+        key=page.key,
+        official=_official(page),
+        notes=page.notes,
+        exports=_EXPORTS,
+        groups=[
+            (", ".join(filter(None, [split, variant])) + f" · protocol {protocol}", [_board(board) for board in boards])
+            for (split, variant, protocol), boards in groups.items()
+        ],
+        runs=_runs(page, hashes),
+        sums=SUMS,
+        papers=[
+            published.papers[name]
+            for name in dict.fromkeys(table.paper for table in published.tables if table.data_set == page.key)
+        ],
+    )
+
+
+def render_index(pages: Sequence[DataSetPage]) -> str:
+    """The page that lists the data sets."""
+    data_sets = [(page.key, page.title, len(page.scored), _num_published(page)) for page in pages]
+    return render("leaderboard_index.html", title="Leaderboard", subtitle="One page per data set", data_sets=data_sets)
+
+
+def _rows(page: DataSetPage) -> Iterator[Row]:
+    return (row for board in page.boards for row in board.rows)
+
+
+def _num_published(page: DataSetPage) -> int:
+    return sum(row.kind == PAPER for row in _rows(page))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
+def _official(page: DataSetPage) -> str:
+    if page.official is None:
+        return ""
+    if not page.official.test:
+        return f"Official test split: {page.official.source}."
+    sizes = ", ".join(f"{name} {size:,}" for name, size in page.official.test.items())
+    return f"The official test split: {sizes} ({page.official.source})."
+
+
+def _board(board: Board) -> dict[str, Any]:
+    """A table: its columns with the order of their first sorting, and its rows with their numbers and anchor."""
+    columns = [(metric, "ascending" if metric == "MAE" else "descending") for metric in board.metrics]
+    return {
+        "subset": "All pairs" if board.subset == ALL else board.subset[:1].upper() + board.subset[1:],
+        "title": board.title,
+        "columns": [*columns, ("seeds", "descending"), ("pairs", "descending")],
+        "rows": [(row, list(_numbers(board, row)), _anchor(row) if row.evaluations else "") for row in board.rows],
+        "footnotes": board.footnotes,
+    }
+
+
+def _numbers(board: Board, row: Row) -> Iterator[tuple[float | str, str, str]]:
+    """(Mean, the single values, as printed) of each column."""
+    for metric in board.metrics:
+        value, digits = row.values.get(metric), decimals_of(board, metric)
+        each = ", ".join(f"{one:.{digits}f}" for one in value.values) if value is not None else ""
+        yield "" if value is None else value.mean, each, printed_number(value, digits)
+
+
+def _anchor(row: Row) -> str:
+    return f"run-{row.evaluations[0].setting}"
+
+
+def _runs(page: DataSetPage, hashes: dict[str, str]) -> list[dict[str, Any]]:
+    """Origin and published files of each setting."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in _rows(page):
+        if not row.evaluations or _anchor(row) in found:
+            continue
+        first = row.evaluations[0]
+        facts = {
+            "settings": row.source,
+            "selected by": row.selection,
+            "evaluation": row.command or "not recorded",
+            "training": "; ".join(filter(None, (one.training for one in row.evaluations))) or "not recorded",
+            "commit": row.commit,
+            "pairs": f"{first.evaluation.protocol.get('pairs', '')} ({first.data.fingerprint})",
+        }
+        published = []
+        for one in row.evaluations:
+            folder = f"runs/{page.key}/{one.evaluation.fingerprint}/"
+            own = [(name, Path(name).name, hashes[name][:16]) for name in hashes if name.startswith(folder)]
+            published.append(("" if one.seed is None else f"seed {one.seed}: ", own))
+        found[_anchor(row)] = {"anchor": _anchor(row), "name": row.name, "facts": facts, "files": published}
+    return list(found.values())

@@ -1,0 +1,97 @@
+"""Self-contained HTML pages from Jinja2 templates: styles, pictures and scripts are inside the file.
+
+A page makes no request; its content security policy forbids all of them. It follows the reader's light or dark setting
+and fits a telephone. A template escapes every value that it prints, except ``Markup``, which only :func:`picture`,
+:mod:`idc.report.charts` and the templates themselves make. Templates get plain values, not records.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from markupsafe import Markup
+
+from idc.data.images import resize_image
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+IMAGE_EDGE, FRAME_EDGE = 480, 160
+"""Longest edge in pixels of the pictures of a pair, and of a frame in a filmstrip."""
+
+
+def render(template: str, **values: Any) -> str:
+    """The page of a template in ``templates/``."""
+    return _templates().get_template(template).render(values)
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a file in one move; readers see the old file or the new one. Returns its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+    return path
+
+
+def picture(image: np.ndarray, alt: str, edge: int = IMAGE_EDGE) -> Markup:
+    """An image, uint8 RGB ``(H, W, 3)``, as an ``<img>`` with its data, reduced to ``edge`` pixels.
+
+    Raises:
+        ValueError: the array has another type or shape.
+    """
+    from PIL import Image
+
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        raise ValueError(f"the report takes images as uint8 (H, W, 3), got {image.dtype} {image.shape} for {alt!r}")
+    height, width = image.shape[:2]
+    if (scale := edge / max(height, width)) < 1:
+        image = resize_image(image, (max(1, round(height * scale)), max(1, round(width * scale))))
+    stream = io.BytesIO()
+    Image.fromarray(image).save(stream, format="JPEG", quality=88, subsampling=0)
+    data = base64.b64encode(stream.getvalue()).decode()
+    text = '<img src="data:image/jpeg;base64,{}" alt="{}" width="{}" height="{}" loading="lazy">'
+    return Markup(text).format(data, alt, image.shape[1], image.shape[0])
+
+
+def number(value: float) -> str:
+    """Three digits, also of very large and very small values."""
+    return f"{value:.3g}" if value == 0 or 1e-2 <= abs(value) < 1e5 else f"{value:.1e}"
+
+
+def width(share: float) -> str:
+    """A share, limited to 0 to 1, as a CSS width."""
+    return f"{100 * min(max(share, 0.0), 1.0):.2f}%"
+
+
+def _fact(value: object) -> str:
+    """A value of a table of facts; those of a list with commas between."""
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+@cache
+def _templates() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape  # slow to import
+
+    found = Environment(
+        loader=PackageLoader("idc.report"),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        extensions=["jinja2.ext.do"],
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.globals.update(picture=picture, FRAME_EDGE=FRAME_EDGE)
+    found.filters.update(sha256=_sha256, fact=_fact, width=width)
+    return found
+
+
+def _sha256(text: str) -> str:
+    """The digest of a script as a content security policy names it."""
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,1 @@
+"""The page of a captioner on corrupted and swapped pairs."""

@@ -1,0 +1,280 @@
+"""The page of a run: pairs with verdicts, scores with baselines, change types, curves, a gallery."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from idc.evaluation.baselines import CONSTANT, NEAREST, TRUTH
+from idc.evaluation.record import Baseline, Evaluation, SeedSummary, Spread, aggregate, spread
+from idc.metrics.changes import UNCLEAR, TypeAgreement
+from idc.report import charts
+from idc.report.page import number, render, width, write_text
+from idc.report.pair_cards import HEADLINE, Frame, GalleryItem
+from idc.schema import CHANGE_TYPES, NO_CHANGE
+
+_NOT_CHARTED = ("step", "seconds_per_step", "samples_per_second", "data_wait_share", "peak_rss_gib")
+
+
+@dataclass(frozen=True)
+class RealPairs:
+    """Pairs from elsewhere, captioned by the same model.
+
+    Attributes:
+        title, text: what they are.
+        evaluation: how often the right change type is named; scores too, if there are references.
+        items: pairs to show.
+    """
+
+    title: str
+    text: str = ""
+    evaluation: Evaluation | None = None
+    items: Sequence[GalleryItem] = ()
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """Everything the page shows; what is empty is left out.
+
+    Attributes:
+        title, subtitle: of the page.
+        evaluations: of one seed each, the first is the one whose captions are shown.
+        logs: run name -> lines of its ``log.jsonl``.
+        reconstructions: (image, image after the tokenizer and back).
+        tokenizer: measured values of the image tokenizer.
+        opening: the first pairs of the page, each with its verdict.
+        galleries: heading -> pairs.
+        imagined: pairs with what is imagined between them: (what it is, frames with both ends).
+        real: pairs from elsewhere.
+        configs: name -> resolved config.
+        environment: what the run ran on.
+        timings: what took how long, in words.
+    """
+
+    title: str
+    subtitle: str = ""
+    evaluations: Sequence[Evaluation] = ()
+    logs: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    reconstructions: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+    tokenizer: Mapping[str, float] = field(default_factory=dict)
+    opening: Sequence[GalleryItem] = ()
+    galleries: Mapping[str, Sequence[GalleryItem]] = field(default_factory=dict)
+    imagined: Sequence[tuple[GalleryItem, Sequence[tuple[str, np.ndarray]]]] = ()
+    real: Sequence[RealPairs] = ()
+    configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    timings: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_report(path: str | Path, report: RunReport) -> Path:
+    """Write the page; an existing page is replaced in one move."""
+    return write_text(Path(path), render_report(report))
+
+
+def render_report(report: RunReport) -> str:
+    """The page as text."""
+    return render(
+        "run.html",
+        title=report.title,
+        subtitle=report.subtitle,
+        opening=report.opening,
+        scores=_scores(report.evaluations),
+        types=_types(report.evaluations),
+        trainings=[_training(name, lines) for name, lines in report.logs.items() if lines],
+        tokenizer=", ".join(f"{name} {number(value)}" for name, value in report.tokenizer.items()),
+        reconstructions=report.reconstructions,
+        galleries={title: items for title, items in report.galleries.items() if items},
+        imagined=[
+            (item, [(way, _imagined(frames, item.pair_id)) for way, frames in ways]) for item, ways in report.imagined
+        ],
+        real=[_real(real) for real in report.real],
+        protocol=report.evaluations[0].protocol if report.evaluations else {},
+        timings=report.timings,
+        environment=report.environment,
+        configs={
+            name: json.dumps(config, indent=1, ensure_ascii=False, default=str)
+            for name, config in report.configs.items()
+        },
+    )
+
+
+# ----------------------------------------------------------------------------------------------------------- scores
+
+
+@dataclass(frozen=True)
+class _Bar:
+    """A labelled bar: its value in words, its width, and the places of the single values of several seeds."""
+
+    label: str
+    kind: str
+    text: str
+    width: str
+    ticks: list[str]
+
+
+def _bar(label: str, value: Spread, top: float, kind: str = "model") -> _Bar:
+    ticks = [width(one / top) for one in value.values] if len(value.values) > 1 else []
+    return _Bar(label, kind, _mean(value), width(value.mean / top), ticks)
+
+
+def _mean(value: Spread, unit: str = "") -> str:
+    """Times 100, with its deviation if there is more than one value."""
+    text = f"{100 * value.mean:.1f}{unit}"
+    return f"{text} ± {100 * value.std:.1f}" if len(value.values) > 1 else text
+
+
+def _scores(evaluations: Sequence[Evaluation]) -> dict[str, Any] | None:
+    if not evaluations or not evaluations[0].scores:
+        return None
+    first, summary = evaluations[0], aggregate(evaluations)
+    compared = {**first.baselines, **({TRUTH: first.ceiling} if first.ceiling is not None else {})}
+    metrics = {}
+    for metric, value in sorted(summary.scores.items(), key=lambda item: item[0] != HEADLINE):
+        top = max([*value.values, *(other.scores[metric] for other in compared.values()), 1e-9])
+        others = [_bar(name, spread([other.scores[metric]]), top, name) for name, other in compared.items()]
+        metrics[metric] = [_bar("model", value, top), *others]
+    return {
+        "tiles": _tiles(first, summary.scores, summary.type_accuracy),
+        "pairs": first.pairs,
+        "split": first.split,
+        "references": first.references,
+        "seeds": summary.runs,
+        "distinct": first.distinct_captions,
+        "empty": first.empty_captions,
+        "upper_bound": first.ceiling is not None,
+        "metrics": metrics,
+        "compared": [(name, other.caption, other.what) for name, other in compared.items()],
+        "columns": list(first.scores),
+        "subsets": _subset_rows(first, summary, compared),
+    }
+
+
+def _tiles(first: Evaluation, scores: Mapping[str, Spread], accuracy: Spread | None) -> list[tuple[str, str, str]]:
+    tiles = []
+    if HEADLINE in scores:
+        tiles.append((f"{HEADLINE}-D, model", _mean(scores[HEADLINE]), ""))
+        for name, label in ((CONSTANT, "the best constant caption"), (NEAREST, "the nearest training pair's caption")):
+            if name in first.baselines:
+                value = first.baselines[name].scores[HEADLINE]
+                times = f"the model has {scores[HEADLINE].mean / value:.1f} times as much" if value > 0 else ""
+                tiles.append((f"{HEADLINE}-D, {label}", f"{100 * value:.1f}", times))
+        if first.ceiling is not None:
+            tiles.append((f"{HEADLINE}-D, the truth in one wording", f"{100 * first.ceiling.scores[HEADLINE]:.1f}", ""))
+    if accuracy is not None and first.types is not None:
+        chance = f"always {first.types.most_frequent!r} gives {first.types.chance_most_frequent:.0%}"
+        label = f"captions that name the right change type, of {first.types.pairs} pairs"
+        tiles.append((label, _mean(accuracy, "%"), chance))
+    return tiles
+
+
+def _subset_rows(
+    first: Evaluation, summary: SeedSummary, compared: Mapping[str, Baseline]
+) -> list[tuple[bool, list[str]]]:
+    """Whether a row is the model's, and its cells."""
+    rows = []
+    for name, values in summary.subsets.items():
+        own = [_mean(values[metric]) for metric in first.scores]
+        rows.append((True, [name, str(first.subsets[name].pairs), "model", *own]))
+        for other_name, other in compared.items() if name in ("change", "no change") else ():
+            cells = [f"{100 * other.subsets[name].scores[metric]:.1f}" for metric in first.scores]
+            rows.append((False, ["", "", other_name, *cells]))
+    return rows
+
+
+def _types(evaluations: Sequence[Evaluation]) -> dict[str, Any] | None:
+    agreements = [e.types for e in evaluations if e.types is not None]
+    if not agreements or len(agreements) != len(evaluations):
+        return None
+    first = agreements[0]
+    return {
+        "accuracy": _mean(spread([one.accuracy for one in agreements]), "%"),
+        "pairs": first.pairs,
+        "most_frequent": first.most_frequent,
+        "chance_most_frequent": f"{100 * first.chance_most_frequent:.1f}%",
+        "chance_matched": f"{100 * first.chance_matched:.1f}%",
+        "bars": [_bar(kind, spread([one.per_type[kind] for one in agreements]), 1.0) for kind in first.per_type],
+        "confusion": _confusion(first),
+    }
+
+
+def _confusion(types: TypeAgreement) -> dict[str, Any]:
+    """Columns, and rows of (actual type, (colour, count) for each column)."""
+    columns = [kind for kind in (*CHANGE_TYPES, UNCLEAR) if any(row.get(kind) for row in types.table.values())]
+    rows = []
+    for actual, row in types.table.items():
+        cells = []
+        for kind in columns:
+            color, share = "29,122,70" if kind == actual else "179,55,46", row.get(kind, 0) / sum(row.values())
+            cells.append((f"rgba({color},{0.5 * share:.2f})", row.get(kind, 0)))
+        rows.append((actual, cells))
+    return {"columns": columns, "rows": rows}
+
+
+# ------------------------------------------------------------------------------------------ training, imagined, real
+
+
+def _training(name: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Name, facts, charts, and the values that one point, too few for a curve, has."""
+    facts = [f"{lines[-1]['step']} steps"]
+    if "seconds_per_step" in lines[-1]:
+        times = sorted(line["seconds_per_step"] for line in lines if "seconds_per_step" in line)
+        facts.append(f"{times[len(times) // 2]:.3g} s per step")
+    if "peak_rss_gib" in lines[-1]:
+        facts.append(f"{max(line.get('peak_rss_gib', 0.0) for line in lines):.2g} GiB at most")
+    found: list[Markup] = []
+    once = []
+    for title, keys in _chart_groups(lines):
+        points = {key: [(line["step"], float(line[key])) for line in lines if key in line] for key in keys}
+        found.append(charts.curves(title, points))
+        once += [f"{key} {number(own[0][1])}" for key, own in points.items() if len(own) == 1]
+    return {"name": name, "facts": ", ".join(facts), "charts": found, "once": ", ".join(once)}
+
+
+def _chart_groups(lines: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+    """Losses share a chart, learning rates share one, every other measured value has its own."""
+    keys = list(dict.fromkeys(key for line in lines for key, value in line.items() if isinstance(value, (int, float))))
+    losses = [key for key in keys if key.startswith("loss") or key.endswith("_loss")]
+    rates = [key for key in keys if key.startswith("lr/")]
+    measured = [key for key in keys if key not in (*losses, *rates, *_NOT_CHARTED)]
+    measured.sort(key=lambda key: not key.startswith("validation/"))
+    groups = [("loss", losses), ("learning rate", rates), *((key, [key]) for key in measured)]
+    return [(title, own) for title, own in groups if own]
+
+
+def _imagined(frames: np.ndarray, pair_id: str) -> list[Frame]:
+    labels = {0: "before", len(frames) - 1: "after"}
+    named = [(image, labels.get(index, f"imagined {index}")) for index, image in enumerate(frames)]
+    return [Frame(image, f"{label}, pair {pair_id}", label) for image, label in named]
+
+
+def _real(real: RealPairs) -> dict[str, Any]:
+    found: dict[str, Any] = {"title": real.title, "text": real.text, "shown": real.items, "types": None}
+    if real.evaluation is not None and (types := real.evaluation.types) is not None:
+        found["types"] = {
+            "shares": [_share(types, kind) for kind in types.table],
+            "accuracy": f"{types.accuracy:.1%}",
+            "pairs": types.pairs,
+            "most_frequent": types.most_frequent,
+            "chance_most_frequent": f"{types.chance_most_frequent:.1%}",
+            "num_types": len(CHANGE_TYPES),
+            "chance": f"{1 / len(CHANGE_TYPES):.1%}",
+            "confusion": _confusion(types),
+        }
+    return found
+
+
+def _share(types: TypeAgreement, kind: str) -> str:
+    """How many captions of a type's pairs name it, and how many of the other pairs'."""
+    row, others = types.table[kind], [other for name, other in types.table.items() if name != kind]
+    total, elsewhere = sum(row.values()), sum(other.get(kind, 0) for other in others)
+    label = "unchanged pairs" if kind == NO_CHANGE else f"{kind} pairs"
+    said = "that nothing changed" if kind == NO_CHANGE else f"a {kind} change"
+    count = sum(sum(other.values()) for other in others)
+    also = f"; it says so of {elsewhere} of the {count} others ({elsewhere / count:.0%})" if count else ""
+    return f"of {total} {label}, {row.get(kind, 0)} captions ({row.get(kind, 0) / total:.0%}) say {said}{also}"

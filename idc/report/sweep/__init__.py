@@ -1,0 +1,1 @@
+"""The page of a sweep, with the numbers of the paper's table."""

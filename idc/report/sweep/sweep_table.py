@@ -1,0 +1,127 @@
+"""A sweep's table with the paper's numbers: its cells as text, and all of it as Markdown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from idc.evaluation.record import Spread
+from idc.sweep.config import TOKENS_PER_SECOND
+from idc.sweep.summary import ResultRow, SweepResult
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row as text.
+
+    Attributes:
+        name: of the setting or baseline.
+        seeds: their number, or "quoted"; empty for a baseline.
+        cells: (text, the single values) for each column.
+        printed: the paper's numbers, for the columns that have any.
+        ours: whether it was run here.
+    """
+
+    name: str
+    seeds: str
+    cells: list[tuple[str, str]]
+    printed: list[str]
+    ours: bool = False
+
+
+@dataclass(frozen=True)
+class SweepTable:
+    """The table.
+
+    Attributes:
+        titles: of the columns.
+        paper: titles of the columns for which the paper prints numbers.
+        rows: in the order of the sweep, baselines after the last row of their group.
+        meanings: (title, what the column measures).
+        baselines: how each baseline was made.
+    """
+
+    titles: list[str]
+    paper: list[str]
+    rows: list[TableRow]
+    meanings: list[tuple[str, str]]
+    baselines: list[str]
+
+
+def table_of(result: SweepResult) -> SweepTable:
+    """The table of a sweep."""
+    titles = [column.title for column in result.columns]
+    paper = [title for title in titles if any(title in row.published for row in result.rows)]
+    last = {row.group: row for row in result.rows}
+    rows = []
+    for row in result.rows:
+        cells = [(_printed(result, title, row.values.get(title)), _each(row.values.get(title))) for title in titles]
+        seeds = "quoted" if row.quoted else str(len(row.seeds))
+        published = [_published(row, title) for title in paper]
+        rows.append(TableRow(_joined(row.group, row.label), seeds, cells, published, not row.quoted))
+        for one in result.baselines if last[row.group] is row else ():
+            if one.group == row.group:
+                numbers = [f"{one.values[title]:.1f}" if title in one.values else "" for title in titles]
+                name = _joined(one.group, f"baseline, {one.name}")
+                rows.append(TableRow(name, "", [(number, "") for number in numbers], ["" for _ in paper]))
+    meanings = [(column.title, _meaning(column.metric, column.subset)) for column in result.columns]
+    return SweepTable(
+        titles, paper, rows, meanings, [f"{_joined(one.group, one.name)}, {one.text}" for one in result.baselines]
+    )
+
+
+def markdown(result: SweepResult) -> str:
+    """The table as GitHub's Markdown, with the lines below it."""
+    table = table_of(result)
+    head = ["", "seeds", *table.titles, *(f"{title} (paper)" for title in table.paper)]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for row in table.rows:
+        name = row.name.replace("|", "\\|")
+        lines.append("| " + " | ".join([name, row.seeds, *(text for text, _ in row.cells), *row.printed]) + " |")
+    notes = [found.sentence() for found in result.orderings]
+    notes += [f"Baseline: {text}." for text in table.baselines]
+    notes += [f"No result: {label}: {why}" for label, why in result.failed.items()]
+    return "\n".join([*lines, "", *(f"- {note}" for note in [*notes, cost(result)])])
+
+
+def cost(result: SweepResult) -> str:
+    """What the sweep cost, in words."""
+    spent = result.cost
+    gpus = f" and {spent.gpu_hours:.2f} GPU-hours" if spent.gpu_hours else ""
+    return (
+        f"Cost: {spent.cpu_hours:.2f} CPU-hours{gpus} for {result.trials} trials, {spent.steps} steps, of which "
+        f"{spent.shared_steps} served several trials; this start of the command took {result.seconds / 60:.1f} minutes."
+    )
+
+
+def _joined(group: str, name: str) -> str:
+    return f"{group}: {name}" if group else name
+
+
+def _printed(result: SweepResult, title: str, value: Spread | None) -> str:
+    if value is None:
+        return "–"
+    timed = any(column.title == title and column.metric == TOKENS_PER_SECOND for column in result.columns)
+    form = ".0f" if timed else ".1f"
+    text = f"{value.mean:{form}}"
+    return f"{text} ± {value.std:{form}}" if len(value.values) > 1 else text
+
+
+def _each(value: Spread | None) -> str:
+    return ", ".join(f"{one:.2f}" for one in value.values) if value is not None else ""
+
+
+def _published(row: ResultRow, title: str) -> str:
+    """As papers print: with at least one decimal."""
+    if title not in row.published:
+        return ""
+    text = f"{row.published[title]:g}"
+    return text if "." in text else f"{text}.0"
+
+
+def _meaning(metric: str, subset: str | None) -> str:
+    if metric == TOKENS_PER_SECOND:
+        return (
+            "tokens per second, padding counted, from decoded images to words, measured alone after all trials on the "
+            "row's first seed"
+        )
+    return f"{metric} of the test pairs" + (f" with {subset!r}, scored alone" if subset else "")
