@@ -37,7 +37,9 @@ def main() -> None:
     args = parser.parse_args()
     from cluster.config import ClusterConfig
     from cluster.session import session, submit
+    from idc.config import enter_root
 
+    enter_root()
     start = time.time()
     memory = PeakMemory()
     timings: dict[str, float] = {}
@@ -49,17 +51,18 @@ def main() -> None:
         assert url is not None
         print(f"Ray dashboard: {url}", flush=True)
         for number, (title, command) in enumerate(commands, start=1):
-            line = StepLine(f"[{number}/{len(commands)}] {title}", ROOT / runs / "logs" / f"{number:02d}.log")
+            line = StepLine(f"[{number}/{len(commands)}] {title}", runs / "logs" / f"{number:02d}.log")
             try:
                 with line:
                     line.write(shlex.join(command) + "\n")
-                    submit(url, f"cd {shlex.quote(str(ROOT))} && {shlex.join([sys.executable, *command])}", line.write)
+                    run = shlex.join([sys.executable, *map(script_or_preset, command)])
+                    submit(url, f"cd {shlex.quote(str(Path.cwd()))} && {run}", line.write)
             except RuntimeError as error:
                 raise SystemExit(f"demo: {error}; the end of {line.log}:\n{line.end()}") from None
             timings[title] = round(line.seconds, 1)
     result = summary(args.folder, args.seeds)
     result |= {"seconds": round(time.time() - start, 1), "peak_memory_gib": memory.stop(), "seconds_of": timings}
-    figures = ROOT / runs / "result.json"
+    figures = runs / "result.json"
     figures.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print("\n".join(closing(result, args.folder)))
 
@@ -126,19 +129,25 @@ def steps(folder: str, seeds: list[int], clevr_change: str | None) -> Iterator[t
     ]  # fmt: skip
 
 
+def script_or_preset(argument: str) -> str:
+    """The path of a job's script or preset, wherever the demo runs; data and runs are relative to the working
+    directory."""
+    return argument if not argument.startswith("jobs/") or Path(argument).exists() else str(ROOT / argument)
+
+
 def summary(folder: str, seeds: list[int]) -> dict[str, Any]:
     """Scores and baselines, mean and deviation over the seeds, and where things are."""
     from idc.captioning.calibration import Calibration
     from idc.evaluation.record import aggregate, load
 
     runs = Path("runs") / folder
-    evaluations = [load(ROOT / runs / f"finetune-{seed}" / "evaluation") for seed in seeds]
+    evaluations = [load(runs / f"finetune-{seed}" / "evaluation") for seed in seeds]
     found = aggregate(evaluations)
     first = evaluations[0]
     stages = {"tokenizer": "tokenizer", "stage_1": f"pretrain-{seeds[0]}", "stage_2": f"finetune-{seeds[0]}"}
-    calibration = Calibration.read(ROOT / runs / f"finetune-{seeds[0]}" / "artifact")
+    calibration = Calibration.read(runs / f"finetune-{seeds[0]}" / "artifact")
     steps = {
-        stage: json.loads((ROOT / runs / name / "result.json").read_text(encoding="utf-8"))["seconds_per_step"]
+        stage: json.loads((runs / name / "result.json").read_text(encoding="utf-8"))["seconds_per_step"]
         for stage, name in stages.items()
     }
     return {
