@@ -34,11 +34,11 @@ class Used(NamedTuple):
 
 
 def run_commands(commands: Sequence[tuple[str, list[str]]], root: Path, logs: Path) -> Used:
-    """Run commands of this project in order, on a Ray that starts here and ends with them.
+    """Run commands of this project in order in the working directory, on a Ray that starts here and ends with them.
 
     Args:
-        commands: a title and the arguments of Python, for each.
-        root: where they run.
+        commands: per command a title and the arguments of Python.
+        root: folder of ``jobs/``, for scripts and presets that are not in the working directory.
         logs: folder for ``01.log`` and so on.
 
     Raises:
@@ -51,15 +51,21 @@ def run_commands(commands: Sequence[tuple[str, list[str]]], root: Path, logs: Pa
         assert url is not None
         print(f"Ray dashboard: {url}", flush=True)
         for number, (title, command) in enumerate(commands, start=1):
-            line = StepLine(f"[{number}/{len(commands)}] {title}", root / logs / f"{number:02d}.log")
+            line = StepLine(f"[{number}/{len(commands)}] {title}", logs / f"{number:02d}.log")
             try:
                 with line:
                     line.write(shlex.join(command) + "\n")
-                    submit(url, f"cd {shlex.quote(str(root))} && {shlex.join([sys.executable, *command])}", line.write)
+                    run = shlex.join([sys.executable, *(script_or_preset(word, root) for word in command)])
+                    submit(url, f"cd {shlex.quote(str(Path.cwd()))} && {run}", line.write)
             except RuntimeError as error:
                 raise RuntimeError(f"{error}; the end of {line.log}:\n{line.end()}") from None
             seconds_of[title] = round(line.seconds, 1)
     return Used(round(time.time() - start, 1), memory.stop(), seconds_of)
+
+
+def script_or_preset(argument: str, root: Path) -> str:
+    """The path of a job's script or preset from any working directory; other arguments as they are."""
+    return argument if not argument.startswith("jobs/") or Path(argument).exists() else str(root / argument)
 
 
 class StepLine:

@@ -71,9 +71,16 @@ class Cli(Generic[Schema]):
     """Replace an output that was made from another config."""
 
 
+def shipped(path: str) -> Path:
+    """``path``, or if it does not exist the file of that name among the commands of an installed package, where the
+    presets are (``jobs/configs/...``)."""
+    installed = Path(__file__).parent / "_commands" / path
+    return installed if not Path(path).exists() and installed.exists() else Path(path)
+
+
 def missing(path: str | None, field: str) -> Iterator[str]:
     """A fault if ``path`` is a local path that does not exist (URIs are checked only when they are read)."""
-    if path is not None and "://" not in path and not Path(path).exists():
+    if path is not None and "://" not in path and not shipped(path).exists():
         seen_from = "" if Path(path).is_absolute() else f" (in {str(Path.cwd())!r}; IDC_ROOT sets another folder)"
         yield f"{field}: no such file or folder: {path!r}{seen_from}"
 
@@ -94,7 +101,7 @@ def load(schema: type[Schema], path: str | None = None, overrides: Mapping[str, 
     values: dict[str, Any] = {}
     if path is not None:
         try:
-            values = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+            values = yaml.safe_load(shipped(path).read_text(encoding="utf-8")) or {}
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ConfigError([f"--config: cannot read {path!r}: {reason}"]) from None

@@ -1,7 +1,7 @@
 """The one record every part of the project speaks: a pair of images and what changed between them.
 
-At rest, pairs are rows of Parquet files with the columns of :func:`pair_arrow_schema`; ``docs`` of the format for
-one's own data are in ``README.md`` ("Your own pairs").
+At rest, pairs are rows of Parquet files with the columns of :func:`pair_arrow_schema`; the formats for one's own data
+are documented in ``docs/data.md``.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,10 +25,11 @@ def main() -> None:
     parser.add_argument("--folder", default="demo", help="the demo's folder under data/ and runs/ (default: demo)")
     args = parser.parse_args()
     from cluster.commands import run_commands
+    from idc.config import enter_root
     from idc.systems.procap.demo import closing, steps, summary
 
+    enter_root()
     commands = list(steps(args.folder, args.seeds, args.clevr_change))
-    os.chdir(ROOT)
     runs = Path("runs") / args.folder
     try:
         used = run_commands(commands, ROOT, runs / "logs")

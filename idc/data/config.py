@@ -175,7 +175,7 @@ class ImportJob(ImportConfig):
     parquet, webdataset, video); for hugging_face a folder that `save_to_disk` wrote, or a name on the hub. Path or
     URI."""
     format: Format = "folder"
-    """The layout of the source; see the README, "Data sets" and "Your own pairs"."""
+    """The layout of the source; see docs/data.md."""
     out: str
     """The data set folder to write. Path or URI."""
     max_reject_share: float = Field(default=0.05, ge=0, le=1)

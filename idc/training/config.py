@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from pydantic import Field
@@ -182,6 +183,10 @@ class TrainConfig(ConfigModel):
             return self.steps
         assert self.epochs is not None
         return math.ceil(self.epochs * num_samples / self.batch_size)
+
+    def preflight(self) -> Iterator[str]:
+        if self.engine == "deepspeed" and find_spec("deepspeed") is None:
+            yield "engine: deepspeed is not installed; pip install 'idc[gpu]', or set engine=torch zero_stage=0"
 
 
 OPERATIONAL = frozenset(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.commands import PeakMemory, StepLine
+from cluster.commands import PeakMemory, StepLine, script_or_preset
 from idc.systems.procap.demo import closing
 
 GIB = 2**30
@@ -30,6 +30,17 @@ def test_it_ends_with_score_and_baseline_the_page_how_to_serve_and_to_caption_an
         "figures  runs/demo/result.json",
     ]
     assert closing(result, "other")[2] == 'serve    make serve SERVE="models.demo=runs/demo/finetune-0/artifact"'
+
+
+def test_scripts_and_presets_are_found_from_any_folder_and_data_is_in_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(__file__).resolve().parents[2]
+    monkeypatch.chdir(root)
+    assert script_or_preset("jobs/render.py", root) == "jobs/render.py"
+    monkeypatch.chdir(tmp_path)
+    assert script_or_preset("jobs/render.py", root) == str(root / "jobs" / "render.py")
+    assert script_or_preset("out=data/demo/pairs", root) == "out=data/demo/pairs"
 
 
 def test_a_steps_output_goes_to_its_log_and_one_line_to_the_terminal(

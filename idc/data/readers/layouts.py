@@ -67,7 +67,7 @@ def find_layout(path: str, filesystem: fs.FileSystem | None = None) -> Layout:
     if not fitting:
         raise ValueError(
             f"{path}: no format fits its files. Put the images into before/ and after/ under the same names, name them "
-            "x_before.png and x_after.png, or give format= (README, Data sets)"
+            "x_before.png and x_after.png, or give format= (docs/data.md)"
         )
     if len(fitting) > 1:
         raise ValueError(f"{path}: several formats fit its files, give one of: {'; '.join(map(str, fitting))}")

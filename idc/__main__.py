@@ -1,0 +1,65 @@
+"""``idc NAME ...`` runs ``python jobs/NAME.py ...``; ``idc serve ...`` runs ``python -m serve.app ...``.
+
+In a checkout the commands are the repository's own files. In an installed package they are in ``idc/_commands``, in
+the same layout, because ``cluster``, ``jobs`` and ``serve`` are too general as names in site-packages. Only the
+processes of a command have that folder on their path.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from idc.config import did_you_mean
+
+INSTALLED = Path(__file__).resolve().parent / "_commands"
+"""The commands of an installed package; not there in a checkout."""
+
+
+def commands_folder() -> Path:
+    """The folder with ``jobs/``, ``cluster/`` and ``serve/``."""
+    return INSTALLED if INSTALLED.is_dir() else INSTALLED.parent.parent
+
+
+def commands(folder: Path) -> dict[str, list[str]]:
+    """The commands by name: what to run with Python."""
+    scripts = {path.stem.replace("_", "-"): [str(path)] for path in sorted((folder / "jobs").glob("*.py"))}
+    # Without -P, a folder "serve" in the working directory would be imported instead.
+    return scripts | {"serve": ["-P", "-m", "serve.app"]}
+
+
+def main() -> None:
+    folder = commands_folder()
+    known = commands(folder)
+    name, *arguments = sys.argv[1:] or ["--help"]
+    if name in ("--help", "-h"):
+        print(help_text(folder, known))
+    elif name == "--path":
+        print(folder)
+    elif name == "serve" and find_spec("fastapi") is None:
+        raise SystemExit("idc serve: the packages of the HTTP server are not installed; pip install 'idc[serve]'")
+    elif (command := known.get(name.replace("_", "-"))) is not None:
+        # Child processes (Ray's and their workers) find the packages as the command does.
+        paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+        os.execv(sys.executable, [sys.executable, *command, *arguments])
+    else:
+        print(f"idc: no such command: {name!r}{did_you_mean(name, list(known))}; `idc` lists all", file=sys.stderr)
+        raise SystemExit(2)
+
+
+def help_text(folder: Path, known: dict[str, list[str]]) -> str:
+    """The list of commands, each with the first line of its docstring."""
+    lines = ["idc NAME ...: run a command; idc NAME --help: its options and settings; idc --path: where they are", ""]
+    for name, command in known.items():
+        path = folder / "serve" / "app.py" if name == "serve" else Path(command[0])
+        doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        lines.append(f"  {name:<22} {doc.partition(chr(10))[0]}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,298 @@
+"""Checks of Markdown pages: links resolve, and every command in a code block is one that its program accepts.
+
+Commands are parsed by the programs themselves: a job's ``main`` runs until its command line is parsed (its config
+included), a URL is matched by the server's own routes. Nothing is trained, written or downloaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import io
+import json
+import os
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache, partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, cast
+from unittest.mock import patch
+from urllib.parse import unquote, urlsplit
+
+import idc.config
+from idc.__main__ import commands
+from idc.config import load
+
+ROOT = Path(__file__).resolve().parents[2]
+REFUSED = "# refused"
+"""Comment of a command that is there to be refused."""
+SERVER = "http://127.0.0.1:8000"
+
+_FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"(`+)(.+?)\1")
+_LINK = re.compile(r"\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^()\s]+)\)")
+_INLINE_COMMAND = re.compile(
+    r"(time )?(\.venv/bin/)?(python jobs/[a-z_]+\.py|python -m|make|idc|pip install|serve deploy|mlflow) "
+)
+
+
+# -- links --------------------------------------------------------------------------------------------------------
+
+
+def broken_links(page: Path) -> list[str]:
+    """The links of a page that lead nowhere."""
+    text = _CODE.sub("", _FENCE.sub("", page.read_text(encoding="utf-8")))
+    return [fault for link in _LINK.findall(text) if (fault := _broken(page, link))]
+
+
+def _broken(page: Path, link: str) -> str | None:
+    parts = urlsplit(link)
+    if parts.scheme in ("http", "https"):
+        return None if "." in parts.netloc else f"{link}: no host"
+    target = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+    if not target.exists() or not target.is_relative_to(ROOT):
+        return f"{link}: no such file in the repository"
+    if parts.fragment and parts.fragment not in anchors(target):
+        return f"{link}: no such heading"
+    return None
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    found: list[str] = []
+    for line in _FENCE.sub("", page.read_text(encoding="utf-8")).splitlines():
+        if heading := re.fullmatch(r"#{1,6} (.+)", line):
+            text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading[1]).lower()
+            anchor = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+            found.append(f"{anchor}-{count}" if (count := found.count(anchor)) else anchor)
+    return frozenset(found)
+
+
+# -- code ---------------------------------------------------------------------------------------------------------
+
+
+def faulty_code(page: Path) -> list[str]:
+    """What is wrong with the code blocks of a page, and with the commands in its text."""
+    text = page.read_text(encoding="utf-8")
+    faults = []
+    for block in _FENCE.finditer(text):
+        line = text[: block.start()].count("\n") + 1
+        faults += [f"line {line}: {fault}" for fault in faulty_block(block["language"], _dedent(block))]
+    for code in _CODE.finditer(_FENCE.sub("", text)):
+        command = " ".join(code[2].split())
+        # With an elision ("...", NAME) it is a pattern, not a command.
+        if _INLINE_COMMAND.match(command) and "..." not in command and "NAME" not in command.split()[1]:
+            faults += [f"`{command}`: {fault}" for fault in faulty_command(command)]
+    return faults
+
+
+def _dedent(block: re.Match[str]) -> str:
+    return "".join(line.removeprefix(block["indent"]) for line in block["text"].splitlines(keepends=True))
+
+
+def faulty_block(language: str, text: str) -> Iterator[str]:
+    """What is wrong with a code block."""
+    if language == "python":
+        try:
+            compile(text, "block", "exec")
+        except SyntaxError as error:
+            yield f"python: {error}"
+    elif language == "json":
+        for line in text.splitlines():
+            try:
+                json.loads(line)
+            except ValueError as error:
+                yield f"json: {line}: {error}"
+    elif language == "":
+        for command in text.replace("\\\n", " ").splitlines():
+            yield from (f"{' '.join(command.split())}: {fault}" for fault in faulty_command(command))
+    elif language not in ("text", "bibtex"):
+        yield f"```{language}: nothing checks this language"
+
+
+def faulty_command(command: str) -> Iterator[str]:
+    """What is wrong with a line of shell."""
+    refused = command.rstrip().endswith(REFUSED)
+    try:
+        lexer = shlex.shlex(command, posix=True, punctuation_chars=";&|")
+        lexer.whitespace_split = True
+        words = list(lexer)
+    except ValueError as error:
+        yield str(error)
+        return
+    simple: list[list[str]] = [[]]
+    for word in words:
+        if word in (";", "&&", "||", "|"):
+            simple.append([])
+        else:
+            simple[-1].append(word)
+    for one in filter(None, simple):
+        faults = list(_faulty(one))
+        if refused and one[0] == "python" and not faults:
+            yield "should be refused, and is accepted"
+        elif not refused:
+            yield from faults
+
+
+def _faulty(words: list[str]) -> Iterator[str]:
+    program, arguments = words[0].removeprefix(".venv/bin/"), words[1:]
+    if program in ("time",):
+        yield from _faulty(arguments)
+    elif program == "python":
+        yield from _faulty_python(arguments)
+    elif program == "idc":
+        yield from _faulty_idc(arguments)
+    elif program == "make":
+        yield from _faulty_make(arguments)
+    elif program == "curl":
+        yield from _faulty_curl(arguments)
+    elif program == "ray":
+        yield from _faulty_ray(arguments)
+    elif program == "serve" and arguments[:1] == ["deploy"]:
+        yield from (f"no such file: {path}" for path in arguments[1:] if not (ROOT / path).exists())
+    elif program == "pip" and arguments[:1] == ["install"]:
+        yield from _faulty_install(arguments[-1])
+    elif program == "export":
+        yield from (f"{word}: not NAME=value" for word in arguments if not re.match(r"[A-Z_]+=.", word))
+    elif (program, *arguments[:1]) not in {("git", "clone"), ("mlflow", "ui"), ("cd", *arguments[:1]), ("echo", "$?")}:
+        yield f"{program}: nothing checks this program"
+
+
+def _faulty_python(arguments: list[str]) -> Iterator[str]:
+    first, rest = arguments[0], arguments[1:]
+    if first == "-c":
+        compile(rest[0], "-c", "exec")
+    elif first == "-m" and rest[0] == "pytest":
+        yield from (f"no such test: {path}" for path in rest[1:] if not (ROOT / path).exists())
+    elif first == "-m" and rest[0] == "serve.app":
+        yield from _faulty_parse("serve.app", rest[1:])
+    elif first == "-m":
+        if not (ROOT / f"{rest[0].replace('.', '/')}.py").exists():
+            yield f"no such module: {rest[0]}"
+    elif not (ROOT / first).is_file():
+        yield f"no such script: {first}"
+    else:
+        yield from _faulty_parse(first.removesuffix(".py").replace("/", "."), rest)
+
+
+def _faulty_idc(arguments: list[str]) -> Iterator[str]:
+    if not arguments or arguments[0] in ("--path", "--help"):
+        return
+    command = commands(ROOT).get(arguments[0])
+    if command is None:
+        yield f"no such command: {arguments[0]}"
+    else:
+        script = [str(Path(command[0]).relative_to(ROOT))] if command[0].endswith(".py") else command[1:]
+        yield from _faulty_python([*script, *arguments[1:]])
+
+
+def _faulty_make(arguments: list[str]) -> Iterator[str]:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    modules = {"DEMO": "jobs.demo", "SERVE": "serve.app"}
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if equals and name in modules:
+            yield from _faulty_parse(modules[name], shlex.split(value))
+        elif argument not in targets:
+            yield f"no such target or variable: {argument}"
+
+
+def _faulty_curl(arguments: list[str]) -> Iterator[str]:
+    (url,) = [word for word in arguments if "://" in word]
+    form = [arguments[place + 1] for place, word in enumerate(arguments) if word == "-F"]
+    yield from (f"-F {field}: not name=value" for field in form if "=" not in field)
+    if not url.startswith(SERVER):
+        yield f"{url}: not {SERVER}"
+    elif not _is_route("POST" if form else "GET", urlsplit(url).path):
+        yield f"{url}: no such route"
+
+
+@cache
+def _is_route(method: str, path: str) -> bool:
+    from starlette.routing import Match
+
+    from serve.api import create_api
+    from serve.config import ServeConfig
+
+    # The routes are those of any backend; none is asked.
+    config = load(ServeConfig, overrides={"models.demo": "artifact", "auth.mode": "loopback"})
+    api = create_api(config, cast(Any, None))
+    scope = {"type": "http", "method": method, "path": path, "headers": [], "root_path": ""}
+    return any(route.matches(scope)[0] == Match.FULL for route in api.routes)
+
+
+def _faulty_ray(arguments: list[str]) -> Iterator[str]:
+    if arguments[:2] != ["job", "submit"] or "--" not in arguments:
+        yield "not `ray job submit ... -- COMMAND`"
+        return
+    place = arguments.index("--")
+    options = dict(zip(arguments[2:place:2], arguments[3:place:2], strict=True))
+    yield from (f"no such option: {name}" for name in options.keys() - {"--working-dir", "--runtime-env-json"})
+    try:
+        json.loads(options.get("--runtime-env-json", "{}"))
+    except ValueError as error:
+        yield f"--runtime-env-json: {error}"
+    yield from _faulty(arguments[place + 1 :])
+
+
+def _faulty_install(requirement: str) -> Iterator[str]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = re.fullmatch(r"\.(?:\[([\w,]+)\])?", requirement)
+    if extras is None:
+        yield f"{requirement}: not this project"
+    else:
+        unknown = {*filter(None, (extras[1] or "").split(","))} - project["optional-dependencies"].keys()
+        yield from (f"no such extra: {extra}" for extra in unknown)
+
+
+# -- the programs' own parsers ------------------------------------------------------------------------------------
+
+
+class _Parsed(BaseException):
+    """The command line was accepted; what would run is not reached."""
+
+
+def _faulty_parse(name: str, arguments: list[str]) -> Iterator[str]:
+    """What the program's own parser says against a command line, its config included."""
+    module: ModuleType = importlib.import_module(name)
+    said = io.StringIO()
+    program = f"{name.replace('.', '/')}.py"
+    here = Path.cwd()
+    try:
+        os.chdir(ROOT)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(contextlib.redirect_stderr(said))
+            stack.enter_context(contextlib.redirect_stdout(said))
+            stack.enter_context(patch.object(sys, "argv", [program, *arguments]))
+            # Inputs are named as a user would have them, and are not on this machine.
+            stack.enter_context(patch.object(idc.config, "missing_inputs", lambda _: []))
+            stack.enter_context(patch.object(argparse.ArgumentParser, "parse_args", _then_stop(_plain_parse)))
+            if hasattr(module, "cli"):
+                stack.enter_context(patch.object(module, "cli", _then_stop(module.cli)))
+            module.main()
+    except _Parsed:
+        return
+    except SystemExit as left:
+        if left.code:
+            yield " ".join(said.getvalue().split()) or str(left.code)
+        return
+    finally:
+        os.chdir(here)
+    yield "its main parsed no command line"
+
+
+_plain_parse = argparse.ArgumentParser.parse_args
+
+
+def _then_stop(parse: Any) -> Any:
+    def parse_and_stop(*args: Any, **options: Any) -> None:
+        partial(parse, *args, **options)()
+        raise _Parsed
+
+    return parse_and_stop

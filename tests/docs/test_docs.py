@@ -1,0 +1,138 @@
+"""The pages for users: links resolve, commands are accepted, and every command is documented."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from idc.__main__ import commands
+from idc.schema import ChangePair
+from jobs import import_dataset
+from tests.docs.checks import ROOT, broken_links, faulty_block, faulty_code
+
+PAGES = sorted(
+    [
+        *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "BENCHMARKS.md", "CONTRIBUTING.md", "PAPERS.md")),
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "idc" / "systems").glob("*/README.md"),
+    ]
+)
+COMMAND_PAGE = ROOT / "docs" / "commands.md"
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_of_a_page_resolve(page: Path) -> None:
+    assert broken_links(page) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commands_of_a_page_are_accepted(page: Path) -> None:
+    assert faulty_code(page) == []
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name_of(page) for page in PAGES if f"]({name_of(page)}" not in text and page.name != "README.md"] == []
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
+
+
+def test_every_command_has_a_row_with_an_example() -> None:
+    rows = [line for line in COMMAND_PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    for path in commands(ROOT).values():
+        command = f"python jobs/{Path(path[0]).name}" if path[0].endswith(".py") else "python -m serve.app"
+        assert sum(f"| `{command}" in row.removeprefix("| `") for row in rows) == 1, command
+
+
+def test_every_make_target_has_a_row() -> None:
+    targets = re.search(r"^\.PHONY: (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert targets is not None
+    text = COMMAND_PAGE.read_text(encoding="utf-8")
+    assert [target for target in targets[1].split() if f"| `make {target}` |" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("[a](nowhere.md)", "nowhere.md: no such file"),
+        ("[a](README.md#no-such-heading)", "no such heading"),
+        ("[a](#the-demo)", "no such heading"),
+        ("[![a](docs/demo.png)](docs/gone.md)", "docs/gone.md: no such file"),
+        ("[a](/etc/hostname)", "no such file"),
+    ],
+)
+def test_a_broken_link_is_found(text: str, fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tests.docs.checks.ROOT", tmp_path)
+    for page in ("README.md", "docs/demo.png"):
+        (tmp_path / page).parent.mkdir(exist_ok=True)
+        (tmp_path / page).write_text("# Title\n")
+    (tmp_path / "page.md").write_text(f"# Page\n\n{text} `[a](code.md)`\n\n```\n[a](block.md)\n```\n")
+    (found,) = broken_links(tmp_path / "page.md")
+    assert fault in found
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "fault"),
+    [
+        ("", "python jobs/render.py out=pairs render.num_scens=3", "did you mean 'num_scenes'"),
+        ("", "python jobs/render.py \\\n    --config jobs/configs/render/no.yaml out=pairs", "No such file"),
+        ("", "python jobs/rendr.py out=pairs", "no such script: jobs/rendr.py"),
+        ("", "python jobs/evaluate.py out=runs/a", "give one of the two"),
+        ("", "python jobs/caption.py before.png after.png --candidate 3 --maps x", "unrecognized arguments"),
+        ("", "python jobs/compare.py a=x b=y --local", "unrecognized arguments: --local"),
+        ("", "python jobs/render.py out=pairs  # refused", "should be refused"),
+        ("", "python -m serve.app port=80000000", "port"),
+        ("", "python -m pytest tests/test_gone.py", "no such test"),
+        ("", "python -m tests.serve.gone", "no such module"),
+        ("", "ray job submit --working-dir . -- python jobs/render.py outt=x", "outt"),
+        ("", "make demoo", "no such target"),
+        ("", 'make demo DEMO="--seed x"', "invalid int value"),
+        ("", 'make serve SERVE="models.demo=a prt=1"', "prt"),
+        ("", "curl -F before=@a.png http://127.0.0.1:8000/v1/caption", "no such route"),
+        ("", "curl http://127.0.0.1:8000/v1/captions", "no such route"),
+        ("", "idc captoin a b", "no such command"),
+        ("", "idc corrupt pairs=a out=b", "kind: required"),
+        ("", "idc-caption a b", "nothing checks this program"),
+        ("", "python jobs/caption.py 'before.png", "No closing quotation"),
+        ("python", "print('x'", "never closed"),
+        ("json", '{"a": 1,}', "json"),
+        ("ruby", "puts 1", "nothing checks this language"),
+    ],
+)
+def test_a_broken_command_is_found(language: str, text: str, fault: str) -> None:
+    faults = list(faulty_block(language, text))
+    assert len(faults) == 1
+    assert fault in faults[0]
+
+
+@pytest.mark.parametrize(("fence", "name"), [("json", "pairs.jsonl"), ("text", "pairs.csv")])
+def test_the_rows_of_ones_own_pairs_are_imported_as_documented(
+    fence: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    (example,) = [text for text in re.findall(rf"^```{fence}\n(.*?)^```$", page, re.M | re.S) if "yard-1" in text]
+    (tmp_path / name).write_text(example)
+    (tmp_path / "img").mkdir()
+    for image in ("1a.jpg", "1b.jpg"):
+        Image.new("RGB", (8, 8), "gray" if image == "1a.jpg" else "red").save(tmp_path / "img" / image)
+    out = tmp_path / "out"
+    arguments = [f"format={name.split('.')[1]}", f"source={tmp_path / name}", f"out={out}", "--local"]
+    monkeypatch.setattr("sys.argv", ["import_dataset.py", *arguments])
+    import_dataset.main()
+    (row,) = pq.read_table(next(out.glob("part-*.parquet"))).to_pylist()
+    pair = ChangePair.from_row(row)
+    assert (pair.pair_id, pair.captions) == ("yard-1", ("a car has left",))
+    assert (pair.change_type, pair.split) == ("drop", "train")
+    assert pair.before == (tmp_path / "img" / "1a.jpg").read_bytes()
+    listed = re.findall(r"^\| ((?:`\w+`,? ?)+)\| (?:string|binary|list)", page, re.M)
+    assert set(re.findall(r"\w+", " ".join(listed))) == row.keys()

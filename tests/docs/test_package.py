@@ -1,0 +1,148 @@
+"""What pip installs: one top-level package, whose commands run without the repository."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import yaml
+
+from idc.training.config import TrainConfig
+from tests.docs.checks import ROOT
+from tests.test_layers import modules_of
+
+NOT_PACKAGED = {"tests", "docs", "k8s"}
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked wheel, built from a copy of the repository's files."""
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0"):
+        if name and not name.startswith("tests/") and (ROOT / name).is_file():
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, source / name)
+    build = "import sys; from setuptools import build_meta; print(build_meta.build_wheel(sys.argv[1]))"
+    done = subprocess.run([sys.executable, "-c", build, str(target)], cwd=source, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = target.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(target)
+    wheel.unlink()
+    return target
+
+
+def run(installed: Path, arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """``idc`` of the wheel, outside of the repository."""
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    environment.pop("IDC_ROOT", None)
+    command = [sys.executable, "-m", "idc", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+
+
+def test_the_wheel_has_one_top_level_package(installed: Path) -> None:
+    assert {path.name for path in installed.iterdir() if path.suffix != ".dist-info"} == {"idc"}
+    assert "License-Expression: Apache-2.0" in next(installed.glob("*.dist-info/METADATA")).read_text(encoding="utf-8")
+
+
+def test_all_files_of_the_package_and_of_the_commands_are_in_the_wheel(installed: Path) -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    folders = {path.name for path in ROOT.iterdir() if any(path.glob("*.py")) and path.name[0] != "."}
+    expected = {"idc": installed, **dict.fromkeys(folders - NOT_PACKAGED - {"idc"}, installed / "idc" / "_commands")}
+    assert {"idc", "jobs", "cluster", "serve"} <= expected.keys()
+    for name in filter(None, listed.split("\0")):
+        if (folder := name.split("/")[0]) in expected and (ROOT / name).exists():
+            assert (expected[folder] / name).read_bytes() == (ROOT / name).read_bytes(), name
+
+
+def test_a_command_runs_from_the_wheel_with_a_preset_and_writes_to_the_working_directory(
+    installed: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "cluster").mkdir()  # a folder of the user's, which is not ours
+    preset = ["--config", "jobs/configs/render/demo.yaml", "render.num_scenes=1", "out=pairs", "--local"]
+    done = run(installed, ["render", *preset], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "pairs" / "manifest.json").exists()
+    assert not (installed / "idc" / "_commands" / "pairs").exists()
+
+
+def test_the_command_lists_all_and_refuses_an_unknown_one(installed: Path, tmp_path: Path) -> None:
+    listed = run(installed, [], tmp_path).stdout
+    for job in (ROOT / "jobs").glob("*.py"):
+        assert f"  {job.stem.replace('_', '-')} " in listed
+    assert "  serve " in listed
+    assert run(installed, ["--path"], tmp_path).stdout.strip() == str(installed / "idc" / "_commands")
+    refused = run(installed, ["captoin"], tmp_path)
+    assert refused.returncode == 2
+    assert "did you mean 'caption'" in refused.stderr
+
+
+def test_every_package_that_is_imported_is_a_dependency() -> None:
+    """By the names of what is imported; ``extras`` are for the server, DeepSpeed, tests."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    base, serve = names(project["dependencies"]), names(extras["serve"])
+    needed = {folder: imported(folder) for folder in ("idc", "cluster", "jobs", "serve", "benchmarks")}
+    assert needed["idc"] - {"deepspeed"} <= base
+    assert "deepspeed" in names(extras["gpu"])
+    assert needed["jobs"] <= base
+    assert needed["serve"] <= base | serve
+    assert needed["cluster"] | needed["benchmarks"] <= base | serve | {"deepspeed"}
+
+
+MODULES = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "PyYAML", "sklearn": "scikit-learn",
+           "skimage": "scikit-image", "pydantic_core": "pydantic"}  # fmt: skip
+OWN = {"idc", "cluster", "jobs", "serve", "benchmarks", "tests"}
+
+
+def names(requirements: Sequence[str]) -> set[str]:
+    """The normalised names of requirements."""
+    return {normal(text.split("[")[0].split(">")[0].split("=")[0]) for text in requirements}
+
+
+def normal(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def imported(folder: str) -> set[str]:
+    """The packages from elsewhere that the modules of a folder import."""
+    tops = {name.split(".")[0] for path in (ROOT / folder).rglob("*.py") for name in modules_of(path)}
+    return {normal(MODULES.get(name, name)) for name in tops - OWN - sys.stdlib_module_names}
+
+
+def test_the_pins_are_within_the_ranges() -> None:
+    from packaging.requirements import Requirement
+
+    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
+    pins = {normal(name): version for name, _, version in (line.partition("==") for line in lines) if version}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for text in itertools.chain(project["dependencies"], *project["optional-dependencies"].values()):
+        requirement = Requirement(text)
+        if normal(requirement.name) not in {"idc", "setuptools", "wheel"}:
+            assert requirement.specifier.contains(pins[normal(requirement.name)]), text
+
+
+def test_the_citation_is_of_this_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
+    title = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[0]
+    assert title == f"# {citation['title']}"
+
+
+def test_deepspeed_is_asked_for_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    train = TrainConfig(steps=1, engine="deepspeed")
+    assert list(train.preflight()) == []
+    monkeypatch.setattr("idc.training.config.find_spec", lambda name: find_spec(name) if name != "deepspeed" else None)
+    (fault,) = train.preflight()
+    assert "pip install 'idc[gpu]'" in fault
