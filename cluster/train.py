@@ -1,8 +1,8 @@
 """Starts training runs: on Ray Train, or in this process. It names no system, only an entry ``"module:function"``.
 
 The entry is a plain function ``f(payload: dict, context) -> dict`` that builds the task and its loaders and returns
-what :func:`idc.training.loop.fit` returns; ``payload["train"]`` are the loop's settings. A run's folder tells what it
-is (config.json), which command of which commit started it last (origin.json) and whether it is done (result.json).
+what :func:`idc.training.loop.fit` returns; ``payload["train"]`` are the loop's settings. A run's folder holds its
+config (config.json), the command and commit that started it last (origin.json) and, when complete, result.json.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FATAL_ERRORS = (
     NotImplementedError,
     AssertionError,
 )
-"""Errors that would come again: the run is not restarted after them."""
+"""Errors that a restart would only repeat: the run ends."""
 
 
 def launch(
@@ -54,7 +54,7 @@ def launch(
 ) -> dict[str, Any]:
     """Run a training to its end and return its result, also written to ``run_dir/result.json``.
 
-    A run that was interrupted goes on from its newest checkpoint; one that is complete is not done again.
+    An interrupted run resumes from its newest checkpoint; a complete one is not run again.
 
     Args:
         entry: ``"module:function"``, importable on all workers.
@@ -65,16 +65,16 @@ def launch(
         local: in this process, without Ray.
         overwrite: remove a run of another config that is there.
         parent: MLflow id of the run that this one is shown under.
-        watch: told the metrics and the step of every validation; with ``local`` only.
+        watch: called with the metrics and the step of every validation; with ``local`` only.
         callbacks: Ray Train ``UserCallback`` objects; without ``local`` only.
 
     Returns:
-        ``fit``'s result (``metrics``, ``best_step``, ``seconds``, ...), ``run_dir``, and ``done_before``: true if there
-        was nothing to do.
+        ``fit``'s result (``metrics``, ``best_step``, ``seconds``, ...), ``run_dir``, and ``done_before``: true if
+        the run was complete already.
 
     Raises:
-        ValueError: if the folder holds a run of another config (the differing keys are named), and for errors in
-            the entry that a restart would not cure.
+        ValueError: if the folder holds a run of another config (the message names the differing keys), if memory ran
+            out (it names the settings that need less), and for other errors that a restart would only repeat.
     """
     run_dir = Path(run_dir).absolute()
     name = name or run_dir.name
@@ -103,7 +103,7 @@ def launch(
 
 
 def _claim(run_dir: Path, record: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
-    """The result of the run in ``run_dir`` if it is complete; otherwise make the folder this run's.
+    """Return the result of the run in ``run_dir`` if it is complete; otherwise claim the folder for this run.
 
     Raises:
         ValueError: if another run is there.
@@ -135,7 +135,7 @@ def _claim(run_dir: Path, record: dict[str, Any], overwrite: bool) -> dict[str, 
 
 
 def _differing(saved: dict[str, Any], record: dict[str, Any]) -> list[str]:
-    """One line for each dotted key with another value; settings that do not change what is learned are not compared."""
+    """One line per dotted key whose values differ, except settings that do not change what is learned."""
     old, new = flat(saved), flat(record)
     operational = tuple(f"train.{field}" for field in OPERATIONAL)
 
@@ -144,7 +144,7 @@ def _differing(saved: dict[str, Any], record: dict[str, Any]) -> list[str]:
 
     absent = "(absent)"
     return [
-        f"{key}: {old.get(key, absent)!r} there, {new.get(key, absent)!r} asked for"
+        f"{key}: saved {old.get(key, absent)!r}, now {new.get(key, absent)!r}"
         for key in sorted(old.keys() | new.keys())
         if matters(key) and old.get(key, absent) != new.get(key, absent)
     ]
@@ -154,7 +154,7 @@ def _run_entry(entry: str, record: dict[str, Any], train: TrainConfig, context: 
     """Run the entry on one rank; rank 0 writes the result.
 
     Raises:
-        ValueError: the memory does not suffice; a restart would end in the same way.
+        ValueError: memory ran out, as it would again after a restart.
     """
     import torch
 
@@ -188,8 +188,8 @@ def _run_here(
 ) -> None:
     from idc.training.context import LocalContext, NoTracker, Tracker, Watched
 
-    told: Tracker | None = tracker if watch is None else Watched(tracker or NoTracker(), watch)
-    context = LocalContext(run_dir, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=told)
+    watched: Tracker | None = tracker if watch is None else Watched(tracker or NoTracker(), watch)
+    context = LocalContext(run_dir, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=watched)
     _run_entry(entry, record, train, context)
 
 
@@ -244,7 +244,7 @@ def _run_on_ray(
 
 
 def _memory_watch(run_dir: Path, train: TrainConfig) -> Any:
-    """A callback of the controller: a worker that Ray killed because its node ran out of memory ends the run."""
+    """A callback of the controller: the run ends if Ray killed a worker because its node ran out of memory."""
     import ray.exceptions
     import ray.train
 
@@ -265,7 +265,7 @@ def _worker(config: dict[str, Any]) -> None:
     """One rank of a run on Ray Train."""
     run_dir = Path(config["run_dir"])
     if (run_dir / FATAL).exists():
-        return  # restarted after an error that would come again: end the run, the driver reports it
+        return  # restarted after a fatal error: end the run, the driver reports it
     train = TrainConfig.model_validate(config["train"])
     context = _ray_context(run_dir, train, config["name"])
     try:

@@ -68,10 +68,10 @@ def learning_rate(group: GroupConfig, step: int, total_steps: int) -> float:
 
 
 class KeepBest(ConfigModel):
-    """Keep the weights of the best validation, and put them into the artifact."""
+    """Keep the weights of the best validation, and export them in the artifact."""
 
     metric: str
-    """A key of what the task's validation returns, e.g. CIDEr."""
+    """Name of a validation metric, e.g. CIDEr."""
     mode: Literal["max", "min"] = "max"
     """Whether a higher or a lower value is better."""
 
@@ -80,12 +80,12 @@ class KeepBest(ConfigModel):
 
 
 class TrackingConfig(ConfigModel):
-    """Where the run is tracked beside its own log.jsonl."""
+    """Where the run is tracked, in addition to its own log.jsonl."""
 
     enabled: bool = True
     """Track the run in MLflow."""
     uri: str | None = None
-    """MLflow tracking URI; empty: the SQLite file mlflow.db beside the run's folder."""
+    """MLflow tracking URI; empty: the SQLite file mlflow.db next to the run's folder."""
     experiment: str = "idc"
     """MLflow experiment."""
 
@@ -100,7 +100,7 @@ class TrainConfig(ConfigModel):
     batch_size: int = Field(32, ge=1)
     """Samples in one optimizer step: over all workers and all accumulated micro-batches together."""
     grad_accumulation: int = Field(1, ge=1)
-    """Micro-batches in one optimizer step; it changes the memory, not the numbers."""
+    """Micro-batches in one optimizer step: less memory, the same losses."""
     optimizer: Literal["adam", "adamw"] = "adamw"
     """adam adds weight decay to the gradient, adamw decouples it."""
     betas: tuple[float, float] = (0.9, 0.999)
@@ -110,12 +110,16 @@ class TrainConfig(ConfigModel):
     clip_norm: float = Field(1.0, ge=0)
     """Largest norm of the whole gradient; 0 does not clip."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16: autocast over fp32 master weights, the same in both engines."""
+    """bf16: autocast over fp32 trained weights, the same in both engines; frozen weights may then be bf16 themselves.
+    fp32 needs all weights in fp32."""
+    activation_checkpointing: bool = False
+    """Recompute activations in the backward pass instead of storing them: less memory, slower, the same losses. Refused
+    for a system that has no part for it."""
     compile: bool = False
-    """`torch.compile` for the parts that the task names. The first steps wait for it; needs a C++ compiler on a CPU.
-    What it gives is measured by `jobs/benchmark.py`."""
+    """`torch.compile` for the parts that the system names. The first steps wait for it; needs a C++ compiler on a CPU.
+    `jobs/benchmark.py` measures the gain."""
     engine: Literal["torch", "deepspeed"] = "torch"
-    """What holds parameters and optimizer."""
+    """Implementation of parameters and optimizer."""
     zero_stage: int = Field(0, ge=0, le=3)
     """DeepSpeed's ZeRO stage: 1 shards the optimizer, 2 gradients too, 3 parameters too."""
     deepspeed_extra: dict[str, Any] = Field(default_factory=dict)
@@ -125,11 +129,11 @@ class TrainConfig(ConfigModel):
     keep_last: int = Field(2, ge=1)
     """Checkpoints kept."""
     keep_best: KeepBest | None = None
-    """Keep the weights of the best validation beside them; empty: the artifact has the last weights."""
+    """Export the weights of the best validation; empty: those of the last step."""
     eval_every: int = Field(0, ge=0)
     """Steps between validations; 0: only at the end."""
     log_every: int = Field(10, ge=1)
-    """Steps between lines of log.jsonl; a line has the means since the line before."""
+    """Steps between lines of log.jsonl; each line has the means since the previous one."""
     seed: int = Field(0, ge=0)
     """Seed of the initial weights, of the order of samples, of dropout."""
     prefetch: int = Field(2, ge=0)
@@ -160,7 +164,7 @@ class TrainConfig(ConfigModel):
         if self.engine == "torch" and self.zero_stage:
             yield f"zero_stage={self.zero_stage} needs engine=deepspeed, the engine is torch"
         if self.compile and self.zero_stage == 3:
-            yield "compile: zero_stage=3 gathers parameters while a module is called; take 2, or compile=false"
+            yield "compile: zero_stage=3 gathers parameters in every call; take zero_stage=2, or compile=false"
         if self.engine == "torch" and self.deepspeed_extra:
             yield "deepspeed_extra is set, and the engine is torch; take engine=deepspeed"
         for beta in self.betas:
@@ -199,7 +203,8 @@ OPERATIONAL = frozenset(
         "loader_threads",
         "keep_last",
         "log_every",
+        "activation_checkpointing",
         "tracking",
     }
 )
-"""Fields of TrainConfig that do not change what is learned: a run may go on with other values of them."""
+"""Fields of TrainConfig that do not change what is learned: a run may be resumed with other values of them."""

@@ -13,11 +13,11 @@ import torch
 import torch.distributed as dist
 
 COMPLETE = "complete"
-"""A file of this name in a checkpoint's folder says that all of the checkpoint is there."""
+"""Name of the file that marks a checkpoint's folder as complete."""
 
 
 class Tracker(Protocol):
-    """An experiment tracker; the loop writes its own log.jsonl besides. Called on rank 0 only."""
+    """An experiment tracker, in addition to the loop's own log.jsonl. Called on rank 0 only."""
 
     def params(self, values: dict[str, Any]) -> None:
         """Settings, flat dotted keys."""
@@ -50,7 +50,7 @@ class NoTracker:
 
 
 class Watched:
-    """A tracker that passes everything on to another one, and tells ``watch`` the metrics and step of validations."""
+    """Passes everything on to another tracker, and calls ``watch`` with the metrics and the step of each validation."""
 
     def __init__(self, tracker: Tracker, watch: Callable[[dict[str, float], int], None]):
         self._tracker = tracker
@@ -76,7 +76,7 @@ class Watched:
 
 
 class Context(Protocol):
-    """What the loop knows about where it runs."""
+    """Where the loop runs."""
 
     rank: int
     world_size: int
@@ -107,8 +107,8 @@ class Context(Protocol):
 class LocalContext:
     """Runs without Ray: one process, or several that ``torchrun`` started (torch.distributed is then initialised).
 
-    Checkpoints are folders ``run_dir/checkpoints/step_00000020``, written beside and renamed, so that one which is
-    there is complete whenever the process is killed.
+    Checkpoints are folders ``run_dir/checkpoints/step_00000020``, written under another name and renamed, so that a
+    process may be killed at any time.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
 """Two engines behind one interface: plain torch, and DeepSpeed. They hold the parameters and the optimizer.
 
-The loop sets the learning rates itself before every step, so that no scheduler has state to save.
+The loop sets the learning rates itself before every step, so that no scheduler has state to save. Both engines write
+and read the names of ``Task.stored()`` alone; the loop compares them with a checkpoint's before it loads it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from idc.training.activation_checkpointing import recompute_activations
 from idc.training.config import GroupConfig, TrainConfig
 from idc.training.context import Context
 from idc.training.task import Batch, Task
@@ -25,12 +27,15 @@ Logs = dict[str, Tensor | float]
 class Engine(Protocol):
     """``accumulate`` for every micro-batch of a step, then ``step``."""
 
+    stored: frozenset[str]
+    """The names of :func:`stored_names`."""
+
     def accumulate(self, batch: Batch) -> tuple[Tensor, Logs]:
         """Forward and backward of one micro-batch. The detached loss and the logs."""
         ...
 
     def step(self, learning_rates: list[float]) -> Tensor | float:
-        """Average the gradients, clip, update with one rate for each group. The gradient's norm before clipping."""
+        """Average the gradients, clip, update with one rate per group. Returns the gradient's norm before clipping."""
         ...
 
     def whole(self) -> contextlib.AbstractContextManager[Task]:
@@ -38,14 +43,16 @@ class Engine(Protocol):
         ...
 
     def full_state_dict(self) -> dict[str, Tensor]:
-        """fp32 parameters and buffers on the CPU of rank 0 (empty on the others). All ranks call it."""
+        """The stored parameters and buffers on the CPU of rank 0 (empty on the others). All ranks call it."""
         ...
 
     def save(self, folder: Path) -> None:
-        """This rank's part of the state into the checkpoint ``folder``. All ranks call it."""
+        """Write this rank's part of the state into the checkpoint ``folder``. All ranks call it."""
         ...
 
-    def load(self, folder: Path, saved_world_size: int) -> None: ...
+    def load(self, folder: Path, saved_world_size: int) -> None:
+        """Read what ``save`` wrote; weights that are not stored stay as the entry built them."""
+        ...
 
 
 def param_groups(task: Task) -> tuple[list[dict[str, Any]], list[GroupConfig]]:
@@ -78,8 +85,25 @@ def param_groups(task: Task) -> tuple[list[dict[str, Any]], list[GroupConfig]]:
     return groups, schedules
 
 
+def stored_names(task: Task) -> frozenset[str]:
+    """The names that ``task.stored()`` returns.
+
+    Raises:
+        ValueError: if the task has no such tensor, or a trained parameter is not among them.
+    """
+    state = task.state_dict(keep_vars=True)
+    names = frozenset(task.stored())
+    if unknown := sorted(names - state.keys()):
+        raise ValueError(f"stored() returns names that the task's state_dict() lacks: {', '.join(unknown[:8])}")
+    kept = {id(state[name]) for name in names}  # of two names of a tied weight, one is enough
+    lost = [name for name, tensor in state.items() if tensor.requires_grad and id(tensor) not in kept]
+    if lost:
+        raise ValueError(f"stored() leaves out trained parameters: {', '.join(lost[:8])}")
+    return names
+
+
 class _Step(nn.Module):
-    """Makes ``training_step`` the forward, under autocast in bf16; parameters stay fp32."""
+    """Makes ``training_step`` the forward, under autocast in bf16; trained parameters stay fp32."""
 
     def __init__(self, task: Task, precision: str, device: torch.device, cache_casts: bool = True):
         super().__init__()
@@ -97,19 +121,12 @@ class _Step(nn.Module):
             return loss, logs
 
 
-def _compile(task: Task, train: TrainConfig) -> None:
-    """In place, so that names of parameters stay."""
-    if train.compile:
-        for part in task.compiled_parts():
-            part.compile()
-
-
 class TorchEngine:
     """AdamW and one all-reduce of the whole gradient at the end of a step."""
 
     def __init__(self, task: Task, groups: list[dict[str, Any]], context: Context, train: TrainConfig):
         self.task = task.to(context.device)
-        _compile(task, train)
+        self.stored = stored_names(task)
         self.module = _Step(task, train.precision, context.device)
         self.context = context
         self.train = train
@@ -117,8 +134,11 @@ class TorchEngine:
         self.optimizer = kind(groups, betas=train.betas, eps=train.eps)
         self.parameters = [parameter for group in groups for parameter in group["params"]]
         if context.world_size > 1:
+            state = task.state_dict(keep_vars=True)
+            elsewhere = {id(tensor) for name, tensor in state.items() if name not in self.stored}
             for tensor in [*task.parameters(), *task.buffers()]:
-                dist.broadcast(tensor.data, 0)
+                if id(tensor) not in elsewhere:  # a base model has the same weights on every rank
+                    dist.broadcast(tensor.data, 0)
 
     def accumulate(self, batch: Batch) -> tuple[Tensor, Logs]:
         loss, logs = self.module(batch)
@@ -161,39 +181,55 @@ class TorchEngine:
             yield self.task
 
     def full_state_dict(self) -> dict[str, Tensor]:
-        return cpu_state(self.task.state_dict()) if self.context.rank == 0 else {}
+        return cpu_state(_only(self.task.state_dict(), self.stored)) if self.context.rank == 0 else {}
 
     def save(self, folder: Path) -> None:
         if self.context.rank == 0:
-            torch.save({"task": self.task.state_dict(), "optimizer": self.optimizer.state_dict()}, folder / "torch.pt")
+            state = _only(self.task.state_dict(), self.stored)
+            torch.save({"task": state, "optimizer": self.optimizer.state_dict()}, folder / "torch.pt")
 
     def load(self, folder: Path, saved_world_size: int) -> None:
         state = torch.load(folder / "torch.pt", map_location=self.context.device, weights_only=True)
-        self.task.load_state_dict(state["task"])
+        self.task.load_state_dict(state["task"], strict=False)
         self.optimizer.load_state_dict(state["optimizer"])
 
 
 class DeepSpeedEngine:
     """DeepSpeed's engine: ZeRO stages 0 to 3 by setting.
 
+    If part of the task is not stored, DeepSpeed leaves all frozen parameters out of its checkpoint, and those that are
+    stored nevertheless are in a file of ours.
+
     bf16 is the same autocast over fp32 parameters as in :class:`TorchEngine`, inside the module, so that both engines
-    compute the same; DeepSpeed's own ``bf16`` and ``torch_autocast`` sections (16-bit communication) are for
+    compute the same; DeepSpeed's own ``bf16`` and ``torch_autocast`` sections (16-bit communication) can be set in
     ``deepspeed_extra``.
     """
+
+    FROZEN = "frozen.pt"
 
     def __init__(self, task: Task, groups: list[dict[str, Any]], context: Context, train: TrainConfig):
         _quiet()
         os.environ.setdefault("DS_ACCELERATOR", context.device.type)
         import deepspeed
 
-        # no compiler at run time: sums over shared memory are an extension that DeepSpeed builds when CPU ranks start
+        # no compiler at run time: DeepSpeed would build an extension for sums over shared memory when CPU ranks start
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         self.deepspeed = deepspeed
         self.task = task
         self.context = context
         self.train = train
-        _compile(task, train)
+        self.stored = stored_names(task)
+        self.elsewhere = frozenset(task.state_dict()) - self.stored
+        frozen = (name for name, p in task.named_parameters(remove_duplicate=False) if not p.requires_grad)
+        self.frozen = self.stored.intersection(frozen)
         self.module = _Step(task, train.precision, context.device, cache_casts=train.zero_stage < 3)
+
+        def leave_out(module: nn.Module, state: dict[str, Any], prefix: str, metadata: Any) -> None:
+            """Remove what is not stored from the state that DeepSpeed writes, buffers included."""
+            for name in self.elsewhere:
+                state.pop(f"{prefix}task.{name}", None)
+
+        self.module.register_state_dict_post_hook(leave_out)
         if not dist.is_initialized():  # one process, without Ray or torchrun
             backend = "nccl" if context.device.type == "cuda" else "gloo"
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
@@ -219,7 +255,7 @@ class DeepSpeedEngine:
         for group, rate in zip(self.engine.optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate
         norm = None
-        if not self.train.zero_stage:  # DeepSpeed tells it with ZeRO only
+        if not self.train.zero_stage:  # DeepSpeed has the norm with ZeRO only
             grads = [parameter.grad for parameter in self.task.parameters() if parameter.grad is not None]
             norm = torch.nn.utils.get_total_norm(grads)
         self.engine.step()
@@ -236,24 +272,29 @@ class DeepSpeedEngine:
             yield self.task
 
     def full_state_dict(self) -> dict[str, Tensor]:
+        return self._gathered(self.stored)
+
+    def _gathered(self, names: frozenset[str]) -> dict[str, Tensor]:
+        """These parameters and buffers on the CPU of rank 0 (empty on the others)."""
         if self.train.zero_stage < 3:
-            return cpu_state(self.task.state_dict()) if self.context.rank == 0 else {}
+            return cpu_state(_only(self.task.state_dict(), names)) if self.context.rank == 0 else {}
         full: dict[str, Tensor] = {}
         for prefix, module in self.task.named_modules(remove_duplicate=False):
-            own = dict(module.named_parameters(recurse=False, remove_duplicate=False))
-            with self.deepspeed.zero.GatheredParameters(list({id(p): p for p in own.values()}.values())):
+            dot = f"{prefix}." if prefix else ""
+            own = module.named_parameters(recurse=False, remove_duplicate=False)
+            tensors = {f"{dot}{name}": parameter for name, parameter in own if f"{dot}{name}" in names}
+            with self.deepspeed.zero.GatheredParameters(list({id(p): p for p in tensors.values()}.values())):
                 if self.context.rank == 0:
-                    buffers = {
-                        name: buffer
-                        for name, buffer in module.named_buffers(recurse=False)
-                        if name not in module._non_persistent_buffers_set
-                    }
-                    dot = f"{prefix}." if prefix else ""
-                    full.update(cpu_state({f"{dot}{name}": tensor for name, tensor in (own | buffers).items()}))
+                    buffers = {f"{dot}{name}": buffer for name, buffer in module.named_buffers(recurse=False)}
+                    full.update(cpu_state(tensors | _only(buffers, names)))
         return full
 
     def save(self, folder: Path) -> None:
-        self.engine.save_checkpoint(str(folder), tag="deepspeed")
+        self.engine.save_checkpoint(str(folder), tag="deepspeed", exclude_frozen_parameters=bool(self.elsewhere))
+        if self.elsewhere:
+            frozen = self._gathered(self.frozen)
+            if self.context.rank == 0:
+                torch.save(frozen, folder / self.FROZEN)
 
     def load(self, folder: Path, saved_world_size: int) -> None:
         if saved_world_size != self.context.world_size and self.train.zero_stage:
@@ -262,9 +303,16 @@ class DeepSpeedEngine:
                 f"ZeRO-{self.train.zero_stage}, and this run has {self.context.world_size}; "
                 f"set train.num_workers to {saved_world_size}"
             )
-        path, _ = self.engine.load_checkpoint(str(folder), tag="deepspeed")
+        path, _ = self.engine.load_checkpoint(str(folder), tag="deepspeed", load_module_strict=not self.elsewhere)
         if path is None:
-            raise ValueError(f"{folder} has no DeepSpeed checkpoint; remove this folder to go on from an older one")
+            raise ValueError(f"{folder} has no DeepSpeed checkpoint; remove this folder to resume from an older one")
+        if self.elsewhere:
+            for name, tensor in torch.load(folder / self.FROZEN, weights_only=True).items():
+                parameter = self.task.get_parameter(name)
+                sharded = self.train.zero_stage == 3
+                with self.deepspeed.zero.GatheredParameters(parameter, modifier_rank=0, enabled=sharded):
+                    if self.context.rank == 0 or not sharded:
+                        parameter.data.copy_(tensor)
 
 
 def deepspeed_config(train: TrainConfig, world_size: int) -> dict[str, Any]:
@@ -299,7 +347,7 @@ def _merged(base: dict[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _quiet() -> None:
-    """Keep DeepSpeed's errors only: its INFO lines and torch's notes on calls it makes are not for the user."""
+    """Show DeepSpeed's errors only, without its INFO lines and torch's deprecation notes on calls that it makes."""
     import logging
     import warnings
 
@@ -311,21 +359,52 @@ def _quiet() -> None:
 
 @contextlib.contextmanager
 def _evaluating(task: Task) -> Iterator[None]:
-    task.eval()
+    task.set_training(False)
     try:
         with torch.no_grad():
             yield
     finally:
-        task.train()
+        task.set_training(True)
+
+
+def _only(state: Mapping[str, Tensor], names: frozenset[str]) -> dict[str, Tensor]:
+    return {name: tensor for name, tensor in state.items() if name in names}
 
 
 def cpu_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Own contiguous copies on the CPU (tied weights are stored twice, so that loading is strict)."""
+    """Contiguous copies on the CPU (tied weights are stored twice, so that loading is strict)."""
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
 
 
 def make_engine(task: Task, groups: list[dict[str, Any]], context: Context, train: TrainConfig) -> Engine:
-    """The engine that ``train`` asks for."""
+    """The engine that ``train`` names, around ``task`` in training mode.
+
+    Raises:
+        ValueError: if the task's weights do not fit ``train.precision``, or it has no part that can be recomputed.
+    """
+    _check_precision(task, train)
+    task.set_training(True)
+    if train.activation_checkpointing:
+        recompute_activations(task)
+    if train.compile:
+        for part in task.compiled_parts():
+            part.compile()  # in place, so that names of parameters stay
     if train.engine == "torch":
         return TorchEngine(task, groups, context, train)
     return DeepSpeedEngine(task, groups, context, train)
+
+
+def _check_precision(task: Task, train: TrainConfig) -> None:
+    for name, parameter in task.named_parameters():
+        if parameter.dtype not in (torch.bfloat16, torch.float16):
+            continue
+        if parameter.requires_grad:
+            raise ValueError(
+                f"trained parameter {name} is {parameter.dtype}, in which small updates are lost; cast what is trained "
+                "to float32 (train.precision=bf16 still computes in bfloat16)"
+            )
+        if train.precision == "fp32":
+            raise ValueError(
+                f"frozen parameter {name} is {parameter.dtype}, and train.precision=fp32 does not cast between types; "
+                "take train.precision=bf16, or load the base model in float32"
+            )

@@ -1,8 +1,8 @@
 """The training loop, written once for all systems.
 
-What it promises: the same samples, seeds and numbers whatever the accumulation, the workers, the engine, and however
-often the run was interrupted. After a restart it goes on from the newest complete checkpoint of the run's folder, and
-log.jsonl reads as that of an undisturbed run.
+Samples, seeds and numbers do not depend on the accumulation, the number of workers, the engine, or on how often the run
+was interrupted. After a restart it resumes from the newest complete checkpoint in the run's folder, and log.jsonl is
+the same as that of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from idc.training.engines import Engine, make_engine, param_groups
 from idc.training.task import Task
 
 Export = Callable[[dict[str, Tensor], dict[str, float]], None]
-"""Writes the artifact from the full state dict and the validation metrics of these weights; called on rank 0."""
+"""Writes the artifact from the stored weights (``Task.stored``) and their validation metrics; called on rank 0."""
 
 STATE_FILE = "state.json"
 _VALIDATION = 1 << 40
@@ -58,13 +58,13 @@ def fit(
         ``seconds_per_step``, ``samples_per_second``, ``peak_rss_gib``.
 
     Raises:
-        ValueError: for settings that contradict the task, its data or the checkpoint, and if the loss is not finite.
+        ValueError: if settings contradict the task, its data or the checkpoint, or the loss is not finite.
     """
     torch.set_num_threads(train.cpus_per_worker)
     if loaders.train.batch_size != train.micro_batch_size or loaders.train.world_size != context.world_size:
         raise ValueError(
             f"the training loader makes micro-batches of {loaders.train.batch_size} for {loaders.train.world_size} "
-            f"workers, the config asks for {train.micro_batch_size} and the run has {context.world_size}; "
+            f"workers, the config sets {train.micro_batch_size} and the run has {context.world_size}; "
             "build it with Loader.from_config"
         )
     run = _Run(task, loaders, context, train, tracker or context.tracker)
@@ -85,31 +85,36 @@ class _Run:
         self.train = train
         self.tracker = tracker
         self.total = train.total_steps(len(loaders.train.dataset))
-        self.engine: Engine = make_engine(task.train(), groups, context, train)
-        self.chief = context.rank == 0
+        self.engine: Engine = make_engine(task, groups, context, train)
+        self.is_main = context.rank == 0
         self.step = 0
         self.best: dict[str, Any] | None = None
         self.metrics: dict[str, float] = {}
         self.last_loss = math.nan
         self.seconds = 0.0
         self.window = _Window(context)
-        self.log = _JsonLines(context.run_dir / "log.jsonl") if self.chief else None
+        self.log = _JsonLines(context.run_dir / "log.jsonl") if self.is_main else None
         self.best_dir = context.run_dir / "best"
 
     # -- restart -----------------------------------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Go back to the newest complete checkpoint, if there is one."""
+        """Load the newest complete checkpoint, if there is one."""
         folder = self.context.latest_checkpoint()
         if folder is not None:
             state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
             if state["engine"] != self._engine_name():
                 raise ValueError(
-                    f"the checkpoint {folder} was written by engine {state['engine']}, and the config asks for "
+                    f"the checkpoint {folder} was written by engine {state['engine']}, and the config sets "
                     f"{self._engine_name()}; set train.engine and train.zero_stage back, or take another run name"
                 )
-            if self.context.world_size != state["world_size"] and self.chief:
-                self._say(f"the checkpoint was written by {state['world_size']} workers, now {self.context.world_size}")
+            if differing := sorted(self.engine.stored.symmetric_difference(state["stored"])):
+                raise ValueError(
+                    f"the checkpoint {folder} and the task do not store the same names, they differ in "
+                    f"{', '.join(differing[:8])}; set the config back, or take another run name"
+                )
+            if self.context.world_size != state["world_size"] and self.is_main:
+                self._print(f"the checkpoint has {state['world_size']} workers, this run {self.context.world_size}")
             self.engine.load(folder, state["world_size"])
             self.step = state["step"]
             self.best = state["best"]
@@ -117,7 +122,7 @@ class _Run:
             self.last_loss = state["loss"]
             self.seconds = state["seconds"]
             self.window.restore(state["window"])
-            self._say(f"resumed at step {self.step} of {self.total} from {folder}")
+            self._print(f"resumed at step {self.step} of {self.total} from {folder}")
         if self.log is not None:
             self.log.keep_until(self.step)
 
@@ -131,11 +136,12 @@ class _Run:
         self.window.reduce()
         folder = self.context.checkpoint_folder(self.step)
         self.engine.save(folder)
-        if self.chief:
+        if self.is_main:
             state = {
                 "step": self.step,
                 "world_size": self.context.world_size,
                 "engine": self._engine_name(),
+                "stored": sorted(self.engine.stored),
                 "best": self.best,
                 "metrics": self.metrics,
                 "loss": self.last_loss,
@@ -144,7 +150,7 @@ class _Run:
             }
             (folder / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
         self.context.report({"step": self.step, "loss": self.last_loss, **self.metrics}, folder, self.step)
-        if self.chief and self.best is not None:  # weights of an abandoned or beaten best are no longer needed
+        if self.is_main and self.best is not None:  # the weights of earlier bests are no longer needed
             for path in self.best_dir.glob("*.safetensors"):
                 if path != self._best_path(self.best["step"]):
                     path.unlink()
@@ -156,7 +162,7 @@ class _Run:
         if self.step >= self.total:
             return
         batches = self.loaders.train.batches(self.step * train.grad_accumulation)
-        progress = Progress(self.total, self.step) if self.chief else None
+        progress = Progress(self.total, self.step) if self.is_main else None
         clock = time.perf_counter()
         try:
             while self.step < self.total:
@@ -227,7 +233,7 @@ class _Run:
     # -- validation and end ------------------------------------------------------------------------------------------
 
     def validate(self) -> dict[str, float]:
-        """Metrics of the weights as they are; remembers the weights if they are the best so far."""
+        """Metrics of the current weights, which are kept if they are the best so far."""
         assert self.loaders.validation is not None
         torch.manual_seed(self.train.seed + _VALIDATION)
         with self.engine.whole() as task:
@@ -237,14 +243,14 @@ class _Run:
         if keep is not None:
             if keep.metric not in self.metrics:
                 raise ValueError(
-                    f"train.keep_best.metric={keep.metric!r} is not measured; the validation gives "
+                    f"train.keep_best.metric={keep.metric!r} is not measured; the validation returns "
                     f"{', '.join(sorted(self.metrics))}"
                 )
             value = self.metrics[keep.metric]
             if keep.better(value, self.best["value"] if self.best else None):
                 self.best = {"step": self.step, "value": value, "metrics": self.metrics}
                 state = self.engine.full_state_dict()
-                if self.chief:
+                if self.is_main:
                     save_safetensors(state, self._best_path(self.step))
         return self.metrics
 
@@ -255,7 +261,7 @@ class _Run:
         metrics = self.best["metrics"] if self.best else self.metrics
         if export is not None:
             state = self.engine.full_state_dict() if self.best is None else {}
-            if self.chief:
+            if self.is_main:
                 if self.best is not None:
                     from safetensors.torch import load_file
 
@@ -273,13 +279,13 @@ class _Run:
             "peak_rss_gib": peak_rss_gib(),
         }
 
-    def _say(self, text: str) -> None:
-        if self.chief:
+    def _print(self, text: str) -> None:
+        if self.is_main:
             print(text, file=sys.stderr, flush=True)
 
 
 class _Window:
-    """Sums since the last line of the log: kept on the device, averaged over the ranks when they are read."""
+    """Sums since the last line of the log, kept on the device and averaged over the ranks when they are read."""
 
     def __init__(self, context: Context):
         self.context = context
@@ -325,13 +331,13 @@ class _Window:
 
 
 class _JsonLines:
-    """log.jsonl: one JSON object a line, ascending by step."""
+    """log.jsonl: one JSON object per line, ascending by step."""
 
     def __init__(self, path: Path):
         self.path = path
 
     def keep_until(self, step: int) -> None:
-        """Drop the lines of steps after ``step`` (they will be done again) and a line cut by a kill."""
+        """Drop the lines of steps after ``step``, which will be run again, and a line cut off by a kill."""
         if not self.path.exists():
             return
         kept = []
@@ -368,7 +374,7 @@ class Progress:
             self.bar = tqdm(total=total, initial=done, unit="step", dynamic_ncols=True)
 
     def update(self, step: int, loss: float) -> None:
-        """``loss`` is not a number until the first one is logged, and is not shown until then."""
+        """``loss`` is NaN, and not shown, until the first one is logged."""
         known = math.isfinite(loss)
         if self.bar is not None:
             self.bar.update(step - self.bar.n)

@@ -1,4 +1,4 @@
-"""Recognises errors of a full memory, which a restart does not cure, and says what to change."""
+"""Out of memory: recognising the error, which would come again after a restart, and what the user can change."""
 
 from __future__ import annotations
 
@@ -14,29 +14,31 @@ _SIGNS = (
     "bad_alloc",
     "not enough memory",
 )
-"""What the messages of CUDA, cuBLAS, torch's CPU allocator and C++ have in common, in lower case."""
+"""Parts of the messages of CUDA, cuBLAS, torch's CPU allocator and C++, in lower case."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of Python or torch says that the memory of the device or of the machine is full."""
+    """Whether Python or torch raised ``error`` because the memory of the device or of the machine was full."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and any(sign in str(error).lower() for sign in _SIGNS)
 
 
 def out_of_memory_advice(train: TrainConfig, device: str, error: BaseException) -> str:
-    """A message for the user: what failed and which settings need less memory.
+    """Error message: what failed, and which settings reduce the memory.
 
     Args:
-        device: what is full: a rank's device such as ``cuda:0``, or a node.
+        device: where memory ran out: a rank's device such as ``cuda:0``, or a node.
     """
     samples = train.micro_batch_size // train.num_workers
     advice = []
     if samples > 1:
         advice.append(
-            f"raise train.grad_accumulation, now {train.grad_accumulation} ({samples} samples at a time in each "
+            f"raise train.grad_accumulation, now {train.grad_accumulation} (micro-batches of {samples} samples per "
             "worker); the losses stay the same"
         )
+    if not train.activation_checkpointing:
+        advice.append("train.activation_checkpointing=true (if the system has a part for it); the losses stay the same")
     advice.append(f"lower train.batch_size, now {train.batch_size}, which changes what is learned")
     if train.precision == "fp32" and device.startswith("cuda"):
         advice.append("train.precision=bf16")

@@ -1,9 +1,9 @@
-"""The contract between a system and the training loop: model and losses together as one module."""
+"""The contract between a system and the training loop: model and losses as one module, and what of it is stored."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from idc.training.context import Context
 
 Batch = Mapping[str, Any]
-"""What a dataset's collate returns (tensors, lists, plain values), and how many samples it has (:data:`SAMPLES`)."""
+"""What a dataset's collate returns (tensors, lists, plain values), with its number of samples (:data:`SAMPLES`)."""
 
 SAMPLES = "num_samples"
 """Key of a batch's number of samples; the loaders of :mod:`idc.training.data` add it to what collate returns."""
 
 
 class Task(nn.Module):
-    """Model plus losses. The loop calls ``training_step`` and ``validate``, jobs call ``caption``.
+    """Model plus losses. The loop calls ``training_step`` and ``validate``; evaluation calls ``caption``.
 
     The loop averages over micro-batches of equal size and over workers. So that the gradient is the mean over all
     samples of the batch, however it is cut, ``training_step`` returns a mean over *samples*: a loss over masked tokens
@@ -28,35 +28,84 @@ class Task(nn.Module):
 
     Under ZeRO-3 a parameter is whole only while the module that owns it is called: use submodules that have parameters
     of their own by calling them (``forward``), and take parameters by attribute, not from a list kept elsewhere.
+
+    A task on top of another model freezes it (``requires_grad_(False)``) and returns it from ``base_parts``: then it
+    is neither stored nor switched to training mode, while adapters inside it are trained and stored.
     """
 
     def forward(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
         return self.training_step(batch)
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
-        """The scalar loss (mean over the samples) and what to log beside it (scalars, means over the samples).
+        """The scalar loss (mean over the samples) and further scalars to log (means over the samples).
 
-        Random choices that must not depend on how the batch is cut belong into the dataset's ``get``; torch's
-        generator (dropout) is seeded by the loop for every (seed, step, micro-batch, rank).
+        Random choices that must not depend on how the batch is cut belong in the dataset's ``get``; the loop seeds
+        torch's generator (dropout) for every (seed, step, micro-batch, rank).
         """
         raise NotImplementedError
 
     def caption(self, batch: Batch) -> list[str]:
-        """One caption for each sample. Tasks without a decoder do not have it."""
+        """One caption per sample. Tasks without a decoder do not implement it."""
         raise NotImplementedError
 
     def param_groups(self) -> list[dict[str, Any]]:
         """Groups ``{"name", "params", "lr", "weight_decay", "schedule", "warmup_steps" | "warmup_share",
         "warmup_lr"}``.
 
-        All but ``name``, ``params`` and ``lr`` may be left out; their meaning and defaults stand in
-        :class:`idc.training.config.GroupConfig`. Every trainable parameter must be in exactly one group.
+        Only ``name``, ``params`` and ``lr`` are required; :class:`idc.training.config.GroupConfig` documents the others
+        and their defaults. Every trainable parameter must be in exactly one group.
         """
         raise NotImplementedError
 
+    def base_parts(self) -> list[nn.Module]:
+        """Submodules whose frozen weights are available elsewhere, e.g. a base model that the artifact names.
+
+        The entry must build them with the same weights at every start of the run, on every rank.
+        """
+        return []
+
+    def stored(self) -> set[str]:
+        """Names in ``state_dict()`` that checkpoints, the best weights and the artifact hold.
+
+        Default: everything that is trained or not available elsewhere, i.e. all names but the frozen parameters, and
+        the buffers of frozen modules, in :meth:`base_parts`. An override must keep every trained parameter.
+        """
+        frozen = self._frozen_modules()
+        modules = [module for part in self.base_parts() for module in part.modules()]
+        elsewhere = {id(p) for module in modules for p in module.parameters(recurse=False) if not p.requires_grad}
+        elsewhere |= {id(b) for module in modules if module in frozen for b in module.buffers(recurse=False)}
+        return {name for name, tensor in self.state_dict(keep_vars=True).items() if id(tensor) not in elsewhere}
+
+    def set_training(self, mode: bool) -> None:
+        """Training or evaluation mode, but what is frozen stays in evaluation mode: its dropout is never active, its
+        batch statistics do not move.
+
+        Frozen: a module with parameters of which none is trained, and a part of :meth:`base_parts` with nothing to
+        train, each with all modules inside. Override to keep more in evaluation mode.
+        """
+        super().train(mode)
+        if mode:
+            for module in self._frozen_modules():
+                module.training = False
+
+    def train(self, mode: bool = True) -> Self:
+        """:meth:`set_training`, also when torch or DeepSpeed switches the mode of a module that contains the task."""
+        self.set_training(mode)
+        return self
+
+    def _frozen_modules(self) -> set[nn.Module]:
+        parts = [module for module in self.modules() if any(True for _ in module.parameters())] + self.base_parts()
+        frozen = [part for part in parts if not any(parameter.requires_grad for parameter in part.parameters())]
+        return {module for part in frozen for module in part.modules()}
+
+    def checkpointed_parts(self) -> list[nn.Module]:
+        """Submodules for ``train.activation_checkpointing``: the blocks of a stack, or a whole transformers model,
+        which recomputes each of its own layers. None of them may have batch normalisation: it would count twice."""
+        return []
+
     def compiled_parts(self) -> list[nn.Module]:
-        """Submodules that `train.compile` hands to ``torch.compile``: those with most of the work, called with tensors
-        whose shapes do not change from step to step."""
+        """Submodules for ``train.compile``: those with most of the work, whose inputs keep their shapes between
+        steps."""
         return []
 
     @torch.no_grad()
@@ -64,7 +113,7 @@ class Task(nn.Module):
         """Metrics on the validation split; called on all ranks, each with its own share of the samples.
 
         The default is the mean of the training loss and logs. A captioning task gathers its predictions with
-        ``context.all_gather_object`` and scores them on rank 0; what rank 0 returns counts.
+        ``context.all_gather_object`` and scores them on rank 0; the loop uses what rank 0 returns.
         """
         sums: dict[str, float] = {}
         count = 0
@@ -81,7 +130,7 @@ class Task(nn.Module):
 
 
 def mean_per_sample(loss: Tensor, weight: Tensor) -> Tensor:
-    """Mean over samples of each sample's weighted mean: ``loss`` and ``weight`` (B, ...), weight 0 leaves out.
+    """Mean over samples of each sample's weighted mean; ``loss`` and ``weight`` are (B, ...).
 
     A sample whose weights are all 0 counts as a loss of 0.
     """

@@ -84,7 +84,8 @@ def test_a_full_memory_ends_the_run_with_advice_and_is_not_tried_again(
     attempts = tmp_path / "attempts"
     with pytest.raises(ValueError, match="out of memory on cpu") as caught:
         start(tmp_path / "run", UNTRACKED, {"huge": True, "attempts": str(attempts)}, local=local)
-    assert "raise train.grad_accumulation, now 1 (8 samples at a time in each worker)" in str(caught.value)
+    assert "raise train.grad_accumulation, now 1 (micro-batches of 8 samples per worker)" in str(caught.value)
+    assert "train.activation_checkpointing=true" in str(caught.value)
     assert attempts.read_text() == "attempt\n"
 
 
@@ -152,7 +153,7 @@ def test_a_complete_run_is_not_done_again_and_another_is_refused(tmp_path: Path)
         "train.keep_best.mode",
         "train.steps",
     ]
-    assert "24 there, 30 asked for" in lines[-1]
+    assert "saved 24, now 30" in lines[-1]
     again = start(run_dir, {**UNTRACKED, "steps": 30}, {"size": 41}, local=True, overwrite=True)
     assert again["steps"] == 30
     assert [line["step"] for line in read_log(run_dir / "log.jsonl")][-1] == 30

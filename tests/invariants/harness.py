@@ -22,7 +22,7 @@ from idc.training.loop import read_log
 
 @dataclass(frozen=True)
 class Run:
-    """What a finished run left."""
+    """The folder of a finished run."""
 
     path: Path
 
@@ -42,9 +42,9 @@ class Run:
 
 
 def run_cases(entry: str, payload: dict[str, Any], cases: Mapping[str, dict[str, Any]], folder: Path) -> dict[str, Run]:
-    """Run ``entry`` once for each case: its settings replace those of ``payload["train"]``.
+    """Run ``entry`` once per case, whose settings replace those of ``payload["train"]``.
 
-    Cases of as many workers share their processes, so that torch and DeepSpeed are loaded once.
+    Cases with the same number of workers share processes, so that torch and DeepSpeed are loaded once.
     """
     resolved = {name: TrainConfig.model_validate({**payload["train"], **case}) for name, case in cases.items()}
     for workers in sorted({train.num_workers for train in resolved.values()}):
@@ -58,7 +58,7 @@ def run_cases(entry: str, payload: dict[str, Any], cases: Mapping[str, dict[str,
 
 
 def _spawn(workers: int, entry: str, jobs: list[tuple[str, dict[str, Any]]], store: Path) -> None:
-    store.unlink(missing_ok=True)  # one of earlier processes would lead to these
+    store.unlink(missing_ok=True)  # it may be of earlier processes
     context = multiprocessing.get_context("spawn")
     processes = [
         context.Process(target=_rank, args=(rank, workers, entry, jobs, str(store))) for rank in range(workers)
@@ -89,6 +89,6 @@ def _rank(rank: int, workers: int, entry: str, jobs: list[tuple[str, dict[str, A
 
 
 def largest_difference(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> float:
-    """Of any weight of two states of the same names."""
+    """The largest difference of any weight; both states must have the same names."""
     assert a.keys() == b.keys()
     return max(float((a[name] - b[name]).abs().max()) for name in a)

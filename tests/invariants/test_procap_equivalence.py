@@ -2,10 +2,10 @@
 
 Stated tolerances, in float32, after 8 steps from the same weights with a learning rate of 1e-3:
 
-- stage 1: losses to 1e-5 of their value, weights to 1e-4 (found: 3e-5 between one and two workers, whose last block
-  computes another number of positions at a time; Adam makes much of the rounding of a gradient near 0);
-- stage 2: losses to 5e-5, weights to 3e-4. Found 2e-7 and 1e-6 in most cases, but the text decoder has ReLUs: an input
-  that is 0 to rounding falls on either side, and then its row has another gradient (found once: 5e-6 and 1e-4).
+- stage 1: losses to 1e-5 of their value, weights to 1e-4 (measured: 3e-5 between one and two workers, whose last block
+  computes another number of positions at a time; Adam amplifies the rounding of a gradient near 0);
+- stage 2: losses to 5e-5, weights to 3e-4. Measured 2e-7 and 1e-6 in most cases, but the text decoder has ReLUs: an
+  input that is 0 up to rounding may fall on either side, and then its row has another gradient (once: 5e-6 and 1e-4).
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ ZERO3 = {"engine": "deepspeed", "zero_stage": 3, "deepspeed_extra": SHARDED}
 CASES = {
     "plain": {},
     "accumulated": {"grad_accumulation": 4},
+    "recomputed": {"activation_checkpointing": True},
     "two workers": {"num_workers": 2},
     "two workers accumulated": {"num_workers": 2, "grad_accumulation": 2},
     "deepspeed": {"engine": "deepspeed"},

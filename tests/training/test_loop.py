@@ -17,7 +17,7 @@ from idc.training.context import Context, LocalContext, checkpoint_name
 from idc.training.data import EvalLoader, Loader, Loaders
 from idc.training.loop import STATE_FILE, Progress, fit, read_log
 from idc.training.task import SAMPLES, Batch, Task, mean_per_sample
-from tests.training import toy
+from tests.training import sizes, toy
 
 ROOT = Path(__file__).parents[2]
 TRAIN: dict[str, Any] = {
@@ -106,7 +106,7 @@ def test_the_artifact_has_the_best_weights_not_the_last(tmp_path: Path) -> None:
 
 
 def test_a_metric_that_is_not_measured_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="'CIDEr' is not measured; the validation gives accuracy, loss"):
+    with pytest.raises(ValueError, match="'CIDEr' is not measured; the validation returns accuracy, loss"):
         run(tmp_path, {**TRAIN, "keep_best": {"metric": "CIDEr"}})
 
 
@@ -127,8 +127,9 @@ def launch_in_process(run_dir: Path, payload: dict[str, Any]) -> subprocess.Comp
 
 
 def test_a_killed_process_goes_on_as_if_undisturbed(tmp_path: Path) -> None:
-    """SIGKILL in step 18 (micro-batch 2), after the checkpoint of step 15 and the line of step 16, with dropout."""
-    payload = {"train": TRAIN, "dropout": 0.2, "kill_step": 36, "kill_marker": str(tmp_path / "killed")}
+    """SIGKILL in step 18 (micro-batch 2), after the checkpoint of step 15 and the line of step 16, with dropout, on a
+    frozen base that is not stored."""
+    payload = {**sizes.PAYLOAD, "train": TRAIN, "kill_step": 36, "kill_marker": str(tmp_path / "killed")}
     killed = launch_in_process(tmp_path / "killed_run", payload)
     assert killed.returncode == -9, killed.stderr
     assert read_log(tmp_path / "killed_run" / "log.jsonl")[-1]["step"] == 16
@@ -138,10 +139,12 @@ def test_a_killed_process_goes_on_as_if_undisturbed(tmp_path: Path) -> None:
     again = launch_in_process(tmp_path / "killed_run", payload)
     assert again.returncode == 0, again.stderr
     assert "resumed at step 15 of 24" in again.stderr
-    run(tmp_path / "undisturbed", dropout=0.2)
+    run(tmp_path / "undisturbed", **sizes.PAYLOAD)
     assert curve(tmp_path / "killed_run") == curve(tmp_path / "undisturbed")
     a, b = weights(tmp_path / "killed_run"), weights(tmp_path / "undisturbed")
     assert all(torch.equal(a[name], b[name]) for name in b)
+    assert a.keys() == toy.ToyTask().state_dict().keys()
+    sizes.check_sizes(tmp_path / "killed_run")
     third = launch_in_process(tmp_path / "killed_run", payload)
     assert "is complete" in third.stderr
     assert "nothing to do" in third.stderr
@@ -171,8 +174,46 @@ def test_another_engine_cannot_go_on(tmp_path: Path) -> None:
     state_file = tmp_path / "checkpoints" / checkpoint_name(24) / STATE_FILE
     state = json.loads(state_file.read_text())
     state_file.write_text(json.dumps({**state, "engine": "deepspeed-zero2"}))
-    with pytest.raises(ValueError, match=r"written by engine deepspeed-zero2, and the config asks for torch"):
+    with pytest.raises(ValueError, match=r"written by engine deepspeed-zero2, and the config sets torch"):
         run(tmp_path)
+
+
+def test_a_checkpoint_of_other_names_is_refused(tmp_path: Path) -> None:
+    run(tmp_path)
+    state_file = tmp_path / "checkpoints" / checkpoint_name(24) / STATE_FILE
+    state = json.loads(state_file.read_text())
+    state_file.write_text(json.dumps({**state, "stored": [*state["stored"][1:], "adapter"]}))
+    with pytest.raises(ValueError, match="do not store the same names, they differ in adapter, " + state["stored"][0]):
+        run(tmp_path)
+
+
+def test_a_frozen_base_never_leaves_evaluation_mode(tmp_path: Path) -> None:
+    """Its dropout and its batch statistics, through training steps, validations and both ways of switching."""
+    for dropout in (0.0, 0.5):
+        run(tmp_path / str(dropout), base={"width": 20, "dropout": dropout})
+    assert curve(tmp_path / "0.5") == curve(tmp_path / "0.0")
+    run(tmp_path / "without")
+    assert curve(tmp_path / "0.5") != curve(tmp_path / "without")  # it is used
+
+
+def test_recomputed_activations_change_nothing(tmp_path: Path) -> None:
+    """With dropout inside what is recomputed, and with a base in bfloat16."""
+    for payload in ({"dropout": 0.2}, {"base": {"width": 20, "dtype": "bfloat16"}}):
+        name, train = "-".join(payload), {**TRAIN, "precision": "bf16" if "base" in payload else "fp32"}
+        run(tmp_path / name / "stored", train, **payload)
+        run(tmp_path / name / "recomputed", {**train, "activation_checkpointing": True}, **payload)
+        assert curve(tmp_path / name / "recomputed") == curve(tmp_path / name / "stored")
+        a, b = (weights(tmp_path / name / kind) for kind in ("recomputed", "stored"))
+        assert all(torch.equal(a[key], b[key]) and a[key].dtype == torch.float32 for key in b)
+
+
+def test_a_base_in_bfloat16_needs_bf16(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"frozen parameter base.widen.weight is torch.bfloat16, and train"):
+        run(tmp_path, base={"width": 20, "dtype": "bfloat16"})
+    train = TrainConfig.model_validate({**TRAIN, "precision": "bf16"})
+    context = LocalContext(tmp_path)
+    with pytest.raises(ValueError, match=r"trained parameter shift is torch.bfloat16, in which small updates are lost"):
+        fit(toy.ToyTask().to(torch.bfloat16), toy.loaders(train, context), context, train)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
@@ -190,7 +231,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
 def test_a_loader_of_another_size_is_refused(tmp_path: Path) -> None:
     train = TrainConfig(steps=4, batch_size=8, grad_accumulation=2)
     loaders = Loaders(Loader(toy.ToyData(9), 8, 0, 0, 1, toy.collate))
-    with pytest.raises(ValueError, match="micro-batches of 8 for 1 workers, the config asks for 4"):
+    with pytest.raises(ValueError, match="micro-batches of 8 for 1 workers, the config sets 4"):
         fit(toy.ToyTask(), loaders, LocalContext(tmp_path), train)
 
 

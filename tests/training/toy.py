@@ -45,10 +45,35 @@ def collate(samples: list[dict[str, np.ndarray]]) -> dict[str, Tensor]:
     return {key: torch.from_numpy(np.stack([sample[key] for sample in samples])) for key in samples[0]}
 
 
-class ToyTask(Task):
-    """Two layers and a head, a frozen projection, parameters of its own (one never used), dropout by setting."""
+class Base(nn.Module):
+    """A frozen model with dropout and batch statistics, the same whenever it is built. 19 weights per unit of width."""
 
-    def __init__(self, dim: int = 8, hidden: int = 32, classes: int = 5, dropout: float = 0.0, lr: float = 1e-2):
+    def __init__(self, width: int, dropout: float = 0.0, dtype: str = "float32", dim: int = 8):
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(11)
+            self.widen, self.narrow = nn.Linear(dim, width), nn.Linear(width, dim)
+        self.norm, self.dropout = nn.BatchNorm1d(width), nn.Dropout(dropout)
+        self.to(getattr(torch, dtype)).requires_grad_(False)
+
+    def forward(self, x_BLD: Tensor) -> Tensor:
+        hidden = self.norm(self.widen(x_BLD).flatten(0, 1)).view(*x_BLD.shape[:2], -1)
+        return self.narrow(self.dropout(F.gelu(hidden)))
+
+
+class ToyTask(Task):
+    """Two layers and a head, a frozen projection that is stored, parameters of its own (one never used), dropout by
+    setting; on top of a base by setting, which is not stored."""
+
+    def __init__(
+        self,
+        dim: int = 8,
+        hidden: int = 32,
+        classes: int = 5,
+        dropout: float = 0.0,
+        lr: float = 1e-2,
+        base: dict[str, Any] | None = None,
+    ):
         super().__init__()
         self.lr = lr
         self.frozen = nn.Linear(dim, dim).requires_grad_(False)
@@ -57,12 +82,15 @@ class ToyTask(Task):
         self.head = nn.Linear(hidden, classes)
         self.shift = nn.Parameter(torch.zeros(dim))  # owned by the task itself
         self.unused = nn.Parameter(torch.ones(3))
+        self.base = None if base is None else Base(**base)
         self.kill: tuple[int, int, str] | None = None
         self.huge = False
         self.rank = self.calls = 0
 
     def logits(self, batch: Batch) -> Tensor:
         x = batch["x"] + 0.1 * self.frozen(batch["x"]) + self.shift
+        if self.base is not None:
+            x = x + 0.1 * self.base(x)
         return self.head(self.dropout(F.gelu(self.encoder(x))))
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
@@ -89,6 +117,12 @@ class ToyTask(Task):
             {"name": "head", "params": [*self.head.parameters(), self.shift, self.unused], "lr": self.lr / 2},
         ]
 
+    def base_parts(self) -> list[nn.Module]:
+        return [] if self.base is None else [self.base]
+
+    def checkpointed_parts(self) -> list[nn.Module]:
+        return [self.encoder, self.dropout]
+
 
 def _kill_once(marker: str) -> None:
     """SIGKILL for this process, or an exception if the name begins so, if the file ``marker`` is not there yet."""
@@ -108,7 +142,7 @@ def loaders(train: TrainConfig, context: Context, size: int = 50) -> Loaders:
 
 
 def build(payload: dict[str, Any]) -> ToyTask:
-    task = ToyTask(dropout=payload.get("dropout", 0.0))
+    task = ToyTask(hidden=payload.get("hidden", 32), dropout=payload.get("dropout", 0.0), base=payload.get("base"))
     if "kill_step" in payload:
         task.kill = (payload["kill_step"], payload.get("kill_rank", 0), payload["kill_marker"])
     task.huge = payload.get("huge", False)
@@ -116,8 +150,8 @@ def build(payload: dict[str, Any]) -> ToyTask:
 
 
 def entry(payload: dict[str, Any], context: Context) -> dict[str, Any]:
-    """An entry for ``cluster.train.launch``. Payload: ``train``, and optionally ``size``, ``dropout``, ``kill_*``,
-    ``huge`` (more memory than there is)."""
+    """An entry for ``cluster.train.launch``. Payload: ``train``, and optionally ``size``, ``hidden``, ``dropout``,
+    ``base``, ``kill_*``, ``huge`` (more memory than there is)."""
     train = TrainConfig.model_validate(payload["train"])
     if "attempts" in payload:
         with open(payload["attempts"], "a") as attempts:

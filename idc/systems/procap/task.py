@@ -113,6 +113,9 @@ class PretrainTask(Task):
         """All blocks but the last, which computes as many positions as are read."""
         return list(self.encoder.blocks[:-1])
 
+    def checkpointed_parts(self) -> list[torch.nn.Module]:
+        return list(self.encoder.blocks)
+
     def _unaligned(self, batch: Batch) -> Tensor:
         if self.job.loss.align_negative == "swap_halves":
             text_BN: Tensor = batch["text"]
@@ -188,6 +191,9 @@ class FinetuneTask(Task):
         return frame_features(batch["procedure" if self.job.procedure == "frames" else "ends"], self.extract)
 
     def compiled_parts(self) -> list[torch.nn.Module]:
+        return list(self.captioner.encoder.blocks)
+
+    def checkpointed_parts(self) -> list[torch.nn.Module]:
         return list(self.captioner.encoder.blocks)
 
     def param_groups(self) -> list[dict[str, Any]]:
