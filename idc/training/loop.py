@@ -108,7 +108,7 @@ class _Run:
                     f"the checkpoint {folder} was written by engine {state['engine']}, and the config sets "
                     f"{self._engine_name()}; set train.engine and train.zero_stage back, or take another run name"
                 )
-            if differing := sorted(self.engine.stored.symmetric_difference(state["stored"])):
+            if differing := sorted(self.engine.stored.symmetric_difference(state.get("stored", self.engine.stored))):
                 raise ValueError(
                     f"the checkpoint {folder} and the task do not store the same names, they differ in "
                     f"{', '.join(differing[:8])}; set the config back, or take another run name"
