@@ -1,1 +1,1 @@
-"""The Ray adapters: with ``serve/app.py``, the only modules that import Ray."""
+"""The Ray adapters: with ``serve/app.py`` and ``serve/deployment/`` the only modules that import Ray."""

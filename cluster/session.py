@@ -17,18 +17,13 @@ from cluster.config import ClusterConfig
 from idc.config import enter_root
 from idc.data.pipeline import Source, StageSpec, ToRows, run_local
 from idc.data.store import DatasetFolder, Manifest
+from idc.loopback import keep_ray_on_loopback
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "1",
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",  # else every print of a training worker appears twice
     "RAY_worker_niceness": "0",  # Ray's default of 15 starves workers when anything else runs on a small machine
-}
-
-_LOCAL_ENVIRONMENT = {
-    # All ports of a local Ray listen on 127.0.0.1. On Linux, Ray's default is the machine's address, so that other
-    # nodes can join; on macOS and Windows (hence the variable's name) it is 127.0.0.1.
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
 }
 
 _AGENT_TIMEOUT_S = 120.0
@@ -54,9 +49,10 @@ def session(config: ClusterConfig | None = None) -> Iterator[str | None]:
             f"RAY_ADDRESS={address!r} is a Jobs API address: submit the job with `ray job submit -- python jobs/...`, "
             "or unset RAY_ADDRESS to run on a local Ray"
         )
-    for name, value in (_ENVIRONMENT | (_LOCAL_ENVIRONMENT if address is None else {})).items():
+    for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if address is None:
+        keep_ray_on_loopback()
         _choose_auth(config)
     import ray  # after the environment: Ray reads it when it is loaded
     from ray._private.utils import write_ray_address

@@ -1,7 +1,7 @@
-"""Pairs of many requests through one model: a batch is what waits when the model is free. No Ray, no torch.
+"""Batches across requests: when the model is free, the waiting pairs form the next batch. No Ray, no torch.
 
-Why not ``ray.serve.batch``: it closes a batch a few milliseconds after its first request even while the model is still
-busy with the one before, so that under load most batches hold a pair or two.
+Why not ``ray.serve.batch``: it closes a batch a few milliseconds after its first request, even while the model is still
+busy with the previous batch, so that under load most batches have one or two pairs.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class _Waiting(Generic[Item, Result]):
 
 
 class Batcher(Generic[Key, Item, Result]):
-    """Runs a function over batches, one at a time, in a thread of its own; for callers of one event loop.
+    """Runs a function over batches, one at a time, in a thread of its own; for callers in one event loop.
 
     Args:
-        run: ``run(key, items)`` gives one result an item; items of different keys never meet in a batch.
-        max_items: of a batch.
-        wait_s: how long the first item of a batch waits for others, if the function is free.
+        run: ``run(key, items)`` returns one result per item; items of different keys never share a batch.
+        max_items: maximal batch size.
+        wait_s: how long the first item of a batch waits for others while the function is free.
     """
 
     def __init__(self, run: Callable[[Key, list[Item]], Sequence[Result]], max_items: int, wait_s: float):
@@ -41,13 +41,13 @@ class Batcher(Generic[Key, Item, Result]):
         self._worker: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch")
         self.running_since: float | None = None
-        """When the batch that runs now began, by the event loop's clock; None if none does."""
+        """Start of the running batch by the event loop's clock; None if none runs."""
 
     async def submit(self, key: Key, items: Sequence[Item]) -> list[Result]:
-        """The results of the items, in their order. If the caller is cancelled, those not begun are left out.
+        """The results of the items, in order. If the caller is cancelled, its items that have not begun are dropped.
 
         Raises:
-            Exception: what the function raised for a batch with one of the items.
+            Exception: raised by the function for a batch with one of the items.
         """
         loop = asyncio.get_running_loop()
         now = loop.time()
@@ -81,7 +81,7 @@ class Batcher(Generic[Key, Item, Result]):
         batch: list[_Waiting[Item, Result]] = []
         while queue and len(batch) < self._max_items:
             one = queue.popleft()
-            if not one.done.done():  # else its caller went away
+            if not one.done.done():  # otherwise its caller has left
                 batch.append(one)
         if not queue:
             del self._queues[key]

@@ -1,6 +1,8 @@
-"""Requests and answers of OpenAI's chat completions and models, as far as a captioner has use for them.
+"""Requests and responses of OpenAI's chat completions and models, as far as they apply to a captioner.
 
-Fields that are not of their interface say so; their clients let such fields pass.
+The captioner reads no text: questions, history and system messages are accepted and change nothing. Sampling parameters
+(``temperature``, ``max_tokens``, ``seed``, ``stop``, ...) are ignored, since captions are searched for, not sampled.
+Additional fields of ours are marked in their descriptions; OpenAI's clients ignore them.
 """
 
 from __future__ import annotations
@@ -10,19 +12,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from serve.schema import AssessedAnswer, Served
+from serve.backend import ModelStatus
+from serve.schema import AssessedAnswer
 
-# -- what is asked ------------------------------------------------------------------------------------------------
+# -- requests -----------------------------------------------------------------------------------------------------
 
 
 class _Open(BaseModel):
-    """Clients send more fields than these from version to version."""
+    """A request body that may have unknown fields: new versions of clients send more."""
 
     model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True)
 
 
 class ImageUrl(_Open):
-    """Where an image is."""
+    """Location of an image."""
 
     url: str = Field(min_length=1)
     """Data URL (``data:image/png;base64,...``), or https URL of an allowed host."""
@@ -32,9 +35,9 @@ class Part(_Open):
     """A part of a message."""
 
     type: Literal["text", "image_url", "refusal"]
-    """What it is; texts and refusals are not read."""
+    """Kind of part; texts and refusals are not read."""
     image_url: ImageUrl | None = None
-    """Of an ``image_url``: where the image is."""
+    """Location of the image, in a part of type ``image_url``."""
 
     @model_validator(mode="after")
     def _whole(self) -> Part:
@@ -44,7 +47,7 @@ class Part(_Open):
 
 
 def _parts(content: Any) -> Any:
-    """The parts of a content; a text alone has none that is read."""
+    """The parts of a content; a plain text has none that is read."""
     return [] if isinstance(content, str) else content
 
 
@@ -55,47 +58,47 @@ class Message(_Open):
     """A turn of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    """Who speaks."""
+    """Author of the turn."""
     content: Content = None
-    """A text, or parts; the last two images of all messages are the pair."""
+    """A text or parts; the last two images of all messages are the pair."""
 
 
 class StreamOptions(_Open):
-    """How a stream ends."""
+    """Options of a stream."""
 
     include_usage: bool = False
-    """With a chunk that holds ``usage``."""
+    """Whether the stream ends with a chunk that contains ``usage``."""
 
 
 class ResponseFormat(_Open):
-    """What the answer's text is."""
+    """Format of the caption."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
-    """Only ``text`` is written."""
+    """Only ``text`` is supported."""
 
 
 class ChatRequest(_Open):
     """A conversation with two images. Fields of the OpenAI interface that are not listed here are ignored."""
 
     model: str | None = Field(None, max_length=200)
-    """A name of ``GET /v1/models``; by default the first."""
+    """A model name from ``GET /v1/models``; by default the first."""
     messages: list[Message] = Field(min_length=1)
     """The conversation; its last two images are the pair, before first."""
     n: int | None = Field(None, ge=1)
-    """Captions wanted, each different: as many choices, or fewer if the search finds fewer."""
+    """Number of different captions, each a choice; fewer if the search finds fewer."""
     stream: bool | None = None
-    """Answer in chunks, as server-sent events."""
+    """Respond in chunks, by server-sent events."""
     stream_options: StreamOptions | None = None
-    """How a stream ends."""
+    """Options of the stream."""
     logprobs: bool | None = None
-    """Refused if true: of a caption only the mean over its tokens is known, see ``log_probability`` of a choice."""
+    """Refused if true: only the mean over a caption's tokens is available, in ``log_probability`` of each choice."""
     response_format: ResponseFormat | None = None
     """Refused unless ``text``."""
     tool_choice: str | dict[str, Any] | None = None
     """Refused if it forces a call: a captioner calls no tools."""
 
 
-# -- what is answered ---------------------------------------------------------------------------------------------
+# -- responses ----------------------------------------------------------------------------------------------------
 
 
 class _Closed(BaseModel):
@@ -103,23 +106,23 @@ class _Closed(BaseModel):
 
 
 class Usage(_Closed):
-    """What was counted. The numbers are words and images, not a language model's tokens."""
+    """Counts of words and images, not of a language model's tokens."""
 
     prompt_tokens: int = 0
     """Always 0: no text of the conversation is read."""
     completion_tokens: int
-    """Words of all captions answered, as separated by spaces."""
+    """Words of all captions, separated by spaces."""
     total_tokens: int
-    """The sum."""
+    """Sum of the two counts above."""
     prompt_images: int = 2
-    """Images read (not a field of the OpenAI interface)."""
+    """Number of images read (not a field of the OpenAI interface)."""
 
 
 class AnswerMessage(_Closed):
-    """The captioner's turn."""
+    """The turn of the captioner."""
 
     role: Literal["assistant"] = "assistant"
-    """Who speaks."""
+    """Always ``assistant``."""
     content: str
     """The caption."""
     refusal: None = None
@@ -130,7 +133,7 @@ class Choice(_Closed):
     """A caption."""
 
     index: int
-    """Its place, the best first."""
+    """Index of the choice, the best first."""
     message: AnswerMessage
     """The caption."""
     finish_reason: Literal["stop"] = "stop"
@@ -138,28 +141,28 @@ class Choice(_Closed):
     logprobs: None = None
     """Always null."""
     confidence: float
-    """The geometric mean of the tokens' probabilities, 0 to 1 (not a field of the OpenAI interface)."""
+    """Geometric mean of the token probabilities, 0 to 1 (not a field of the OpenAI interface)."""
     log_probability: float
-    """Natural logarithm, mean over the tokens (not a field of the OpenAI interface)."""
+    """Natural logarithm of the probability, mean over the tokens (not a field of the OpenAI interface)."""
 
 
 class ChatAnswer(AssessedAnswer):
-    """A chat completion. ``changed_probability`` to ``warning`` are no fields of the OpenAI interface."""
+    """A chat completion. ``changed_probability`` to ``warning`` are not fields of the OpenAI interface."""
 
     id: str
-    """``chatcmpl-`` and the request's id."""
+    """``chatcmpl-`` followed by the id of the request."""
     object: Literal["chat.completion"] = "chat.completion"
-    """What it is."""
+    """Kind of object."""
     created: int
-    """Seconds since 1970."""
+    """Unix time in seconds."""
     model: str
-    """The name it was asked by."""
+    """Model name."""
     system_fingerprint: str
-    """What that name stood for: a version of the registry, or a folder."""
+    """Version of the model: from the registry, or a hash of the artifact's contents."""
     choices: list[Choice]
     """The captions, best first."""
     usage: Usage
-    """What was counted."""
+    """Counts of words and images."""
 
 
 def _is_none(value: Any) -> bool:
@@ -170,20 +173,20 @@ class Delta(_Closed):
     """A piece of a message."""
 
     role: Literal["assistant"] | None = Field(None, exclude_if=_is_none)
-    """In a choice's first chunk."""
+    """In the first chunk of a choice."""
     content: str | None = Field(None, exclude_if=_is_none)
-    """In a choice's second chunk: the whole caption, since the search ends with all of it."""
+    """In the second chunk of a choice: the whole caption, since the search yields it at once."""
 
 
 class ChunkChoice(_Closed):
     """A piece of a choice."""
 
     index: int
-    """Of the choice."""
+    """Index of the choice."""
     delta: Delta
-    """What it adds."""
+    """The added piece of the message."""
     finish_reason: Literal["stop"] | None = None
-    """``stop`` in a choice's last chunk."""
+    """``stop`` in the last chunk of a choice."""
     logprobs: None = None
     """Always null."""
 
@@ -194,57 +197,57 @@ class Chunk(_Closed):
     id: str
     """The same in all chunks."""
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    """What it is."""
+    """Kind of object."""
     created: int
     """The same in all chunks."""
     model: str
-    """The name it was asked by."""
+    """Model name."""
     system_fingerprint: str
-    """What that name stood for."""
+    """Version of the model."""
     choices: list[ChunkChoice]
     """One, or none in the chunk with ``usage``."""
     usage: Usage | None = Field(None, exclude_if=_is_none)
-    """In the last chunk, if asked for."""
+    """In the last chunk, if requested."""
 
 
 class LastChunk(Chunk, AssessedAnswer):
-    """The last chunk of a choice: also how far the captions can be trusted (no fields of the OpenAI interface)."""
+    """The last chunk of a choice, with the assessment of the captions (not fields of the OpenAI interface)."""
 
 
 class Model(_Closed):
-    """A model that can be asked for. The fields from ``source`` on are no fields of the OpenAI interface."""
+    """A served model. The fields from ``version`` on are not fields of the OpenAI interface."""
 
     id: str
-    """Its name in requests."""
+    """Model name in requests."""
     object: Literal["model"] = "model"
-    """What it is."""
+    """Kind of object."""
     created: int = 0
-    """Always 0: not known."""
+    """Always 0: unknown."""
     owned_by: str = "idc"
     """Always ``idc``."""
     version: str
-    """What the name stands for now: a version of the registry, or a hash of the artifact's contents."""
+    """Current version of the model: from the registry, or a hash of the artifact's contents."""
     error: str | None = None
-    """Why it cannot be served, or null."""
+    """Why the model cannot be served, or null."""
     newer_error: str | None = None
-    """Why a newer version of it is not served, while this one goes on serving; or null."""
+    """Why a newer version is not served, while this one continues to serve; or null."""
     trained_on: str | None = None
-    """The images it was trained on, in words; null if the artifact does not record it, or until a replica runs."""
+    """The training images in words; null if the artifact does not record them, or until a replica runs."""
     can_imagine: bool | None = None
-    """Whether it answers ``imagine``; null until a replica runs."""
+    """Whether the option ``imagine`` is supported; null until a replica runs."""
     imagined_meaningful: bool | None = None
-    """Whether it is trained to show the change in its imagined frames; if not, they mean nothing. Null until a replica
-    runs."""
+    """Whether the model is trained to show the change in its imagined frames; otherwise they have no meaning. Null
+    until a replica runs."""
 
     @classmethod
-    def of(cls, served: Served) -> Model:
-        """As the interface lists it."""
+    def of(cls, status: ModelStatus) -> Model:
+        """The entry of a model in the list."""
         return cls(
-            id=served.name,
-            version=served.version,
-            error=served.error,
-            newer_error=served.newer_error,
-            **({} if served.abilities is None else asdict(served.abilities)),
+            id=status.name,
+            version=status.version,
+            error=status.error,
+            newer_error=status.newer_error,
+            **({} if status.abilities is None else asdict(status.abilities)),
         )
 
 
@@ -252,6 +255,6 @@ class ModelList(_Closed):
     """The models."""
 
     object: Literal["list"] = "list"
-    """What it is."""
+    """Kind of object."""
     data: list[Model]
     """The models, the default first."""

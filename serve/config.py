@@ -1,8 +1,7 @@
-"""The settings of a served application: what ``build(args)`` takes, from the command line, a Serve file or KubeRay."""
+"""The settings of a served application: the ``args`` of a Serve config file or KubeRay, and of the command line."""
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import socket
 from collections.abc import Iterator
@@ -12,224 +11,215 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from idc.config import ConfigModel
-from serve.registry import SCHEME, Resolver
+from idc.loopback import is_loopback
+from serve.versions import SCHEME, Resolver
 
 LISTENER_LIMITS = "IDC_SERVE_LIMITS"
-"""Environment variable with the :class:`LimitsConfig` of a node's HTTP listener, as JSON; what it leaves out has its
-default. Listeners start before applications and do not see their settings."""
+"""Environment variable with the :class:`LimitsConfig` of a node's HTTP listener, as JSON; omitted settings have their
+defaults. Listeners start before applications and do not see their settings."""
 
 
 class TokenConfig(ConfigModel):
-    """Somebody who may ask."""
+    """A client credential."""
 
     name: str
-    """Who it is; stands in the logs."""
+    """Name of the client, for the logs."""
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     """SHA-256 of the token, in hex: ``printf %s TOKEN | sha256sum``. The token itself is stored nowhere."""
 
 
 class AuthConfig(ConfigModel):
-    """Who may ask."""
+    """Authentication."""
 
     mode: Literal["token", "loopback"] = "token"
-    """``token``: whoever sends a bearer token of the list. ``loopback``: anybody on this machine and nobody else."""
+    """``token``: clients with a bearer token of the list. ``loopback``: localhost only, without a token."""
     tokens: tuple[TokenConfig, ...] = ()
-    """Those who may ask."""
+    """Accepted tokens."""
     origins: tuple[Annotated[str, Field(pattern=r"^https?://[^/*\s]+$")], ...] = ()
-    """Origins of other web pages whose scripts may ask, too: ``https://tools.example.org`` (CORS). By default browsers
-    may ask from the served page alone; programs are not concerned."""
+    """Origins of other web pages whose scripts may send requests: ``https://tools.example.org`` (CORS). By default only
+    the served page may; programs other than browsers are not affected."""
 
     def faults(self) -> Iterator[str]:
         if self.mode == "token" and not self.tokens:
-            yield "tokens: give at least one, or mode=loopback to serve this machine alone"
+            yield "tokens: mode=token needs at least one; add one, or set mode=loopback to serve localhost only"
         if self.mode == "loopback" and self.tokens:
-            yield "tokens: mode=loopback asks for none; leave them out, or take mode=token"
+            yield "tokens: mode=loopback uses none; leave them out, or set mode=token"
 
 
 _BODY_COPIES = 3.0
-"""Memory of a body over its size, at most: on its way from the proxy to the front, and in the front as text, as parsed
-values and as image files. ``tests/serve/attacks.py`` measures it."""
+"""Maximal memory of a body relative to its size: on its way from the proxy to the front, and in the front as text, as
+parsed values and as image files. ``tests/serve/attacks.py`` measures it."""
 
 
 class LimitsConfig(ConfigModel):
-    """What is refused before any work is done on it."""
+    """Limits; what exceeds them is refused before any work is done on it."""
 
     head_kib: float = Field(16.0, gt=0)
-    """Size of a request's first line and headers; more is answered by 431."""
+    """Maximal size of a request's first line and headers in KiB; more is answered by 431."""
     head_lines: int = Field(100, gt=0)
-    """Number of a request's headers; more is answered by 431."""
+    """Maximal number of a request's header lines; more is answered by 431."""
     head_s: float = Field(10.0, gt=0)
     """Seconds from the first byte of a request, or from the opening of a connection, until all headers must have
-    arrived; then 408."""
+    arrived; later is answered by 408."""
     connections: int = Field(1024, gt=0)
-    """Open connections of everybody. For one more, the one that has been idle longest is closed; if all have a request
-    under way, the new one is answered by 503."""
+    """Maximal number of open connections of all clients. A further one closes the connection that has been idle
+    longest; if all have a request in progress, it is answered by 503."""
     connections_each: int = Field(256, gt=0)
-    """The same of one address (of an IPv6 network of 64 bits). Not applied behind HAProxy."""
+    """The same per client address (per IPv6 network of 64 bits). Not applied behind HAProxy."""
     body_mib: float = Field(32.0, gt=0)
-    """A request's size; more is answered by 413."""
+    """Maximal size of a request body in MiB; more is answered by 413."""
     image_mib: float = Field(16.0, gt=0)
-    """An encoded image's size."""
+    """Maximal size of an image file in MiB."""
     image_pixels: int = Field(25_000_000, gt=0)
-    """Width x height of an image, read from its header before it is decoded."""
+    """Maximal width x height of an image, read from its header before it is decoded."""
     image_side: int = Field(16_384, gt=0)
-    """Longer side of an image."""
+    """Maximal longer side of an image in pixels."""
     image_min_side: int = Field(2, gt=0)
-    """Shorter side of an image; a picture of one pixel shows no change."""
+    """Minimal shorter side of an image in pixels; a single pixel shows no change."""
     pairs: int = Field(64, gt=0)
-    """Pairs in a request."""
+    """Maximal number of pairs per request."""
     json_depth: int = Field(32, gt=0)
-    """Nested brackets of a JSON body."""
+    """Maximal nesting of a JSON body."""
     candidates: int = Field(8, gt=0)
-    """Candidates a pair."""
+    """Maximal number of candidates per pair."""
     beams: int = Field(8, gt=0)
-    """Beams of a search."""
+    """Maximal beam width."""
     waiting_pairs: int = Field(256, gt=0)
-    """Pairs taken and not answered yet, of everybody; above it 503 with Retry-After."""
+    """Maximal number of accepted, unanswered pairs of all clients; more is answered by 503 with Retry-After."""
     waiting_pairs_each: int = Field(128, gt=0)
-    """The same of one token (or, without tokens, of one address); above it 429 with Retry-After."""
+    """The same per token (without tokens, per address); more is answered by 429 with Retry-After."""
     waiting_mib: float = Field(512.0, gt=0)
-    """Memory for the bodies of requests not answered yet, of everybody, in the HTTP proxy and the front together; above
-    it 503 with Retry-After. A body takes up to 3 times its size there (measured: BENCHMARKS.md, attacks)."""
+    """Memory in MiB for the bodies of unanswered requests of all clients, in the HTTP proxy and the front together;
+    more is answered by 503 with Retry-After. A body takes up to 3 times its size there (BENCHMARKS.md, attacks)."""
     timeout_s: float = Field(60.0, gt=0)
-    """Until a request is answered by 504, and until a body must have come. Must be longer than a cold start."""
+    """Seconds until a request is answered by 504, and until a body must have arrived. Must exceed a cold start."""
     fetch_hosts: tuple[str, ...] = ()
-    """Hosts (``images.example.org``) from which images named by https URL are fetched; by default none."""
+    """Hosts (``images.example.org``) from which images given as https URLs are fetched; by default none."""
     fetch_timeout_s: float = Field(10.0, gt=0)
-    """Until a fetch is given up."""
+    """Seconds until a fetch is abandoned."""
 
     def faults(self) -> Iterator[str]:
         if self.waiting_mib < (least := _BODY_COPIES * self.body_mib):
-            found = f"{self.waiting_mib:g} holds no body of body_mib={self.body_mib:g}"
-            yield f"waiting_mib: {found}; give at least {least:g}"
+            found = f"{self.waiting_mib:g} is too little for one body of body_mib={self.body_mib:g}"
+            yield f"waiting_mib: {found}; set at least {least:g}"
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of bodies that may wait: :attr:`waiting_mib` without the copies."""
+        """Maximal bytes of unanswered bodies: :attr:`waiting_mib` divided by the copies."""
         return int(self.waiting_mib / _BODY_COPIES * 2**20)
 
 
 class BatchingConfig(ConfigModel):
-    """Pairs of several requests that go through the model together."""
+    """Batches of pairs from several requests."""
 
     max_pairs: int = Field(16, gt=0)
-    """Pairs of a batch."""
+    """Maximal batch size."""
     wait_ms: float = Field(5.0, ge=0)
-    """How long a pair waits for others."""
+    """Milliseconds that a pair waits for others while the model is free."""
 
 
 class ScalingConfig(ConfigModel):
-    """Replicas of the captioner; the front, which holds no model, has its own."""
+    """Replicas of the captioner, and of the front, which holds no model."""
 
     min_replicas: int = Field(0, ge=0)
-    """0 frees the machine when nobody asks; the first request then waits for a cold start."""
+    """Minimal number of captioner replicas. 0 frees the machine when idle; the next request waits for a cold start."""
     max_replicas: int = Field(2, gt=0)
-    """As many as there may be."""
+    """Maximal number of captioner replicas."""
     target_pairs: float = Field(16.0, gt=0)
-    """Pairs under way a replica that are aimed at: above it replicas are added, below it removed. Pairs that one
-    request brings count as one, up to batching.max_pairs of them."""
+    """Autoscaling target: in-flight pairs per replica. Up to batching.max_pairs pairs of one request count as one."""
     upscale_delay_s: float = Field(2.0, ge=0)
-    """How long it must be so before one is added."""
+    """Seconds above the target before a replica is added."""
     downscale_delay_s: float = Field(60.0, ge=0)
-    """How long it must be so before one is removed."""
+    """Seconds below the target before a replica is removed."""
     cpus: float = Field(1.0, ge=0)
-    """CPUs of a replica; torch takes as many threads (at least one)."""
+    """CPUs per captioner replica; also the number of torch threads (at least one)."""
     gpus: float = Field(0.0, ge=0)
-    """GPUs of a replica; above 0 it runs on CUDA."""
+    """GPUs per captioner replica; above 0 it runs on CUDA."""
     models_each: int = Field(3, gt=0)
-    """Models that a replica holds at once; the one not asked for longest gives way."""
+    """Maximal number of models loaded per replica; the least recently used one is unloaded first."""
     front_replicas: int = Field(1, gt=0)
-    """Replicas of the front."""
+    """Number of front replicas."""
     front_cpus: float = Field(0.0, ge=0)
-    """CPUs of a front replica, for Ray's bookkeeping."""
+    """CPUs per front replica in Ray's accounting."""
     surge_percent: int = Field(50, ge=0, le=100)
-    """Replicas that a redeployment may start beside those that run, so that none ends before another takes over; it
-    then waits for room. 0, where there never is any, ends one first, and its requests wait for the next."""
+    """Additional replicas, in percent, that a redeployment may start before it ends old ones; it waits for free
+    resources. Where none ever become free, set 0: one ends first, and its requests wait for its successor."""
     drain_s: float = Field(60.0, gt=0)
-    """How long a replica that is to end may work on the requests it has accepted; at least limits.timeout_s."""
+    """Seconds that an ending replica may work on the requests it has accepted; at least limits.timeout_s."""
 
     def faults(self) -> Iterator[str]:
         if self.min_replicas > self.max_replicas:
-            yield f"min_replicas: {self.min_replicas} is more than max_replicas={self.max_replicas}"
+            yield f"min_replicas: {self.min_replicas} is more than max_replicas={self.max_replicas}; lower it"
 
 
 class RegistryConfig(ConfigModel):
-    """Where ``models:/...`` sources are looked up."""
+    """The MLflow registry of ``models:/...`` sources."""
 
     tracking_uri: str | None = None
-    """MLflow's; by default MLFLOW_TRACKING_URI."""
+    """Tracking URI of MLflow; by default the environment variable MLFLOW_TRACKING_URI."""
     poll_s: float = Field(10.0, gt=0)
-    """How often an alias is looked up again; a new champion serves at most that much later, once it is loaded."""
+    """Seconds between two look-ups of an alias; a new champion serves after at most this, plus its loading time."""
     cache: str | None = None
     """Folder for downloaded artifacts; by default one in the system's folder for temporary files."""
 
 
 class ServeConfig(ConfigModel):
-    """An application: its models, who may ask, and what it may cost."""
+    """An application: its models, its clients and its resources."""
 
     models: dict[str, str]
-    """Name -> where the artifact is: a folder, ``models:/captioner@champion`` or ``models:/captioner/7``."""
+    """Model name -> its artifact: a folder, ``models:/captioner@champion`` or ``models:/captioner/7``."""
     default: str | None = None
-    """The model of requests that name none; by default the first."""
+    """Model of requests that name none; by default the first."""
     auth: AuthConfig
-    """Who may ask; there is no default, so that nothing is open by accident."""
+    """Authentication; required, so that no server is open by accident."""
     limits: LimitsConfig = LimitsConfig()
-    """What is refused."""
+    """Limits of requests."""
     batching: BatchingConfig = BatchingConfig()
-    """What goes through the model together."""
+    """Batches."""
     scaling: ScalingConfig = ScalingConfig()
-    """Replicas."""
+    """Replicas and their resources."""
     registry: RegistryConfig = RegistryConfig()
     """The MLflow registry."""
 
     def faults(self) -> Iterator[str]:
         if not self.models:
-            yield "models: name at least one, as in models.demo=runs/demo/finetune-0/artifact"
+            yield "models: empty; name at least one, as in models.demo=runs/demo/finetune-0/artifact"
         if self.default is not None and self.default not in self.models:
-            yield f"default: {self.default!r} is none of the models ({', '.join(self.models)})"
+            yield f"default: {self.default!r} is not one of the models ({', '.join(self.models)})"
         drain_s, timeout_s = self.scaling.drain_s, self.limits.timeout_s
         if drain_s < timeout_s:
             yield (
-                f"scaling.drain_s: {drain_s:g} is less than limits.timeout_s={timeout_s:g}: a replica that is to end "
-                f"would drop requests that it has accepted; set scaling.drain_s={timeout_s:g} or more"
+                f"scaling.drain_s: {drain_s:g} is less than limits.timeout_s={timeout_s:g}: an ending replica would "
+                f"drop requests that it has accepted; set scaling.drain_s={timeout_s:g} or more"
             )
 
     @property
     def default_model(self) -> str:
-        """The name of the model of requests that name none."""
+        """Name of the model of requests that name none."""
         return self.default or next(iter(self.models))
 
 
-def is_loopback(address: str | None) -> bool:
-    """Whether an address is of this machine itself: 127.0.0.0/8, ::1, and the former written as IPv6."""
-    try:
-        ip = ipaddress.ip_address(address or "")
-    except ValueError:
-        return address == "localhost"
-    return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
-
-
 class CommandConfig(ServeConfig):
-    """``python -m serve.app``: an application, and where this machine serves it."""
+    """``python -m serve.app``: an application and its address on this machine."""
 
     host: str = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 for all (with auth.mode=token)."""
+    """Address to listen on; 0.0.0.0 for all interfaces (with auth.mode=token)."""
     port: int = Field(8000, gt=0, lt=65536)
     """Port to listen on."""
     haproxy: bool = False
-    """Let HAProxy, which comes with Ray, take the connections instead of Ray's own proxy: several times faster."""
+    """Accept connections by HAProxy, which comes with Ray, instead of Ray's own proxy: several times faster."""
     verbose: bool = False
-    """Print the log, too: JSON lines, one a request and one for each line that Ray's processes write. Without it only
-    failures are printed, on the standard error."""
+    """Print the log: JSON lines, one per request and one per line that Ray's processes write. Otherwise only failures
+    are printed, to standard error."""
     num_cpus: int | None = Field(None, ge=1)
-    """CPUs a local Ray counts with. Default: the machine's, but at least 4, because Ray's small helpers count too."""
+    """CPUs in the accounting of a local Ray. Default: all, but at least 4, because Ray's helper actors count too."""
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()
         if self.auth.mode == "loopback" and not is_loopback(self.host):
             yield (
-                f"host: auth.mode=loopback serves this machine alone, not {self.host!r}; take host=127.0.0.1, or "
-                "auth.mode=token with tokens"
+                f"host: auth.mode=loopback accepts only requests from localhost, but host={self.host!r}; set "
+                "host=127.0.0.1, or auth.mode=token with tokens"
             )
 
     def preflight(self) -> Iterator[str]:
@@ -243,7 +233,7 @@ class CommandConfig(ServeConfig):
             except ValueError as error:
                 yield f"models.{name}: {error}"
         if self.auth.mode == "loopback" and os.environ.get("RAY_ADDRESS"):
-            yield "auth.mode: others reach the cluster at RAY_ADDRESS; unset it, or take mode=token with tokens"
+            yield "auth.mode: loopback cannot protect the cluster at RAY_ADDRESS; unset it, or use mode=token"
         with socket.socket(socket.AF_INET6 if ":" in self.host else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -1,4 +1,4 @@
-"""The end of a front: new requests are refused, those under way are answered."""
+"""Graceful shutdown of a front: new requests are refused, those in progress are answered."""
 
 from __future__ import annotations
 
@@ -7,44 +7,44 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from serve.schema import ApiError
+from serve.errors import ApiError
 
 RETRY_AFTER_S = 5
-"""When a refused client may ask again: by then another server may have taken over."""
+"""Retry-After of a refused request: by then another server may have taken over."""
 _POLL_S = 0.05
 
 
 class Drain:
-    """Counts the requests under way in one front.
+    """Counts the requests in progress in one front.
 
     Attributes:
-        draining: new requests are refused.
+        draining: whether new requests are refused.
     """
 
     def __init__(self) -> None:
         self.draining = False
-        self._under_way = 0
+        self._in_progress = 0
 
     @contextmanager
     def request(self) -> Iterator[None]:
-        """A request is under way inside the ``with``.
+        """Count a request as in progress inside the ``with``.
 
         Raises:
             ApiError: 503, the front is draining.
         """
         if self.draining:
-            message = "this server is shutting down: accepted requests are finished, new ones are not; try again later"
+            message = "the server is shutting down and accepts no new requests; try again later"
             raise ApiError(503, "ending", message, retry_after_s=RETRY_AFTER_S)
-        self._under_way += 1
+        self._in_progress += 1
         try:
             yield
         finally:
-            self._under_way -= 1
+            self._in_progress -= 1
 
     async def finish(self, timeout_s: float) -> int:
-        """Refuse new requests, and wait until none is under way; returns how many still are after ``timeout_s``."""
+        """Refuse new requests and wait until none is in progress. Returns how many are left after ``timeout_s``."""
         self.draining = True
         last = time.monotonic() + timeout_s
-        while self._under_way and time.monotonic() < last:
+        while self._in_progress and time.monotonic() < last:
             await asyncio.sleep(_POLL_S)
-        return self._under_way
+        return self._in_progress

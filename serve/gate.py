@@ -1,111 +1,57 @@
-"""What every request passes before and after its route: who asks, how much it sends, its id, its line in the log.
+"""ASGI middleware around all routes: request id, authentication, origin, size of the body, error shape, log line.
 
-Plain ASGI, because it must count a body while it arrives and see an answer while it leaves.
+It is plain ASGI because it must count a body while it arrives and see a response while it leaves.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-import time
 import traceback
-import uuid
 from collections.abc import Collection
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from serve.auth import Doorkeeper
+from serve.auth import Authenticator
 from serve.config import LimitsConfig
+from serve.context import RequestContext, new_context
 from serve.drain import Drain
+from serve.errors import SAFE_HEADERS, ApiError, body_too_large, error_response, internal_error, too_many_bodies
 from serve.log import log
 from serve.memory import HeldBytes
-from serve.metrics import Metrics
 from serve.origins import Origins
-from serve.schema import ApiError
+from serve.prometheus import ServingMetrics
 
 ALIVE = "/healthz"
-"""Answered as long as the process lives, also while it drains."""
-OWN_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-"""What a caller's own id may look like."""
-_SAFE = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-}
-"""Headers of every answer: the page may load nothing from elsewhere, and nobody may frame it."""
-
-
-@dataclass
-class Visit:
-    """One request, from its first byte to its line in the log. The routes fill in what they find out."""
-
-    request_id: str
-    caller: str = ""
-    route: str = "other"
-    status: int = 0
-    pairs: int = 0
-    model: str = ""
-    version: str = ""
-    error: str = ""
-    """The code of the error that it was answered by."""
-    failure: str = ""
-    """The traceback, if it was our fault."""
-    body_bytes: int = 0
-    """Of the body, read so far."""
-    body_ended: bool = False
-    started: float = field(default_factory=time.perf_counter)
-    arrived: float = 0.0
-    """When the body was there as a whole."""
-
-    def seconds(self) -> float:
-        """Since the first byte."""
-        return time.perf_counter() - self.started
-
-    def arrived_whole(self) -> None:
-        """Note that the body has been read."""
-        self.arrived = time.perf_counter()
-
-    def ms(self) -> float:
-        """Milliseconds since the request was whole."""
-        return (time.perf_counter() - self.arrived) * 1000
-
-
-def visit_of(scope: Scope) -> Visit:
-    """The visit that a route is called for (``visit_of(request.scope)``)."""
-    visit: Visit = scope["visit"]
-    return visit
+"""Answered as long as the process runs, even while it drains."""
+_QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "page"})
+"""Routes that probes and browsers request frequently; only their failures are logged."""
 
 
 class Gate:
-    """Middleware around all routes; see the module."""
+    """The middleware; see the module."""
 
     def __init__(
         self,
         app: ASGIApp,
         *,
-        doorkeeper: Doorkeeper,
+        authenticator: Authenticator,
         origins: Origins,
         drain: Drain,
-        metrics: Metrics,
+        metrics: ServingMetrics,
         limits: LimitsConfig,
         open_paths: Collection[str],
         routes: Collection[str],
     ):
-        """``open_paths`` are answered without a token, and to GET wherever the link was; ``routes`` are the paths that
-        logs and metrics name."""
+        """``open_paths`` need no token, and GET requests for them may come from links on any page; ``routes`` are the
+        paths that logs and metrics name."""
         self._app = app
-        self._doorkeeper, self._metrics, self._limits = doorkeeper, metrics, limits
+        self._authenticator, self._metrics, self._limits = authenticator, metrics, limits
         self._origins, self._drain = origins, drain
         self._max_body = int(limits.body_mib * 2**20)
-        self._held = HeldBytes()  # of requests not answered yet
+        self._held = HeldBytes()  # bodies of requests that are not answered yet
         self._open, self._routes = frozenset(open_paths), frozenset(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -113,18 +59,16 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        given = headers.get("x-request-id", "")
-        visit = Visit(given if OWN_ID.fullmatch(given) else uuid.uuid4().hex)
+        context = new_context(scope, headers.get("x-request-id", ""))
         path = scope["path"]
-        visit.route = path if path in self._routes else "page" if path in self._open else "other"
-        scope["visit"] = visit
+        context.route = path if path in self._routes else "page" if path in self._open else "other"
 
         async def send_out(message: Message) -> None:
             if message["type"] == "http.response.start":
-                visit.status = message["status"]
+                context.status = message["status"]
                 out = MutableHeaders(scope=message)
-                out["X-Request-ID"] = visit.request_id
-                for name, value in _SAFE.items():
+                out["X-Request-ID"] = context.request_id
+                for name, value in SAFE_HEADERS.items():
                     out[name] = value
                 for name, value in self._origins.answer_headers(headers).items():
                     out[name] = value
@@ -134,49 +78,50 @@ class Gate:
             if self._origins.is_preflight(scope["method"], headers):
                 await Response(status_code=204)(scope, receive, send_out)
                 return
-            self._admit(scope, headers, visit)
+            self._check_head(scope, headers, context)
             with nullcontext() if path == ALIVE else self._drain.request():
-                await self._app(scope, self._counted(receive, visit), send_out)
+                await self._app(scope, self._counted(receive, context), send_out)
         except ApiError as error:
-            await _answer(error, visit, scope, receive, send_out)
+            await _answer(error, context, scope, receive, send_out)
         except Exception:
-            visit.failure = traceback.format_exc()
-            fault = ApiError(500, "internal_error", "this went wrong here; the log has it under the request's id")
-            await _answer(fault, visit, scope, receive, send_out)
+            context.failure = traceback.format_exc()
+            await _answer(internal_error(), context, scope, receive, send_out)
         finally:
-            self._held.release(visit.body_bytes)
-            self._metrics.request(visit)
-            if visit.route not in _QUIET or visit.status >= 400:
-                _log(visit, scope["method"])
+            self._held.release(context.body_bytes)
+            self._metrics.request(context)
+            if context.route not in _QUIET or context.status >= 400:
+                _log(context, scope["method"])
 
-    def _admit(self, scope: Scope, headers: Headers, visit: Visit) -> None:
+    def _check_head(self, scope: Scope, headers: Headers, context: RequestContext) -> None:
         client, is_open = scope.get("client"), scope["path"] in self._open
-        visit.caller = self._doorkeeper.caller(client[0] if client else None, headers, open_path=is_open)
+        address = client[0] if client else None
+        context.caller = self._authenticator.authenticate(address, headers, open_path=is_open)
         if not (is_open and scope["method"] in ("GET", "HEAD")):  # links and bookmarks lead to the page
             self._origins.check(headers)
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()) or len(length) > 15:
-            raise ApiError(400, "bad_content_length", "Content-Length is not a number")
+            raise ApiError(400, "bad_content_length", "the Content-Length header is not a valid number")
         if int(length) > self._max_body:
             raise body_too_large(self._limits)
 
-    def _counted(self, receive: Receive, visit: Visit) -> Receive:
-        """``receive`` that refuses a body when it grows too large or comes too slowly, whatever its headers said."""
+    def _counted(self, receive: Receive, context: RequestContext) -> Receive:
+        """``receive`` that refuses a body when it grows too large or arrives too slowly, whatever its headers claim."""
 
         async def counted() -> Message:
-            if visit.body_ended:
+            if context.body_ended:
                 return await receive()
             try:
-                async with asyncio.timeout(self._limits.timeout_s - visit.seconds()):
+                async with asyncio.timeout(self._limits.timeout_s - context.seconds()):
                     message = await receive()
             except TimeoutError:
-                raise ApiError(408, "body_too_slow", "the request did not come to its end in time") from None
+                why = f"the request body did not arrive within {self._limits.timeout_s:g} s"
+                raise ApiError(408, "body_too_slow", why) from None
             if message["type"] == "http.request":
                 size = len(message.get("body", b""))
-                visit.body_bytes += size
+                context.body_bytes += size
                 self._held.add(size)
-                visit.body_ended = not message.get("more_body", False)
-                if visit.body_bytes > self._max_body:
+                context.body_ended = not message.get("more_body", False)
+                if context.body_bytes > self._max_body:
                     raise body_too_large(self._limits)
                 if self._held.now > self._limits.waiting_bytes:
                     raise too_many_bodies()
@@ -185,52 +130,28 @@ class Gate:
         return counted
 
 
-_QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "page"})
-"""Routes that probes and browsers ask all the time; they are logged when they fail."""
-
-
-def _log(visit: Visit, method: str) -> None:
+def _log(context: RequestContext, method: str) -> None:
     entry = {
         "event": "request",
-        "request_id": visit.request_id,
-        "caller": visit.caller,
+        "request_id": context.request_id,
+        "caller": context.caller,
         "method": method,
-        "route": visit.route,
-        "status": visit.status,
-        "pairs": visit.pairs,
-        "model": visit.model,
-        "version": visit.version,
-        "ms": round(visit.seconds() * 1000, 1),
+        "route": context.route,
+        "status": context.status,
+        "pairs": context.pairs,
+        "model": context.model,
+        "version": context.version,
+        "ms": round(context.seconds() * 1000, 1),
     }
-    if visit.error:
-        entry["error"] = visit.error
-    if visit.failure:
-        entry["failure"] = visit.failure
+    if context.error:
+        entry["error"] = context.error
+    if context.failure:
+        entry["failure"] = context.failure
     log(**entry)
 
 
-async def _answer(error: ApiError, visit: Visit, scope: Scope, receive: Receive, send: Send) -> None:
-    if visit.status:  # the answer has begun; the connection's end tells that it is not whole
+async def _answer(error: ApiError, context: RequestContext, scope: Scope, receive: Receive, send: Send) -> None:
+    if context.status:  # the response has begun; the broken connection shows the client that it is incomplete
         raise error
-    visit.error = error.code
-    await refusal(error, visit.request_id)(scope, receive, send)
-
-
-def refusal(error: ApiError, request_id: str) -> JSONResponse:
-    """The response to a request that is refused."""
-    headers = {**_SAFE, "X-Request-ID": request_id}
-    if error.retry_after_s:
-        headers["Retry-After"] = str(error.retry_after_s)
-    if error.status == 401:
-        headers["WWW-Authenticate"] = "Bearer"
-    return JSONResponse(error.body(request_id), error.status, headers)
-
-
-def body_too_large(limits: LimitsConfig) -> ApiError:
-    """The refusal of a body above the limit."""
-    return ApiError(413, "body_too_large", f"a request may have {limits.body_mib:g} MiB; send fewer pairs")
-
-
-def too_many_bodies() -> ApiError:
-    """The refusal of a body that does not fit beside those of other requests."""
-    return ApiError(503, "busy", "too many large requests are under way; ask again", retry_after_s=1)
+    context.error = error.code
+    await error_response(error, context.request_id)(scope, receive, send)

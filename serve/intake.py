@@ -1,15 +1,13 @@
-"""From the body of a request to image files: what is refused is refused before any pixel is decoded.
+"""Parse: the body of a request becomes a :class:`CaptionJob`, of either interface. No image is read here.
 
-Limits come from the config. The elements of JSON are counted before it is parsed and its nesting after, images are
-measured by their headers.
+The elements of JSON are counted before it is parsed, and its nesting is measured afterwards.
 """
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import jiter
@@ -19,178 +17,244 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from idc.config import did_you_mean
-from idc.data.images import FORMAT_NAMES, ImageError, open_image
+from serve.backend import Options
+from serve.chat_schema import ChatRequest
 from serve.config import LimitsConfig
-from serve.fetch import Fetcher
-from serve.schema import ApiError, EncodedPair
+from serve.errors import ApiError, too_many_pairs
+from serve.schema import CaptionOptions, CaptionRequest
 
 _MAX_TOKENS = 200_000
-"""Strings, lists and mappings of a JSON body; more cost seconds to read and are no request."""
-
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,19}://")
+"""Maximal number of strings, lists and mappings in a JSON body; more take seconds to parse."""
 
 Body = TypeVar("Body", bound=BaseModel)
 Source = str | UploadFile
 """An image in a request: text of a JSON body, or an uploaded file."""
 
 
-def content_type(request: Request) -> str:
-    """The media type of a body, lower case, without parameters."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+@dataclass(frozen=True)
+class PairSource:
+    """The two images of a pair as the client sent them.
+
+    Attributes:
+        fields: how error messages refer to the two images.
+        id: the client's own id of the pair.
+    """
+
+    before: Source
+    after: Source
+    fields: tuple[str, str] = ("before", "after")
+    id: str | None = None
+
+
+@dataclass(frozen=True)
+class CaptionJob:
+    """A parsed request for captions.
+
+    Attributes:
+        model: name of the requested model; None for the default.
+        single: whether the request has one pair by itself: if it cannot be captioned, the request fails.
+        stream: whether to answer by server-sent events.
+        candidates_field: how error messages refer to ``options.candidates``.
+        include_usage: whether a streamed chat completion ends with its usage.
+    """
+
+    model: str | None
+    options: Options
+    pairs: tuple[PairSource, ...]
+    single: bool
+    stream: bool
+    candidates_field: str = "candidates"
+    include_usage: bool = False
 
 
 class Intake:
-    """Reads requests within the limits."""
+    """Parses the requests of both interfaces within the limits."""
 
     def __init__(self, limits: LimitsConfig):
-        self.limits = limits
-        self._fetcher = Fetcher(limits)
+        self._limits = limits
 
-    async def json(self, request: Request, schema: type[Body]) -> Body:
-        """The body as ``schema`` has it.
+    @asynccontextmanager
+    async def captions(self, request: Request) -> AsyncIterator[CaptionJob]:
+        """The job of a request to ``/v1/captions``, JSON or a form. Uploaded files are open inside the ``with``.
+
+        Raises:
+            ApiError: the body is refused, as in :meth:`_json` and :meth:`_form`.
+        """
+        if _content_type(request) == "multipart/form-data":
+            form = await self._form(request)
+            try:
+                options, pairs = _of_form(form)
+                yield _job(options, pairs, len(pairs) == 1)
+            finally:
+                await form.close()
+            return
+        body = await self._json(request, CaptionRequest)
+        if body.pairs is None:
+            yield _job(body, (PairSource(body.before or "", body.after or ""),), True)
+        else:
+            yield _job(body, _numbered((pair.before, pair.after, pair.id) for pair in body.pairs), False)
+
+    async def chat(self, request: Request) -> CaptionJob:
+        """The job of a request to ``/v1/chat/completions``: the last two images of the conversation are the pair.
+
+        Raises:
+            ApiError: the body is refused, as in :meth:`_json`; 400 it has fewer than two images, or it requests
+                something that a captioner does not support.
+        """
+        body = await self._json(request, ChatRequest)
+        _refuse_unsupported(body)
+        return CaptionJob(
+            model=body.model,
+            options=Options(candidates=body.n or 1),
+            pairs=(last_pair(body),),
+            single=True,
+            stream=bool(body.stream),
+            candidates_field="n",
+            include_usage=body.stream_options is not None and body.stream_options.include_usage,
+        )
+
+    async def _json(self, request: Request, schema: type[Body]) -> Body:
+        """The body, validated by ``schema``.
 
         Raises:
             ApiError: 415 not JSON by its header, 400 no JSON or nested too deep, 413 too long, 422 not of the schema.
         """
-        kind = content_type(request)
+        kind = _content_type(request)
         if kind != "application/json":
-            raise ApiError(415, "not_json", f"send Content-Type: application/json, not {kind[:80] or 'none'!r}")
+            message = f"the content type must be application/json, not {kind[:80] or 'none'!r}"
+            raise ApiError(415, "not_json", message)
         _refuse_packed(request)
-        # Not request.body(), which keeps the body beside its parsed values until the request is answered.
-        value = _parsed(b"".join([chunk async for chunk in request.stream()]), self.limits.json_depth)
+        # Not request.body(), which keeps the body next to its parsed values until the request is answered.
+        value = _parsed(b"".join([chunk async for chunk in request.stream()]), self._limits.json_depth)
         try:
             return schema.model_validate(value, strict=True)
         except ValidationError as error:
-            raise faults(error, schema) from None
+            raise _invalid(error, schema) from None
 
-    async def form(self, request: Request) -> FormData:
-        """The fields and files of a multipart body; close it when they are read.
+    async def _form(self, request: Request) -> FormData:
+        """The fields and files of a multipart body; the caller must close it.
 
         Raises:
             ApiError: 400 it is damaged, 413 it has too many parts.
         """
         _refuse_packed(request)
-        most = 2 * self.limits.pairs
+        most = 2 * self._limits.pairs
         parser = MultiPartParser(request.headers, request.stream(), max_files=most, max_fields=32, max_part_size=4096)
         try:
             return await parser.parse()
         except MultiPartException as error:
             if error.message.startswith("Too many files"):
-                raise self.too_many_pairs() from None
+                raise too_many_pairs(self._limits) from None
             raise ApiError(400, "invalid_multipart", error.message) from None
 
-    def too_many_pairs(self) -> ApiError:
-        """The refusal of a request for more pairs than one may have."""
-        most = self.limits.pairs
-        return ApiError(413, "too_many_pairs", f"a request may have {most} pairs; send them in several", "pairs")
 
-    async def pairs(self, sources: Sequence[tuple[Source, Source]], single: bool) -> list[EncodedPair | str]:
-        """The image files of pairs, their headers checked; in place of a pair that is refused, why.
+def _job(body: CaptionOptions, pairs: tuple[PairSource, ...], single: bool) -> CaptionJob:
+    options = Options(body.beams, body.candidates, body.change_map, body.imagine)
+    return CaptionJob(body.model, options, pairs, single, body.stream)
 
-        Args:
-            single: the request is for one pair by itself: its fields are called ``before`` and ``after``.
 
-        Raises:
-            ApiError: ``single`` and it is refused.
-        """
-        if single:
-            ((before, after),) = sources
-            return [EncodedPair(await self.image(before, "before"), await self.image(after, "after"))]
+def _numbered(pairs: Iterator[tuple[Source, Source, str | None]]) -> tuple[PairSource, ...]:
+    """Several pairs of one request; error messages refer to their images by index."""
+    return tuple(
+        PairSource(before, after, (f"pairs.{index}.before", f"pairs.{index}.after"), name)
+        for index, (before, after, name) in enumerate(pairs)
+    )
 
-        async def pair(place: int, before: Source, after: Source) -> EncodedPair | str:
-            names = f"pairs.{place}.before", f"pairs.{place}.after"
-            try:
-                return EncodedPair(await self.image(before, names[0]), await self.image(after, names[1]))
-            except ApiError as error:
-                return error.message
 
-        return await asyncio.gather(*(pair(place, *source) for place, source in enumerate(sources)))
+def _of_form(form: FormData) -> tuple[CaptionOptions, tuple[PairSource, ...]]:
+    """Options and files of a form: as many ``before`` as ``after``, in the same order."""
+    files = {name: form.getlist(name) for name in ("before", "after")}
+    try:
+        options = CaptionOptions.model_validate({name: value for name, value in form.items() if name not in files})
+    except ValidationError as error:
+        raise _invalid(error, CaptionOptions) from None
+    for name, values in files.items():
+        if not values or any(isinstance(value, str) for value in values):
+            message = f"{name}: must be uploaded as a file, as with curl -F {name}=@image.png"
+            raise ApiError(422, "not_a_file", message, name)
+    before, after = files["before"], files["after"]
+    if len(before) != len(after):
+        found = f"{len(before)} files before and {len(after)} after"
+        raise ApiError(422, "unequal_pairs", f"{found}; send the same number of each", "after")
+    if len(before) == 1:
+        return options, (PairSource(before[0], after[0]),)
+    return options, _numbered((one, other, None) for one, other in zip(before, after, strict=True))
 
-    async def image(self, source: Source, param: str) -> bytes:
-        """An image file that was uploaded or is given as data URL, base64 or URL, its header checked.
 
-        Raises:
-            ApiError: 400 none of these, a URL that is not fetched, no image of a format that is taken, or too small;
-                413 too large.
-        """
-        if isinstance(source, str) and _URL.match(source):
-            data = await self._fetcher.get(source, param)
-        elif isinstance(source, str):
-            data = self._decoded(source, param)
-        else:
-            data = await source.read(self._most_bytes + 1)
-        if len(data) > self._most_bytes:
-            raise self._too_large(param)
-        self._check_header(data, param)
-        return data
+def last_pair(body: ChatRequest) -> PairSource:
+    """The pair of a conversation: its last two images, before first.
 
-    @property
-    def _most_bytes(self) -> int:
-        return int(self.limits.image_mib * 2**20)
+    Raises:
+        ApiError: 400, there are fewer than two images.
+    """
+    found = list(_image_urls(body))
+    if len(found) < 2:
+        raise ApiError(
+            400,
+            "two_images_needed",
+            f"the conversation holds {len(found) or 'no'} image{'s' * (len(found) != 1)}, but a caption needs two: "
+            "send the image before and the image after as two parts "
+            '{"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}}',
+            "messages",
+        )
+    (before_field, before), (after_field, after) = found[-2:]
+    return PairSource(before, after, (before_field, after_field))
 
-    def _decoded(self, text: str, param: str) -> bytes:
-        encoded = text
-        if text[:5].lower() == "data:":
-            head, comma, encoded = text.partition(",")
-            if not comma or not head.lower().endswith(";base64"):
-                raise ApiError(400, "invalid_data_url", f"{param}: a data URL must be data:image/...;base64,...", param)
-        if len(encoded) * 3 // 4 > self._most_bytes + 3:
-            raise self._too_large(param)
-        try:
-            return base64.b64decode("".join(encoded.split()) if "\n" in encoded else encoded, validate=True)
-        except ValueError:  # binascii.Error, or letters that are not ASCII
-            raise ApiError(400, "invalid_base64", f"{param}: neither a data URL nor base64", param) from None
 
-    def _check_header(self, data: bytes, param: str) -> None:
-        if not data:
-            raise ApiError(400, "empty_image", f"{param}: the image is empty", param)
-        try:
-            with open_image(data) as image:
-                width, height = image.size
-        except ImageError as error:
-            if error.code == "too many pixels":
-                raise self._too_many_pixels(param, "more pixels than any photograph has") from None
-            if error.code == "too much metadata":
-                message = f"{param}: the image has too much metadata (text or a colour profile); save it without"
-                raise ApiError(400, "too_much_metadata", message, param) from None
-            message = f"{param}: no readable image; taken are {FORMAT_NAMES}"
-            raise ApiError(400, "not_an_image", message, param) from None
-        limits = self.limits
-        if width * height > limits.image_pixels or max(width, height) > limits.image_side:
-            raise self._too_many_pixels(param, f"{width} x {height} pixels")
-        if min(width, height) < limits.image_min_side:
-            message = f"{param}: {width} x {height} pixels; the shorter side must have {limits.image_min_side}"
-            raise ApiError(400, "image_too_small", message, param)
+def _image_urls(body: ChatRequest) -> Iterator[tuple[str, str]]:
+    """Field and URL of every image of a conversation."""
+    for i, message in enumerate(body.messages):
+        for j, part in enumerate(message.content or []):
+            if part.type == "image_url" and part.image_url is not None:
+                yield f"messages.{i}.content.{j}.image_url.url", part.image_url.url
 
-    def _too_large(self, param: str) -> ApiError:
-        return ApiError(413, "image_too_large", f"{param}: an image may have {self.limits.image_mib:g} MiB", param)
 
-    def _too_many_pixels(self, param: str, found: str) -> ApiError:
-        most, side = self.limits.image_pixels, self.limits.image_side
-        message = f"{param}: {found}; allowed are {most:,} pixels and {side:,} a side; send a smaller copy"
-        return ApiError(413, "too_many_pixels", message, param)
+def _refuse_unsupported(body: ChatRequest) -> None:
+    """Refuse what a captioner does not support and a client would miss.
+
+    Raises:
+        ApiError: 400, with the field.
+    """
+    if body.logprobs:
+        message = (
+            "log-probabilities are not available per token: leave logprobs out and read log_probability of each "
+            "choice, the mean over its tokens"
+        )
+        raise ApiError(400, "unsupported", message, "logprobs")
+    if body.response_format is not None and body.response_format.type != "text":
+        message = f"captions are plain text, not {body.response_format.type}: leave response_format out"
+        raise ApiError(400, "unsupported", message, "response_format.type")
+    if body.tool_choice not in (None, "none", "auto"):
+        raise ApiError(400, "unsupported", "a captioner calls no tools: leave tool_choice out", "tool_choice")
+
+
+def _content_type(request: Request) -> str:
+    """The media type of a body, lower case, without parameters."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _refuse_packed(request: Request) -> None:
     packing = request.headers.get("content-encoding", "identity").strip().lower()
     if packing not in ("", "identity"):
-        raise ApiError(415, "packed_body", f"send the body as it is, without Content-Encoding: {packing[:80]}")
+        message = f"Content-Encoding {packing[:80]!r} is not supported; send the body uncompressed"
+        raise ApiError(415, "packed_body", message)
 
 
 def _parsed(body: bytes, max_depth: int) -> Any:
-    """The value of a JSON body. The parser itself refuses NaN, keys given twice and more than 200 nested brackets."""
+    """The value of a JSON body. The parser itself refuses NaN, duplicate keys and more than 200 nested brackets."""
     if body.count(b'"') + body.count(b"[") + body.count(b"{") + body.count(b",") > _MAX_TOKENS:
-        raise ApiError(413, "json_too_long", f"the JSON has more than {_MAX_TOKENS:,} elements; send fewer pairs")
+        message = f"the JSON body has more than {_MAX_TOKENS:,} elements; send fewer pairs per request"
+        raise ApiError(413, "json_too_long", message)
     try:
         value = jiter.from_json(body, allow_inf_nan=False, catch_duplicate_keys=True)
     except ValueError as error:
         if "recursion" not in str(error):
-            raise ApiError(400, "invalid_json", f"the body is no valid JSON: {str(error)[:200]}") from None
+            raise ApiError(400, "invalid_json", f"the body is not valid JSON: {str(error)[:200]}") from None
         depth = max_depth + 1
     else:
         depth = _depth(value)
     if depth > max_depth:
-        raise ApiError(400, "json_too_deep", f"the JSON is nested more than {max_depth} deep")
+        raise ApiError(400, "json_too_deep", f"the JSON body is nested more than {max_depth} levels deep")
     return value
 
 
@@ -200,8 +264,8 @@ def _depth(value: Any) -> int:
     return 1 + max(map(_depth, value), default=0) if isinstance(value, list) else 0
 
 
-def faults(error: ValidationError, schema: type[BaseModel]) -> ApiError:
-    """The first faults of a body, in words; values are left out, they may be images."""
+def _invalid(error: ValidationError, schema: type[BaseModel]) -> ApiError:
+    """The first faults of a body, in words; values are left out because they may be images."""
     items = error.errors(include_url=False, include_input=False, include_context=False)
     lines = []
     for item in items[:5]:

@@ -1,8 +1,8 @@
-"""Limits at the socket: what an HTTP connection may send, hold and keep waiting before any route or token is asked.
+"""Limits at the socket: size, time and number of HTTP connections, enforced before any route or authentication.
 
-uvicorn, which Ray Serve runs in its proxies, bounds neither the size nor the number of header lines, nor the time that
-a client takes for them, nor the number of connections. :class:`LimitedProtocol` is uvicorn's protocol with these
-bounds. :func:`install` makes it the protocol of every server that this process starts afterwards.
+uvicorn, which Ray Serve runs in its proxies, limits neither the size and number of header lines, nor the time in which
+they arrive, nor the number of connections. :class:`LimitedProtocol` is uvicorn's protocol with these limits;
+:func:`install` makes it the protocol of every server that this process starts afterwards.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallab
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from serve.config import LimitsConfig
-from serve.gate import body_too_large, refusal, too_many_bodies
+from serve.errors import ApiError, body_too_large, error_response, too_many_bodies
 from serve.log import log
 from serve.memory import HeldBytes
-from serve.schema import ApiError
 
 _PIPELINED = 8
-"""Requests that a client may send ahead of the answers before them."""
+"""Number of requests that a client may send before the preceding ones are answered (HTTP pipelining)."""
 _FREE_CHUNKS, _CHUNK_BYTES = 1000, 64
-"""So many chunks of a body may be of any size; with more, they must have so many bytes on average. A chunk costs the
-parser as much time as kilobytes of content."""
+"""Number of chunks that may have any size; the average of more must reach the second number. A chunk costs the parser
+as much time as kilobytes of content."""
 _LOG_S = 1.0
-"""At most one line of the log about refusals in this time, so that an attack does not fill the disk."""
+"""Minimal time between two log lines about refusals, so that an attack does not fill the disk."""
 
 
 def install(limits: LimitsConfig, one_client: bool = False) -> None:
-    """Make :class:`LimitedProtocol` the protocol of uvicorn servers that are started from now on in this process.
+    """Make :class:`LimitedProtocol` the protocol of all uvicorn servers that this process starts from now on.
 
     Args:
-        one_client: all connections come from a proxy before this server; ``connections_each`` is then not applied.
+        one_client: whether all connections come from a proxy in front of this server, so that ``connections_each``
+            does not apply.
     """
-    protocols = cast(dict[str, Any], uvicorn.config.HTTP_PROTOCOLS)  # import strings; the import takes a class as it is
+    protocols = cast(dict[str, Any], uvicorn.config.HTTP_PROTOCOLS)  # import strings; uvicorn also accepts a class
     protocols["auto"] = partial(LimitedProtocol, Connections(limits, one_client))
 
 
 class Connections:
-    """The open connections of a process, and the bytes of request bodies that wait for their answers."""
+    """The open connections of a process, and the bytes of unanswered request bodies."""
 
     def __init__(self, limits: LimitsConfig, one_client: bool = False):
         self.limits = limits
         self.held = HeldBytes()
-        """Of the bodies of all requests that are not answered yet."""
+        """Bytes of the bodies of all unanswered requests."""
         self._each = limits.connections if one_client else min(limits.connections_each, limits.connections)
         self._of_client: dict[str, dict[LimitedProtocol, None]] = {}
         self._open: dict[LimitedProtocol, None] = {}
-        self._arriving: dict[LimitedProtocol, None] = {}  # with a body of which a part is here, the oldest first
+        self._arriving: dict[LimitedProtocol, None] = {}  # with an incomplete body, the oldest first
         self._refused: Counter[str] = Counter()
         self._logged = 0.0
 
@@ -67,8 +67,10 @@ class Connections:
         return len(self._open)
 
     def admit(self, connection: LimitedProtocol) -> bool:
-        """Count a new connection. Where there is no place left, that connection without a request under way that has
-        been waiting longest is closed for it; False if there is none.
+        """Count a new connection. If no place is left, the connection that has been idle longest is closed.
+
+        Returns:
+            False if no place is left and no connection is idle.
         """
         of_client = self._of_client.get(connection.client_key, {})
         for places, most in ((of_client, self._each), (self._open, self.limits.connections)):
@@ -83,8 +85,12 @@ class Connections:
         return True
 
     def take(self, connection: LimitedProtocol, size: int) -> bool:
-        """Count a part of a connection's body. If that is too much, the bodies that began last are refused, so that
-        the others are completed; False if this one is among them."""
+        """Count a part of a connection's body. If memory is exhausted, the bodies that began last are refused, so that
+        the others can be completed.
+
+        Returns:
+            False if this body is among the refused ones.
+        """
         self._arriving[connection] = None
         self.held.add(size)
         while self.held.now > self.limits.waiting_bytes:
@@ -96,11 +102,11 @@ class Connections:
         return True
 
     def arrived(self, connection: LimitedProtocol) -> None:
-        """Note that a body is complete, or that the rest of it will not be taken."""
+        """Record that a body is complete, or that the rest of it is not accepted."""
         self._arriving.pop(connection, None)
 
     def release(self, connection: LimitedProtocol) -> None:
-        """No longer count a connection."""
+        """Stop counting a connection."""
         self._open.pop(connection, None)
         self.arrived(connection)
         of_client = self._of_client.get(connection.client_key, {})
@@ -109,7 +115,7 @@ class Connections:
             self._of_client.pop(connection.client_key, None)
 
     def note(self, code: str, client: str) -> None:
-        """Write a refusal to the log, or count it for the next line."""
+        """Log a refusal, or count it for the next log line."""
         self._refused[code] += 1
         if time.monotonic() - self._logged >= _LOG_S:
             log(event="refused", client=client, refused=dict(self._refused), connections=len(self._open))
@@ -120,7 +126,7 @@ class Connections:
 class LimitedProtocol(HttpToolsProtocol):
     """One HTTP connection, within the limits of :class:`~serve.config.LimitsConfig`.
 
-    A refusal has the shape of all others (:func:`serve.gate.refusal`); the connection ends with it.
+    Refusals have the shape of all errors (:func:`serve.errors.error_response`) and end the connection.
     """
 
     def __init__(self, connections: Connections, *args: Any, **kwargs: Any):
@@ -130,15 +136,15 @@ class LimitedProtocol(HttpToolsProtocol):
         self._max_body = int(self._limits.body_mib * 2**20)
         self.client_key = ""
         self.waiting_since: float | None = None
-        """When the connection began to wait for a whole request head; None while a request is under way."""
+        """Time since which the connection waits for a complete request head; None while a request is in progress."""
         self._refusal: ApiError | None = None
-        self._dropping = False  # refused: what still arrives is read and forgotten, so that the answer is not lost
+        self._dropping = False  # refused: further bytes are read and discarded, so that the response is not lost
         self._head_size = self._head_lines = 0
-        self._unparsed = 0  # bytes fed to the parser since it last reported a whole part of a message
+        self._unparsed = 0  # bytes fed to the parser since its last report of a complete part of a message
         self._in_body = False
-        self._body_size = self._chunks = 0  # of the request that is being read
-        self._held: dict[RequestResponseCycle, int] = {}  # bytes of the bodies of requests that are not done with
-        self._running: RequestResponseCycle | None = None  # the request that is being answered, or was last
+        self._body_size = self._chunks = 0  # of the current request
+        self._held: dict[RequestResponseCycle, int] = {}  # body bytes of unfinished requests
+        self._running: RequestResponseCycle | None = None  # the request that is answered now, or was last
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
 
@@ -151,31 +157,31 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._connections.admit(self):
             self._expect_head()
         else:
-            message = "too many connections are open; ask again"
+            message = "too many connections are open; try again"
             self.refuse(ApiError(503, "too_many_connections", message, retry_after_s=1))
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        if self._running is not None:  # uvicorn tells the request that was read last, which may wait behind it
+        if self._running is not None:  # uvicorn notifies only the request that was read last
             self._running.disconnected = True
             self._running.message_event.set()
         self._connections.release(self)
-        for cycle, _ in self.pipeline:  # they will not run
+        for cycle, _ in self.pipeline:  # they will not be answered
             self._give_back(cycle)
         for timer in (self._reading, self._writing):
             if timer is not None:
                 timer.cancel()
 
     def close_now(self) -> None:
-        """Close the connection, whatever is still to be sent or read."""
+        """Close the connection at once, whatever is still to be sent or read."""
         self._connections.release(self)
         if self._running is not None:
             self._running.disconnected = True
         self.transport.abort()
 
     def timeout_keep_alive_handler(self) -> None:
-        self.close_now()  # uvicorn would wait until the client has taken the last answer
+        self.close_now()  # uvicorn would wait until the client has read the last response
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -186,11 +192,11 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._writing is not None:
             self._writing.cancel()
 
-    # -- what arrives
+    # -- incoming data
 
     def data_received(self, data: bytes) -> None:
         if self._reading is None and not self._in_body and self._answered:
-            self._expect_head()  # also of what the parser skips, as empty lines
+            self._expect_head()  # also for bytes that the parser skips, such as empty lines
         for start in range(0, len(data), self._max_head):
             if self._dropping or self.transport.is_closing():
                 return
@@ -201,10 +207,10 @@ class LimitedProtocol(HttpToolsProtocol):
                 self.refuse(self._head_too_large())
 
     def send_400_response(self, msg: str) -> None:
-        self.refuse(self._refusal or ApiError(400, "invalid_http", "the request is no valid HTTP/1.1"))
+        self.refuse(self._refusal or ApiError(400, "invalid_http", "the request is not valid HTTP/1.1"))
 
     def _should_upgrade_to_ws(self) -> bool:
-        return False  # nothing here speaks WebSocket
+        return False  # WebSocket is not supported
 
     # -- the parser's reports
 
@@ -219,21 +225,23 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         super().on_header(name, value)
-        self._head_lines += 1  # trailers too
+        self._head_lines += 1  # including trailers
         self._count_head(len(name) + len(value) + len(": \r\n"))
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= _PIPELINED:
-            self._stop(ApiError(400, "too_many_pipelined", "wait for the answers before sending more requests"))
+            message = "too many pipelined requests; wait for the responses before sending more"
+            self._stop(ApiError(400, "too_many_pipelined", message))
         self._unparsed, self._in_body, self.waiting_since = 0, True, None
-        self._set_deadline(self._limits.timeout_s, self._too_slow, "the request's body did not arrive in time")
+        self._set_deadline(self._limits.timeout_s, self._too_slow, "the request body did not arrive in time")
         super().on_headers_complete()
 
     def on_chunk_header(self) -> None:
         self._unparsed = 0
         self._chunks += 1
         if self._chunks > _FREE_CHUNKS + self._body_size / _CHUNK_BYTES:
-            self._stop(ApiError(400, "chunks_too_small", f"chunks must have {_CHUNK_BYTES} bytes on average"))
+            message = f"the body has too many small chunks; send at least {_CHUNK_BYTES} bytes per chunk on average"
+            self._stop(ApiError(400, "chunks_too_small", message))
 
     def on_body(self, body: bytes) -> None:
         self._unparsed = 0
@@ -287,10 +295,10 @@ class LimitedProtocol(HttpToolsProtocol):
     def _head_too_large(self) -> ApiError:
         limits = self._limits
         most = f"{limits.head_kib:g} KiB and {limits.head_lines} lines"
-        return ApiError(431, "head_too_large", f"the request line and headers may have {most}")
+        return ApiError(431, "head_too_large", f"the request line and headers exceed the limit of {most}")
 
     def _expect_head(self) -> None:
-        self._set_deadline(self._limits.head_s, self._too_slow, "the request's headers did not arrive in time")
+        self._set_deadline(self._limits.head_s, self._too_slow, "the request headers did not arrive in time")
 
     def _set_deadline(self, seconds: float, action: Callable[..., None], *args: str) -> None:
         if self._reading is not None:
@@ -301,37 +309,37 @@ class LimitedProtocol(HttpToolsProtocol):
         self.refuse(ApiError(408, "too_slow", message))
 
     def _stop(self, error: ApiError) -> None:
-        """Refuse, from inside the parser: an exception ends it, and uvicorn then calls send_400_response."""
+        """Refuse from inside the parser: the exception ends it, and uvicorn then calls send_400_response."""
         self._refusal = error
         raise httptools.HttpParserError(error.code)
 
     def refuse(self, error: ApiError) -> None:
-        """End the connection, with an answer if the client waits for none but this one."""
+        """End the connection, with an error response if the client can assign it to this request."""
         if self._dropping or self.transport.is_closing():
             return
         self._connections.note(error.code, self.client_key)
         running = not self._answered
         if self.pipeline or running != self._in_body or (running and self.cycle.response_started):
-            self.close_now()  # the client would take the answer for that of another request, or has one already
+            self.close_now()  # the client would assign it to another request, or already has a response
             return
         if running:
-            self.cycle.disconnected = True  # the application's own answer, if it still comes, is dropped
+            self.cycle.disconnected = True  # a later response of the application is dropped
             self.cycle.message_event.set()
             self._give_back(self.cycle)
         self._connections.arrived(self)
         self._dropping = True
         self.waiting_since = self.waiting_since or self.loop.time()
         self._set_deadline(self._limits.head_s, self.close_now)
-        answer = refusal(error, uuid.uuid4().hex)
+        answer = error_response(error, uuid.uuid4().hex)
         lines = [STATUS_LINE[error.status], b"connection: close\r\n"]
         lines += [name + b": " + value + b"\r\n" for name, value in answer.raw_headers]
         self.transport.write(b"".join([*lines, b"\r\n", bytes(answer.body)]))
         self.transport.write_eof()
-        self.flow.resume_reading()  # closed with unread bytes, the connection would be reset and the answer lost
+        self.flow.resume_reading()  # with unread bytes, closing would reset the connection and lose the response
 
 
 def client_key(address: str) -> str:
-    """Whose connections are counted together: an IPv4 address, or the 64 bits that one customer's IPv6 ones share."""
+    """The client to which an address belongs: an IPv4 address, or the 64-bit IPv6 network of one customer."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The log: one JSON object a line on the standard output, which Ray and Kubernetes collect."""
+"""The log: one JSON object per line on standard output, which Ray and Kubernetes collect."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import Any
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FAILURES = ("_failed", "_lost")
-"""How the names of events end that are failures."""
+"""Suffixes of event names that denote failures."""
 _START = '{"time": "'
-"""How every line of :func:`log` begins."""
+"""Prefix of every line of :func:`log`."""
 
 
 def log(**entry: Any) -> None:
-    """Write a line; ``time`` is added. Nothing of an image, and no token, may be given."""
+    """Write a line; ``time`` is added. Entries must not contain tokens or image data."""
     print(json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **entry}), flush=True)
 
 
 def forward(batch: Mapping[str, Any], verbose: bool = True) -> None:
-    """Print what a worker of a local Ray wrote: lines of :func:`log` as they are, others as entries ``output``.
+    """Print the output of a worker of a local Ray: lines of :func:`log` unchanged, others as entries ``output``.
 
-    Ray's own printing puts a coloured prefix before each line, and drops lines of two workers that differ only in
-    numbers. The lines of its autoscaler, which has nothing to do on one machine, are left out.
+    Ray's own printing adds a coloured prefix to each line, and drops lines of two workers that differ only in numbers.
+    The lines of its autoscaler, which is idle on one machine, are left out.
 
     Args:
         batch: ``lines``, and ``pid`` and ``actor_name`` of the process that wrote them, as Ray collects them.
-        verbose: if not, print only the entries of failures, on the standard error.
+        verbose: if false, print only the entries of failures, to standard error.
     """
     if batch["pid"] == "autoscaler":
         return
@@ -46,18 +46,18 @@ def forward(batch: Mapping[str, Any], verbose: bool = True) -> None:
 
 
 def is_failure(line: str) -> bool:
-    """Whether a line of the log is about something that failed here: not about a request that was refused."""
+    """Whether a log line reports a failure of the server, as opposed to a refused request."""
     try:
         entry = json.loads(line)
-    except ValueError:  # a line that was cut where its process ended
+    except ValueError:  # a line cut off when its process ended
         return True
     return bool(entry.get("failure")) or entry.get("status", 0) >= 500 or str(entry["event"]).endswith(_FAILURES)
 
 
 class Once(logging.Filter):
-    """Lets a message pass that has not been logged within the last ``period_s`` seconds.
+    """Drops messages that were logged within the last ``period_s`` seconds.
 
-    Serve's router warns of a replica that died once for every request that waited for it.
+    Serve's router repeats its warning about a dead replica for every request that waited for it.
     """
 
     def __init__(self, period_s: float = 60.0):

@@ -1,7 +1,7 @@
-"""The OpenAPI document: what the routes take and answer, with examples that work as they stand.
+"""The OpenAPI document: requests, responses and errors of all routes, with examples that can be sent unchanged.
 
-The routes read their bodies themselves, to refuse what is too large before it is parsed; so the framework knows neither
-the bodies nor the errors, and they are added here, from the same models that read and write them.
+The routes read their bodies themselves, to refuse large ones before they are parsed. The framework therefore has
+no information on bodies and errors; it is added here, from the models that the routes use.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from serve.schema import CaptionOptions, CaptionRequest, ErrorAnswer, StreamEnd
 
 _REFS = "#/components/schemas/{model}"
 _ERRORS = {
-    400: "The body is no JSON or no form, or an image cannot be used.",
-    401: "No token, or one that is not known.",
-    403: "Only requests from this machine are accepted, or the request comes from a web page of another origin.",
-    404: "No such model.",
-    405: "The path takes other methods.",
-    408: "The body came too slowly.",
-    413: "The body, an image or their number is too large.",
-    415: "The content type is neither JSON nor, where forms are taken, a form.",
-    422: "A field is missing, unknown, of the wrong type, or out of its limits.",
-    429: "Too many pairs of yours are waiting; ask again after `Retry-After` seconds.",
-    500: "This went wrong here.",
-    503: "Busy, shutting down, or the model cannot be served now; ask again after `Retry-After` seconds.",
-    504: "There was no caption in time.",
+    400: "The body is not valid JSON or not a valid form, or an image cannot be used.",
+    401: "Missing or unknown access token.",
+    403: "Only requests from localhost are accepted, or the request comes from a web page of another origin.",
+    404: "Unknown model.",
+    405: "The path does not accept this method.",
+    408: "The body did not arrive in time.",
+    413: "The body, an image or the number of images is too large.",
+    415: "The content type is neither JSON nor, where forms are accepted, a multipart form.",
+    422: "A field is missing, unknown, of the wrong type, or outside its limits.",
+    429: "Too many of your pairs are waiting; try again after `Retry-After` seconds.",
+    500: "Internal error.",
+    503: "Busy, shutting down, or the model is unavailable; try again after `Retry-After` seconds.",
+    504: "No caption was available in time.",
 }
-_ASKING = (400, 404, 408, 413, 415, 422, 429, 503, 504)
-"""What a request for captions may be refused with, besides what every request may."""
+_CAPTIONING = (400, 404, 408, 413, 415, 422, 429, 503, 504)
+"""Error statuses of requests for captions, in addition to those of all requests."""
 _CAPTION = "the small red cube has moved to the right"
 
 
@@ -49,8 +49,8 @@ def document(api: FastAPI, config: ServeConfig) -> dict[str, Any]:
         version=api.version,
         description=_description(config),
         tags=[
-            {"name": "captions", "description": "Pairs of images in, captions out."},
-            {"name": "OpenAI's interface", "description": "For clients that speak it already."},
+            {"name": "captions", "description": "Captions of image pairs."},
+            {"name": "OpenAI's interface", "description": "For clients of OpenAI's API."},
             {"name": "operation", "description": "For probes and monitoring."},
         ],
         routes=api.routes,
@@ -69,13 +69,15 @@ def document(api: FastAPI, config: ServeConfig) -> dict[str, Any]:
         ref_template=_REFS,
     )
     components["schemas"].update(schemas["$defs"])
-    for unused in ("HTTPValidationError", "ValidationError"):  # the framework's own, which are never answered
+    for unused in ("HTTPValidationError", "ValidationError"):  # the framework's own, which are never sent
         components["schemas"].pop(unused, None)
     if config.auth.mode == "token":
-        components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer", "description": "A token."}}
+        components["securitySchemes"] = {
+            "token": {"type": "http", "scheme": "bearer", "description": "An access token."}
+        }
     components["headers"] = {
-        "X-Request-ID": {"description": "The request's id, also in the log.", "schema": {"type": "string"}},
-        "Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}},
+        "X-Request-ID": {"description": "Id of the request, also in the log.", "schema": {"type": "string"}},
+        "Retry-After": {"description": "Seconds until the client may try again.", "schema": {"type": "integer"}},
     }
     components["schemas"]["ErrorAnswer"]["examples"] = [_ERROR]
     before, after = _pictures()
@@ -89,16 +91,16 @@ def document(api: FastAPI, config: ServeConfig) -> dict[str, Any]:
 
 
 def _answers(operation: dict[str, Any], path: str, config: ServeConfig) -> None:
-    """Add what an operation may be refused with, and the headers of its answers."""
+    """Add the error responses of an operation, and the headers of all its responses."""
     answers = operation["responses"]
-    answers.pop("422", None)  # the framework's guess
+    answers.pop("422", None)  # the framework's assumption
     if path in ("/v1/captions", "/v1/chat/completions"):
         answers["200"]["content"]["text/event-stream"] = _STREAMS[path]
         answers["200"]["content"]["application/json"]["example"] = _EXAMPLES[path]
-        refusals: tuple[int, ...] = _ASKING
+        refusals: tuple[int, ...] = _CAPTIONING
     else:
         refusals = (404,) if path == "/v1/models/{name}" else ()
-    if path != ALIVE:  # all others are refused while the server shuts down
+    if path != ALIVE:  # all others are refused during shutdown
         refusals = (*refusals, 503)
     closed = path.startswith("/v1/") or path == "/metrics"
     if config.auth.mode == "token" and closed:
@@ -119,19 +121,19 @@ def _description(config: ServeConfig) -> str:
     limits = config.limits
     auth = {
         "token": "Send a token with every request: `Authorization: Bearer TOKEN`.",
-        "loopback": "This server answers its own machine alone and asks for no token.",
+        "loopback": "Only requests from localhost are accepted; no token is needed.",
     }[config.auth.mode]
     return (
-        "Given an image before and an image after, says in words what changed.\n\n"
-        f"{auth} A request may have {limits.body_mib:g} MiB and {limits.pairs} pairs; an image {limits.image_mib:g} "
-        f"MiB, {limits.image_pixels:,} pixels and {limits.image_side:,} a side. Every error has the same shape "
-        "(`ErrorAnswer`), and every answer an `X-Request-ID`; send your own (letters, digits, `._-`, at most 64) to "
-        "find it in the log."
+        "Describes in words what changed between an image before and an image after.\n\n"
+        f"{auth} Limits: {limits.body_mib:g} MiB and {limits.pairs} pairs per request; {limits.image_mib:g} MiB, "
+        f"{limits.image_pixels:,} pixels and {limits.image_side:,} pixels per side of an image. Every error has the "
+        "same shape (`ErrorAnswer`), and every response an `X-Request-ID`. Send your own id (letters, digits, `._-`, "
+        "at most 64) to find the request in the log."
     )
 
 
 def _pictures() -> tuple[str, str]:
-    """Two small PNGs as data URLs: a red square, and the same one moved to the right."""
+    """Two small PNGs as data URLs: a red square, and the same square moved to the right."""
     urls = []
     for left in (4, 18):
         pixels = np.full((32, 32, 3), 200, np.uint8)
@@ -148,14 +150,14 @@ def _captions_body(schemas: dict[str, Any], before: str, after: str) -> dict[str
         "required": ["before", "after"],
         "additionalProperties": False,
         "properties": {
-            "before": {**files, "description": "The image file before; several for several pairs."},
-            "after": {**files, "description": "The image file after; as many, in the same order."},
+            "before": {**files, "description": "The image file before; one per pair."},
+            "after": {**files, "description": "The image file after; one per pair, in the same order."},
             **schemas["CaptionOptions"]["properties"],
         },
     }
     examples = {
         "one pair": pair,
-        "everything that can be told": {**pair, "candidates": 3, "change_map": True},
+        "candidates and change map": {**pair, "candidates": 3, "change_map": True},
         "several pairs": {"pairs": [{**pair, "id": "first"}, {"before": after, "after": before, "id": "back"}]},
         "as server-sent events": {"pairs": [pair, pair], "stream": True},
     }
@@ -244,13 +246,13 @@ _EXAMPLES: dict[str, Any] = {
 
 
 def _json_text(*models: str) -> dict[str, Any]:
-    """A text that is the JSON of one of the models."""
+    """A string with the JSON of one of the models."""
     refs = [{"$ref": _REFS.format(model=model)} for model in models]
     return {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": refs}}
 
 
 def _event(name: str, data: dict[str, Any]) -> dict[str, Any]:
-    """A server-sent event; ``message`` is what one without a name is called."""
+    """A server-sent event; one without a name counts as ``message``."""
     properties = {"event": {"const": name}, "data": data}
     return {"type": "object", "required": ["data"], "properties": properties}
 

@@ -1,13 +1,13 @@
-"""Middleware and control of Ray Serve's own HTTP code, which a request passes before the application: the limits of
-connections and headers (:mod:`serve.listener`), the ids that callers give it, and the listener's end.
+"""Middleware for Serve's HTTP proxy, which precedes the application: installs the limits of :mod:`serve.listener`,
+drops malformed X-Request-ID headers, and stops the listener.
 
-Serve takes any X-Request-ID over into its logs and answers, and fails (500) at one that is no UTF-8. Only plain ones
-are left (:data:`serve.gate.OWN_ID`); others are taken away here, and Serve then makes an id of its own. Both Serve and
-the application name the id in the answer; one of the two equal headers is taken away.
+Serve copies any X-Request-ID to its logs and responses, and fails (500) if it is not UTF-8. Headers other than
+:data:`serve.context.PLAIN_ID` are removed here, and Serve then generates an id. Serve and the application both add the
+id to the response; one of the two equal headers is removed.
 
 Set ``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=serve.proxy:middlewares`` on all nodes; ``python -m serve.app`` does.
-The proxies do not see the application's settings: limits other than the defaults are set by the environment variable
-:data:`serve.config.LISTENER_LIMITS`, as JSON.
+The proxies do not see the application's settings: the environment variable :data:`serve.config.LISTENER_LIMITS` sets
+limits other than the defaults, as JSON.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from idc.config import load
 from serve.config import LISTENER_LIMITS, LimitsConfig
-from serve.gate import OWN_ID
+from serve.context import PLAIN_ID
 from serve.listener import install
 from serve.memory import return_large_blocks
 
 
 def middlewares() -> list[Middleware]:
-    """What Serve puts around its own handling of a request. Serve calls this in every process that listens for HTTP,
+    """The middleware for Serve's own handling of requests. Serve calls this in every process that listens for HTTP,
     before it starts uvicorn there."""
     limits = load(LimitsConfig, overrides=json.loads(os.environ.get(LISTENER_LIMITS, "{}")))
     return_large_blocks()
@@ -37,7 +37,7 @@ def middlewares() -> list[Middleware]:
 
 
 class PlainIds:
-    """Takes an X-Request-ID away that is not plain or is given more than once; an answer has it once."""
+    """Removes a malformed or repeated X-Request-ID from requests, and duplicates of it from responses."""
 
     def __init__(self, app: ASGIApp):
         self._app = app
@@ -46,7 +46,7 @@ class PlainIds:
         if scope["type"] == "http":
             headers = scope["headers"]
             given = [value for name, value in headers if name.lower() == b"x-request-id"]
-            if given and (len(given) > 1 or not OWN_ID.fullmatch(given[0].decode("latin-1"))):
+            if given and (len(given) > 1 or not PLAIN_ID.fullmatch(given[0].decode("latin-1"))):
                 kept = [(name, value) for name, value in headers if name.lower() != b"x-request-id"]
                 scope = {**scope, "headers": kept}
 
@@ -64,8 +64,8 @@ class PlainIds:
 def stop_listening(proxy: Any) -> None:
     """Close the listener of one of Serve's proxy actors gracefully; runs inside the actor (``__ray_call__``).
 
-    New connections are refused, and what has been answered is sent to its end. Ray Serve itself only kills the proxy,
-    with what is still in its buffers; these are attributes of the pinned version of Ray.
+    New connections are refused, and responses in its buffers are sent completely; Ray Serve itself kills the proxy. The
+    attributes used here are those of the pinned version of Ray.
     """
     if hasattr(proxy, "_haproxy"):
         if _runs(proxy):
@@ -76,7 +76,7 @@ def stop_listening(proxy: Any) -> None:
 
 
 def has_stopped(proxy: Any) -> bool:
-    """Whether a proxy that was told to :func:`stop_listening` has closed its last connection."""
+    """Whether a proxy has closed its last connection after :func:`stop_listening`."""
     return not _runs(proxy) if hasattr(proxy, "_haproxy") else bool(proxy._running_http_server_task.done())
 
 

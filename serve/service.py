@@ -1,114 +1,187 @@
-"""From checked requests to captions: names of models, options, queues, time-outs. All interfaces ask through here."""
+"""Admit and caption: the model, options, queue places and images of a job, then its captions from the backend."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from idc.config import did_you_mean
+from serve.backend import Backend, Busy, EncodedPair, ModelStatus, Options, PairResult
 from serve.config import ServeConfig
-from serve.gate import Visit
-from serve.intake import Intake
-from serve.metrics import Metrics
-from serve.schema import ApiError, Backend, Busy, Captioned, EncodedPair, Options, Served
+from serve.context import RequestContext
+from serve.errors import ApiError, too_many_pairs
+from serve.intake import CaptionJob
+from serve.pair_reader import PairReader
+from serve.prometheus import ServingMetrics
+
+Piece = TypeVar("Piece")
 
 
 class Service:
-    """What the routes of ``/v1`` share; one for each front."""
+    """Admission, queues and time-outs of one front, for both interfaces."""
 
-    def __init__(self, config: ServeConfig, backend: Backend, metrics: Metrics):
-        self.config, self.backend, self.metrics = config, backend, metrics
-        self.intake = Intake(config.limits)
+    def __init__(self, config: ServeConfig, backend: Backend, metrics: ServingMetrics):
+        self._config, self._backend, self._metrics = config, backend, metrics
+        self._reader = PairReader(config.limits)
         self._waiting: Counter[str] = Counter()
 
-    def model(self, name: str | None) -> Served:
-        """The model asked for, or the default.
+    def models(self) -> list[ModelStatus]:
+        """The models, the default first."""
+        return self._backend.models()
+
+    def model(self, name: str) -> ModelStatus:
+        """A model by its name.
 
         Raises:
-            ApiError: 404 there is none of this name, 503 it cannot be served now.
+            ApiError: 404, there is no such model.
         """
-        wanted = name or self.config.default_model
-        for model in self.backend.models():
-            if model.name == wanted:
-                if model.error is not None:
-                    raise ApiError(503, "model_unavailable", f"{wanted}: {model.error}", "model", retry_after_s=10)
+        models = self.models()
+        for model in models:
+            if model.name == name:
                 return model
-        raise self.unknown_model(wanted)
+        names = [model.name for model in models]
+        hint = did_you_mean(name, names) or f"; available: {', '.join(names)}"
+        raise ApiError(404, "unknown_model", f"no model is named {name[:100]!r}{hint}", "model")
 
-    def unknown_model(self, name: str) -> ApiError:
-        """The refusal of a name that no model has."""
-        names = [model.name for model in self.backend.models()]
-        hint = did_you_mean(name, names) or f"; there are: {', '.join(names)}"
-        return ApiError(404, "unknown_model", f"no model is called {name[:100]!r}{hint}", "model")
-
-    def options(self, asked: Options) -> Options:
-        """The options within the limits; without beams the model takes those it was validated with, or more if need be.
+    async def admit(self, context: RequestContext, job: CaptionJob) -> AdmittedJob:
+        """Check a job, take its places in the queue and read its images. The caller must close the result.
 
         Raises:
-            ApiError: 422 beyond a limit, or fewer beams than candidates.
+            ApiError: 404 unknown model, 503 it cannot be served or all callers together have too many pairs waiting,
+                422 options beyond the limits, 413 too many pairs, 429 the caller has too many pairs waiting; or the
+                only pair is refused (:meth:`PairReader.read`).
         """
-        limits = self.config.limits
-        for name, value, most in (
-            ("candidates", asked.candidates, limits.candidates),
-            ("beams", asked.beams or 1, limits.beams),
+        context.body_parsed()
+        model = self.model(job.model or self._config.default_model)
+        if model.error is not None:
+            raise ApiError(503, "model_unavailable", f"{model.name}: {model.error}", "model", retry_after_s=10)
+        self._check_options(job)
+        context.pairs = len(job.pairs)
+        with ExitStack() as places:
+            places.enter_context(self._queued(context.caller, len(job.pairs)))
+            images = await self._reader.read(job)
+            # Without the texts of the body, which would otherwise stay in memory until a stream ends.
+            job = replace(job, pairs=tuple(replace(pair, before="", after="") for pair in job.pairs))
+            return AdmittedJob(self, context, job, model, images, places.pop_all())
+
+    def _check_options(self, job: CaptionJob) -> None:
+        limits, options = self._config.limits, job.options
+        for option, field, value, most in (
+            ("candidates", job.candidates_field, options.candidates, limits.candidates),
+            ("beams", "beams", options.beams or 1, limits.beams),
         ):
             if value > most:
-                raise ApiError(422, f"too_many_{name}", f"{name}: at most {most}, not {value}", name)
-        if asked.beams is not None and asked.beams < asked.candidates:
-            message = f"beams: {asked.candidates} candidates need as many beams, not {asked.beams}"
+                raise ApiError(422, f"too_many_{option}", f"{field}: {value} exceeds the limit of {most}", field)
+        if options.beams is not None and options.beams < options.candidates:
+            wanted = options.candidates
+            message = f"beams: {options.beams} is less than candidates={wanted}; set beams={wanted} or leave it out"
             raise ApiError(422, "too_few_beams", message, "beams")
-        return asked
 
     @contextmanager
-    def queued(self, visit: Visit, pairs: int) -> Iterator[None]:
-        """Pairs count as waiting inside the ``with``.
-
-        Raises:
-            ApiError: 413 too many pairs for one request, 429 the caller, 503 all callers together have too many.
-        """
-        limits = self.config.limits
+    def _queued(self, caller: str, pairs: int) -> Iterator[None]:
+        """Count pairs as waiting inside the ``with``."""
+        limits = self._config.limits
         if pairs > limits.pairs:
-            raise self.intake.too_many_pairs()
-        waiting, most = self._waiting[visit.caller], limits.waiting_pairs_each
+            raise too_many_pairs(limits)
+        waiting, most = self._waiting[caller], limits.waiting_pairs_each
         if waiting + pairs > most:
             message = (
                 f"{waiting} of your pairs are waiting and this request has {pairs}; at most {most} may wait at once"
             )
             raise ApiError(429, "too_many_waiting", message, retry_after_s=1)
         if self._waiting.total() + pairs > limits.waiting_pairs:
-            raise ApiError(503, "busy", "too many pairs are waiting; ask again", retry_after_s=1)
-        self._waiting[visit.caller] += pairs
-        self.metrics.waiting.inc(pairs)
+            raise ApiError(503, "busy", "too many pairs are waiting; try again", retry_after_s=1)
+        self._waiting[caller] += pairs
+        self._metrics.waiting.inc(pairs)
         try:
             yield
         finally:
-            self._waiting[visit.caller] -= pairs
-            if not self._waiting[visit.caller]:
-                del self._waiting[visit.caller]
-            self.metrics.waiting.dec(pairs)
+            self._waiting[caller] -= pairs
+            if not self._waiting[caller]:
+                del self._waiting[caller]
+            self._metrics.waiting.dec(pairs)
 
     async def caption(
-        self, visit: Visit, pairs: Sequence[EncodedPair], model: Served, options: Options
-    ) -> list[Captioned]:
-        """The pairs' captions, in their order, inside :meth:`queued`; several may be asked for at once.
+        self, context: RequestContext, pairs: Sequence[EncodedPair], model: ModelStatus, options: Options
+    ) -> list[PairResult]:
+        """One result per pair, in order.
 
         Raises:
-            ApiError: 422 the model cannot do it, 503 the replicas are full, 504 it took too long.
+            ApiError: 422 the model does not support the options, 503 the replicas are full, 504 it took too long.
         """
-        visit.model, visit.version = model.name, model.version
-        timeout_s = self.config.limits.timeout_s
+        context.model, context.version = model.name, model.version
+        timeout_s = self._config.limits.timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                results = await self.backend.caption(list(pairs), model.name, options)
+                results = await self._backend.caption(list(pairs), model.name, options)
         except Busy as error:
-            message = str(error) or "all replicas have as much as they take; ask again"
+            message = str(error) or "the queues of all replicas are full; try again"
             raise ApiError(503, "busy", message, retry_after_s=1) from None
         except TimeoutError:
-            raise ApiError(504, "timeout", f"there was no caption within {timeout_s:g} s") from None
+            raise ApiError(504, "timeout", f"no caption was available within {timeout_s:g} s") from None
         except ValueError as error:
             raise ApiError(422, "not_possible", str(error)) from None
         refused = sum(result.error is not None for result in results)
-        self.metrics.pairs(len(results) - refused, refused)
+        self._metrics.pairs(len(results) - refused, refused)
         return results
+
+
+@dataclass
+class AdmittedJob:
+    """A job with its model, its image files and its places in the queue.
+
+    Attributes:
+        images: per pair its image files, or the reason why it was refused.
+        places: close it to free the places in the queue.
+    """
+
+    _service: Service
+    context: RequestContext
+    job: CaptionJob
+    model: ModelStatus
+    images: list[EncodedPair | str]
+    places: ExitStack
+
+    async def results(self) -> list[PairResult]:
+        """One result per pair, in order, by one call of the backend.
+
+        Raises:
+            ApiError: as :meth:`Service.caption`.
+        """
+        readable = [image for image in self.images if isinstance(image, EncodedPair)]
+        found = iter(await self._caption(readable) if readable else ())
+        return [PairResult(error=image) if isinstance(image, str) else next(found) for image in self.images]
+
+    def as_done(self) -> AsyncGenerator[tuple[int, PairResult], None]:
+        """Index and result of each pair as soon as it is captioned, by one call of the backend per pair."""
+
+        async def one(image: EncodedPair | str) -> PairResult:
+            return PairResult(error=image) if isinstance(image, str) else (await self._caption([image]))[0]
+
+        return as_done([one(image) for image in self.images])
+
+    async def _caption(self, pairs: Sequence[EncodedPair]) -> list[PairResult]:
+        return await self._service.caption(self.context, pairs, self.model, self.job.options)
+
+
+async def as_done(pieces: Sequence[Coroutine[Any, Any, Piece]]) -> AsyncGenerator[tuple[int, Piece], None]:
+    """Index and result of coroutines that run concurrently, each as soon as it is done.
+
+    When one fails, or the generator is closed, the others are cancelled.
+    """
+
+    async def indexed(index: int, piece: Coroutine[Any, Any, Piece]) -> tuple[int, Piece]:
+        return index, await piece
+
+    tasks = [asyncio.ensure_future(indexed(index, piece)) for index, piece in enumerate(pieces)]
+    try:
+        for task in asyncio.as_completed(tasks):
+            yield await task
+    finally:
+        for unfinished in tasks:
+            unfinished.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Answers as server-sent events: keep-alive comments while there is nothing to say, work that ends with its client.
+"""Responses as server-sent events: keep-alive comments during waits, and work that ends when its client leaves.
 
 The wire format: https://html.spec.whatwg.org/multipage/server-sent-events.html. Imports no torch.
 """
@@ -7,55 +7,37 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack, suppress
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi.sse import KEEPALIVE_COMMENT, EventSourceResponse, format_sse_event
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
-from serve.gate import Visit
-from serve.schema import ApiError
+from serve.context import RequestContext
+from serve.errors import ApiError, internal_error
 
 STATUS_S = 1.0
-"""A request that fails within this time is answered with a status of its own; later, by an event."""
+"""A request that fails within this time is answered by an error status; later, by an error event."""
 KEEP_ALIVE_S = 5.0
-"""How long a stream is silent at most."""
+"""Maximal silence of a stream."""
 
-Piece = TypeVar("Piece")
 Events = AsyncGenerator[bytes, None]
 
 
 def event(data: Any, name: str | None = None) -> bytes:
-    """One event, its data (models, mappings, ...) as JSON."""
+    """One event; its data (models, mappings, ...) as JSON."""
     return format_sse_event(data_str=to_json(data).decode(), event=name)
 
 
-async def as_done(pieces: Sequence[Coroutine[Any, Any, Piece]]) -> AsyncGenerator[tuple[int, Piece], None]:
-    """The results of pieces of work that run side by side, as soon as they are done, each with its place.
-
-    When one fails, or the generator is closed, the others are cancelled.
-    """
-
-    async def placed(place: int, piece: Coroutine[Any, Any, Piece]) -> tuple[int, Piece]:
-        return place, await piece
-
-    tasks = [asyncio.ensure_future(placed(place, piece)) for place, piece in enumerate(pieces)]
-    try:
-        for task in asyncio.as_completed(tasks):
-            yield await task
-    finally:
-        for unfinished in tasks:
-            unfinished.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def respond(visit: Visit, events: Events, failed: Callable[[ApiError], bytes], after: ExitStack) -> _Stream:
+async def respond(
+    context: RequestContext, events: Events, failed: Callable[[ApiError], bytes], after: ExitStack
+) -> _Stream:
     """A stream of ``events``; an error in them becomes a last event, made by ``failed``.
 
-    The generator is closed, which ends the work behind it, when the client goes away. ``after`` is closed at the end,
-    however it comes.
+    When the client leaves, the generator is closed, which ends the work behind it. ``after`` is always closed at the
+    end.
 
     Raises:
         Exception: what ``events`` raises before its first event, if it does so within ``STATUS_S``.
@@ -68,7 +50,7 @@ async def respond(visit: Visit, events: Events, failed: Callable[[ApiError], byt
     except BaseException:  # a cancelled request too
         await _end(first, events, after)
         raise
-    return _Stream(visit, first, events, failed, after)
+    return _Stream(context, first, events, failed, after)
 
 
 async def _next(events: Events) -> bytes | None:
@@ -92,14 +74,14 @@ class _Stream(EventSourceResponse):
 
     def __init__(
         self,
-        visit: Visit,
+        context: RequestContext,
         first: asyncio.Future[bytes | None],
         events: Events,
         failed: Callable[[ApiError], bytes],
         after: ExitStack,
     ):
         super().__init__(self._body(), headers=self._HEADERS)
-        self._visit, self._pending, self._events, self._failed, self._after = visit, first, events, failed, after
+        self._context, self._pending, self._events, self._failed, self._after = context, first, events, failed, after
 
     async def _body(self) -> Events:
         while True:
@@ -110,23 +92,23 @@ class _Stream(EventSourceResponse):
             try:
                 data = self._pending.result()
             except Exception as error:
-                yield self._failed(self._noted(error))
+                yield self._failed(self._recorded(error))
                 return
             if data is None:
                 return
             yield data
             self._pending = asyncio.ensure_future(_next(self._events))
 
-    def _noted(self, error: Exception) -> ApiError:
-        """What the client is told of an error, and the log of one of ours."""
+    def _recorded(self, error: Exception) -> ApiError:
+        """The error for the client, recorded for the log; an internal one with its traceback."""
         if not isinstance(error, ApiError):
-            self._visit.failure = "".join(traceback.format_exception(error))
-            error = ApiError(500, "internal_error", "this went wrong here; the log has it under the request's id")
-        self._visit.error = error.code
+            self._context.failure = "".join(traceback.format_exception(error))
+            error = internal_error()
+        self._context.error = error.code
         return error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
-        finally:  # also if the client was gone before the first byte, when nothing of the body ran
+        finally:  # also if the client left before the first byte, when nothing of the body ran
             await _end(self._pending, self._events, self._after)

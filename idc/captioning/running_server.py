@@ -1,9 +1,8 @@
-"""Captions of one pair from a server of this project that already runs, instead of loading a model again."""
+"""Captions of one pair from a running server of this project, instead of loading a model."""
 
 from __future__ import annotations
 
 import base64
-import ipaddress
 import json
 import os
 import urllib.error
@@ -11,30 +10,32 @@ import urllib.request
 from typing import Any
 from urllib.parse import urlsplit
 
+from idc.loopback import is_loopback
+
 DEFAULT_SERVER = "http://127.0.0.1:8000"
-"""Where `make serve` listens; the only server that is asked without being named."""
+"""Address of `make serve`; the only server that is used without being named."""
 TOKEN_VARIABLE = "IDC_TOKEN"
-"""Environment variable with the bearer token of a server that needs one."""
+"""Environment variable with the bearer token, for servers that require one."""
 _LOOK_S = 1.0
-"""How long a server that was not named may take to answer whether it is there."""
+"""Time in which a server that was not named must respond."""
 _ANSWER_S = 120.0
 
 
 class NoServer(ValueError):
-    """There is no server of this project at a URL."""
+    """No server of this project responds at a URL."""
 
 
 def models(url: str, timeout_s: float = _ANSWER_S) -> list[dict[str, Any]]:
-    """The models that a server offers, its default first.
+    """The models of a server, its default first.
 
     Raises:
-        NoServer: nothing answers there, or something that is no server of this project.
-        ValueError: the URL is not usable, or the server refuses (a missing token).
+        NoServer: nothing responds there, or something other than a server of this project.
+        ValueError: the URL is invalid, or the server refuses the request (missing token).
     """
     found = _request(url, "/v1/models", None, timeout_s)
     entries = found.get("data") if isinstance(found, dict) else None
     if not isinstance(entries, list) or not entries or any(one.get("owned_by") != "idc" for one in entries):
-        raise NoServer(f"{url} answers, but is no server of this project")
+        raise NoServer(f"{url} responds, but is not a server of this project; check the address")
     return entries
 
 
@@ -56,16 +57,16 @@ def ask(
     change_map: bool = False,
     imagine: bool = False,
 ) -> dict[str, Any]:
-    """The answer of ``POST /v1/captions`` for one pair: a ``PairAnswer`` with ``model`` and ``version``.
+    """Send one pair to ``POST /v1/captions``. Returns a ``PairAnswer`` with ``model`` and ``version``.
 
     Args:
-        url: of the server; images are sent to no other address.
+        url: address of the server; images are sent to no other address.
         before, after: encoded images.
-        beams, candidates, change_map, imagine: as in the served interface.
+        beams, candidates, change_map, imagine: as in :class:`idc.captioning.contract.Describer` and the API.
 
     Raises:
-        NoServer: nothing answers there.
-        ValueError: the server refuses the request; the message is the server's own.
+        NoServer: nothing responds there.
+        ValueError: the server refuses the request, with its message.
     """
     body: dict[str, Any] = {
         "before": base64.b64encode(before).decode(),
@@ -80,33 +81,25 @@ def ask(
     return {**answer["results"][0], "model": answer["model"], "version": answer["version"]}
 
 
-def is_local(url: str) -> bool:
-    """Whether a URL's host is this machine by its loopback address."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _request(url: str, path: str, body: dict[str, Any] | None, timeout_s: float) -> Any:
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        raise ValueError(f"server: {url!r} is no URL such as {DEFAULT_SERVER}")
+        raise ValueError(f"server: {url!r} is not a URL like {DEFAULT_SERVER}")
+    local = is_loopback(urlsplit(url).hostname)
     headers = {"Content-Type": "application/json"}
     token = os.environ.get(TOKEN_VARIABLE)
-    if token and (is_local(url) or url.startswith("https://")):  # never readable on the way
+    if token and (local or url.startswith("https://")):  # never in the clear over a network
         headers["Authorization"] = f"Bearer {token}"
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url.rstrip("/") + path, data, headers)
-    # A server on this machine is not asked through a proxy.
-    proxies = [urllib.request.ProxyHandler({})] if is_local(url) else []
+    # Requests to this machine bypass proxies.
+    proxies = [urllib.request.ProxyHandler({})] if local else []
     try:
         with urllib.request.build_opener(*proxies).open(request, timeout=timeout_s) as response:
             return json.load(response)
     except urllib.error.HTTPError as error:
-        raise ValueError(f"{url} refuses ({error.code}): {_message(error)}") from None
-    except (OSError, ValueError) as error:  # no connection, a time-out, another protocol, no JSON
-        raise NoServer(f"no server answers at {url}: {error}") from None
+        raise ValueError(f"{url} refuses the request ({error.code}): {_message(error)}") from None
+    except (OSError, ValueError) as error:  # no connection, a time-out, another protocol, or not JSON
+        raise NoServer(f"no server responds at {url}: {error}") from None
 
 
 def _message(error: urllib.error.HTTPError) -> str:

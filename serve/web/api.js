@@ -1,10 +1,10 @@
-// What the page asks of the server: the models, and the captions of a pair. Addresses are relative to the page, so
+// Requests of the page to the server: the models, and the captions of a pair. Addresses are relative to the page, so
 // that the application may be served under any prefix.
 
-const TIMEOUT_MS = 120_000; // the server's own limit is shorter and says so; this is for a server that says nothing
+const TIMEOUT_MS = 120_000; // for a server that does not respond at all; its own time limit is shorter
 const TOKEN = "idc.token";
 
-/** What went wrong, for people; `side` is "before" or "after" if one image is the cause, `wait` seconds to wait. */
+/** An error message for the reader; `side` is "before" or "after" if one image is the cause, `wait` is in seconds. */
 export class Fault extends Error {
   constructor(message, { status = 0, side = null, wait = null } = {}) {
     super(message);
@@ -18,30 +18,30 @@ let token = null;
 try {
   token = sessionStorage.getItem(TOKEN);
 } catch {
-  // A browser that keeps nothing has no token kept.
+  // This browser stores nothing, so there is no token.
 }
 
-/** Sends this access token from now on, until the tab is closed. */
+/** Sends this access token with all further requests, until the tab is closed. */
 export function keepToken(text) {
   token = text;
   try {
     sessionStorage.setItem(TOKEN, text);
   } catch {
-    // It holds until the page is left.
+    // The token is lost when the page is left.
   }
 }
 
 export const hasToken = () => token !== null;
 
-/** The models' descriptions, the default first. */
+/** The descriptions of all models, the default first. */
 export async function models() {
   return (await call("v1/models")).data;
 }
 
 const CANDIDATES = 3;
-const cannotImagine = new Set(); // names of models that have said so
+const cannotImagine = new Set(); // names of models that refused the option
 
-/** The answer for a pair of images of intake.js; `model` may be empty for the default. */
+/** The response for a pair of images from intake.js; `model` may be empty for the default. */
 export async function caption(before, after, model, signal) {
   const form = new FormData();
   form.append("before", before.file, before.name);
@@ -68,34 +68,34 @@ async function call(path, { signal, ...options } = {}) {
     throw await faultOf(response);
   } catch (error) {
     if (error instanceof Fault || signal?.aborted) throw error;
-    if (error.name === "TimeoutError") throw new Fault("The server has not answered for two minutes. Try again.");
+    if (error.name === "TimeoutError") throw new Fault("The server has not responded for two minutes. Try again.");
     if (!navigator.onLine) throw new Fault("You are offline. Try again when the connection is back.");
-    throw new Fault("The server cannot be reached, or the connection broke. Is it running? Then try again.");
+    throw new Fault("The server cannot be reached, or the connection was lost. Check that it is running, then try again.");
   }
 }
 
 async function faultOf(response) {
-  const body = await response.json().catch(() => null); // something between us and the server may answer a page
-  const told = body?.error;
-  const side = /(?:^|\.)(before|after)$/.exec(told?.param ?? "")?.[1] ?? /^(before|after): /.exec(told?.message ?? "")?.[1] ?? null;
+  const body = await response.json().catch(() => null); // a proxy may have responded with an HTML page
+  const error = body?.error;
+  const side = /(?:^|\.)(before|after)$/.exec(error?.param ?? "")?.[1] ?? /^(before|after): /.exec(error?.message ?? "")?.[1] ?? null;
   const about = { status: response.status, side };
   if (response.status === 429 || response.status === 503) {
     const wait = Number.parseInt(response.headers.get("Retry-After") ?? "", 10);
     about.wait = Number.isFinite(wait) ? wait : null;
   }
-  return new Fault(told?.message ?? `The server answered with status ${response.status}.`, about);
+  return new Fault(error?.message ?? `The server responded with status ${response.status}.`, about);
 }
 
-// -- the same request for a shell ---------------------------------------------------------------------------------
+// -- the request as a shell command -------------------------------------------------------------------------------
 
 const quote = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-/** A field of curl -F that uploads a file; curl's own quotes keep commas and semicolons in a name. */
+/** An argument of curl -F that uploads a file; the inner quotes protect commas and semicolons in the name. */
 const upload = (side, name) => `-F ${quote(`${side}=@"${name.replaceAll("\\", "\\\\").replaceAll('"', '\\"')}"`)}`;
 
 /**
- * The request as a command for a POSIX shell, and the files it needs in the folder it is run in.
- * Pictures are left out, they would fill the terminal; a token is named by a variable, never written down.
+ * The request as a command for a POSIX shell, and the files that must be in its working directory.
+ * It requests no pictures, which would fill the terminal, and refers to the token by a variable.
  */
 export function curl(before, after, model) {
   const same = before.name === after.name;

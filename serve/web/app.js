@@ -1,4 +1,4 @@
-// The page: two slots for images, a question to the server, its answer. What is shown follows `pair`.
+// The page: two slots for images, a request to the server, its response. The display follows `pair`.
 
 import { Fault, caption, curl, keepToken, models } from "./api.js";
 import { drawHistory, forget, keepForTab, keptForTab, remember } from "./history.js";
@@ -11,14 +11,14 @@ const SLOW_MS = 3000;
 const slots = Object.fromEntries(SIDES.map((side) => [side, document.querySelector(`.slot[data-side=${side}]`)]));
 const examples = new URL("examples/", import.meta.url);
 
-let pair = { before: null, after: null, truth: null }; // images of intake.js
-let asking = null; // the AbortController of the question under way
-let answered = null; // {answer, pair, model} of what is shown
-let known = []; // the models' descriptions
+let pair = { before: null, after: null, truth: null }; // images from intake.js
+let asking = null; // the AbortController of the current request
+let answered = null; // {answer, pair, model} of the displayed result
+let known = []; // descriptions of the models
 
 // -- messages -------------------------------------------------------------------------------------------------------
 
-let busy = null; // the timer of a server that said when to ask again
+let busy = null; // timer until a busy server may be tried again
 
 function complain(error) {
   if (error.status === 401) return askForToken(error);
@@ -37,7 +37,7 @@ function clearFaults() {
 
 // -- the pair -------------------------------------------------------------------------------------------------------
 
-/** Shows `changes` to the pair; whatever was answered or is being asked is about another pair then. */
+/** Applies `changes` to the pair; results and requests of the previous pair are discarded. */
 function setPair(changes) {
   const old = pair;
   pair = { ...pair, truth: null, ...changes };
@@ -62,32 +62,32 @@ function drawPair() {
     $(`${side}-name`).textContent = image ? `${image.name}, ${size}` : "";
   }
   const missing = SIDES.filter((side) => pair[side] === null);
-  // Not `disabled`: a button without focus could not say why.
+  // Not `disabled`: such a button gets no focus, so that screen readers could not read the reason.
   $("ask").setAttribute("aria-disabled", String(missing.length > 0));
   $("swap").setAttribute("aria-disabled", String(missing.length === 2));
   $("why").textContent = missing.length ? `Add the image ${missing.join(" and the image ")} first.` : "";
 }
 
-/** Shows a pair that history.js kept, with its answer if it had one. */
+/** Shows a pair stored by history.js, with its result if it had one. */
 async function reopen({ pair: kept, shown, time }, scroll = true) {
   const current = pair;
   const images = SIDES.map((side) => kept[side] && readImage(kept[side].file, kept[side].address));
   try {
     const [before, after] = await Promise.all(images);
-    if (pair !== current) return; // another pair came meanwhile
+    if (pair !== current) return; // another pair was chosen meanwhile
     setPair({ before, after, truth: kept.truth });
   } catch {
-    return complain(new Fault("The browser has lost the images of this answer."));
+    return complain(new Fault("The browser no longer has the images of this result."));
   }
   if (!shown) return;
   present(shown, time, scroll);
   keepForTab(pair, shown);
 }
 
-/** Files from the reader; a pair at once is asked about at once. */
+/** Takes files from the reader; two files at once are captioned immediately. */
 async function take(files, side) {
   clearFaults();
-  if (files.length > 2) return complain(new Fault(`${files.length} files at once; a pair has two, before and after.`));
+  if (files.length > 2) return complain(new Fault(`${files.length} files at once; a pair consists of two, before and after.`));
   const sides = files.length === 2 ? SIDES : [side ?? SIDES.find((each) => pair[each] === null) ?? "after"];
   const ordered = files.length === 2 ? inOrder(files) : files;
   const changes = {};
@@ -110,7 +110,7 @@ async function takeExample({ before, after, truth }) {
     const [first, second] = await Promise.all([before, after].map(fetchExample));
     setPair({ before: first, after: second, truth });
   } catch (error) {
-    return complain(error instanceof Fault ? error : new Fault("The example cannot be loaded. Is the server running?"));
+    return complain(error instanceof Fault ? error : new Fault("The example cannot be loaded. Check that the server is running."));
   }
   await ask();
 }
@@ -118,7 +118,7 @@ async function takeExample({ before, after, truth }) {
 async function fetchExample(name) {
   const address = new URL(name, examples).href;
   const response = await fetch(address);
-  if (!response.ok) throw new Fault(`The example ${name} is not there (status ${response.status}).`);
+  if (!response.ok) throw new Fault(`The example ${name} cannot be loaded (status ${response.status}).`);
   return readImage(new File([await response.blob()], name, { type: "image/png" }), address);
 }
 
@@ -143,38 +143,38 @@ async function drawExamples() {
   $("examples").replaceChildren(...items);
 }
 
-// -- the question ---------------------------------------------------------------------------------------------------
+// -- the request ----------------------------------------------------------------------------------------------------
 
 async function ask() {
-  if (!pair.before || !pair.after) return; // #why says so
+  if (!pair.before || !pair.after) return; // #why shows the reason
   asking?.abort();
-  const question = (asking = new AbortController());
+  const current = (asking = new AbortController());
   const asked = pair;
   const model = $("model").value;
   clearFaults();
   $("result").setAttribute("aria-busy", "true");
-  $("waiting").textContent = "Asking the model …";
+  $("waiting").textContent = "Captioning …";
   const slow = setTimeout(() => {
-    $("waiting").textContent = "Asking the model … After a pause it is started first, which takes a while.";
+    $("waiting").textContent = "Captioning … After a pause the model must be started first, which takes a while.";
   }, SLOW_MS);
   const started = performance.now();
   try {
-    const answer = await caption(asked.before, asked.after, model, question.signal);
+    const answer = await caption(asked.before, asked.after, model, current.signal);
     const seconds = (performance.now() - started) / 1000;
-    if (typeof described(model)?.can_imagine !== "boolean") await drawModels(); // it had to be started first
-    if (question.signal.aborted) return;
+    if (typeof described(model)?.can_imagine !== "boolean") await drawModels(); // the model had to be started first
+    if (current.signal.aborted) return;
     const shown = { answer, model, seconds, meaningful: described(model)?.imagined_meaningful === true };
-    $("waiting").textContent = ""; // before the scrolling: its line moves what is below
+    $("waiting").textContent = ""; // before scrolling, because this line moves everything below
     present(shown);
     keepForTab(asked, shown);
     remember(asked, shown).then(redrawHistory);
   } catch (error) {
-    if (question.signal.aborted) return;
+    if (current.signal.aborted) return;
     hide();
     complain(error);
   } finally {
     clearTimeout(slow);
-    if (asking === question) {
+    if (asking === current) {
       asking = null;
       $("waiting").textContent = "";
       $("result").removeAttribute("aria-busy");
@@ -182,7 +182,7 @@ async function ask() {
   }
 }
 
-/** Shows an answer to the pair, and goes to it unless `scroll` is false; `time` is when it was answered, if earlier. */
+/** Shows a result of the pair and scrolls to it unless `scroll` is false; `time` is that of an earlier result. */
 function present(shown, time = null, scroll = true) {
   answered = { ...shown, pair };
   show(shown, pair, time);
@@ -211,10 +211,10 @@ async function drawModels() {
   }
 }
 
-/** The description of a model by its name, empty for the default; undefined until the server has answered. */
+/** The description of a model by its name, empty for the default; undefined until the server has responded. */
 const described = (model) => (model ? known.find(({ id }) => id === model) : known[0]);
 
-/** What the chosen model was trained on. */
+/** Shows what the chosen model was trained on. */
 function drawTraining() {
   const training = described($("model").value)?.trained_on;
   $("trained").hidden = !training;
@@ -240,12 +240,12 @@ $("token-form").addEventListener("submit", async (event) => {
 
 // -- copies ---------------------------------------------------------------------------------------------------------
 
-async function copy(text, said) {
+async function copy(text, message) {
   const copied = navigator.clipboard ? await navigator.clipboard.writeText(text).then(() => true, () => false) : copyBySelecting(text);
-  $("copied").textContent = copied ? said : "The browser does not let this page copy.";
+  $("copied").textContent = copied ? message : "The browser does not allow this page to copy.";
 }
 
-/** The old way, for plain http from another machine, where browsers offer no clipboard. */
+/** The legacy way, for plain http from another machine, where browsers offer no clipboard. */
 function copyBySelecting(text) {
   const from = document.activeElement;
   const area = document.createElement("textarea");
@@ -269,7 +269,7 @@ $("copy-curl").addEventListener("click", () => {
 
 $("ask").addEventListener("click", ask);
 $("swap").addEventListener("click", () => {
-  if (!pair.before && !pair.after) return; // #why says so
+  if (!pair.before && !pair.after) return; // #why shows the reason
   setPair({ before: pair.after, after: pair.before });
 });
 $("model").addEventListener("change", () => {
@@ -287,7 +287,7 @@ $("theme").addEventListener("change", () => {
   try {
     localStorage.setItem("idc.theme", $("theme").value);
   } catch {
-    // The choice holds until the page is left.
+    // The choice is lost when the page is left.
   }
 });
 listen(slots, take, (text) => complain(new Fault(text)));

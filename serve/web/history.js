@@ -1,16 +1,16 @@
-// What this browser keeps, and nobody else: the last answers with their images, and the pair of each open tab.
+// Storage in this browser only: the last results with their images, and the pair of each open tab.
 
 import { clear, keep, newest } from "./store.js";
 
 const MOST_ANSWERS = 20;
 const MOST_TABS = 4;
-const MOST_BYTES = 64 * 2 ** 20; // of the answers, and again of the pairs
+const MOST_BYTES = 64 * 2 ** 20; // for the results, and the same for the pairs
 const TAB = "idc.tab";
 
 const sizeOf = ({ pair, shown }) =>
   (pair.before?.file.size ?? 0) + (pair.after?.file.size ?? 0) + (shown ? JSON.stringify(shown).length : 0);
 
-/** The part of a pair of intake.js that can be kept; `readImage` makes the rest again. */
+/** The part of a pair from intake.js that can be stored; `readImage` restores the rest. */
 function keepable({ before, after, truth }) {
   const [first, second] = [before, after].map((image) => image && { file: image.file, address: image.address });
   return { before: first, after: second, truth };
@@ -23,7 +23,7 @@ function kept(id, pair, shown) {
 
 const randomId = () => crypto.getRandomValues(new Uint32Array(4)).join("-");
 
-/** Adds `shown` = {answer, model, seconds, meaningful}, the answer to `pair`; the oldest go when there are too many. */
+/** Adds `shown` = {answer, model, seconds, meaningful}, the result of `pair`; the oldest ones are removed. */
 export async function remember(pair, shown) {
   const thumbnails = { before: pair.before.thumbnail, after: pair.after.thumbnail };
   await keep("answers", { ...kept(randomId(), pair, shown), thumbnails }, MOST_ANSWERS, MOST_BYTES);
@@ -33,12 +33,12 @@ export async function forget() {
   await Promise.all([clear("answers"), clear("pairs")]);
 }
 
-/** Keeps the pair of this tab, and its answer or null, over a reload. */
+/** Stores the pair of this tab, and its result or null, for a reload. */
 export async function keepForTab(pair, shown) {
   await keep("pairs", kept(tab(), pair, shown), MOST_TABS, MOST_BYTES);
 }
 
-/** What `keepForTab` kept last for this tab, {pair, shown}, or undefined. */
+/** The last record of `keepForTab` for this tab, {pair, shown}, or undefined. */
 export async function keptForTab() {
   return (await newest("pairs")).find(({ id }) => id === tab());
 }
@@ -49,11 +49,11 @@ function tab() {
     sessionStorage.setItem(TAB, id);
     return id;
   } catch {
-    return ""; // a browser that keeps nothing
+    return ""; // this browser stores nothing
   }
 }
 
-/** Draws the list; an empty one hides its section. `reopen(record)` is called for the one that is pressed. */
+/** Draws the list and hides the section of an empty one. A click on an entry calls `reopen(record)`. */
 export async function drawHistory(section, list, reopen) {
   const records = await newest("answers");
   section.hidden = records.length === 0;
@@ -85,7 +85,7 @@ function line(text, style) {
 }
 
 function picture(source, alt) {
-  if (!source) return line("no picture", "soft small"); // of a format that this browser cannot show
+  if (!source) return line("no picture", "soft small"); // a format that this browser cannot show
   const image = document.createElement("img");
   image.alt = alt;
   image.src = source;

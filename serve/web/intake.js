@@ -1,4 +1,4 @@
-// Images on their way in: dropped, pasted, chosen, photographed or of an example, each looked at before it is sent.
+// Input images: dropped, pasted, chosen, photographed or of an example, each checked before it is sent.
 
 import { Fault } from "./api.js";
 
@@ -8,8 +8,8 @@ const FORMATS = document.getElementById("formats").textContent;
 const EVERY_BROWSER = /^image\/(png|jpeg|webp|bmp|gif)$/;
 
 /**
- * An image ready to be shown and sent: {file, name, url, width, height, thumbnail, address}.
- * `url` is a blob address for <img>, `address` where the server itself has the file, or null. Of a format that the
+ * An image ready for display and upload: {file, name, url, width, height, thumbnail, address}.
+ * `url` is a blob address for <img>, `address` the address of the file on the server, or null. For formats that the
  * server reads and this browser cannot show, `url`, `width`, `height` and `thumbnail` are null.
  */
 export async function readImage(file, address = null) {
@@ -27,19 +27,19 @@ export async function readImage(file, address = null) {
       return { file, name, url: null, width: null, height: null, thumbnail: null, address };
     }
     if (!isAccepted(file)) throw new Fault(notAccepted(file, name));
-    throw new Fault(`${name} cannot be read as an image: it is damaged or of another kind. Accepted: ${FORMATS}.`);
+    throw new Fault(`${name} cannot be read as an image: it is damaged or of another format. Accepted: ${FORMATS}.`);
   }
   const { naturalWidth: width, naturalHeight: height } = picture;
   return { file, name, url, width, height, thumbnail: thumbnailOf(picture), address };
 }
 
-/** Whether the server reads such files, by media type or suffix. */
+/** Whether the server accepts a file, by media type or suffix. */
 function isAccepted({ name, type }) {
   return ACCEPTED.some((one) => (one.startsWith(".") ? name.toLowerCase().endsWith(one) : one === type));
 }
 
 function notAccepted({ type }, name) {
-  return `${name} is of a format that is not accepted${type && ` (${type})`}. Accepted: ${FORMATS}.`;
+  return `${name} has a format that is not accepted${type && ` (${type})`}. Accepted: ${FORMATS}.`;
 }
 
 function thumbnailOf(picture) {
@@ -51,23 +51,23 @@ function thumbnailOf(picture) {
   return canvas.toDataURL("image/jpeg", 0.8);
 }
 
-/** Two files as [before, after]: by what their names say, else in the order of their names, as a camera counts. */
+/** Two files as [before, after]: by these words in their names, else in numeric order of their names. */
 export function inOrder(files) {
   const [first, second] = [...files].sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
-  const says = (file, word, not) => file.name.toLowerCase().includes(word) && !file.name.toLowerCase().includes(not);
-  return says(first, "after", "before") || says(second, "before", "after") ? [second, first] : [first, second];
+  const contains = (file, word, not) => file.name.toLowerCase().includes(word) && !file.name.toLowerCase().includes(not);
+  return contains(first, "after", "before") || contains(second, "before", "after") ? [second, first] : [first, second];
 }
 
 /**
- * Calls `take(files, side)` for files that are dropped anywhere, pasted, or chosen in a slot; `side` is null if they
- * came to no side in particular. `refuse(text)` is told of a drop without files.
+ * Calls `take(files, side)` for files that are dropped anywhere, pasted, or chosen in a slot; `side` is null if no slot
+ * was the target. A drop without files calls `refuse(text)`.
  */
 export function listen(slots, take, refuse) {
   for (const [side, slot] of Object.entries(slots)) {
     for (const input of slot.querySelectorAll("input")) {
       input.addEventListener("change", () => {
         const files = [...input.files];
-        input.value = ""; // the same file may be chosen again
+        input.value = ""; // so that the same file can be chosen again
         if (files.length) take(files, side);
       });
     }
@@ -84,7 +84,7 @@ export function listen(slots, take, refuse) {
     mark(null);
     const files = [...event.dataTransfer.files];
     if (files.length) take(files, slotAt(event.target)?.dataset.side ?? null);
-    else refuse("That was no file. Drop image files, or paste a picture.");
+    else refuse("That was not a file. Drop image files, or paste a picture.");
   });
   addEventListener("paste", (event) => {
     const files = [...event.clipboardData.files];

@@ -1,24 +1,24 @@
-// Shows an answer: warning, verdict, caption, bars, the slider, the change map, imagined frames, candidates.
+// Shows a result: warning, verdict, caption, bars, the slider, the change map, imagined frames, candidates.
 
 const $ = (id) => document.getElementById(id);
 const FRAME_MS = 700;
 
 const percent = (share) => `${Math.round(100 * share)} %`;
 
-/** How sure a probability of a change is, in words. */
+/** A probability of a change in words. */
 export function inWords(changed) {
-  if (changed >= 0.95) return "almost surely";
+  if (changed >= 0.95) return "almost certainly";
   if (changed >= 0.75) return "probably";
-  if (changed > 0.25) return "hard to say";
+  if (changed > 0.25) return "uncertain";
   if (changed > 0.05) return "probably not";
-  return "almost surely not";
+  return "almost certainly not";
 }
 
 const VERDICTS = { changed: "Changed", unchanged: "Unchanged", unsure: "Unsure whether anything changed" };
 
 /**
- * Fills the section with `shown` = {answer, model, seconds, meaningful}, the answer to `pair`; `meaningful` says whether
- * the model is trained to show the change in its imagined frames. `time` is when it was answered, if that was earlier.
+ * Fills the section with `shown` = {answer, model, seconds, meaningful}, the result of `pair`; `meaningful` is whether
+ * the model is trained to show the change in its imagined frames. `time` is that of an earlier result, else null.
  */
 export function show({ answer, seconds, meaningful }, pair, time = null) {
   const result = answer.results[0];
@@ -32,12 +32,12 @@ export function show({ answer, seconds, meaningful }, pair, time = null) {
   const missing = [];
   if (!showMap(result.change_map)) missing.push("This model has no change map.");
   if (!showFilm(result.frames, meaningful)) missing.push("This model has no imagined frames.");
-  if (!showImages(pair)) missing.push("This browser cannot show the format of the images; the server has read them.");
+  if (!showImages(pair)) missing.push("This browser cannot show the format of the images; the server can read them.");
   $("missing").textContent = missing.join(" ");
   showCandidates(result.candidates);
   const batch = answer.timing.largest_batch;
   $("about").textContent =
-    `${answer.model}, version ${answer.version} · ${seconds.toFixed(2)} s in all, ` +
+    `${answer.model}, version ${answer.version} · ${seconds.toFixed(2)} s in total, ` +
     `${answer.timing.model_ms.toFixed(0)} ms in the model` +
     (batch > 1 ? ` together with ${batch - 1} more` : "") +
     ` · request ${answer.request_id}` +
@@ -46,7 +46,7 @@ export function show({ answer, seconds, meaningful }, pair, time = null) {
   $("result").hidden = false;
 }
 
-/** The answer in a sentence, for those who do not see it. */
+/** The result in a sentence, for screen readers. */
 export function asSentence({ caption, verdict, verdict_text: reason, warning }) {
   const sentences = [warning, verdict === "unsure" ? `${VERDICTS.unsure}: ${reason}.` : null, `Caption: ${caption}`];
   return sentences.filter(Boolean).join(" ");
@@ -67,7 +67,7 @@ function showVerdict({ verdict, verdict_text: reason, warning, familiar, familia
       : "";
 }
 
-/** A small share in percent, with a digit that is not zero where there is one. */
+/** A small share in percent, with at least one non-zero digit where possible. */
 function share(value) {
   if (value >= 0.01 || value === 0) return percent(value);
   return value < 0.0005 ? "less than 0.1 %" : `${(100 * value).toFixed(1)} %`;
@@ -78,12 +78,12 @@ export function hide() {
   $("result").hidden = true;
 }
 
-/** The answer as it came, without its pictures. */
+/** The response without its pictures. */
 export function asJson(answer) {
   return JSON.stringify(answer, (key, value) => (key === "change_map" || key === "frames" ? undefined : value), 2);
 }
 
-/** Words, and a bar as long as the share; no bar for what is not known. */
+/** Words, and a bar with the length of the share; no bar for an unknown share. */
 function bar(id, share, words) {
   $(id).textContent = words;
   const track = $(`${id}-track`);
@@ -96,7 +96,7 @@ function bar(id, share, words) {
 
 // -- before, after and the map --------------------------------------------------------------------------------------
 
-/** Whether the browser can show them. */
+/** Shows the two images. Returns whether the browser can. */
 function showImages(pair) {
   $("compare-figure").hidden = pair.before.url === null || pair.after.url === null;
   const ratio = pair.after.url === null ? 1 : pair.after.width / pair.after.height;
@@ -118,7 +118,7 @@ function slide() {
   $("slider").setAttribute("aria-valuetext", `${share} % before`);
 }
 
-/** Draws the grey map in one colour, as opaque as it is white. */
+/** Draws the grey map in one colour, with its grey values as opacity. */
 function showMap(dataUrl) {
   $("map-figure").hidden = !dataUrl;
   if (!dataUrl) return false;
@@ -150,7 +150,7 @@ let frames = [];
 let current = 0;
 let timer = null;
 
-/** Frames that are not trained to show the change are folded away. */
+/** Shows the frames; those that are not trained to show the change are collapsed. */
 function showFilm(dataUrls, meaningful) {
   stop();
   frames = dataUrls ?? [];
@@ -185,7 +185,7 @@ function step(index) {
   $("frame").src = frames[current];
   $("frame").alt = nameOf(current);
   $("frame-name").textContent = nameOf(current);
-  // Not `disabled`: a button that loses the focus while it is used sends the keyboard back to the top.
+  // Not `disabled`: a button that loses the focus while in use sends keyboard users back to the top.
   $("previous").setAttribute("aria-disabled", String(current === 0));
   $("next").setAttribute("aria-disabled", String(current === frames.length - 1));
   [...$("film").querySelectorAll("button")].forEach((button, place) => {

@@ -1,4 +1,4 @@
-// Records in this browser's IndexedDB. Where the browser keeps nothing, reading finds nothing and writing has no effect.
+// Records in this browser's IndexedDB. If the browser stores nothing, reading finds nothing and writing has no effect.
 
 const DATABASE = "idc";
 const STORES = ["answers", "pairs"]; // each record has an `id`
@@ -15,7 +15,7 @@ function open() {
   return opened;
 }
 
-/** The result of `act(store)`, a request, once its transaction is complete. */
+/** The result of the request `act(store)` after its transaction is complete. */
 async function within(name, mode, act) {
   const transaction = (await open()).transaction(name, mode);
   const request = act(transaction.objectStore(name));
@@ -34,15 +34,15 @@ export async function newest(name) {
 
 let last = Promise.resolve();
 
-/** Writes one after the other, in the order of the calls. */
+/** Runs writes one after the other, in the order of the calls. */
 function inTurn(write) {
   last = last.then(write);
   return last;
 }
 
 /**
- * Keeps a record, {id, time, bytes, ...}, and removes older ones beyond `most` records or `mostBytes` in all, and as
- * many as the browser has no room for. A record that has no room even alone is not kept.
+ * Stores a record, {id, time, bytes, ...}, and removes older ones beyond `most` records or `mostBytes` in total, and as
+ * many as the browser needs for space. A record that does not fit even alone is not stored.
  */
 export const keep = (name, record, most, mostBytes) => inTurn(() => keepNow(name, record, most, mostBytes));
 

@@ -1,6 +1,6 @@
-// The reader's choice of colours, before anything is drawn; the style sheet follows the system without one.
+// Applies the reader's choice of colours before anything is drawn; without one, the style sheet follows the system.
 try {
   document.documentElement.dataset.theme = localStorage.getItem("idc.theme") || "";
 } catch {
-  // A browser that keeps nothing has no choice kept.
+  // This browser stores nothing, so there is no choice.
 }

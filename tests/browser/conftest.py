@@ -1,5 +1,5 @@
-"""What the tests of the served page share. Captioners are made once; browser and server end with each file, as
-Playwright's loop may not stay behind in the main thread."""
+"""Fixtures of the browser tests. Captioners are made once; browser and server end with each file, because
+Playwright's event loop must not remain in the main thread."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def backend(world: World, tmp_path_factory: pytest.TempPathFactory) -> Backend:
     short = {"train.steps": 2, "validation_pairs": 2}
     imagining = start(STAGE_2, world.finetune(short, pretrained=str(first)), folder / "imagining")
     plain = start(STAGE_2, world.finetune(short), folder / "plain")
-    # Loud weights say something else of every pair, where a short training says the same of all.
+    # Noisy weights give each pair another caption, where a short training gives all the same.
     torch.manual_seed(0)
     state = load_file(imagining / "model.safetensors")
     loud = {name: value + 0.3 * torch.randn_like(value) for name, value in state.items()}
@@ -82,16 +82,16 @@ def visit(browser: Browser, url: str) -> Visit:
 
 @pytest.fixture(scope="session")
 def pair(backend: Backend, world: World, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Files of a rendered pair that has another caption when it is swapped, and yet another with one image twice.
-    Their names sort the wrong way round."""
+    """Files of a rendered pair whose caption differs from that of the swapped pair, and from that of one image twice.
+    Their names sort in the wrong order."""
     from idc.data.store import iter_rows
-    from tests.browser.served import told
+    from tests.browser.served import caption_of
 
     folder = tmp_path_factory.mktemp("pair")
     before, after = files = folder / "before.png", folder / "after.png"
     for row in iter_rows(world.pairs):
         before.write_bytes(row["before"])
         after.write_bytes(row["after"])
-        if len({told(backend, two) for two in (files, (after, before), (after, after))}) == 3:
+        if len({caption_of(backend, two) for two in (files, (after, before), (after, after))}) == 3:
             return files
     pytest.fail("no pair shows by its caption which image was where")

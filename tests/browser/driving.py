@@ -1,4 +1,4 @@
-"""A reader at the page, by hand: drops files, reads pixels, names and colours off it."""
+"""User actions on a page and observations of it: dropped files, pixels, accessible names, contrasts."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ CONTRASTS = """() => {
   }
   return found;
 }"""
-"""Ratio (WCAG 2, from 1 to 21) and text of all that is visible; disabled controls need none."""
+"""Contrast ratio (WCAG 2, from 1 to 21) and text of all visible texts; disabled controls are exempt."""
 
 
 def drop(page: Page, target: Locator, *files: Path) -> None:
-    """Files from the reader's machine, dragged onto the middle of ``target`` and let go."""
+    """Drag local files onto the middle of ``target`` and drop them."""
     target.scroll_into_view_if_needed()
     box = target.bounding_box()
     assert box is not None
@@ -53,7 +53,7 @@ def drop(page: Page, target: Locator, *files: Path) -> None:
 
 
 def paste(page: Page, file: Path) -> None:
-    """A PNG through the clipboard, by the keyboard."""
+    """Paste a PNG from the clipboard by the keyboard."""
     data = base64.b64encode(file.read_bytes()).decode()
     page.evaluate(
         """async (data) => {
@@ -66,7 +66,7 @@ def paste(page: Page, file: Path) -> None:
 
 
 def pixels(shown: Locator) -> np.ndarray:
-    """What is drawn there, uint8 (Y, X, 3)."""
+    """The rendered pixels, uint8 (Y, X, 3)."""
     return np.asarray(Image.open(io.BytesIO(shown.screenshot())).convert("RGB"))
 
 
@@ -75,13 +75,13 @@ def unnamed(page: Page) -> list[Any]:
     session = page.context.new_cdp_session(page)
     nodes = session.send("Accessibility.getFullAXTree")["nodes"]
     session.detach()
-    told = [node for node in nodes if not node["ignored"] and node.get("role", {}).get("value") in CONTROLS]
-    assert len(told) > 10, "the tree was read"
-    return [node for node in told if not node.get("name", {}).get("value", "").strip()]
+    named = [node for node in nodes if not node["ignored"] and node.get("role", {}).get("value") in CONTROLS]
+    assert len(named) > 10, "the tree was read"
+    return [node for node in named if not node.get("name", {}).get("value", "").strip()]
 
 
 def too_wide(page: Page) -> list[str]:
-    """Elements that extend beyond the window, and the document if it scrolls sideways. What a box of its own scrolls,
+    """Elements that extend beyond the window, and the document if it scrolls sideways. The contents of a scrolling box,
     such as a table, may be wider."""
     found: list[str] = page.evaluate(
         """() => {

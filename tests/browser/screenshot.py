@@ -1,4 +1,4 @@
-"""A picture of the served page with an answer on it, for the README.
+"""A screenshot of the served page with a result, for the README.
 
 python -m tests.browser.screenshot runs/demo/finetune-0/artifact docs/serve.png
 python -m tests.browser.screenshot runs/demo/finetune-0/artifact docs/serve_photograph.png --pair before.jpg after.jpg

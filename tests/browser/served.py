@@ -1,4 +1,4 @@
-"""The served page with two small captioners behind it, and a browser's visits to it."""
+"""The served page with two small captioners behind it, and browser sessions on it."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from playwright.sync_api import ConsoleMessage, Page, Request, expect
 from idc.captioning.contract import Assessment, Describer, Description
 from idc.data.images import decode_image
 from idc.systems import load_captioner
-from serve.schema import Abilities, Busy, Captioned, EncodedPair, Options, Served
+from serve.backend import Abilities, Busy, EncodedPair, ModelStatus, Options, PairResult
 from tests.serve.local import LocalBackend
 
 LIMITS = {"image_mib": 1, "body_mib": 4, "image_pixels": 1_000_000}
-"""Of the server that is visited."""
+"""Limits of the tested server."""
 
 
 @dataclass
 class Backend:
-    """Two captioners side by side: ``imagining`` and, of weights without that part, ``plain``."""
+    """Two captioners: ``imagining``, and ``plain`` without the part that imagines frames."""
 
     artifacts: dict[str, str]
     full: bool = False
-    """Whether it takes no more."""
+    """Whether it refuses requests because its queues are full."""
     stuck: bool = False
-    """Whether it does not answer."""
+    """Whether it blocks all requests."""
     assessment: Assessment | None = None
-    """In place of the captioners' own."""
+    """Replaces the captioners' own assessments."""
     abilities: Abilities | None = None
-    """In place of those of ``imagining``."""
+    """Replaces those of ``imagining``."""
     locals: dict[str, LocalBackend] = field(init=False)
     describers: dict[str, Describer] = field(init=False)
-    """The same artifacts again, to hold the answers against."""
+    """The same artifacts, loaded again for comparison."""
 
     def __post_init__(self) -> None:
         self.describers = {name: load_captioner(path) for name, path in self.artifacts.items()}
         self.locals = {name: LocalBackend(path, (name,)) for name, path in self.artifacts.items()}
 
-    def models(self) -> list[Served]:
+    def models(self) -> list[ModelStatus]:
         first, *others = (served for local in self.locals.values() for served in local.models())
         return [replace(first, abilities=self.abilities or first.abilities), *others]
 
-    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[Captioned]:
+    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[PairResult]:
         if self.full:
             raise Busy
         while self.stuck:
@@ -62,29 +62,29 @@ class Backend:
 
 @dataclass
 class Seen:
-    """A page, and what it did."""
+    """A page, and a record of its errors and requests."""
 
     page: Page
     url: str
     errors: list[str] = field(default_factory=list)
-    """What the browser's console complains of."""
+    """Errors and warnings of the browser's console."""
     elsewhere: list[str] = field(default_factory=list)
-    """Requests to anywhere else."""
+    """Requests to other addresses."""
 
     def open(self) -> Page:
-        """The page, its examples drawn."""
+        """Load the page and wait for its examples."""
 
-        def told(message: ConsoleMessage) -> None:
+        def record_error(message: ConsoleMessage) -> None:
             if message.type in ("error", "warning"):
                 self.errors.append(f"{message.text} {message.location.get('url')}")
 
-        def asked(request: Request) -> None:
+        def record_request(request: Request) -> None:
             if not request.url.startswith((f"{self.url}/", "data:", f"blob:{self.url}/")):
                 self.elsewhere.append(request.url)
 
-        self.page.on("console", told)
+        self.page.on("console", record_error)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("request", asked)
+        self.page.on("request", record_request)
         self.page.set_default_timeout(20_000)
         self.page.goto(f"{self.url}/")
         expect(self.page.locator("#examples button")).to_have_count(5)
@@ -96,11 +96,11 @@ Visit = Callable[..., AbstractContextManager[Seen]]
 
 
 def described(backend: Backend, pair: tuple[Path, Path], model: str = "imagining") -> Description:
-    """What the artifact itself tells."""
+    """The description by the artifact itself."""
     before, after = (decode_image(path.read_bytes()) for path in pair)
     return backend.describers[model].describe([before], [after], candidates=3)[0]
 
 
-def told(backend: Backend, pair: tuple[Path, Path], model: str = "imagining") -> str:
-    """Its caption."""
+def caption_of(backend: Backend, pair: tuple[Path, Path], model: str = "imagining") -> str:
+    """The caption by the artifact itself."""
     return described(backend, pair, model).best.caption

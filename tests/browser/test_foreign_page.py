@@ -1,4 +1,4 @@
-"""Pages of other origins in a real browser: what they send to the server of this machine makes it work on nothing."""
+"""Pages of other origins in a real browser: the local server refuses their requests before any work is done."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from serve.api import create_api
+from serve.backend import EncodedPair, Options, PairResult
 from serve.config import ServeConfig
-from serve.schema import Captioned, EncodedPair, Options
 from tests.serve.local import LocalBackend, serving
 
 if TYPE_CHECKING:
@@ -52,15 +52,15 @@ SUBMIT = """(url) => {
   document.body.append(form);
   form.submit();
 }"""
-"""A form that leaves the page."""
+"""A form submission that navigates away."""
 
 
 class CountingBackend(LocalBackend):
-    """Counts the pairs that it was asked for."""
+    """Counts the requested pairs."""
 
     pairs = 0
 
-    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[Captioned]:
+    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[PairResult]:
         self.pairs += len(pairs)
         return await super().caption(pairs, model, options)
 
@@ -85,7 +85,7 @@ def backend(artifact: str) -> CountingBackend:
 
 @pytest.fixture(scope="module")
 def foreign_port() -> Iterator[int]:
-    """Where a foreign server listens, at every address of this machine."""
+    """Port of a foreign server at every address of this machine."""
     with ThreadingHTTPServer(("0.0.0.0", 0), ForeignPage) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -96,7 +96,7 @@ def foreign_port() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def url(artifact: str, backend: CountingBackend, foreign_port: int) -> Iterator[str]:
-    """A server of this machine that lets pages of ``127.0.0.3`` ask."""
+    """A local server that accepts requests of pages from ``127.0.0.3``."""
     auth = {"mode": "loopback", "origins": [f"http://127.0.0.3:{foreign_port}"]}
     config = ServeConfig.model_validate({"models": {"demo": artifact}, "auth": auth})
     with serving(create_api(config, backend)) as address:
@@ -110,7 +110,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def refused(page: Page, url: str) -> int:
-    """How many captions the server has refused with 403 so far."""
+    """Number of caption requests that the server has refused with 403."""
     text = page.request.get(f"{url}/metrics").text()
     wanted = 'idc_requests_total{route="/v1/captions",status="403"} '
     return next((int(float(line.removeprefix(wanted))) for line in text.splitlines() if line.startswith(wanted)), 0)

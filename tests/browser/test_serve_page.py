@@ -1,4 +1,4 @@
-"""The served page in a real browser, over HTTP, with real captioners: what it shows, and how it is used."""
+"""The served page in a real browser, over HTTP, with real captioners: its contents and its controls."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 from tests.browser.driving import CONTRASTS, drop, paste, pixels, too_wide, unnamed
-from tests.browser.served import Backend, Visit, described, told
+from tests.browser.served import Backend, Visit, caption_of, described
 
 pytestmark = pytest.mark.slow
 
@@ -29,10 +29,10 @@ def test_two_dropped_files_are_captioned_as_the_artifact_does(
     with visit() as seen:
         page = seen.open()
         drop(page, page.locator("main"), *pair)
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         expect(page.locator("#before-name")).to_contain_text("before.png, 32 × 32")
         expect(page.locator("#after-name")).to_contain_text("after.png")
-        expect(page.locator("#said")).to_contain_text(f"Caption: {told(backend, pair)}")
+        expect(page.locator("#said")).to_contain_text(f"Caption: {caption_of(backend, pair)}")
         found = described(backend, pair)
         assert found.changed is not None
         expect(page.locator("#changed")).to_contain_text(f", {100 * found.changed:.0f} %")
@@ -45,7 +45,7 @@ def test_two_dropped_files_are_captioned_as_the_artifact_does(
         expect(page.locator("#result")).to_be_hidden()
         expect(page.locator("#before-name")).to_contain_text("after.png")
         page.locator("#ask").click()
-        expect(page.locator("#caption")).to_have_text(told(backend, (pair[1], pair[1])))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, (pair[1], pair[1])))
         assert unnamed(page) == []
         assert (seen.errors, seen.elsewhere) == ([], [])
 
@@ -111,11 +111,11 @@ def test_an_example_a_swap_and_a_paste(backend: Backend, pair: tuple[Path, Path]
     with visit() as seen:
         page = seen.open()
         page.locator("#examples button").first.click()
-        expect(page.locator("#caption")).to_have_text(told(backend, files))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, files))
         expect(page.locator("#truth")).to_have_text(f"Truth: {example['truth']}")
         page.locator("#swap").click()
         page.locator("#ask").click()
-        expect(page.locator("#caption")).to_have_text(told(backend, (files[1], files[0])))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, (files[1], files[0])))
         expect(page.locator("#truth")).to_be_hidden()
         page.locator("#before").focus()
         paste(page, pair[0])
@@ -124,7 +124,7 @@ def test_an_example_a_swap_and_a_paste(backend: Backend, pair: tuple[Path, Path]
         paste(page, pair[1])
         expect(page.locator("#after-name")).to_have_text("image.png, 32 × 32")
         page.locator("#ask").click()
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         assert seen.errors == []
 
 
@@ -133,13 +133,13 @@ def test_a_model_that_cannot_imagine_shows_what_it_can(backend: Backend, pair: t
         page = seen.open()
         page.locator("#model").select_option("plain")
         drop(page, page.locator("main"), *pair)
-        expect(page.locator("#caption")).to_have_text(told(backend, pair, "plain"))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair, "plain"))
         expect(page.locator("#missing")).to_have_text("This model has no imagined frames.")
         expect(page.locator("#film-figure")).to_be_hidden()
         expect(page.locator("#changed")).to_have_text("not calibrated")
         expect(page.locator("#changed-track")).to_be_hidden()
         page.locator("#model").select_option("imagining")
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         expect(page.locator("#film-figure")).to_be_visible()
 
 
@@ -165,12 +165,12 @@ def test_copies_are_what_was_answered_and_the_command_works(
         drop(page, page.locator("[data-side=after]"), awkward[1])
         expect(page.locator("#ask")).to_be_enabled()
         page.locator("#ask").click()
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         page.locator("#copy-json").click()
         expect(page.locator("#copied")).to_have_text("Copied, without the pictures.")
         copied = json.loads(page.evaluate("navigator.clipboard.readText()"))["results"][0]
         ran = run()["results"][0]
-        assert copied["caption"] == ran["caption"] == told(backend, pair)
+        assert copied["caption"] == ran["caption"] == caption_of(backend, pair)
         assert [one["caption"] for one in copied["candidates"]] == [one["caption"] for one in ran["candidates"]]
         page.locator("#examples button").nth(1).click()
         expect(page.locator("#truth")).to_be_visible()
@@ -238,7 +238,7 @@ def test_a_slot_says_how_to_fill_it_and_a_telephone_photographs(
             expect(page.locator(f"#{side}-name")).to_contain_text(file.name)
         expect(page.locator(".hint:visible")).to_have_count(0)
         page.locator("#ask").tap()
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         assert too_wide(page) == []
 
 
@@ -251,14 +251,14 @@ def test_a_format_that_the_server_reads_and_the_browser_does_not_show(
     with visit() as seen:
         page = seen.open()
         drop(page, page.locator("main"), *files)
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         expect(page.locator("#before-name")).to_have_text("1.tif, a format that this browser cannot show")
         expect(page.locator("#compare-figure")).to_be_hidden()
         expect(page.locator("#missing")).to_contain_text("This browser cannot show the format of the images")
         page.locator("#map[data-drawn]").wait_for()
         expect(page.locator("#past button")).to_contain_text(["no picture"])
         page.reload()
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         assert too_wide(page) == []
         assert seen.errors == []
 

@@ -1,4 +1,4 @@
-"""How the served page presents an answer: warning, verdict, both readings, imagined frames, and where it scrolls."""
+"""How the served page presents a result: warning, verdict, both readings, imagined frames, scrolling."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from playwright.sync_api import expect
 
 from idc.captioning.contract import Assessment
-from serve.schema import Abilities
+from serve.backend import Abilities
 from tests.browser.driving import CONTRASTS, drop, too_wide, unnamed
-from tests.browser.served import Backend, Visit, told
+from tests.browser.served import Backend, Visit, caption_of
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ UNFAMILIAR = Assessment(0.98, 0.002, False, "changed", None, f"This model has on
 
 @pytest.fixture(autouse=True)
 def own_assessments(backend: Backend) -> Iterator[None]:
-    """The captioners' own again after each test."""
+    """Restore the captioners' own assessments after each test."""
     yield
     backend.assessment = backend.abilities = None
 
@@ -40,7 +40,7 @@ def test_a_pair_unlike_the_training_images_gets_the_warning_before_the_caption(
         expect(warning).to_be_visible()
         expect(warning).to_contain_text(f"This model has only seen {SEEN}. Do not trust it here.")
         expect(warning).to_contain_text("0.2 % are as far from its training images as this pair")
-        expect(page.locator("#said")).to_have_text(f"{UNFAMILIAR.warning} Caption: {told(backend, pair)}")
+        expect(page.locator("#said")).to_have_text(f"{UNFAMILIAR.warning} Caption: {caption_of(backend, pair)}")
         above, below = warning.bounding_box(), page.locator("#caption").bounding_box()
         assert above is not None
         assert below is not None
@@ -72,7 +72,7 @@ def test_where_caption_and_probability_disagree_there_is_one_verdict_and_both_re
         expect(page.locator(".reading:visible h3")).to_have_text(
             ["Reading 1: the caption", "Reading 2: the calibrated probability"]
         )
-        expect(page.locator(".reading").nth(0)).to_contain_text(told(backend, pair))
+        expect(page.locator(".reading").nth(0)).to_contain_text(caption_of(backend, pair))
         expect(page.locator(".reading").nth(1)).to_contain_text("probably not, 12 %")
         expect(page.locator("#past")).to_contain_text("unsure")
         expect(page.locator("#said")).to_contain_text(REASON)

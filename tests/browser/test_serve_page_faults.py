@@ -1,4 +1,4 @@
-"""What the served page says when something is wrong: files, a server that is busy or away, a missing token."""
+"""Error messages of the served page: bad files, a server that is busy or unreachable, a missing token."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from playwright.sync_api import expect
 
 from serve.api import create_api
 from tests.browser.driving import drop
-from tests.browser.served import Backend, Seen, Visit, told
+from tests.browser.served import Backend, Seen, Visit, caption_of
 from tests.serve.local import local_config, serving
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ def noise(path: Path, side: int) -> Path:
     return path
 
 
-def test_broken_and_oversized_files_are_explained_beside_their_slot(
+def test_broken_and_oversized_files_are_explained_at_their_slot(
     pair: tuple[Path, Path], tmp_path: Path, visit: Visit
 ) -> None:
     (tmp_path / "words.png").write_text("no picture")
@@ -46,9 +46,9 @@ def test_broken_and_oversized_files_are_explained_beside_their_slot(
         drop(page, page.locator("[data-side=after]"), pair[1])
         slot, fault = page.locator("[data-side=before]"), page.locator("#before-fault")
         for name, message in (
-            ("words.png", "words.png cannot be read as an image: it is damaged or of another kind"),
-            ("photo.heic", "photo.heic is of a format that is not accepted"),
-            ("drawing.svg", "drawing.svg is of a format that is not accepted (image/svg+xml). Accepted: PNG, JPEG,"),
+            ("words.png", "words.png cannot be read as an image: it is damaged or of another format"),
+            ("photo.heic", "photo.heic has a format that is not accepted"),
+            ("drawing.svg", "drawing.svg has a format that is not accepted (image/svg+xml). Accepted: PNG, JPEG,"),
             ("empty.png", "empty.png is empty."),
         ):
             drop(page, slot, tmp_path / name)
@@ -57,8 +57,8 @@ def test_broken_and_oversized_files_are_explained_beside_their_slot(
             expect(page.locator("#ask")).to_be_disabled()
         assert seen.errors == []
         for path, message in (
-            (big, "large.png: an image may have 1 MiB"),
-            (wide, "wide.png: 1500 x 1000 pixels; allowed are 1,000,000"),
+            (big, "large.png: the image file exceeds the limit of 1 MiB"),
+            (wide, "wide.png: 1500 x 1000 pixels; the limit is 1,000,000"),
         ):
             drop(page, slot, path)
             expect(page.locator("#before-name")).to_contain_text(path.name)
@@ -68,7 +68,7 @@ def test_broken_and_oversized_files_are_explained_beside_their_slot(
         drop(page, slot, noise(tmp_path / "huge.png", 2000))
         expect(page.locator("#before-name")).to_contain_text("huge.png")
         page.locator("#ask").click()
-        expect(page.locator("#fault")).to_contain_text("a request may have 4 MiB")
+        expect(page.locator("#fault")).to_contain_text("the request body exceeds the limit of 4 MiB")
         drop(page, slot, cut)  # a browser shows it in part
         expect(page.locator("#before-name")).to_contain_text("cut.png")
         page.locator("#ask").click()
@@ -99,24 +99,24 @@ def test_a_busy_or_absent_server_is_explained(backend: Backend, pair: tuple[Path
         expect(page.locator("#fault")).to_contain_text("You are offline.")
         page.context.set_offline(False)
         page.locator("#ask").click()
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         assert "".join(page.locator(".fault").all_inner_texts()) == ""
 
 
-def test_another_pair_ends_the_question_under_way(backend: Backend, pair: tuple[Path, Path], visit: Visit) -> None:
+def test_another_pair_cancels_the_current_request(backend: Backend, pair: tuple[Path, Path], visit: Visit) -> None:
     with visit() as seen:
         page = seen.open()
         backend.stuck = True
         try:
             drop(page, page.locator("main"), *pair)
-            expect(page.locator("#waiting")).to_contain_text("Asking the model")
+            expect(page.locator("#waiting")).to_contain_text("Captioning")
             with page.expect_event("requestfailed"):
                 page.locator("#swap").click()
             expect(page.locator("#waiting")).to_have_text("")
         finally:
             backend.stuck = False
         page.locator("#ask").click()
-        expect(page.locator("#caption")).to_have_text(told(backend, (pair[1], pair[0])))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, (pair[1], pair[0])))
 
 
 def test_a_token_is_asked_for_and_forgotten_with_the_tab(
@@ -134,7 +134,7 @@ def test_a_token_is_asked_for_and_forgotten_with_the_tab(
         expect(page.locator("#token-fault")).not_to_be_empty()
         token.fill(TOKEN)
         token.press("Enter")
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         expect(form).to_be_hidden()
         assert TOKEN not in page.evaluate("JSON.stringify(localStorage) + document.cookie + location.href")
         page.locator("#copy-curl").click()
@@ -144,9 +144,9 @@ def test_a_token_is_asked_for_and_forgotten_with_the_tab(
         run = ["bash", "-c", command]
         environment = {"IDC_TOKEN": TOKEN, "PATH": "/usr/bin:/bin"}
         done = subprocess.run(run, cwd=pair[0].parent, env=environment, capture_output=True, text=True, timeout=60)
-        assert json.loads(done.stdout)["results"][0]["caption"] == told(backend, pair)
+        assert json.loads(done.stdout)["results"][0]["caption"] == caption_of(backend, pair)
         page.reload()
         drop(page, page.locator("main"), *pair)
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         another = Seen(page.context.new_page(), url).open()
         expect(another.locator("#token-form")).to_be_visible()

@@ -1,4 +1,4 @@
-"""What the served page keeps in the browser: the pair over a reload, and a history that opens again."""
+"""Storage of the served page in the browser: the pair of a tab, and a history whose entries can be reopened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from tests.browser.driving import drop, pixels
-from tests.browser.served import Backend, Seen, Visit, told
+from tests.browser.served import Backend, Seen, Visit, caption_of
 
 pytestmark = pytest.mark.slow
 
@@ -31,11 +31,11 @@ STORED = """async (change) => {
   database.close();
   return found;
 }"""
-"""Adds copies of the first answer with changed fields, and counts what is stored."""
+"""Adds copies of the first result with changed fields, and counts the stored records."""
 
 
 def stored(page: Page, *copies: dict[str, object]) -> dict[str, int]:
-    """Numbers of records, after copies of the first answer with these changes were added."""
+    """Numbers of records after copies of the first result with these changes are added."""
     found: dict[str, int] = page.evaluate(STORED, list(copies))
     return found
 
@@ -54,12 +54,12 @@ def test_an_entry_of_the_history_opens_again_without_the_server(
     with visit() as seen:
         page = seen.open()
         drop(page, page.locator("main"), *pair)
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         page.locator("#map[data-drawn]").wait_for()
         shown, asked = pixels(page.locator("#compare")), page.locator("#about").inner_text()
         page.locator("#swap").click()
         page.locator("#ask").click()
-        expect(page.locator("#caption")).to_have_text(told(backend, (pair[1], pair[0])))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, (pair[1], pair[0])))
         expect(page.locator("#past button")).to_have_count(2)
         page.reload()
         expect(page.locator("#past button")).to_have_count(2)
@@ -67,7 +67,7 @@ def test_an_entry_of_the_history_opens_again_without_the_server(
         entry = page.locator("#past button").nth(1)
         entry.focus()
         page.keyboard.press("Enter")
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         expect(page.locator("#before-name")).to_contain_text("before.png, 32 × 32")
         expect(page.locator("#about")).to_contain_text(f"{asked} · answered ")
         page.locator("#map[data-drawn]").wait_for()
@@ -77,7 +77,7 @@ def test_an_entry_of_the_history_opens_again_without_the_server(
         page.context.set_offline(False)
         page.locator("#ask").click()
         expect(page.locator("#about")).not_to_contain_text("answered")
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         assert seen.errors == []
 
 
@@ -94,12 +94,12 @@ def test_the_pair_and_its_answer_survive_a_reload_of_their_tab(
         expect(page.locator("#result")).to_be_hidden()
         drop(page, page.locator("[data-side=before]"), pair[0])
         page.locator("#ask").click()
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         expect(page.locator("#past button")).to_have_count(1)
         questions: list[str] = []
         page.on("request", lambda request: questions.append(request.method))
         page.reload()
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         expect(page.locator("#before-name")).to_contain_text("before.png, 32 × 32")
         assert "POST" not in questions, "the answer was kept, too"
         page.locator("#ask").click()
@@ -122,7 +122,7 @@ def test_the_history_is_bounded_in_number_and_bytes_and_cleared(
         assert stored(page, *({"id": f"old {n}", "time": n} for n in range(30)))["answers"] == 31
         page.locator("#ask").click()
         expect(entries).to_have_count(20)
-        expect(entries.first).to_contain_text(told(backend, pair))
+        expect(entries.first).to_contain_text(caption_of(backend, pair))
         assert stored(page)["answers"] == 20
         stored(page, *({"id": f"large {n}", "time": 4e12 + n, "bytes": 30 * 2**20} for n in range(3)))
         page.locator("#ask").click()
@@ -139,7 +139,7 @@ def test_the_history_is_bounded_in_number_and_bytes_and_cleared(
         expect(entries).to_have_count(1 + 2)
         drop(page, page.locator("main"), *pair)
         expect(page.locator("#result")).to_be_visible()
-        expect(entries.first).to_contain_text(told(backend, pair))
+        expect(entries.first).to_contain_text(caption_of(backend, pair))
         page.locator("#forget").click()
         expect(page.locator("#history")).to_be_hidden()
         assert stored(page) == {"answers": 0, "pairs": 0}
@@ -171,6 +171,6 @@ def test_the_page_works_where_the_browser_keeps_nothing(
         )
         page = seen.open()
         drop(page, page.locator("main"), *pair)
-        expect(page.locator("#caption")).to_have_text(told(backend, pair))
+        expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         expect(page.locator("#history")).to_be_hidden()
         assert seen.errors == []

@@ -23,7 +23,7 @@ from idc.evaluation import record as ev
 from idc.evaluation.score import evaluate
 from idc.training.artifact import captioning_identity, write_artifact
 from idc.training.config import TrackingConfig
-from serve.registry import Resolver
+from serve.versions import Resolver
 from tests.systems.procap.test_task import STAGE_1, STAGE_2, start
 from tests.systems.procap.world import World
 

@@ -1,10 +1,10 @@
-"""Attacks on a running server at the level of sockets, and what they cost: memory of its processes, others' requests.
+"""Attacks on a running server at the socket level, and their cost: memory of its processes, honest requests.
 
     python -m tests.serve.attacks runs/demo/finetune-0/artifact             # starts `python -m serve.app`, attacks it
     python -m tests.serve.attacks runs/demo/finetune-0/artifact unlimited   # the same without serve.listener
 
-Prints a table for BENCHMARKS.md. The attacks are bounded: 300 MB, 2,000 connections and 64 bodies of 32 MiB at most, on
-the loopback interface alone.
+Prints a table for BENCHMARKS.md. The attacks use at most 300 MB, 2,000 connections and 64 bodies of 32 MiB, on the
+loopback interface only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import psutil
 from starlette.middleware import Middleware
 
 from serve.config import LimitsConfig
-from tests.serve.hostile import dumped, pair, saved, url
+from tests.serve.bodies import dumped, pair, saved, url
 from tests.serve.wire import CAPTIONS, Hostile, send
 
 ROOT = Path(__file__).parents[2]
@@ -35,9 +35,9 @@ LIMITS = LimitsConfig()
 HONEST = Hostile("an honest request", 200, None, dumped(pair))
 _START = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 _GIVEN_BACK_S = 5.0
-"""How long after an attack memory is read."""
+"""Time between an attack and the last reading of memory."""
 _PATIENCE_S = 15.0
-"""How long an attack waits for the server to end what the attack left open."""
+"""How long an attack waits for the server to close connections that the attack left open."""
 
 
 @dataclass
@@ -58,12 +58,12 @@ class Server:
         return found
 
     def forget_peak(self) -> None:
-        """Let the kernel's counts of peak memory begin anew."""
+        """Reset the kernel's counts of peak memory."""
         for process in self._parts().values():
             Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
 
     def _parts(self) -> dict[str, psutil.Process]:
-        """The two processes, found once: Ray puts the method that an actor runs into its title."""
+        """The two processes, found once by their titles, to which Ray adds the running method."""
         titles = {"ray::ProxyActor": "proxy", "ray::ServeReplica:captions:Front": "front"}
         while len(self._found) < len(titles):
             for process in self.process.children(recursive=True):
@@ -78,12 +78,12 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
     def ask(self) -> int:
-        """The status of an honest request's answer."""
+        """Response status of an honest request."""
         return send("127.0.0.1", self.port, HONEST).status
 
 
 Attack = Callable[[Server], str]
-"""What it found out, for the table."""
+"""Runs an attack and returns its finding for the table."""
 
 
 @contextmanager
@@ -119,11 +119,11 @@ def running(artifact: str, *settings: str, unlimited: bool = False) -> Iterator[
 
 
 def bare() -> list[Middleware]:
-    """Serve's proxy as it is."""
+    """Serve's proxy without our limits."""
     return []
 
 
-# -- attacks; each gives what it found out, for the table
+# -- attacks; each returns its finding for the table
 
 
 def long_lines(server: Server) -> str:
@@ -162,7 +162,7 @@ def slow_headers(server: Server) -> str:
 
 
 def large_bodies(server: Server) -> str:
-    """64 bodies of 32 MiB, of which the last byte never comes."""
+    """64 bodies of 32 MiB without their last byte."""
     length = 32 * 2**20
     head = f"POST {CAPTIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     head += f"Content-Length: {length}\r\n\r\n"
@@ -181,7 +181,7 @@ def large_bodies(server: Server) -> str:
 
 
 def complete_requests(server: Server) -> str:
-    """32 requests of 30 MiB at once, complete and good."""
+    """32 complete, valid requests of 30 MiB at once."""
     noise = np.random.default_rng(0).integers(0, 256, (1950, 1950, 3), np.uint8)
     body = json.dumps({name: url(saved(noise, "PNG")) for name in ("before", "after")}).encode()
     large = Hostile("a large request", 200, None, lambda: body)
@@ -208,7 +208,7 @@ ATTACKS: tuple[Attack, ...] = (
 
 
 def _send(connection: socket.socket, head: bytes, part: bytes, times: int) -> int:
-    """The bytes that could be sent before the server hung up."""
+    """Number of bytes that could be sent before the server closed the connection."""
     sent = 0
     connection.settimeout(_PATIENCE_S)
     with suppress(OSError):
@@ -221,7 +221,7 @@ def _send(connection: socket.socket, head: bytes, part: bytes, times: int) -> in
 
 
 def _closed(connection: socket.socket) -> bool:
-    """Whether the server has said something or hung up, which nobody does to a request that it still reads."""
+    """Whether the server has responded or closed the connection, which it does only after it has stopped reading."""
     connection.setblocking(False)
     try:
         connection.recv(1, socket.MSG_PEEK)
@@ -252,12 +252,12 @@ def _still_open(connections: list[socket.socket], wait_s: float) -> str:
     return f"{len(alive)} stayed open"
 
 
-# -- what an attack costs
+# -- the cost of an attack
 
 
 @dataclass
 class Cost:
-    """Memory of the server's processes around an attack in MiB, and honest requests in the meantime."""
+    """Memory of the server's processes in MiB before, during and after an attack, and honest requests meanwhile."""
 
     name: str
     found: str = ""
@@ -268,7 +268,7 @@ class Cost:
     slowest_s: float = 0.0
 
     def growth(self, part: str) -> float:
-        """MiB by which a process grew at most."""
+        """Peak growth of a process in MiB."""
         return self.peak[part] - self.before[part]
 
     def row(self) -> str:
@@ -281,7 +281,7 @@ class Cost:
 
 
 def cost(server: Server, attack: Attack) -> Cost:
-    """Run an attack while an honest client asks again and again."""
+    """Run an attack while an honest client sends requests repeatedly."""
     found = Cost((attack.__doc__ or "").rstrip("."), before=server.memory_mib())
     server.forget_peak()
     ended = threading.Event()
@@ -312,7 +312,7 @@ def cost(server: Server, attack: Attack) -> Cost:
 
 
 def main(artifact: str, mode: str = "", *names: str) -> None:
-    """Start a server, run all attacks (or those of these names), print the table."""
+    """Start a server, run all attacks (or the named ones), print the table."""
     with running(artifact, unlimited=mode == "unlimited") as server:
         for _ in range(3):
             server.ask()

@@ -1,4 +1,4 @@
-"""``python -m serve.app`` as a process of its own, for tests of its start, its end and what it writes."""
+"""``python -m serve.app`` as a separate process, for tests of its start, its end and its output."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import httpx2
 import pytest
 
 PATIENCE_S = 150.0
-"""A wait that takes longer than this fails the test."""
+"""A wait longer than this fails the test."""
 _RAY_TOO_SLOW = "The current node timed out during startup"
-"""What Ray ends with on a machine so busy that its processes do not start within its own, fixed times."""
+"""Ray's error on a machine so busy that its processes do not start within fixed times."""
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Command:
     """A running command.
 
     Attributes:
-        log: file with everything that it writes to standard output and standard error.
+        log: file with its standard output and standard error.
     """
 
     process: subprocess.Popen[bytes]
@@ -34,11 +34,11 @@ class Command:
     log: Path
 
     def client(self) -> httpx2.Client:
-        """A client of the served interface."""
+        """A client of the server."""
         return httpx2.Client(base_url=self.url, timeout=PATIENCE_S)
 
     def ready(self) -> bool:
-        """Whether it serves."""
+        """Whether it is ready to serve."""
         try:
             with self.client() as client:
                 return client.get("/readyz").status_code == 200
@@ -51,7 +51,7 @@ class Command:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nothing listens on."""
+    """A free port of 127.0.0.1."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port: int = free.getsockname()[1]
@@ -62,7 +62,7 @@ def until(condition: Callable[[], bool], what: str) -> None:
     """Poll until ``condition`` holds.
 
     Raises:
-        AssertionError: it did not within ``PATIENCE_S``; names ``what``.
+        AssertionError: it did not hold within ``PATIENCE_S``; names ``what``.
     """
     last = time.monotonic() + PATIENCE_S
     while not condition():

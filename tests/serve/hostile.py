@@ -1,174 +1,20 @@
-"""Requests that mean no good, as data: each is to be refused with a 4xx, and the server to live on.
+"""Malicious and malformed requests as data: each must be refused with a 4xx, and the server must survive.
 
-To a deployment, with a stop watch:
+To send them to a deployment and measure the times:
 
     python -m tests.serve.send_hostile http://127.0.0.1:8000 [TOKEN]
 """
 
 from __future__ import annotations
 
-import base64
-import io
 import json
-import struct
 import zlib
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any
 
-import numpy as np
-from PIL import Image
-
+from tests.serve.bad_images import IMAGES, SVG, TOO_LARGE
+from tests.serve.bodies import FORM, conversation, dumped, field, file, form, pair, picture, text, url
 from tests.serve.wire import CAPTIONS, CHAT, JSON, Hostile
-
-BOUNDARY = "idc-boundary"
-FORM = (("Content-Type", f"multipart/form-data; boundary={BOUNDARY}"),)
-
-
-# -- parts of bodies ----------------------------------------------------------------------------------------------
-
-
-def picture(width: int = 32, height: int = 24, shade: int = 90) -> bytes:
-    """A good PNG."""
-    pixels = np.full((height, width, 3), shade, np.uint8)
-    pixels[height // 4 : height // 2, width // 4 : width // 2] = (200, 30, 30)
-    return saved(pixels, "PNG")
-
-
-def saved(pixels: np.ndarray, kind: str) -> bytes:
-    """An image file."""
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, kind)
-    return out.getvalue()
-
-
-def url(data: bytes, kind: str = "image/png") -> str:
-    """A data URL."""
-    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
-
-
-def pair(**fields: Any) -> dict[str, Any]:
-    """The JSON of a good pair, with other ``fields`` laid over it."""
-    return {"before": url(picture()), "after": url(picture(shade=140)), **fields}
-
-
-def dumped(value: Any) -> Callable[[], bytes]:
-    """A JSON body."""
-    return lambda: json.dumps(value() if callable(value) else value).encode()
-
-
-def text(make: Callable[[], str | bytes]) -> Callable[[], bytes]:
-    """A body that is written by hand, where ``PAIR`` is the inside of a good pair's JSON."""
-
-    def body() -> bytes:
-        made = make()
-        data = made if isinstance(made, bytes) else made.encode()
-        return data.replace(b"PAIR", json.dumps(pair())[1:-1].encode())
-
-    return body
-
-
-def conversation(*urls: str, **fields: Any) -> dict[str, Any]:
-    """The JSON of a chat about images."""
-    parts = [{"type": "image_url", "image_url": {"url": each}} for each in urls]
-    content = [{"type": "text", "text": "What changed?"}, *parts]
-    return {"messages": [{"role": "user", "content": content}], **fields}
-
-
-def form(*parts: tuple[str, bytes]) -> bytes:
-    """A multipart body of (headers, content)."""
-    out = b"".join(
-        b"--" + BOUNDARY.encode() + b"\r\n" + head.encode() + b"\r\n\r\n" + data + b"\r\n" for head, data in parts
-    )
-    return out + b"--" + BOUNDARY.encode() + b"--\r\n"
-
-
-def file(name: str, data: bytes, kind: str = "image/png") -> tuple[str, bytes]:
-    """A file of a form."""
-    return f'Content-Disposition: form-data; name="{name}"; filename="{name}.png"\r\nContent-Type: {kind}', data
-
-
-def field(name: str, value: str) -> tuple[str, bytes]:
-    """A text field of a form."""
-    return f'Content-Disposition: form-data; name="{name}"', value.encode()
-
-
-# -- images that are none -----------------------------------------------------------------------------------------
-
-
-def png(width: int, height: int, data: bytes, *extra: tuple[bytes, bytes], bits: int = 8, colour: int = 0) -> bytes:
-    """A PNG by hand: ``data`` is the compressed stream of pixels, ``extra`` are further chunks before it."""
-    header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)
-    chunks = [(b"IHDR", header), *extra, (b"IDAT", data), (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks
-    )
-
-
-@cache
-def zeros(mib: int) -> bytes:
-    """A zlib stream that expands to so many MiB of zeros."""
-    packer, block = zlib.compressobj(9), bytes(2**20)
-    return b"".join(packer.compress(block) for _ in range(mib)) + packer.flush()
-
-
-def small_pixels(width: int = 8, height: int = 8) -> bytes:
-    """The stream of pixels of a small grey PNG."""
-    return zlib.compress(bytes(height * (width + 1)))
-
-
-def jpeg_claiming(width: int, height: int) -> bytes:
-    """A small JPEG whose header says another size."""
-    data = saved(np.full((16, 16, 3), 90, np.uint8), "JPEG")
-    at = data.index(b"\xff\xc0") + 5
-    return data[:at] + struct.pack(">HH", height, width) + data[at + 4 :]
-
-
-def tiff_claiming(width: int, height: int) -> bytes:
-    """A TIFF of one strip whose header says a huge size."""
-    tags = [(256, width), (257, height), (258, 8), (259, 1), (262, 1), (273, 8), (277, 1), (278, height), (279, 4)]
-    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
-    return b"II*\0" + struct.pack("<I", 12) + bytes(4) + struct.pack("<H", len(tags)) + entries + bytes(4)
-
-
-_SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><image href="file:///etc/passwd"/></svg>'
-_EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(/etc/passwd) run showpage\n%%EOF\n"
-
-IMAGES: dict[str, Callable[[], bytes]] = {
-    "truncated PNG": lambda: picture()[: len(picture()) // 2],
-    "truncated JPEG": lambda: saved(np.full((64, 64, 3), 90, np.uint8), "JPEG")[:300],
-    "PNG with a damaged checksum": lambda: picture()[:-20] + b"\0\0\0\0" + picture()[-16:],
-    "PNG without pixels": lambda: png(8, 8, b""),
-    "PNG with a stream that is no zlib": lambda: png(8, 8, b"not compressed at all"),
-    "SVG": lambda: _SVG,
-    "EPS, a program": lambda: _EPS,
-    "HTML": lambda: b"<!doctype html><script>alert(1)</script>",
-    "ZIP": lambda: b"PK\x03\x04" + bytes(60),
-    "pickle": lambda: b"\x80\x04cos\nsystem\n(S'true'\ntR.",
-    "one pixel": lambda: picture(1, 1),
-    "one pixel high": lambda: saved(np.zeros((1, 64, 3), np.uint8), "PNG"),
-    "PNG that claims 0 x 0": lambda: png(0, 0, small_pixels()),
-    "PNG with a zTXt of 64 MiB": lambda: png(8, 8, small_pixels(), (b"zTXt", b"Comment\0\0" + zeros(64))),
-    "PNG with an iTXt of 64 MiB": lambda: png(8, 8, small_pixels(), (b"iTXt", b"x\0\1\0\0\0" + zeros(64))),
-    "PNG with an iCCP of 64 MiB": lambda: png(8, 8, small_pixels(), (b"iCCP", b"icc\0\0" + zeros(64))),
-    "GIF that claims 65,535 x 65,535": lambda: (
-        b"GIF89a\xff\xff\xff\xff\x80\0\0" + bytes(6) + b",\0\0\0\0\xff\xff\xff\xff\0"
-    ),
-}
-"""Files that are no image, or none that may be opened; each as the image before and as the image after."""
-
-TOO_LARGE: dict[str, Callable[[], bytes]] = {
-    "20,000 pixels wide": lambda: saved(np.zeros((8, 20_000, 3), np.uint8), "PNG"),
-    "20,000 x 20,000 pixels in 50 kB": lambda: png(20_000, 20_000, zeros(48), bits=1),
-    "PNG that claims 100,000 x 100,000": lambda: png(100_000, 100_000, small_pixels()),
-    "PNG that claims 2^31-1 x 1": lambda: png(2**31 - 1, 1, small_pixels()),
-    "JPEG that claims 65,000 x 65,000": lambda: jpeg_claiming(65_000, 65_000),
-    "TIFF that claims 100,000 x 100,000": lambda: tiff_claiming(100_000, 100_000),
-    "BMP that claims 100,000 x 100,000": lambda: (
-        b"BM" + struct.pack("<IHHIIiiHHIIiiII", 60, 0, 0, 54, 40, 100_000, 100_000, 1, 24, 0, 0, 0, 0, 0, 0)
-    ),
-}
-"""Images with more pixels than a server may open, really or by their headers."""
 
 URLS = {
     "localhost": "http://localhost/a.png",
@@ -188,7 +34,7 @@ URLS = {
     "a broken IPv6 host": "https://[::1/a.png",
     "a script": "javascript:alert(1)",
     "text as data URL": "data:text/html;base64,PGgxPg==",
-    "SVG as data URL": url(_SVG, "image/svg+xml"),
+    "SVG as data URL": url(SVG, "image/svg+xml"),
     "a data URL without base64": "data:image/png,%89PNG",
     "an empty data URL": "data:image/png;base64,",
     "a data URL without a comma": "data:image/png;base64",
@@ -199,7 +45,7 @@ URLS = {
     "a NUL": "\0",
     "an emoji": "🙂" * 10,
 }
-"""What may not stand for an image."""
+"""Texts that must not be accepted as an image."""
 
 MODELS = {
     "a path upwards": "../../etc/passwd",
@@ -215,27 +61,24 @@ MODELS = {
     "a template": "{{7*7}}${jndi:ldap://x}",
     "SQL": "demo'; DROP TABLE models;--",
 }
-"""Names of models that are none of those served."""
-
-
-# -- the list -----------------------------------------------------------------------------------------------------
+"""Names of models that are not served."""
 
 
 def requests() -> list[Hostile]:
-    """All of them."""
+    """All requests."""
     return [*_images(), *_urls(), *_bodies(), *_values(), *_forms(), *_models(), *_headers(), *_paths(), *_chats()]
 
 
 def _images() -> Iterator[Hostile]:
     for status, images in ((400, IMAGES), (413, TOO_LARGE)):
         for name, make in images.items():
-            # The maker is bound as a default: the bodies are made when they are sent, not here.
+            # Bound as a default: the bodies are made when they are sent, not here.
             yield Hostile(f"before is {name}", status, "before", dumped(lambda make=make: pair(before=url(make()))))
             yield Hostile(
                 f"after is {name}, as a file", status, "after",
                 lambda make=make: form(file("before", picture()), file("after", make())), headers=FORM,
             )  # fmt: skip
-    several = lambda: {"pairs": [pair(before=url(_SVG)), pair(after=url(picture(1, 1)))]}  # noqa: E731
+    several = lambda: {"pairs": [pair(before=url(SVG)), pair(after=url(picture(1, 1)))]}  # noqa: E731
     yield Hostile("no pair of several is readable", 400, "pairs.0.before", dumped(several))
 
 
@@ -356,7 +199,7 @@ def _models() -> Iterator[Hostile]:
 
 def _headers() -> Iterator[Hostile]:
     def bad(name: str, *headers: tuple[str, str], status: int = 422, plain: bool = False, only: Any = None) -> Hostile:
-        # An empty object: what remains to be refused where the header itself is let pass.
+        # An empty object: refused if the header itself is accepted.
         return Hostile(name, status, None, lambda: b"{}", headers=(*JSON, *headers), plain=plain, only=only)
 
     yield bad("an id with line breaks, encoded", ("X-Request-ID", "a%0d%0aSet-Cookie:x=1"))

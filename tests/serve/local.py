@@ -1,4 +1,4 @@
-"""The HTTP interface over a captioner of this process: the whole application without Ray."""
+"""The complete HTTP application over a captioner in this process, without Ray."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from serve.captioner import Captioner
+from serve.backend import EncodedPair, ModelStatus, Options, PairResult
+from serve.captioner import ServedCaptioner
 from serve.config import LimitsConfig, ServeConfig
 from serve.listener import Connections, LimitedProtocol
-from serve.registry import Resolver, public_name
-from serve.schema import Captioned, EncodedPair, Options, Served
+from serve.versions import Resolver, public_name
 
 
 def local_config(artifact: str, **sections: object) -> ServeConfig:
@@ -27,20 +27,20 @@ def local_config(artifact: str, **sections: object) -> ServeConfig:
 
 
 class LocalBackend:
-    """One artifact, captioned in a thread, one request at a time; it goes by all names of the config."""
+    """One artifact under several model names; it captions in a thread, one request at a time."""
 
     def __init__(self, artifact: str, names: tuple[str, ...] = ("demo",)):
         self._artifact, self._names = artifact, names
-        self._captioner = Captioner(artifact)
+        self._captioner = ServedCaptioner(artifact)
         self._version = public_name(Resolver().resolve(artifact))
         self._thread = ThreadPoolExecutor(1)
 
-    def models(self) -> list[Served]:
+    def models(self) -> list[ModelStatus]:
         abilities = self._captioner.abilities
-        return [Served(name, self._version, abilities=abilities) for name in self._names]
+        return [ModelStatus(name, self._version, abilities=abilities) for name in self._names]
 
-    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[Captioned]:
-        if reason := self._captioner.can(options):
+    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[PairResult]:
+        if reason := self._captioner.unsupported(options):
             raise ValueError(reason)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._captioner.caption, pairs, [options] * len(pairs))
@@ -54,19 +54,18 @@ class LocalBackend:
 
 @contextmanager
 def serving(api: ASGIApp, connections: Connections | None = None) -> Iterator[str]:
-    """The application behind :mod:`serve.listener` on a free port of this machine; gives its address, as
-    ``http://127.0.0.1:PORT``."""
+    """The application behind :mod:`serve.listener` on a free port; yields its address, ``http://127.0.0.1:PORT``."""
     protocol: Any = partial(LimitedProtocol, connections or Connections(LimitsConfig()))
     config = uvicorn.Config(api, host="127.0.0.1", port=0, log_level="warning", access_log=False, http=protocol)
     server = uvicorn.Server(config)
     started = threading.Event()
     startup = server.startup
 
-    async def tell(sockets: object = None) -> None:
+    async def report_start(sockets: object = None) -> None:
         await startup()
         started.set()
 
-    server.startup = tell  # type: ignore[method-assign]
+    server.startup = report_start  # type: ignore[method-assign]
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -1,9 +1,9 @@
-"""Sends the hostile requests to a running server, then a good one, and tells how each was answered and how fast.
+"""Send the hostile requests to a running server, then a valid one, and print the status and time of each response.
 
     python -m tests.serve.send_hostile http://127.0.0.1:8000
     python -m tests.serve.send_hostile http://captions.example.org:8000 TOKEN
 
-Exit status 1 if one is answered otherwise than its line in ``hostile.py`` says, or takes longer than a second.
+Exit status 1 if a response differs from its entry in ``hostile.py``, or takes longer than a second.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ import time
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from tests.serve.hostile import dumped, pair, requests
+from tests.serve.bodies import dumped, pair
+from tests.serve.hostile import requests
 from tests.serve.wire import Hostile, send
 
 LONGEST_S = 1.0
 
 
 def main(address: str, token: str | None = None) -> int:
-    """Send all that fit the server's way of asking for tokens; the number that did not end as they should."""
+    """Send all requests that apply to the server's authentication mode. Returns the number of wrong responses."""
     parts = urlsplit(address)
     host, port = parts.hostname or "127.0.0.1", parts.port or 80
     mode = "loopback" if token is None else "token"
     good = Hostile("a good request", 200, None, dumped(pair))
     faults = 0
     for hostile in [*(each for each in requests() if each.only in (None, mode)), good]:
-        body = hostile.body()  # made before the clock runs
+        body = hostile.body()  # made before the time is taken
         started = time.perf_counter()
         reply = send(host, port, replace(hostile, body=lambda body=body: body), token)
         seconds = time.perf_counter() - started

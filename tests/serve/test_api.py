@@ -1,4 +1,4 @@
-"""The HTTP interface over a real captioner in this process: captions, limits, queues, logs, numbers."""
+"""The HTTP application over a real captioner in this process: captions, limits, queues, logs, metrics."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ import pytest
 from idc.data.images import decode_image
 from idc.training.artifact import identity
 from serve.api import create_api
-from serve.auth import Doorkeeper
-from serve.captioner import Captioner
+from serve.auth import Authenticator
+from serve.backend import EncodedPair, Options, PairResult
+from serve.captioner import ServedCaptioner
 from serve.config import AuthConfig
 from serve.drain import Drain
+from serve.errors import ApiError
 from serve.proxy import PlainIds
-from serve.schema import ApiError, CaptionAnswer, Captioned, EncodedPair, ErrorAnswer, Options
-from tests.serve.hostile import picture
+from serve.schema import CaptionAnswer, ErrorAnswer
+from tests.serve.bodies import picture
 from tests.serve.local import LocalBackend, local_config, serving
 
 PAIRS = [EncodedPair(picture(shade=40 * n), picture(40, 30, shade=40 * n + 20)) for n in range(3)]
@@ -33,14 +35,14 @@ TOKENS = {"first": "a-token", "second": "another-token"}
 
 
 class HeldBackend(LocalBackend):
-    """Captions only once it is let go on, so that requests wait for as long as a test wants."""
+    """Captions only after a test permits it, so that requests wait for as long as the test needs."""
 
     def __init__(self, artifact: str):
         super().__init__(artifact)
         self.go_on = threading.Event()
         self.asked = threading.Semaphore(0)
 
-    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[Captioned]:
+    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[PairResult]:
         self.asked.release()
         await asyncio.to_thread(self.go_on.wait)
         return await super().caption(pairs, model, options)
@@ -62,17 +64,17 @@ def form(pair: EncodedPair) -> list[tuple[str, tuple[str, bytes]]]:
 
 
 def test_json_data_urls_and_forms_give_what_the_captioner_gives(client: httpx2.Client, artifact: str) -> None:
-    (expected,) = Captioner(artifact).caption(PAIRS[:1], [Options(candidates=2, beams=2, change_map=True)])
-    wish = {"candidates": 2, "change_map": True}
+    (expected,) = ServedCaptioner(artifact).caption(PAIRS[:1], [Options(candidates=2, beams=2, change_map=True)])
+    options = {"candidates": 2, "change_map": True}
     answers = [
-        client.post("/v1/captions", json={**body(PAIRS[0]), **wish}),
-        client.post("/v1/captions", json={**body(PAIRS[0], "data:image/png;base64,"), **wish}),
-        client.post("/v1/captions", json={"pairs": [{**body(PAIRS[0]), "id": "x"}], **wish}),
+        client.post("/v1/captions", json={**body(PAIRS[0]), **options}),
+        client.post("/v1/captions", json={**body(PAIRS[0], "data:image/png;base64,"), **options}),
+        client.post("/v1/captions", json={"pairs": [{**body(PAIRS[0]), "id": "x"}], **options}),
         client.post("/v1/captions", files=form(PAIRS[0]), data={"candidates": "2", "change_map": "true"}),
     ]
     for answer in answers:
-        told = CaptionAnswer.model_validate_json(answer.raise_for_status().content)
-        (result,) = told.results
+        parsed = CaptionAnswer.model_validate_json(answer.raise_for_status().content)
+        (result,) = parsed.results
         assert [(one.caption, one.log_probability) for one in result.candidates] == [
             (text, pytest.approx(value, abs=1e-5)) for text, value in expected.captions
         ]
@@ -80,8 +82,8 @@ def test_json_data_urls_and_forms_give_what_the_captioner_gives(client: httpx2.C
         assert result.change_map is not None
         data = base64.b64decode(result.change_map.removeprefix("data:image/png;base64,"))
         assert decode_image(data).shape == (30, 40, 3)  # of the image after
-        assert told.request_id == answer.headers["x-request-id"]
-        assert told.version == f"sha256:{identity(artifact)[:12]}"
+        assert parsed.request_id == answer.headers["x-request-id"]
+        assert parsed.version == f"sha256:{identity(artifact)[:12]}"
         assert expected.assessment is not None
         assert answer.json()["results"][0].items() >= expected.assessment.to_dict().items()
     assert answers[2].json()["results"][0]["id"] == "x"
@@ -96,7 +98,7 @@ def test_one_bad_pair_of_several_has_its_error_and_the_others_captions(client: h
     results = answer["results"]
     assert [result["caption"] for result in (results[0], results[3])] == [one["results"][0]["caption"] for one in alone]
     assert results[1]["error"].startswith("after: truncated image")
-    assert results[2]["error"].startswith("pairs.2.before: no readable image")
+    assert results[2]["error"].startswith("pairs.2.before: not a readable image")
     assert client.post("/v1/captions", json=body(truncated)).status_code == 400
 
 
@@ -124,7 +126,7 @@ def test_a_limit_names_itself_and_its_field(artifact: str) -> None:
             assert (answer.status_code, error.code, error.param) == (status, code, param), error.message
 
 
-def test_tokens_open_what_is_closed_and_their_names_stand_in_the_log(
+def test_tokens_open_what_is_closed_and_their_names_are_in_the_log(
     artifact: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tokens = [{"name": name, "sha256": hashlib.sha256(token.encode()).hexdigest()} for name, token in TOKENS.items()]
@@ -169,12 +171,12 @@ def test_tokens_open_what_is_closed_and_their_names_stand_in_the_log(
 def test_loopback_serves_this_machine_alone(address: str | None, headers: dict[str, str], code: str | None) -> None:
     from starlette.datastructures import Headers
 
-    keeper = Doorkeeper(AuthConfig(mode="loopback"))
+    authenticator = Authenticator(AuthConfig(mode="loopback"))
     if code is None:
-        assert keeper.caller(address, Headers(headers)) == address
+        assert authenticator.authenticate(address, Headers(headers)) == address
         return
     with pytest.raises(ApiError) as refused:
-        keeper.caller(address, Headers(headers))
+        authenticator.authenticate(address, Headers(headers))
     assert (refused.value.status, refused.value.code) == (403, code)
 
 

@@ -21,9 +21,9 @@ import httpx2
 import pytest
 
 from idc.training.artifact import identity
-from serve.captioner import Captioner
-from serve.schema import EncodedPair, Options
-from tests.serve.hostile import picture
+from serve.backend import EncodedPair, Options
+from serve.captioner import ServedCaptioner
+from tests.serve.bodies import picture
 
 pytestmark = pytest.mark.ray
 TOKEN = "the-token-of-a-test"
@@ -32,12 +32,12 @@ PAIRS = [EncodedPair(picture(shade=40 * n), picture(shade=40 * n + 20)) for n in
 
 @dataclass
 class Deployed:
-    """The application, and what it was made of."""
+    """The application and its inputs."""
 
     url: str
     args: dict[str, Any]
     folders: dict[str, Path]
-    """Version of the registry -> the artifact that it was made of."""
+    """Version in the registry -> the artifact it was made from."""
     mlflow: Any
 
     def post(self, pairs: list[EncodedPair], **options: Any) -> httpx2.Response:
@@ -54,36 +54,36 @@ class Deployed:
         self.mlflow.set_registered_model_alias("captioner", "champion", version)
 
     def version(self) -> str:
-        """What the champion stands for now."""
+        """The current version of the champion."""
         answer = self.post(PAIRS[:1], model="champion").raise_for_status().json()
         return str(answer["version"])
 
 
 @dataclass
 class Load:
-    """Requests of several threads, one after the other, and what became of them."""
+    """Results of requests that several threads send one after the other."""
 
     statuses: list[int] = field(default_factory=list)
     versions: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
     def wait_for(self, more: int) -> None:
-        """Until so many further requests have been answered."""
+        """Wait until ``more`` further requests have been answered."""
         aim = len(self.statuses) + more
         until(lambda: len(self.statuses) + len(self.faults) >= aim)
 
 
 def until(condition: Callable[[], Any]) -> None:
-    """Wait for something that must come about; a test that waits too long fails."""
+    """Wait for a condition; a test that waits too long fails."""
     last = time.monotonic() + 120
     while not condition():
-        assert time.monotonic() < last, "it did not come about"
+        assert time.monotonic() < last, "the condition did not hold in time"
         time.sleep(0.05)
 
 
 @contextmanager
 def load(app: Deployed, threads: int = 6, **options: Any) -> Iterator[Load]:
-    """Requests all the time inside the ``with``."""
+    """Send requests continuously inside the ``with``."""
     found, ended = Load(), threading.Event()
 
     def ask(place: int) -> None:
@@ -134,7 +134,8 @@ def app(
     from mlflow import MlflowClient
     from ray import serve
 
-    from serve.app import APPLICATION, build
+    from serve.app import build
+    from serve.deployment.application import APPLICATION
 
     folder = tmp_path_factory.mktemp("app")
     uri = f"sqlite:///{shutil.copyfile(mlflow_database, folder / 'mlflow.db')}"
@@ -169,22 +170,22 @@ def test_captions_are_those_of_the_model_that_was_asked(app: Deployed, artifact:
     answer = app.post(PAIRS, model=model).raise_for_status().json()
     version = {"champion": "models:/captioner/1", "folder": f"sha256:{identity(artifact)[:12]}"}[model]
     assert answer["version"] == version
-    own = Captioner(str(app.folders.get(version, artifact))).caption(PAIRS, [Options()] * len(PAIRS))
-    told = [[(one["caption"], one["log_probability"]) for one in result["candidates"]] for result in answer["results"]]
-    for one, expected in zip(told, own, strict=True):
+    own = ServedCaptioner(str(app.folders.get(version, artifact))).caption(PAIRS, [Options()] * len(PAIRS))
+    found = [[(one["caption"], one["log_probability"]) for one in result["candidates"]] for result in answer["results"]]
+    for one, expected in zip(found, own, strict=True):
         assert [text for text, _ in one] == [text for text, _ in expected.captions]
         assert [value for _, value in one] == pytest.approx([value for _, value in expected.captions], abs=1e-4)
     assert answer["timing"]["largest_batch"] <= 4  # the request was cut into pieces
 
 
-def test_who_shows_no_token_gets_nothing_but_probes(app: Deployed) -> None:
+def test_without_a_token_only_probes_are_answered(app: Deployed) -> None:
     with httpx2.Client(base_url=app.url, timeout=60) as client:
         statuses = {path: client.get(path).status_code for path in ("/healthz", "/readyz", "/metrics", "/v1/models")}
     assert statuses == {"/healthz": 200, "/readyz": 200, "/metrics": 401, "/v1/models": 401}
 
 
 def test_models_are_listed_with_what_they_were_trained_on(app: Deployed) -> None:
-    """The front holds no model: it asks a replica, once one runs."""
+    """The front holds no model: it gets the description from a replica, once one runs."""
 
     def listed() -> list[dict[str, Any]]:
         with app.client() as client:
@@ -213,7 +214,7 @@ def test_a_new_champion_takes_over_without_a_failed_request(app: Deployed) -> No
         until(lambda: found.versions[-1] == "models:/captioner/2" or not all_answered(found))
     assert all_answered(found), (found.faults, set(found.statuses), found.versions[-1])
     assert set(found.versions) == {"models:/captioner/1", "models:/captioner/2"}
-    expected = Captioner(str(app.folders["models:/captioner/2"])).caption(PAIRS[:1], [Options()])[0]
+    expected = ServedCaptioner(str(app.folders["models:/captioner/2"])).caption(PAIRS[:1], [Options()])[0]
     answer = app.post(PAIRS[:1], model="champion").json()["results"][0]
     assert answer["log_probability"] == pytest.approx(expected.captions[0][1], abs=1e-4)
 
@@ -245,7 +246,8 @@ def test_requests_of_a_replica_that_is_killed_are_answered_by_another(app: Deplo
 def test_a_redeployment_fails_no_request(app: Deployed) -> None:
     from ray import serve
 
-    from serve.app import APPLICATION, build
+    from serve.app import build
+    from serve.deployment.application import APPLICATION
 
     with load(app, model="folder") as found:
         serve.run(build({**app.args, "batching": {"max_pairs": 8}}), name=APPLICATION)

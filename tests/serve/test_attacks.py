@@ -1,4 +1,4 @@
-"""``python -m serve.app`` under attack: its memory stays within what it promises, and others are answered meanwhile."""
+"""``python -m serve.app`` under attack: its memory stays within the limits, and honest requests are answered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.sockets import open_to_others
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 SLACK_MIB = 64.0
-"""By which a process may grow for other reasons: its first requests, buffers of gRPC."""
+"""Growth of a process for other reasons: its first requests, buffers of gRPC."""
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +53,12 @@ def test_connections_without_a_request_end_and_block_nobody(server: Server, atta
 
 
 @pytest.mark.parametrize("attack", [large_bodies, complete_requests])
-def test_bodies_take_the_memory_that_is_promised(server: Server, attack: Attack) -> None:
+def test_bodies_take_at_most_the_configured_memory(server: Server, attack: Attack) -> None:
     found = cost(server, attack)
     most = LimitsConfig().waiting_mib + 2 * SLACK_MIB
     grown = found.growth("proxy") + found.growth("front")
     assert grown < most, found.row()
-    assert set(found.statuses) <= {200, 503}, found.row()  # 503: all the memory is taken by others
-    # How much of it goes back to the system differs from run to run; what stays is used again.
+    assert set(found.statuses) <= {200, 503}, found.row()  # 503: other requests use all the memory
+    # How much of it returns to the system differs from run to run; the rest is reused.
     again = cost(server, attack)
     assert sum(again.after.values()) - sum(found.after.values()) < SLACK_MIB, f"{found.row()}\n{again.row()}"

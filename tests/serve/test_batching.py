@@ -12,7 +12,7 @@ from serve.batching import Batcher
 
 
 class Squares:
-    """A function over batches that a test holds back; it remembers the batches."""
+    """A function over batches that a test holds back, and that records the batches."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[str, list[int]]] = []
@@ -32,7 +32,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_what_comes_while_the_function_is_busy_makes_the_next_batches() -> None:
+def test_items_that_arrive_while_the_function_is_busy_form_the_next_batches() -> None:
     async def scene() -> None:
         squares = Squares()
         batcher = Batcher(squares, max_items=4, wait_s=0.0)
@@ -64,7 +64,7 @@ def test_a_batch_waits_for_others_and_goes_when_it_is_full() -> None:
     asyncio.run(scene())
 
 
-def test_a_fault_is_that_of_its_batch_alone_and_who_went_away_is_left_out() -> None:
+def test_a_fault_affects_its_batch_only_and_cancelled_items_are_dropped() -> None:
     async def scene() -> None:
         squares = Squares()
         batcher = Batcher(squares, max_items=2, wait_s=0.0)

@@ -1,4 +1,4 @@
-"""The real command, ``python -m serve.app``, seen from outside: its answers, its log, and how it starts and ends.
+"""The real command, ``python -m serve.app``, from outside: its responses, its log, its start and its end.
 
 One server for most tests; the last of them ends it.
 """
@@ -18,14 +18,14 @@ import psutil
 import pytest
 
 from serve.schema import ErrorAnswer
+from tests.serve.bodies import picture
 from tests.serve.command import PATIENCE_S, Command, end, free_port, serving, start, until
-from tests.serve.hostile import picture
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 LARGE = [(side, (f"{side}.png", picture(1500, 1500, shade=40))) for side in ("before", "after")] * 16
 """A form of 16 large pairs."""
 SETTINGS = ("limits.timeout_s=300", "scaling.drain_s=300", "batching.max_pairs=2")
-"""A busy machine may take its time; in small pieces most pairs of a request wait in the front."""
+"""Generous times for a busy machine; with small batches most pairs of a request wait in the front."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def command(artifact: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @contextmanager
 def large_requests(command: Command, **options: str) -> Iterator[list[Future[httpx2.Response]]]:
-    """4 requests of 16 large pairs, all of them under way."""
+    """4 requests of 16 large pairs, all of them in progress."""
 
     def ask() -> httpx2.Response:
         with command.client() as client:
@@ -120,7 +120,7 @@ def probe(command: Command, ended: threading.Event, found: list[httpx2.Response]
 
 
 def test_the_log_that_it_left_is_json_lines(command: Command) -> None:
-    """Besides what the command itself tells the user at its start and its end."""
+    """Except for what the command itself prints at its start and its end."""
     assert command.process.poll() is not None, "the test before ended it"
     lines = command.log.read_text().splitlines()
     entries = [json.loads(line) for line in lines if line.startswith("{")]
@@ -140,17 +140,17 @@ def test_streams_under_way_end_whole(artifact: str, tmp_path: Path, haproxy: str
         assert (stream.count("event: result"), stream.count("event: done")) == (16, 1), stream[-500:]
 
 
-def test_of_two_that_start_at_once_one_serves_and_the_other_says_why_not(artifact: str, tmp_path: Path) -> None:
+def test_of_two_that_start_at_once_one_serves_and_the_other_reports_why_not(artifact: str, tmp_path: Path) -> None:
     port = free_port()
     both = [start(tmp_path, port, f"models.demo={artifact}") for _ in range(2)]
     try:
         until(lambda: any(one.process.poll() is not None for one in both), "one of them ends")
         refused, serves = sorted(both, key=lambda one: one.process.poll() is None)
         assert (refused.process.returncode, serves.process.poll()) == (2, None)
-        said = refused.log.read_text().splitlines()
-        assert said[0] == "config refused, 1 fault:"
-        assert f"127.0.0.1:{port}" in said[1]
-        assert len(said) == 2
+        printed = refused.log.read_text().splitlines()
+        assert printed[0] == "config refused, 1 fault:"
+        assert f"127.0.0.1:{port}" in printed[1]
+        assert len(printed) == 2
         until(serves.ready, "the other one serves")
     finally:
         for one in both:

@@ -1,4 +1,4 @@
-"""The OpenAPI document and the page made of it tell all there is; ``test_api.py`` holds that it loads nothing."""
+"""The OpenAPI document and its HTML page are complete; ``test_api.py`` checks that the page loads nothing else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def answers(artifact: str) -> tuple[dict[str, Any], httpx2.Response]:
         return httpx2.get(f"{address}/openapi.json").json(), httpx2.get(f"{address}/docs")
 
 
-def test_every_path_and_shape_stands_on_the_page(answers: Any) -> None:
+def test_every_path_and_schema_is_on_the_page(answers: Any) -> None:
     document, page = answers
     assert page.status_code == 200
     for path, operations in document["paths"].items():
@@ -30,10 +30,10 @@ def test_every_path_and_shape_stands_on_the_page(answers: Any) -> None:
     targets = set(re.findall(r'href="#(\w+)"', page.text))
     assert targets <= set(document["components"]["schemas"])
     assert "CaptionRequest" in targets
-    assert "`" not in re.sub(r"<pre.*?</pre>", "", page.text, flags=re.DOTALL)  # no marks are left over
+    assert "`" not in re.sub(r"<pre.*?</pre>", "", page.text, flags=re.DOTALL)  # no markup is left over
 
 
-def test_the_document_tells_how_to_ask(answers: Any) -> None:
+def test_every_operation_and_field_is_described(answers: Any) -> None:
     document, _ = answers
     for operations in document["paths"].values():
         for operation in operations.values():

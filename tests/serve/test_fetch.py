@@ -1,4 +1,4 @@
-"""Images by URL, from a real https server: allowed hosts alone, also after a redirect; size and time have ends."""
+"""Images by URL from a real https server: allowed hosts only, also after a redirect; limits of size and time."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from serve.config import LimitsConfig
+from serve.errors import ApiError
 from serve.fetch import Fetcher
-from serve.schema import ApiError
-from tests.serve.hostile import picture
+from tests.serve.bodies import picture
 
 IMAGE = picture()
 
 
 class Images(BaseHTTPRequestHandler):
-    """Answers by the path; it remembers who was asked."""
+    """Responds by path, and records the requested addresses."""
 
     asked: list[str]
     released: threading.Event
@@ -57,7 +57,7 @@ class Images(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def trust(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """A server's certificate for localhost and 127.0.0.1, and a client that believes it."""
+    """A server's certificate for localhost and 127.0.0.1, and a client that trusts it."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)
@@ -139,7 +139,7 @@ def test_all_else_is_refused(
     assert len(Images.asked) == asked
 
 
-def test_who_cannot_prove_the_name_is_not_believed(port: int) -> None:
+def test_a_server_without_a_trusted_certificate_is_refused(port: int) -> None:
     assert fetched(port, None, "https://localhost:PORT/image.png") == "fetch_failed before"
     assert Images.asked == []
 

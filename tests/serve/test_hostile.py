@@ -1,4 +1,4 @@
-"""Requests that mean no good are refused in words, and the server lives on; the list is ``tests/serve/hostile.py``."""
+"""Every request of ``tests/serve/hostile.py`` is refused with a proper error, and the server survives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from serve.api import create_api
 from serve.config import ServeConfig
 from serve.schema import ErrorAnswer
-from tests.serve.hostile import dumped, pair, requests
+from tests.serve.bodies import dumped, pair
+from tests.serve.hostile import requests
 from tests.serve.local import LocalBackend, serving
 from tests.serve.wire import Hostile, Reply, send
 
@@ -21,7 +22,7 @@ ALL = requests()
 
 @pytest.fixture(scope="module")
 def servers(artifact: str) -> Iterator[dict[str, tuple[str, int]]]:
-    """Where two servers listen: one that asks for a token, and one for its own machine."""
+    """Addresses of two servers: one with tokens, one for localhost."""
     tokens = [{"name": "tester", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]
     backend = LocalBackend(artifact)
     closed, open_here = (
@@ -40,13 +41,13 @@ def _where(address: str) -> tuple[str, int]:
 
 
 def ask(servers: dict[str, tuple[str, int]], hostile: Hostile) -> Reply:
-    """Send it to the server that it is meant for."""
+    """Send a request to the server to which it applies."""
     mode = hostile.only or "token"
     return send(*servers[mode], hostile, TOKEN if mode == "token" else None)
 
 
 @pytest.mark.parametrize("hostile", ALL, ids=str)
-def test_it_is_refused_in_words(servers: dict[str, tuple[str, int]], hostile: Hostile) -> None:
+def test_it_is_refused_with_a_proper_error(servers: dict[str, tuple[str, int]], hostile: Hostile) -> None:
     reply = ask(servers, hostile)
     if hostile.plain:
         assert reply.status == 0 or 400 <= reply.status < 500
@@ -61,7 +62,7 @@ def test_it_is_refused_in_words(servers: dict[str, tuple[str, int]], hostile: Ho
     assert "set-cookie" not in reply.headers
 
 
-def test_the_server_lives_on(servers: dict[str, tuple[str, int]]) -> None:
+def test_the_server_survives(servers: dict[str, tuple[str, int]]) -> None:
     """Last of this file: everything above has been sent to the servers."""
     good = Hostile("a good request", 200, None, dumped(pair))
     for mode, token in (("token", TOKEN), ("loopback", None)):

@@ -270,10 +270,10 @@ def test_an_ipv6_network_is_one_client() -> None:
 
 
 def until(condition: Any) -> None:
-    """Wait for something that must come about."""
+    """Wait for a condition."""
     waiting = threading.Event()
     for _ in range(1200):
         if condition():
             return
         waiting.wait(0.05)
-    raise AssertionError("it did not come about")
+    raise AssertionError("the condition did not hold in time")

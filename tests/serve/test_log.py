@@ -19,8 +19,8 @@ def test_lines_of_replicas_stay_as_they_are_and_others_become_entries(capsys: py
     printed = capsys.readouterr()
     same, *others = printed.out.splitlines()
     assert (same, printed.err) == (ours, "")
-    told = [(entry["event"], entry["process"], entry["text"]) for entry in map(json.loads, others)]
-    assert told == [("output", "Front", "WARNING 2026 a replica died"), ("output", "Front", '{"time": 3')]
+    found = [(entry["event"], entry["process"], entry["text"]) for entry in map(json.loads, others)]
+    assert found == [("output", "Front", "WARNING 2026 a replica died"), ("output", "Front", '{"time": 3')]
 
 
 def test_without_verbose_only_failures_are_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The real ``openai`` package against the real interface: whatever a client of theirs does with two images works."""
+"""The real ``openai`` package against the real application: all that its clients do with two images works."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 
 from idc.training.artifact import identity
 from serve.api import create_api
-from serve.chat import images
 from serve.chat_schema import ChatRequest
 from serve.config import ServeConfig
-from tests.serve.hostile import picture, url
+from serve.intake import PairSource, last_pair
+from tests.serve.bodies import picture, url
 from tests.serve.local import LocalBackend, serving
 
 TOKEN = "the-token-of-a-test"
@@ -25,7 +25,7 @@ BEFORE, AFTER = url(picture()), url(picture(40, 30, shade=140))
 
 @pytest.fixture(scope="module")
 def address(artifact: str) -> Iterator[str]:
-    """Of a server that asks for a token."""
+    """Address of a server with tokens."""
     tokens = [{"name": "tester", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]
     config = ServeConfig.model_validate({"models": {"demo": artifact}, "auth": {"tokens": tokens}})
     with serving(create_api(config, LocalBackend(artifact))) as address:
@@ -34,7 +34,7 @@ def address(artifact: str) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def client(address: str) -> Iterator[openai.OpenAI]:
-    """As a user has it."""
+    """A client as users make it."""
     with openai.OpenAI(base_url=f"{address}/v1", api_key=TOKEN, max_retries=0) as client:
         yield client
 
@@ -50,7 +50,7 @@ def question(*urls: str) -> list[Any]:
 
 
 def captions(address: str, **fields: Any) -> list[dict[str, Any]]:
-    """What /v1/captions says of the same pair."""
+    """The candidates of ``/v1/captions`` for the same pair."""
     headers = {"Authorization": f"Bearer {TOKEN}"}
     reply = httpx2.post(f"{address}/v1/captions", json={"before": BEFORE, "after": AFTER, **fields}, headers=headers)
     return list(reply.json()["results"][0]["candidates"])
@@ -84,9 +84,9 @@ def test_several_choices_are_the_candidates(client: openai.OpenAI, address: str)
 
 def test_the_last_two_images_of_a_dialogue_are_the_pair(client: openai.OpenAI) -> None:
     history = [
-        {"role": "system", "content": "You tell what changed."},
+        {"role": "system", "content": "Describe what changed."},
         {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
-        *question("data:image/png;base64,bm90IGFuIGltYWdl"),  # not looked at: two images follow
+        *question("data:image/png;base64,bm90IGFuIGltYWdl"),  # ignored: two images follow
         {"role": "assistant", "content": None, "tool_calls": [
             {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]},
         {"role": "tool", "tool_call_id": "1", "content": "nothing"},
@@ -96,7 +96,7 @@ def test_the_last_two_images_of_a_dialogue_are_the_pair(client: openai.OpenAI) -
         {"role": "user", "content": "Are you sure?", "name": "tester"},
     ]  # fmt: skip
     fields = "messages.5.content.1.image_url.url", "messages.7.content.1.image_url.url"
-    assert images(ChatRequest.model_validate({"messages": history})) == ((fields[0], BEFORE), (fields[1], AFTER))
+    assert last_pair(ChatRequest.model_validate({"messages": history})) == PairSource(BEFORE, AFTER, fields)
     messages: Any = history
     found = client.chat.completions.create(model="demo", messages=messages)
     alone = client.chat.completions.create(model="demo", messages=question(BEFORE, AFTER))

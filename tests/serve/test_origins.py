@@ -1,4 +1,4 @@
-"""Requests that a browser makes for pages of other origins are refused, in every way of asking who it is."""
+"""Requests that a browser sends for pages of other origins are refused in both authentication modes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from serve.api import create_api
 from serve.config import ServeConfig
 from serve.schema import ErrorAnswer
-from tests.serve.hostile import picture
+from tests.serve.bodies import picture
 from tests.serve.local import LocalBackend, serving
 
 TOKEN = "the-token-of-a-test"
@@ -22,7 +22,7 @@ FORM = [(side, (f"{side}.png", picture())) for side in ("before", "after")]
 
 @pytest.fixture(scope="module", params=["token", "loopback"])
 def client(request: pytest.FixtureRequest, artifact: str) -> Iterator[httpx2.Client]:
-    """Of a server that lets pages of one other origin ask."""
+    """Client of a server that accepts requests of pages from one other origin."""
     tokens = [{"name": "tester", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]
     auth = {"mode": request.param, "tokens": tokens if request.param == "token" else [], "origins": [TOOLS]}
     config = ServeConfig.model_validate({"models": {"demo": artifact}, "auth": auth})
@@ -89,7 +89,7 @@ def test_a_link_from_elsewhere_leads_to_the_page(client: httpx2.Client) -> None:
 def test_scripts_of_an_allowed_origin_may_ask_and_read(client: httpx2.Client) -> None:
     sent = {"Origin": TOOLS, "Sec-Fetch-Site": "cross-site"}
     asked = {**sent, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
-    bare = httpx2.Client(base_url=client.base_url, timeout=60)  # a browser asks without the token
+    bare = httpx2.Client(base_url=client.base_url, timeout=60)  # a browser sends preflights without the token
     with bare:
         preflight = bare.request("OPTIONS", "/v1/captions", headers=asked)
     assert preflight.status_code == 204

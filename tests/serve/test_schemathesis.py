@@ -1,7 +1,6 @@
-"""What the OpenAPI document says is so: schemathesis writes requests of it, and against it, and checks the answers.
+"""The OpenAPI document is accurate: schemathesis generates valid and invalid requests from it and checks the responses.
 
-The strings that stand for images become real images in most requests, so that the requests that the document allows
-reach the captioner.
+Strings in place of images become real images in most requests, so that valid requests reach the captioner.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from serve.api import create_api
 from serve.config import ServeConfig
-from tests.serve.hostile import picture, url
+from tests.serve.bodies import picture, url
 from tests.serve.local import LocalBackend, serving
 
 TOKEN = "the-token-of-a-test"
@@ -35,7 +34,7 @@ def config(artifact: str) -> ServeConfig:
 
 
 class _NoBackend:
-    """For a document alone, which says nothing of models."""
+    """A backend for the document, which does not depend on models."""
 
 
 DOCUMENT = create_api(config("none"), _NoBackend()).openapi()  # type: ignore[arg-type]
@@ -51,12 +50,12 @@ def address(artifact: str) -> Iterator[str]:
 
 @SCHEMA.hook
 def map_body(context: Any, body: Any) -> Any:
-    """Texts where images belong become images, but those that begin with a digit, so that some stay nonsense."""
+    """Replace texts by images where images belong, except those that begin with a digit, which stay invalid."""
     return with_images(body)
 
 
 def with_images(body: Any) -> Any:
-    """A body with real images in it."""
+    """A body with real images."""
     if isinstance(body, list):
         return [with_images(item) for item in body]
     if isinstance(body, dict):

@@ -1,4 +1,4 @@
-"""Server-sent events: results as they are done, errors in their place, and work that ends when nobody listens."""
+"""Server-sent events: results as soon as they are done, errors as events, and work that ends with its client."""
 
 from __future__ import annotations
 
@@ -14,22 +14,26 @@ import pytest
 
 from serve import streaming
 from serve.api import create_api
-from serve.gate import Visit
-from serve.schema import ApiError, CaptionAnswer, Captioned, EncodedPair, Options, PairAnswer, StreamEnd
-from serve.streaming import as_done, respond
-from tests.serve.hostile import FORM, field, file, form, pair, picture, url
+from serve.backend import EncodedPair, Options, PairResult
+from serve.context import RequestContext
+from serve.errors import ApiError
+from serve.schema import CaptionAnswer, PairAnswer, StreamEnd
+from serve.service import as_done
+from serve.streaming import respond
+from tests.serve.bodies import FORM, field, file, form, pair, picture, url
+from tests.serve.command import until
 from tests.serve.local import LocalBackend, local_config, serving
 
 
 class HeldBackend(LocalBackend):
-    """The real captioner, behind a door for each pair: those whose image before has as many columns wait at it."""
+    """The real captioner; pairs whose image before has the width of a door wait until that door is opened."""
 
     def __init__(self, artifact: str):
         super().__init__(artifact)
         self.doors: dict[int, threading.Event] = {}
         self.cancelled = threading.Event()
 
-    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[Captioned]:
+    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[PairResult]:
         width = int.from_bytes(pairs[0].before[16:20], "big")  # of a PNG
         try:
             if width in self.doors:
@@ -84,7 +88,7 @@ def test_a_form_is_streamed_too(client: httpx2.Client) -> None:
 
 
 def test_results_come_as_they_are_done(client: httpx2.Client, backend: HeldBackend) -> None:
-    """The first pair is held back until the second is here, which only works if nobody waits for it."""
+    """The first pair is held back until the others have arrived, which requires that they do not wait for it."""
     backend.doors = {40: threading.Event()}
     pairs = [pair(before=url(picture(40, 30)), id="slow"), pair(id="bad", after="data:,"), pair(id="quick")]
     with client.stream("POST", "/v1/captions", json={"pairs": pairs, "stream": True}) as reply:
@@ -136,11 +140,10 @@ def test_a_client_that_leaves_ends_the_work(
             assert next(events(reply.iter_lines()))[0] == "result"
     assert backend.cancelled.wait(60)
     backend.doors[40].set()
-    numbers = client.get("/metrics").text
-    assert "idc_pairs_waiting 0.0" in numbers  # its place in the queue is free again
+    until(lambda: "idc_pairs_waiting 0.0" in client.get("/metrics").text, "its place in the queue is free again")
 
 
-def test_pieces_that_are_not_wanted_any_more_are_cancelled() -> None:
+def test_remaining_pieces_are_cancelled_after_a_failure() -> None:
     ended: list[int] = []
 
     async def piece(place: int) -> int:
@@ -162,7 +165,7 @@ def test_pieces_that_are_not_wanted_any_more_are_cancelled() -> None:
 
 
 def test_a_request_cancelled_before_its_first_event_leaves_nothing_behind() -> None:
-    """As Ray Serve does it when the client of a request is gone."""
+    """Ray Serve cancels requests in this way when their client has left."""
     left: list[str] = []
 
     async def forever() -> streaming.Events:
@@ -175,7 +178,7 @@ def test_a_request_cancelled_before_its_first_event_leaves_nothing_behind() -> N
     async def run() -> None:
         after = ExitStack()
         after.callback(left.append, "queue")
-        asked = asyncio.ensure_future(respond(Visit("id"), forever(), lambda error: b"", after))
+        asked = asyncio.ensure_future(respond(RequestContext("id"), forever(), lambda error: b"", after))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         asked.cancel()

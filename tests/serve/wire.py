@@ -1,4 +1,4 @@
-"""Requests over a bare socket, because an HTTP client would mend or refuse half of those of ``hostile.py``."""
+"""Requests over a bare socket: an HTTP client would repair or refuse half of those in ``hostile.py``."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Hostile:
     """A request.
 
     Attributes:
-        name: what is wrong with it.
-        status: what it must be answered with.
-        param: the field that the answer must name; None where nothing of the body is at fault.
-        body: makes its body.
-        headers: besides Host, Content-Length and (unless it has its own) Authorization.
-        chunked: sent in chunks, without Content-Length.
-        plain: the HTTP server itself refuses it, in words of its own or by hanging up, before any of our code runs.
-        only: makes sense only where the server asks for tokens, or only where it serves its own machine.
+        name: what is wrong with the request.
+        status: required status of the response.
+        param: the field that the response must name; None if no field of the body is at fault.
+        body: makes the body.
+        headers: in addition to Host, Content-Length and, unless given, Authorization.
+        chunked: whether it is sent in chunks, without Content-Length.
+        plain: whether uvicorn itself may refuse it, in its own words or by closing the connection.
+        only: the only authentication mode to which it applies.
     """
 
     name: str
@@ -45,19 +45,19 @@ class Hostile:
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer: status (0: the server hung up without one), headers in lower case, body."""
+    """A response: status (0: the connection was closed without one), headers in lower case, body."""
 
     status: int
     headers: dict[str, str]
     body: bytes
 
     def json(self) -> Any:
-        """The body, read."""
+        """The parsed body."""
         return json.loads(self.body)
 
 
 def send(host: str, port: int, hostile: Hostile, token: str | None = None, timeout_s: float = 60.0) -> Reply:
-    """Send it as it is, and read the answer."""
+    """Send a request unchanged, and read the response."""
     body = hostile.body()
     names = {name.lower() for name, _ in hostile.headers}
     headers = list(hostile.headers)
@@ -76,7 +76,7 @@ def send(host: str, port: int, hostile: Hostile, token: str | None = None, timeo
             for part in _chunks(body) if hostile.chunked else [body]:
                 connection.sendall(part)
         except OSError:
-            pass  # refused while it was being sent: the answer is there to be read
+            pass  # refused while it was being sent: the response can still be read
         response = HTTPResponse(connection, method=hostile.method)
         try:
             response.begin()

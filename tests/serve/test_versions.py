@@ -1,4 +1,4 @@
-"""From a source to a local folder: versions of a real MLflow registry on SQLite, downloaded once."""
+"""Model sources to local folders: versions of a real MLflow registry on SQLite, downloaded once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from mlflow import MlflowClient
 
 from idc.training.artifact import IDENTITY_TAG, identity, read_artifact, write_artifact
-from serve.registry import Resolver, absolute_uri
+from serve.versions import Resolver, absolute_uri
 
 
 def make_artifact(path: Path, value: float) -> Path:
@@ -30,7 +30,7 @@ class Registry:
         self.client.create_registered_model("captioner")
 
     def add(self, value: float) -> str:
-        """A version with an artifact of its own."""
+        """Add a version with an artifact of its own."""
         artifact = make_artifact(self.folder / f"artifact-{value}", value)
         self.client.log_artifacts(self.run_id, str(artifact), f"{value}/artifact")
         made = self.client.create_model_version(
@@ -39,7 +39,7 @@ class Registry:
         return str(made.version)
 
     def uploaded(self, value: float) -> Path:
-        """Where the artifact lies in MLflow's storage."""
+        """Folder of the artifact in MLflow's storage."""
         return self.folder / "mlartifacts" / self.run_id / "artifacts" / str(value) / "artifact"
 
 
@@ -82,7 +82,7 @@ def fetch(uri: str, cache: Path) -> str:
 
 
 @pytest.mark.parametrize("among", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
-def test_those_who_fetch_together_download_once(registry: Registry, tmp_path: Path, among: str) -> None:
+def test_concurrent_fetches_download_once(registry: Registry, tmp_path: Path, among: str) -> None:
     registry.add(1.0)
     cache = tmp_path / "cache"
     with ThreadPool(4) if among == "threads" else multiprocessing.get_context("spawn").Pool(2) as pool:
@@ -102,7 +102,7 @@ def test_a_download_that_was_cut_short_does_not_count(registry: Registry, tmp_pa
     lost = registry.uploaded(1.0) / "model.safetensors"
     kept = lost.read_bytes()
     lost.write_bytes(kept[:-4] + b"\0\0\0\0")
-    with pytest.raises(ValueError, match="is not what was registered; register the artifact again"):
+    with pytest.raises(ValueError, match="differs from the registered artifact; register it again"):
         fetch(registry.uri, cache)
     lost.unlink()
     with pytest.raises(ValueError, match=r"incomplete, model\.safetensors is missing"):
@@ -152,12 +152,12 @@ def test_what_is_missing_is_named_with_the_way_out(
             resolver.resolve(source)
         assert registry.uri in str(caught.value)
         assert "jobs/promote.py" in str(caught.value)
-    with pytest.raises(ValueError, match="is not of the form models:/NAME@ALIAS or models:/NAME/VERSION"):
+    with pytest.raises(ValueError, match="does not have the form models:/NAME@ALIAS or models:/NAME/VERSION"):
         resolver.resolve("models:/captioner")
     with pytest.raises(ValueError, match="resolve it to a version first"):
         resolver.fetch("models:/captioner@champion", tmp_path / "cache")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with pytest.raises(ValueError, match=r"cannot be looked up .*does the server run\?"):
+    with pytest.raises(ValueError, match=r"cannot be looked up .*whether the server runs"):
         Resolver("http://127.0.0.1:1").resolve("models:/captioner@champion")
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     with pytest.raises(ValueError, match=r"need registry\.tracking_uri"):

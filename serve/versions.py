@@ -1,6 +1,6 @@
-"""From what a config names to a folder with an artifact: ``models:/captioner@champion`` -> version -> local copy.
+"""Versions of a model source: ``models:/captioner@champion`` or a folder -> its current version -> a local artifact.
 
-MLflow is imported when a ``models:/`` source is used for the first time; folders need none of it.
+MLflow is imported when the first ``models:/`` source is used; folders do not need it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 SCHEME = "models:/"
 NO_REGISTRY = "models:/ sources need registry.tracking_uri (or MLFLOW_TRACKING_URI)"
-"""The fault of a source whose registry is not named."""
+"""Fault of a source without a registry."""
 _SOURCE = re.compile(r"models:/(?P<name>[^/@:]+)(?:@(?P<alias>[^/@:]+)|/(?P<version>[0-9]+))")
 _ABSENT = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
-"""MLflow's error codes for a model, version or alias that is not there (an alias gives the second)."""
+"""MLflow's error codes for a missing model or version, and for a missing alias."""
 
 
 @dataclass(frozen=True)
 class _Reference:
-    """A ``models:/`` source in its parts; one of ``alias`` and ``version`` is given."""
+    """The parts of a ``models:/`` source; it has either an alias or a version."""
 
     name: str
     alias: str | None
@@ -39,59 +39,59 @@ class _Reference:
 
 
 class Resolver:
-    """Looks up versions in an MLflow registry, and fetches their artifacts. Safe to use from several threads.
+    """Looks up versions in an MLflow registry and fetches their artifacts. Thread-safe.
 
     Args:
-        tracking_uri: MLflow's; by default the environment variable MLFLOW_TRACKING_URI.
+        tracking_uri: tracking URI of MLflow; by default the environment variable MLFLOW_TRACKING_URI.
     """
 
     def __init__(self, tracking_uri: str | None = None):
         self._uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
-        self._marks: dict[Path, tuple[object, str]] = {}
-        """Folder -> (state of its files, mark of their contents)."""
+        self._hashes: dict[Path, tuple[object, str]] = {}
+        """Folder -> (state of its files, hash of their contents)."""
 
     def resolve(self, source: str) -> str:
-        """The version that ``source`` stands for now, as :meth:`fetch` takes it.
+        """The current version of ``source``, for :meth:`fetch`.
 
-        ``models:/captioner@champion`` -> ``models:/captioner/7``. A folder gets a mark of its contents,
-        ``runs/a/artifact@1f2e3d4c5b6a``: with other contents it is another version.
+        ``models:/captioner@champion`` -> ``models:/captioner/7``. The version of a folder has a hash of its contents,
+        ``runs/a/artifact@1f2e3d4c5b6a``: other contents are another version.
 
         Raises:
-            ValueError: the registry cannot be reached, or has no such model, alias or version; the folder holds no
-                artifact. The message says what to do.
+            ValueError: the registry cannot be reached or has no such model, alias or version; or the folder holds no
+                artifact.
         """
         if not source.startswith(SCHEME):
-            return f"{source}@{self._mark(_checked(source))}"
+            return f"{source}@{self._hash(_checked(source))}"
         wanted = _parse(source)
         return f"{SCHEME}{wanted.name}/{self._version(wanted).version}"
 
     def fetch(self, version: str, cache: str | Path | None = None) -> Path:
-        """A local folder with the artifact of a version, as :meth:`resolve` gives it.
+        """A local folder with the artifact of a version from :meth:`resolve`.
 
-        It is downloaded once; other processes wait for the one that does, and a download that was cut short leaves
-        nothing that counts. What is in the cache is taken even if the registry does not answer.
+        It is downloaded once: other processes wait for the first one, and an interrupted download is discarded. A
+        cached version is used even if the registry does not respond.
 
         Args:
             cache: folder for downloaded artifacts; by default one in the system's folder for temporary files.
 
         Raises:
-            ValueError: as :meth:`resolve`, or the artifact cannot be downloaded or is not what was registered.
+            ValueError: as :meth:`resolve`, or the artifact cannot be downloaded or differs from the registered one.
         """
         if not version.startswith(SCHEME):
-            folder, _, mark = version.rpartition("@")
+            folder, _, digest = version.rpartition("@")
             artifact = _checked(folder)
-            if self._mark(artifact) != mark:
-                raise ValueError(f"{folder} has changed since it was looked up; the next look takes the new contents")
+            if self._hash(artifact) != digest:
+                raise ValueError(f"{folder} has changed since it was looked up; the next look-up uses the new contents")
             return artifact.path
         wanted = _parse(version)
         if wanted.version is None:
-            raise ValueError(f"{version} is an alias, which may move: resolve it to a version first")
+            raise ValueError(f"{version} is an alias, which may change: resolve it to a version first")
         root = Path(cache) if cache is not None else Path(tempfile.gettempdir()) / f"idc-artifacts-{os.getuid()}"
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         if cache is None and root.stat().st_uid != os.getuid():
             raise ValueError(f"{root} belongs to another user; set registry.cache to a folder of your own")
-        # Two registries may both have a captioner/1, and so may one that was deleted and made anew: the name has
-        # the registry and the place in it that the version was uploaded to.
+        # Two registries may both have a captioner/1, and so may one that was deleted and created again: the folder's
+        # name has hashes of the registry and of the location to which the version was uploaded.
         stem = f"{re.sub(r'[^A-Za-z0-9._-]', '_', wanted.name)}-{wanted.version}-{_short(str(self._uri))}"
         try:
             found = self._version(wanted)
@@ -108,13 +108,13 @@ class Resolver:
                     self._download(version, found, target)
         return _checked(target).path
 
-    def _mark(self, artifact: Artifact) -> str:
-        """Of the contents of a folder; they are read again when the files have changed."""
+    def _hash(self, artifact: Artifact) -> str:
+        """Hash of the contents of a folder; they are read again when the files have changed."""
         found = [(artifact.path / name).stat() for name in (CONFIG, *artifact.files)]
         state = [(one.st_ino, one.st_mtime_ns, one.st_size) for one in found]
-        if self._marks.get(artifact.path, (None, ""))[0] != state:
-            self._marks[artifact.path] = (state, identity(artifact.path)[:12])
-        return self._marks[artifact.path][1]
+        if self._hashes.get(artifact.path, (None, ""))[0] != state:
+            self._hashes[artifact.path] = (state, identity(artifact.path)[:12])
+        return self._hashes[artifact.path][1]
 
     def _version(self, wanted: _Reference) -> Any:
         """MLflow's entity of the version."""
@@ -130,19 +130,19 @@ class Resolver:
         except MlflowException as error:
             if error.error_code in _ABSENT:
                 raise ValueError(
-                    f"there is no {what} {of}: `python jobs/promote.py status=true tracking_uri={self._uri}` lists "
-                    "what there is, jobs/register.py adds a version, jobs/promote.py gives it the alias"
+                    f"no {what} {of}: `python jobs/promote.py status=true tracking_uri={self._uri}` lists all versions "
+                    "and aliases, jobs/register.py adds a version, jobs/promote.py moves an alias to it"
                 ) from None
             raise ValueError(
-                f"{what} {of} cannot be looked up ({_line(error)}); is the address right, and does the server run?"
+                f"{what} {of} cannot be looked up ({_line(error)}); check the address and whether the server runs"
             ) from None
 
     def _client(self) -> MlflowClient:
         if self._uri is None:
             raise ValueError(NO_REGISTRY)
         if faults := list(missing_database(self._uri, "registry.tracking_uri")):
-            raise ValueError(faults[0])  # MLflow would make an empty one
-        # A server that is away is to be told of soon: MLflow's own seven retries take minutes.
+            raise ValueError(faults[0])  # MLflow would create an empty one
+        # Report an unreachable server soon: MLflow's default of seven retries takes minutes.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
         from mlflow import MlflowClient
@@ -150,12 +150,12 @@ class Resolver:
         return MlflowClient(tracking_uri=self._uri, registry_uri=self._uri)
 
     def _download(self, version: str, found: Any, target: Path) -> None:
-        """Into ``target``, which is there only when it is complete and right."""
+        """Download to ``target``, which exists only when it is complete and verified."""
         from mlflow.artifacts import download_artifacts
         from mlflow.exceptions import MlflowException
 
         partial = target.with_name(f".{target.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed; the lock is ours
+        shutil.rmtree(partial, ignore_errors=True)  # left by a killed process; we hold the lock
         try:
             uri = self._client().get_model_version_download_uri(found.name, found.version)
             got = download_artifacts(artifact_uri=uri, dst_path=str(partial), tracking_uri=self._uri)
@@ -163,29 +163,28 @@ class Resolver:
             shutil.rmtree(partial, ignore_errors=True)
             raise ValueError(
                 f"{version} of the MLflow registry {self._uri} cannot be downloaded from {found.source} "
-                f"({_line(error)}); is that place reachable from here?"
+                f"({_line(error)}); check that this location is reachable from here"
             ) from None
         artifact = _checked(got)
-        if (mark := found.tags.get(IDENTITY_TAG)) is not None and identity(artifact.path) != mark:
+        if (expected := found.tags.get(IDENTITY_TAG)) is not None and identity(artifact.path) != expected:
             shutil.rmtree(partial, ignore_errors=True)
             raise ValueError(
-                f"{version} of the MLflow registry {self._uri}: {found.source} is not what was registered; "
-                "register the artifact again (python jobs/register.py) and promote that version"
+                f"{version} of the MLflow registry {self._uri}: {found.source} differs from the registered "
+                "artifact; register it again (python jobs/register.py) and promote that version"
             )
         Path(got).rename(target)
         shutil.rmtree(partial, ignore_errors=True)
 
 
 def absolute_uri(uri: str | None) -> str | None:
-    """A tracking URI (by default MLFLOW_TRACKING_URI) as processes in other folders see it: a SQLite file by its whole
-    path."""
+    """A tracking URI (by default MLFLOW_TRACKING_URI) that is valid in other folders: SQLite by its absolute path."""
     uri, start = uri or os.environ.get("MLFLOW_TRACKING_URI"), "sqlite:///"
     return f"{start}{Path(uri.removeprefix(start)).resolve()}" if uri is not None and uri.startswith(start) else uri
 
 
 def public_name(version: str) -> str:
-    """How clients see a version of :meth:`Resolver.resolve`: as the registry calls it, or as a hash of the contents.
-    Folders of this machine are not named."""
+    """A version of :meth:`Resolver.resolve` for clients: its name in the registry, or a hash of a folder's contents, so
+    that no path of this machine is revealed."""
     return version if version.startswith(SCHEME) else f"sha256:{version.rpartition('@')[2]}"
 
 
@@ -198,7 +197,7 @@ def _checked(folder: str | Path) -> Artifact:
 def _parse(source: str) -> _Reference:
     match = _SOURCE.fullmatch(source)
     if match is None:
-        raise ValueError(f"{source!r} is not of the form models:/NAME@ALIAS or models:/NAME/VERSION")
+        raise ValueError(f"{source!r} does not have the form models:/NAME@ALIAS or models:/NAME/VERSION")
     return _Reference(**match.groupdict())
 
 
@@ -207,5 +206,5 @@ def _short(text: str) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """An error in one line that is not too long."""
+    """An error as one line of limited length."""
     return " ".join(str(error).split())[:300]

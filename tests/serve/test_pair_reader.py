@@ -1,4 +1,4 @@
-"""Images of a request: what is taken is what the rest of the project reads, and a refusal gives its true reason."""
+"""Images of a request: the accepted formats are those of the rest of the project, and refusals name their reason."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from PIL import Image
 
 from idc.data.images import FORMATS, decode_image
 from serve.config import LimitsConfig
-from serve.intake import Intake
-from serve.schema import ApiError
-from tests.serve.hostile import IMAGES
+from serve.errors import ApiError
+from serve.pair_reader import PairReader
+from tests.serve.bad_images import IMAGES
 
 
 def image(data: bytes) -> bytes:
-    return asyncio.run(Intake(LimitsConfig()).image(base64.b64encode(data).decode(), "before"))
+    return asyncio.run(PairReader(LimitsConfig()).image(base64.b64encode(data).decode(), "before"))
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_what_is_read_elsewhere_is_taken_here(format: str) -> None:
+def test_all_supported_formats_are_accepted(format: str) -> None:
     out = io.BytesIO()
     Image.fromarray(np.full((48, 64, 3), 90, np.uint8)).save(out, format)
     assert image(out.getvalue()) == out.getvalue()
@@ -30,14 +30,16 @@ def test_what_is_read_elsewhere_is_taken_here(format: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in IMAGES if "MiB" in name])
-def test_too_much_metadata_is_called_so(name: str) -> None:
+def test_too_much_metadata_is_named(name: str) -> None:
     with pytest.raises(ApiError, match="too much metadata") as caught:
         image(IMAGES[name]())
     assert caught.value.code == "too_much_metadata"
 
 
 @pytest.mark.parametrize("name", ["EPS, a program", "SVG", "HTML"])
-def test_other_formats_are_no_images(name: str) -> None:
-    with pytest.raises(ApiError, match="taken are PNG, JPEG, WebP, BMP, GIF, TIFF, AVIF, JPEG 2000 and PPM") as caught:
+def test_other_formats_are_refused(name: str) -> None:
+    with pytest.raises(
+        ApiError, match="supported formats are PNG, JPEG, WebP, BMP, GIF, TIFF, AVIF, JPEG 2000 and PPM"
+    ) as caught:
         image(IMAGES[name]())
     assert caught.value.code == "not_an_image"

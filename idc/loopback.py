@@ -1,0 +1,24 @@
+"""This machine alone: loopback addresses, and a local Ray that listens on nothing else. Does not import Ray."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+
+
+def is_loopback(host: str | None) -> bool:
+    """Whether a host is this machine: ``localhost``, 127.0.0.0/8, ::1, or an IPv4 loopback address written as IPv6."""
+    try:
+        ip = ipaddress.ip_address(host or "")
+    except ValueError:
+        return host == "localhost"
+    return (getattr(ip, "ipv4_mapped", None) or ip).is_loopback
+
+
+def keep_ray_on_loopback() -> None:
+    """Make a Ray that this process starts listen on 127.0.0.1 alone. Call it before Ray is imported.
+
+    On Linux, Ray's default is the machine's address, so that other nodes can join; on macOS and Windows, where the
+    variable's name comes from, it is 127.0.0.1.
+    """
+    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")

@@ -1,0 +1,96 @@
+"""Answer: the response of ``/v1/captions`` to an admitted job, as JSON or as server-sent events."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import aclosing
+from typing import Any
+
+from pydantic_core import to_json
+from starlette.responses import Response
+
+from serve.backend import PairResult
+from serve.errors import ApiError
+from serve.schema import AssessedAnswer
+from serve.service import AdmittedJob
+from serve.streaming import Events, event, respond
+
+_UNASSESSED = AssessedAnswer().model_dump()
+"""Assessment of a pair without a caption."""
+
+
+async def answer(admitted: AdmittedJob) -> Response:
+    """Caption an admitted job and respond with a :class:`~serve.schema.CaptionAnswer` or its stream.
+
+    Raises:
+        ApiError: no pair could be captioned.
+    """
+    request_id = admitted.context.request_id
+    if admitted.job.stream:
+        return await respond(
+            admitted.context, _events(admitted), lambda error: event(error.body(request_id), "error"), admitted.places
+        )
+    with admitted.places:
+        results = await admitted.results()
+    answers = [
+        pair_answer(index, pair.id, result)
+        for index, (pair, result) in enumerate(zip(admitted.job.pairs, results, strict=True))
+    ]
+    content = {**_summary(admitted, results), "results": answers}
+    return Response(to_json(content), media_type="application/json")
+
+
+async def _events(admitted: AdmittedJob) -> Events:
+    """An event ``result`` per pair as soon as it is done, then ``done`` with the rest of a ``CaptionAnswer``."""
+    pairs = admitted.job.pairs
+    results: list[PairResult] = []
+    async with aclosing(admitted.as_done()) as pieces:
+        async for index, result in pieces:
+            results.append(result)
+            if len(results) == len(pairs):  # before the last event: the fault of a single pair becomes a status
+                summary = _summary(admitted, results)
+            yield event(pair_answer(index, pairs[index].id, result), "result")
+    yield event(summary, "done")
+
+
+def _summary(admitted: AdmittedJob, results: list[PairResult]) -> dict[str, Any]:
+    """A :class:`~serve.schema.StreamEnd`.
+
+    Raises:
+        ApiError: 400, no pair could be captioned.
+    """
+    if all(result.error for result in results):
+        message = results[0].error or ""
+        field = message.partition(":")[0]
+        named = admitted.job.single or "." in field
+        raise ApiError(400, "no_pair_captioned", message, field if named else f"pairs.0.{field}")
+    return {
+        "request_id": admitted.context.request_id,
+        "model": admitted.model.name,
+        "version": admitted.model.version,
+        "timing": {
+            "total_ms": round(admitted.context.ms(), 2),
+            "model_ms": round(max(result.model_ms for result in results), 2),
+            "largest_batch": max(result.batch for result in results),
+        },
+    }
+
+
+def pair_answer(index: int, name: str | None, result: PairResult) -> dict[str, Any]:
+    """The JSON of a :class:`~serve.schema.PairAnswer`, without the cost of validating our own values."""
+    candidates = [one.told() for one in result.captions]
+    best = candidates[0] if candidates else {"caption": None, "confidence": None, "log_probability": None}
+    return {
+        "index": index,
+        "id": name,
+        **best,
+        **(_UNASSESSED if result.assessment is None else result.assessment.to_dict()),
+        "candidates": candidates,
+        "change_map": None if result.change_map is None else _png_url(result.change_map),
+        "frames": None if result.frames is None else [_png_url(frame) for frame in result.frames],
+        "error": result.error,
+    }
+
+
+def _png_url(data: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(data).decode("ascii")

@@ -1,0 +1,117 @@
+"""The contract between the HTTP front and the captioners behind it. Imports no torch and no Ray."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from idc.captioning.contract import Assessment, Candidate
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to caption pairs; pairs with equal options share a batch.
+
+    Attributes:
+        beams: beam width of the search; None for the width the artifact was validated with.
+        candidates: captions per pair.
+        change_map: whether to return a change map.
+        imagine: whether to return frames between the images.
+    """
+
+    beams: int | None = None
+    candidates: int = 1
+    change_map: bool = False
+    imagine: bool = False
+
+
+@dataclass(frozen=True)
+class EncodedPair:
+    """Two image files, as the client sent them."""
+
+    before: bytes
+    after: bytes
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """The captions of a pair, or the reason for having none.
+
+    Attributes:
+        captions: best first; empty if there is an ``error``.
+        assessment: how far the captions can be trusted; None if there is an ``error``.
+        change_map: PNG, 8-bit grey, of the size of the image after (its longer side at most 1024), or None.
+        frames: PNGs from before to after, or None.
+        error: reason for the user, ``"before: ..."`` or ``"after: ..."``; None if the pair was captioned.
+        model_ms: model time of the batch that contained the pair.
+        batch: number of pairs in that batch.
+    """
+
+    captions: tuple[Candidate, ...] = ()
+    assessment: Assessment | None = None
+    change_map: bytes | None = None
+    frames: tuple[bytes, ...] | None = None
+    error: str | None = None
+    model_ms: float = 0.0
+    batch: int = 0
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """Properties of a loaded model.
+
+    Attributes:
+        trained_on, can_imagine, imagined_meaningful: as in :class:`idc.captioning.contract.Describer`.
+    """
+
+    trained_on: str | None
+    can_imagine: bool
+    imagined_meaningful: bool
+
+
+@dataclass(frozen=True)
+class ModelStatus:
+    """A model name and the version behind it, as clients see them: without paths and addresses of this machine.
+
+    Attributes:
+        name: model name in requests.
+        version: current version: ``models:/captioner/7``, or ``sha256:1f2e3d4c5b6a`` for a folder.
+        error: why the model cannot be served, or None.
+        newer_error: why a newer version is not served while ``version`` continues to serve, or None.
+        abilities: properties of the version; None until a replica has reported them.
+    """
+
+    name: str
+    version: str
+    error: str | None = None
+    newer_error: str | None = None
+    abilities: Abilities | None = None
+
+
+class Busy(Exception):
+    """The replicas accept no requests at present (answered by 503 with Retry-After). Without a text: full queues."""
+
+
+class Backend(Protocol):
+    """Captioners behind the front: replicas on Ray Serve or, in tests, a captioner in this process."""
+
+    def models(self) -> list[ModelStatus]:
+        """The models, the default first."""
+        ...
+
+    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[PairResult]:
+        """One result per pair, in order. ``model`` is a name of :meth:`models`.
+
+        Raises:
+            Busy: the queues are full.
+            ValueError: the model does not support the options.
+        """
+        ...
+
+    async def ready(self) -> str | None:
+        """None if requests can be served, else the reason why not."""
+        ...
+
+    async def replicas(self) -> dict[str, int]:
+        """Running replicas by deployment name."""
+        ...

@@ -1,0 +1,64 @@
+"""The two deployments of an application: ``Front`` replicas answer HTTP, ``Model`` replicas hold the captioners.
+
+Ray Serve ignores unknown deployment settings; all of ours are in :class:`~serve.config.ServeConfig`, which is checked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from serve.config import ServeConfig
+from serve.deployment.front import Front
+from serve.deployment.model import Model
+
+if TYPE_CHECKING:
+    from ray.serve import Application
+
+APPLICATION = "captions"
+"""Name of the application in Serve, as `python -m serve.app` deploys it."""
+
+
+def application(config: ServeConfig) -> Application:
+    """The Serve application of a config."""
+    from ray import serve
+
+    limits, scaling = config.limits, config.scaling
+    common: dict[str, Any] = {
+        "graceful_shutdown_timeout_s": scaling.drain_s,
+        "graceful_shutdown_wait_loop_s": 0.5,
+        "max_surge_percent": scaling.surge_percent,
+        # The front writes its own log line per request.
+        "logging_config": {"enable_access_log": False, "log_level": "WARNING"},
+    }
+    model = serve.deployment(
+        Model,
+        name="Model",
+        ray_actor_options={"num_cpus": scaling.cpus, "num_gpus": scaling.gpus},
+        # One batch in the model, one that fills, and one in reserve so that the model never waits.
+        max_ongoing_requests=3 * config.batching.max_pairs,
+        max_queued_requests=limits.waiting_pairs,
+        autoscaling_config={
+            "min_replicas": scaling.min_replicas,
+            # At least one at the start: an artifact that cannot be loaded must fail the deployment, not a request.
+            "initial_replicas": max(1, scaling.min_replicas),
+            "max_replicas": scaling.max_replicas,
+            "target_ongoing_requests": scaling.target_pairs,
+            "upscale_delay_s": scaling.upscale_delay_s,
+            "downscale_delay_s": scaling.downscale_delay_s,
+            "metrics_interval_s": 1.0,
+            "look_back_period_s": max(2.0, min(30.0, scaling.upscale_delay_s)),
+        },
+        **common,
+    )
+    most = 2 * limits.waiting_pairs + 64  # high enough that the front itself refuses excess requests, with a reason
+    front = serve.deployment(
+        serve.ingress()(Front),
+        name="Front",
+        num_replicas=scaling.front_replicas,
+        ray_actor_options={"num_cpus": scaling.front_cpus},
+        max_ongoing_requests=most,
+        max_queued_requests=most,
+        backpressure_config={"status_code": 503, "retry_after_s": 1},
+        **common,
+    )
+    return front.bind(config, model.bind(config))  # type: ignore[attr-defined]  # Ray's decorators

@@ -1,0 +1,184 @@
+"""``python -m serve.app`` after its parse: start or join Ray, deploy, serve until a signal, drain, end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import secrets
+import signal
+import socket
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from idc.config import refuse
+from idc.loopback import keep_ray_on_loopback
+from serve.config import LISTENER_LIMITS, CommandConfig, ServeConfig
+from serve.deployment.application import APPLICATION, application
+from serve.log import forward, log
+from serve.proxy import has_stopped, stop_listening
+from serve.versions import SCHEME, absolute_uri
+
+_CLOSE_S = 5.0
+"""How long the listener may take to send the rest of the responses to slow clients, after all requests are answered."""
+_PROXY = "SERVE_PROXY_ACTOR"
+"""Prefix of the actor names of Serve's HTTP proxies."""
+
+
+def run(config: CommandConfig) -> None:
+    """Serve until SIGINT or SIGTERM, on the cluster at RAY_ADDRESS or on a local Ray that ends with the command.
+
+    Accepted requests are answered before the end; a second SIGINT does not wait for them.
+    """
+    claim = claim_port(config.host, config.port)
+    address = os.environ.get("RAY_ADDRESS")
+    _set_environment(config, local=address is None)
+    import ray
+    from ray import serve
+
+    _forward_logs(config.verbose)
+    _report("starting Ray", config.verbose)
+    quiet: dict[str, Any] = {"logging_level": logging.WARNING}
+    if address is None:
+        ray.init("local", num_cpus=config.num_cpus or max(4, os.cpu_count() or 1), include_dashboard=False, **quiet)
+    else:
+        ray.init(address, **quiet)
+    ended = threading.Event()
+
+    def end(number: int, _frame: object) -> None:
+        if ended.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        ended.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # after ray.init, which sets its own
+        signal.signal(number, end)
+    try:
+        serve.start(http_options={"host": config.host, "port": config.port}, logging_config={"log_level": "WARNING"})
+        settings = config.model_dump(include=set(ServeConfig.model_fields))
+        settings["models"] = {name: _absolute(source) for name, source in config.models.items()}
+        settings["registry"]["tracking_uri"] = absolute_uri(config.registry.tracking_uri)
+        _report(f"loading the model{'s' * (len(config.models) > 1)}: {', '.join(config.models)}", config.verbose)
+        try:
+            serve.run(application(ServeConfig(**settings)), name=APPLICATION)
+        except RuntimeError as error:
+            log(event="deploy_failed", failure=str(error))
+            raise SystemExit(f"serve: the application cannot start: {_reason(str(error))}") from None
+        where = "localhost" if config.host in ("0.0.0.0", "::") else config.host
+        _report(f"the page: http://{where}:{config.port}/  (API: /docs; stop with Ctrl-C)", config.verbose)
+        ended.wait()
+        _report("stopping; accepted requests are answered first", config.verbose)
+        asyncio.run(_drain(config.scaling.drain_s, own_listener=address is None))
+        if address is not None:
+            serve.delete(APPLICATION)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    finally:
+        ray.shutdown()
+        claim.close()
+
+
+def _set_environment(config: CommandConfig, local: bool) -> None:
+    """The variables that Ray and Serve read when they are imported."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    os.environ.setdefault("RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH", "serve.proxy:middlewares")
+    os.environ[LISTENER_LIMITS] = config.limits.model_dump_json()
+    if config.haproxy:
+        os.environ["RAY_SERVE_ENABLE_HA_PROXY"] = "1"
+        # Fewer threads and event loops per request; our code does not block the one that remains.
+        os.environ.setdefault("RAY_SERVE_THROUGHPUT_OPTIMIZED", "1")
+    if local:
+        keep_ray_on_loopback()
+        if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
+            # A token for this Ray alone; Ray would write one to the home folder.
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+
+
+def _reason(failure: str) -> str:
+    """The line of Serve's message that names a fault of ours; the whole message if there is none."""
+    ours = re.search(r"ValueError: (models\..*)", failure)
+    return ours[1] if ours else failure
+
+
+def claim_port(host: str, port: int) -> socket.socket:
+    """Keep other servers from starting on the same address until the result is closed or the process ends.
+
+    The claim is taken before Ray starts: seconds pass until something listens. And Serve's listeners share a port
+    (SO_REUSEPORT): two servers would both start, and each would receive a part of the requests.
+    """
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0idc-serve:{host}:{port}")  # an abstract name: it leaves no file
+    except OSError:
+        refuse([f"port: another server starts or runs on {host}:{port}; stop it, or try port={port + 1}"])
+    return claim
+
+
+def _report(text: str, verbose: bool) -> None:
+    """Print the progress of the command; with ``verbose`` as a log entry."""
+    if verbose:
+        log(event="command", text=text)
+    else:
+        print(text, flush=True)
+
+
+def _forward_logs(verbose: bool) -> None:
+    """Print what replicas log as plain JSON lines, instead of Ray's own printing. Call it before ``ray.init``.
+
+    Ray has no setting for it: it prints the output of workers, and its own reports of dead workers, by this function.
+    """
+    from ray._private import worker
+
+    def print_line(data: Any, ignore_prefix: bool) -> None:
+        forward(data, verbose)
+
+    worker.print_to_stdstream = print_line
+
+    def keeps(record: logging.LogRecord) -> bool:
+        if verbose:
+            log(event="output", process=record.name, text=record.getMessage())
+        return not verbose and record.levelno >= logging.ERROR
+
+    logging.getLogger("ray.serve").addFilter(keeps)  # Serve reports each step of a deployment there
+
+
+async def _drain(timeout_s: float, own_listener: bool) -> None:
+    """Make every front answer its accepted requests and refuse new ones, while the ``Model`` replicas still run.
+
+    Then close the listener, if it serves no other application.
+
+    Args:
+        timeout_s: requests that take longer are lost; their number is logged.
+    """
+    import ray
+    from ray import serve
+    from ray.exceptions import RayError
+    from ray.serve.exceptions import RayServeException
+    from ray.util import list_named_actors
+
+    last = time.monotonic() + timeout_s + _CLOSE_S
+    try:
+        # Serve's own shutdown stops all deployments at once: requests in the front would then find no model.
+        left = sum(await serve.get_app_handle(APPLICATION).broadcast("drain").results_async(timeout_s=timeout_s + 1))
+        if left:
+            log(event="requests_lost", requests=left, after_s=timeout_s)
+        if not own_listener:
+            return
+        named = [entry for entry in list_named_actors(all_namespaces=True) if entry["name"].startswith(_PROXY)]
+        proxies = [ray.get_actor(**entry) for entry in named]
+        await asyncio.gather(*[one.__ray_call__.remote(stop_listening) for one in proxies])
+        while time.monotonic() < last:
+            if all(await asyncio.gather(*[one.__ray_call__.remote(has_stopped) for one in proxies])):
+                return
+            await asyncio.sleep(0.05)
+    except (RayError, RayServeException, TimeoutError, ValueError):
+        log(event="drain_failed", failure=traceback.format_exc())
+
+
+def _absolute(source: str) -> str:
+    """An absolute folder, because the replicas run in another one; a ``models:/`` source unchanged."""
+    return source if source.startswith(SCHEME) else str(Path(source).resolve())

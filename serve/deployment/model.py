@@ -1,0 +1,101 @@
+"""The replicas that hold captioners; Serve scales them with the load."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from idc.config import enter_root
+from serve.backend import Abilities, Busy, EncodedPair, Options, PairResult
+from serve.batching import Batcher
+from serve.config import ServeConfig
+from serve.deployment.replica_port import bind_to_node_address
+from serve.log import log
+from serve.versions import Resolver, public_name
+
+if TYPE_CHECKING:
+    from serve.captioner import Decoded, ServedCaptioner
+
+
+class Model:
+    """A replica that captions one batch at a time and keeps the models it used most recently."""
+
+    async def __init__(self, config: ServeConfig):  # type: ignore[misc]  # Ray awaits it
+        from ray import serve
+
+        enter_root()
+        bind_to_node_address()
+        self._config = config
+        self._resolver = Resolver(config.registry.tracking_uri)
+        self._threads = ThreadPoolExecutor(max(2, round(config.scaling.cpus)), thread_name_prefix="decode")
+        self._batcher: Batcher[tuple[ServedCaptioner, Options], Decoded, PairResult] = Batcher(
+            _run, config.batching.max_pairs, config.batching.wait_ms / 1000
+        )
+
+        # Multiplexing keeps the models used most recently, and informs the fronts which replica has which.
+        @serve.multiplexed(max_num_models_per_replica=config.scaling.models_each)
+        async def load_captioner(version: str) -> ServedCaptioner:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._load, version)
+
+        self._captioner = load_captioner
+        await self._preload()
+
+    async def _preload(self) -> None:
+        """Load the models of the config, so that the fronts route their requests to this replica.
+
+        Raises:
+            ValueError: none of them can be loaded.
+        """
+        faults = []
+        sources = list(self._config.models.items())[: self._config.scaling.models_each]
+        for name, source in sources:
+            try:
+                await self._captioner(await asyncio.to_thread(self._resolver.resolve, source))
+            except ValueError as error:
+                faults.append(f"models.{name}: {error}")
+                log(event="model_failed", model=name, error=str(error))
+        if len(faults) == len(sources):
+            raise ValueError("\n".join(faults))
+
+    def _load(self, version: str) -> ServedCaptioner:
+        from serve.captioner import ServedCaptioner
+
+        scaling = self._config.scaling
+        folder = self._resolver.fetch(version, self._config.registry.cache)
+        return ServedCaptioner(str(folder), "cuda" if scaling.gpus > 0 else "cpu", max(1, int(scaling.cpus)))
+
+    async def warm(self, version: str) -> Abilities | str:
+        """Load a version. Returns its abilities, or the reason why it cannot be loaded."""
+        try:
+            return (await self._captioner(version)).abilities  # type: ignore[no-any-return]  # Ray's decorator
+        except Exception as error:  # whatever is wrong with a new version, the previous one must continue to serve
+            return f"{type(error).__name__}: {error}"
+
+    async def caption(self, version: str, pairs: list[EncodedPair], options: Options) -> list[PairResult] | str:
+        """One result per pair, for at most ``batching.max_pairs`` pairs; a text if the model does not support the
+        options.
+
+        Raises:
+            Busy: the version cannot be loaded.
+        """
+        if isinstance(reason := await self.warm(version), str):
+            log(event="model_failed", version=version, error=reason)
+            raise Busy(f"{public_name(version)} cannot be loaded; see the server log for the reason")
+        captioner = await self._captioner(version)
+        if reason := captioner.unsupported(options):
+            return str(reason)
+        loop = asyncio.get_running_loop()
+        decoded = await loop.run_in_executor(self._threads, lambda: [captioner.decode(pair) for pair in pairs])
+        return await self._batcher.submit((captioner, options), decoded)
+
+    async def check_health(self) -> None:
+        """Make Serve replace this replica if a batch does not end."""
+        since, most = self._batcher.running_since, 2 * self._config.limits.timeout_s
+        if since is not None and asyncio.get_running_loop().time() - since > most:
+            raise RuntimeError(f"a batch has been running for more than {most:g} s")
+
+
+def _run(key: tuple[ServedCaptioner, Options], pairs: list[Decoded]) -> list[PairResult]:
+    captioner, options = key
+    return captioner.caption(pairs, [options] * len(pairs))

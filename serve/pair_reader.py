@@ -1,0 +1,113 @@
+"""From the images of a job to image files: uploaded, base64, data URL or fetched by https. No pixel is decoded here:
+images are measured by their headers, and what exceeds the limits is refused first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+
+from idc.data.images import FORMAT_NAMES, ImageError, open_image
+from serve.backend import EncodedPair
+from serve.config import LimitsConfig
+from serve.errors import ApiError
+from serve.fetch import Fetcher
+from serve.intake import CaptionJob, PairSource, Source
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,19}://")
+
+
+class PairReader:
+    """Reads the images of jobs within the limits."""
+
+    def __init__(self, limits: LimitsConfig):
+        self._limits = limits
+        self._fetcher = Fetcher(limits)
+
+    async def read(self, job: CaptionJob) -> list[EncodedPair | str]:
+        """The image files of all pairs, their headers checked; a refused pair is represented by the reason.
+
+        Raises:
+            ApiError: the only pair of a ``single`` job is refused.
+        """
+        if job.single:
+            (pair,) = job.pairs
+            return [await self._pair(pair)]
+
+        async def pair_or_reason(pair: PairSource) -> EncodedPair | str:
+            try:
+                return await self._pair(pair)
+            except ApiError as error:
+                return error.message
+
+        return await asyncio.gather(*(pair_or_reason(pair) for pair in job.pairs))
+
+    async def _pair(self, pair: PairSource) -> EncodedPair:
+        before, after = pair.fields
+        return EncodedPair(await self.image(pair.before, before), await self.image(pair.after, after))
+
+    async def image(self, source: Source, field: str) -> bytes:
+        """An image file, its header checked.
+
+        Raises:
+            ApiError: 400 neither a file, base64 nor an allowed URL; not a supported image; too small; 413 too large.
+        """
+        if isinstance(source, str) and _URL.match(source):
+            data = await self._fetcher.get(source, field)
+        elif isinstance(source, str):
+            data = self._decoded(source, field)
+        else:
+            data = await source.read(self._max_bytes + 1)
+        if len(data) > self._max_bytes:
+            raise self._too_large(field)
+        self._check_header(data, field)
+        return data
+
+    @property
+    def _max_bytes(self) -> int:
+        return int(self._limits.image_mib * 2**20)
+
+    def _decoded(self, text: str, field: str) -> bytes:
+        encoded = text
+        if text[:5].lower() == "data:":
+            head, comma, encoded = text.partition(",")
+            if not comma or not head.lower().endswith(";base64"):
+                message = f"{field}: a data URL must have the form data:image/...;base64,..."
+                raise ApiError(400, "invalid_data_url", message, field)
+        if len(encoded) * 3 // 4 > self._max_bytes + 3:
+            raise self._too_large(field)
+        try:
+            return base64.b64decode("".join(encoded.split()) if "\n" in encoded else encoded, validate=True)
+        except ValueError:  # binascii.Error, or letters that are not ASCII
+            raise ApiError(400, "invalid_base64", f"{field}: neither a data URL nor base64", field) from None
+
+    def _check_header(self, data: bytes, field: str) -> None:
+        if not data:
+            raise ApiError(400, "empty_image", f"{field}: the image is empty", field)
+        try:
+            with open_image(data) as image:
+                width, height = image.size
+        except ImageError as error:
+            if error.code == "too many pixels":
+                raise self._too_many_pixels(field, "an implausible number of pixels") from None
+            if error.code == "too much metadata":
+                message = f"{field}: the image has too much metadata (text or a colour profile); save it without"
+                raise ApiError(400, "too_much_metadata", message, field) from None
+            message = f"{field}: not a readable image; supported formats are {FORMAT_NAMES}"
+            raise ApiError(400, "not_an_image", message, field) from None
+        limits = self._limits
+        if width * height > limits.image_pixels or max(width, height) > limits.image_side:
+            raise self._too_many_pixels(field, f"{width} x {height} pixels")
+        if min(width, height) < limits.image_min_side:
+            message = f"{field}: {width} x {height} pixels; the minimum is {limits.image_min_side} per side"
+            raise ApiError(400, "image_too_small", message, field)
+
+    def _too_large(self, field: str) -> ApiError:
+        message = f"{field}: the image file exceeds the limit of {self._limits.image_mib:g} MiB"
+        return ApiError(413, "image_too_large", message, field)
+
+    def _too_many_pixels(self, field: str, found: str) -> ApiError:
+        most, side = self._limits.image_pixels, self._limits.image_side
+        message = f"{field}: {found}; the limit is {most:,} pixels and {side:,} per side; send a smaller copy"
+        return ApiError(413, "too_many_pixels", message, field)

@@ -1,0 +1,87 @@
+"""Image files that a server must refuse: damaged, of other formats, or larger than they may be."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from tests.serve.bodies import picture, saved
+
+
+def png(width: int, height: int, data: bytes, *extra: tuple[bytes, bytes], bits: int = 8, colour: int = 0) -> bytes:
+    """A handmade PNG: ``data`` is the compressed pixel stream, ``extra`` are further chunks before it."""
+    header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)
+    chunks = [(b"IHDR", header), *extra, (b"IDAT", data), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in chunks
+    )
+
+
+@cache
+def zeros(mib: int) -> bytes:
+    """A zlib stream that expands to ``mib`` MiB of zeros."""
+    packer, block = zlib.compressobj(9), bytes(2**20)
+    return b"".join(packer.compress(block) for _ in range(mib)) + packer.flush()
+
+
+def small_pixels(width: int = 8, height: int = 8) -> bytes:
+    """The pixel stream of a small grey PNG."""
+    return zlib.compress(bytes(height * (width + 1)))
+
+
+def jpeg_claiming(width: int, height: int) -> bytes:
+    """A small JPEG whose header claims another size."""
+    data = saved(np.full((16, 16, 3), 90, np.uint8), "JPEG")
+    at = data.index(b"\xff\xc0") + 5
+    return data[:at] + struct.pack(">HH", height, width) + data[at + 4 :]
+
+
+def tiff_claiming(width: int, height: int) -> bytes:
+    """A TIFF of one strip whose header claims a huge size."""
+    tags = [(256, width), (257, height), (258, 8), (259, 1), (262, 1), (273, 8), (277, 1), (278, height), (279, 4)]
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    return b"II*\0" + struct.pack("<I", 12) + bytes(4) + struct.pack("<H", len(tags)) + entries + bytes(4)
+
+
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><image href="file:///etc/passwd"/></svg>'
+_EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(/etc/passwd) run showpage\n%%EOF\n"
+
+IMAGES: dict[str, Callable[[], bytes]] = {
+    "truncated PNG": lambda: picture()[: len(picture()) // 2],
+    "truncated JPEG": lambda: saved(np.full((64, 64, 3), 90, np.uint8), "JPEG")[:300],
+    "PNG with a damaged checksum": lambda: picture()[:-20] + b"\0\0\0\0" + picture()[-16:],
+    "PNG without pixels": lambda: png(8, 8, b""),
+    "PNG with a stream that is no zlib": lambda: png(8, 8, b"not compressed at all"),
+    "SVG": lambda: SVG,
+    "EPS, a program": lambda: _EPS,
+    "HTML": lambda: b"<!doctype html><script>alert(1)</script>",
+    "ZIP": lambda: b"PK\x03\x04" + bytes(60),
+    "pickle": lambda: b"\x80\x04cos\nsystem\n(S'true'\ntR.",
+    "one pixel": lambda: picture(1, 1),
+    "one pixel high": lambda: saved(np.zeros((1, 64, 3), np.uint8), "PNG"),
+    "PNG that claims 0 x 0": lambda: png(0, 0, small_pixels()),
+    "PNG with a zTXt of 64 MiB": lambda: png(8, 8, small_pixels(), (b"zTXt", b"Comment\0\0" + zeros(64))),
+    "PNG with an iTXt of 64 MiB": lambda: png(8, 8, small_pixels(), (b"iTXt", b"x\0\1\0\0\0" + zeros(64))),
+    "PNG with an iCCP of 64 MiB": lambda: png(8, 8, small_pixels(), (b"iCCP", b"icc\0\0" + zeros(64))),
+    "GIF that claims 65,535 x 65,535": lambda: (
+        b"GIF89a\xff\xff\xff\xff\x80\0\0" + bytes(6) + b",\0\0\0\0\xff\xff\xff\xff\0"
+    ),
+}
+"""Files that are not images, or that must not be opened."""
+
+TOO_LARGE: dict[str, Callable[[], bytes]] = {
+    "20,000 pixels wide": lambda: saved(np.zeros((8, 20_000, 3), np.uint8), "PNG"),
+    "20,000 x 20,000 pixels in 50 kB": lambda: png(20_000, 20_000, zeros(48), bits=1),
+    "PNG that claims 100,000 x 100,000": lambda: png(100_000, 100_000, small_pixels()),
+    "PNG that claims 2^31-1 x 1": lambda: png(2**31 - 1, 1, small_pixels()),
+    "JPEG that claims 65,000 x 65,000": lambda: jpeg_claiming(65_000, 65_000),
+    "TIFF that claims 100,000 x 100,000": lambda: tiff_claiming(100_000, 100_000),
+    "BMP that claims 100,000 x 100,000": lambda: (
+        b"BM" + struct.pack("<IHHIIiiHHIIiiII", 60, 0, 0, 54, 40, 100_000, 100_000, 1, 24, 0, 0, 0, 0, 0, 0)
+    ),
+}
+"""Images with too many pixels, in fact or by their headers."""
