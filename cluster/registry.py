@@ -32,8 +32,9 @@ from cluster.tracking import RUN_TAG, default_uri, find_run, open_experiment
 from idc.config import missing_database
 from idc.evaluation.promotion import Decision, Scored, checked_evaluation
 from idc.evaluation.record import EVALUATION, PREDICTIONS, load
-from idc.training.artifact import IDENTITY_TAG, WEIGHTS, Artifact, file_hash, identity
+from idc.training.artifact import IDENTITY_TAG, WEIGHTS, Artifact, identity
 from idc.training.config import TrackingConfig
+from idc.training.hashing import file_hash
 
 EVALUATION_TAG, PROMOTION_TAG = "evaluation.", "promotion."
 _LEASE = timedelta(minutes=10)

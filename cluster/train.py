@@ -111,6 +111,8 @@ def _claim(run_dir: Path, record: dict[str, Any], overwrite: bool) -> dict[str, 
     config_path = run_dir / CONFIG
     if config_path.exists():
         saved = json.loads(config_path.read_text(encoding="utf-8"))
+        if isinstance(saved.get("train"), dict):  # a setting that is newer than the run had its default
+            saved["train"] = {**TrainConfig(steps=1).model_dump(mode="json"), **saved["train"]}
         differing = _differing(saved, record)
         if differing and not overwrite:
             shown = "\n  ".join(differing[:12])

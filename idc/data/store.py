@@ -33,18 +33,24 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from idc.data import files
 from idc.data.textfiles import JsonError, decode, parse_json
-from idc.schema import PAIR_SCHEMA_VERSION
+from idc.schema import INSTRUCTION_SCHEMA_VERSION, PAIR_SCHEMA_VERSION, PREFERENCE_SCHEMA_VERSION
 
 log = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
-SCHEMA_VERSIONS = {"pairs": PAIR_SCHEMA_VERSION, "procedures": 1, "triplets": 1}
+SCHEMA_VERSIONS = {
+    "pairs": PAIR_SCHEMA_VERSION,
+    "instructions": INSTRUCTION_SCHEMA_VERSION,
+    "preferences": PREFERENCE_SCHEMA_VERSION,
+    "procedures": 1,
+    "triplets": 1,
+}
 """Version of the columns of each kind of folder; a folder with a newer one is refused."""
 
 ROW_GROUP = 32
 """Rows in a Parquet row group: what a reader holds in memory at least."""
 
-_IMAGES = {"before", "after"}
+_IMAGES = {"before", "after", "images"}
 _ROWS_FOLDER = "_rows"
 _OWN_FILE = re.compile(r"^(part-\d+\.parquet|rejects-\d+\.parquet|\.tmp-.*)$")
 _PLAIN_NAME = r"^[^/]+$"

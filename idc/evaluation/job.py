@@ -24,7 +24,8 @@ from idc.metrics.hallucination import hallucination, truth_of
 from idc.metrics.java import java_version, spice_missing
 from idc.metrics.protocols import BESIDE, LEVIR, SPOT, LevirVocabulary, Protocol, protocol
 from idc.provenance import origin
-from idc.training.artifact import captioning_files, captioning_identity, contents
+from idc.training.artifact import captioning_files, captioning_identity
+from idc.training.hashing import contents
 
 _VERSION = 4
 """Goes up when the same inputs would give other numbers."""

@@ -1,14 +1,18 @@
-"""The artifact: what a training run is for. One folder that evaluation, captioning, the registry and serving take.
+"""The artifact: the product of a training run. One folder that evaluation, captioning, the registry and serving take.
 
-config.json         system, format version, resolved config, names of all files, what it was trained on
-model.safetensors   weights
+config.json         system, format version, resolved config, names of all files, training data; in version 2: the base
+model.safetensors   weights, without those of the base
+adapter/            version 2: PEFT's files of an adapter of the base
+processor/          version 2: the base's tokenizer, image processor and chat template
 vocabulary.json     words, if the system has its own
-preprocess.json     what has to be done to the two images
-metrics.json        what was measured when it was written
+preprocess.json     how the two images are prepared
+metrics.json        validation metrics of these weights
 README.md           generated model card
 calibration.json    the probability that anything changed, if it was calibrated (idc/captioning/calibration.py)
 familiarity.safetensors  distance from the training images, likewise (idc/captioning/familiarity.py)
 <extras>            further files and folders, e.g. tokenizer/ of a captioner that reads image tokens
+
+An artifact without base, adapter and processor is written as version 1, which earlier versions of the program read.
 """
 
 from __future__ import annotations
@@ -16,26 +20,30 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from idc.data.text import Vocabulary
 from idc.data.textfiles import decode, parse_json
+from idc.training.base import Base
+from idc.training.hashing import combined, contents, file_hash
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-FORMAT_VERSION = 1
+FORMAT_VERSIONS = (1, 2)
 CONFIG, WEIGHTS, VOCABULARY = "config.json", "model.safetensors", "vocabulary.json"
 PREPROCESS, METRICS, CARD = "preprocess.json", "metrics.json", "README.md"
 CALIBRATION, FAMILIARITY = "calibration.json", "familiarity.safetensors"
+ADAPTER, PROCESSOR = "adapter", "processor"
 _ADDED_LATER = {CALIBRATION, FAMILIARITY}
 """Files that jobs/calibrate.py adds; captions do not depend on them."""
+_ADAPTER_FILES = (f"{ADAPTER}/adapter_config.json", f"{ADAPTER}/adapter_model.safetensors")
 
 MAX_JSON_BYTES = 32 * 2**20
-"""Size of a JSON file of an artifact above which it is refused unread."""
+"""JSON files of an artifact above this size are refused unread."""
 
 IDENTITY_TAG = "idc.artifact"
 """Tag of a version in the registry: the :func:`identity` of its artifact."""
@@ -43,10 +51,12 @@ IDENTITY_TAG = "idc.artifact"
 
 @dataclass(frozen=True)
 class Artifact:
-    """An artifact that was read; the weights are read when asked for.
+    """The description of an artifact; :meth:`state_dict` reads the weights.
 
     Attributes:
+        files: names of all files but config.json, relative to ``path``.
         trained_on: what the model was trained on, in short English; None if the artifact does not record it.
+        base: the model of others that it needs; :meth:`idc.training.base.Base.folder` finds it.
     """
 
     path: Path
@@ -56,11 +66,11 @@ class Artifact:
     metrics: dict[str, Any]
     vocabulary: Vocabulary | None
     files: tuple[str, ...]
-    """Names of all files besides config.json, relative to ``path``."""
     trained_on: str | None = None
+    base: Base | None = None
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All weights, on the CPU."""
+        """All stored weights, on the CPU."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
@@ -69,28 +79,31 @@ class Artifact:
         except SafetensorError as error:
             raise ValueError(f"{self.path / WEIGHTS} is damaged ({error}); copy the artifact again") from None
 
-    def load_into(self, module: nn.Module) -> None:
-        """Load the weights into ``module``, all of them and nothing else.
+    def load_into(self, module: nn.Module, stored: Collection[str] | None = None) -> None:
+        """Load the weights into ``module``: exactly those of its names that are ``stored``, by default all.
 
         Raises:
             ValueError: naming missing, surplus and misshapen tensors.
         """
-        state = self.state_dict()
-        expected = module.state_dict()
-        faults = [f"lacks {name}" for name in expected if name not in state]
-        faults += [f"has {name}, which the model does not" for name in state if name not in expected]
-        faults += [
-            f"has {name} as {tuple(state[name].shape)}, the model as {tuple(expected[name].shape)}"
-            for name in expected
-            if name in state and state[name].shape != expected[name].shape
-        ]
-        if faults:
+        from idc.training.foreign import layout_faults
+
+        state, expected = self.state_dict(), module.state_dict()
+        if stored is not None:
+            assert expected.keys() >= set(stored), f"not in the model: {sorted(set(stored) - expected.keys())[:5]}"
+            expected = {name: tensor for name, tensor in expected.items() if name in stored}
+        if faults := layout_faults(state, expected, "the model"):
             shown = "\n  ".join(faults[:10] + ([f"and {len(faults) - 10} more"] if len(faults) > 10 else []))
             raise ValueError(
                 f"{self.path / WEIGHTS} does not fit the model of {self.path / CONFIG}:\n  {shown}\n"
                 "The artifact was written by another version of the system, or its files were mixed up."
             )
-        module.load_state_dict(state)
+        module.load_state_dict(state, strict=stored is None)
+
+    def folder(self, name: str) -> Path:
+        """The path of a folder of the artifact (:data:`ADAPTER`, :data:`PROCESSOR`), of which some file is listed."""
+        if not any(file.startswith(f"{name}/") for file in self.files):
+            raise ValueError(f"artifact {self.path} has no {name}/; train the run again, or copy the artifact again")
+        return self.path / name
 
     def extra(self, name: str) -> Path:
         """The path of a further file or folder of the artifact."""
@@ -114,21 +127,23 @@ def write_artifact(
     purpose: str = "Describes in words what changed between two images.",
     use: str = "python jobs/caption.py --artifact <this folder> before.png after.png",
     trained_on: str | None = None,
+    base: Base | None = None,
 ) -> Path:
-    """Write an artifact; it replaces one that is there, and is never seen half written.
+    """Write an artifact, atomically; it replaces one that is there.
 
     Args:
         path: the artifact's folder.
         system: its name in ``idc.systems.SYSTEMS``.
         config: the resolved config, JSON-able.
-        state_dict: full weights (tied ones may share memory).
+        state_dict: the stored weights (tied ones may share memory); with a base it may be empty.
         vocabulary: the words of the captions, if the system has its own.
-        preprocess: what has to be done to the images, JSON-able.
+        preprocess: how the images are prepared, JSON-able.
         metrics: measured values, JSON-able.
         card: Markdown about the training data and what the model is for, put into the model card.
-        extras: name in the artifact -> file or folder that is copied there.
+        extras: name in the artifact -> file or folder that is copied there, also :data:`ADAPTER` and :data:`PROCESSOR`.
         purpose, use: the model card's first sentence, and how to use the artifact.
         trained_on: what the model was trained on, as in "This model has only seen {trained_on}.".
+        base: the model of others that it needs.
     """
     from safetensors.torch import save_file
 
@@ -150,12 +165,21 @@ def write_artifact(
             shutil.copyfile(source, partial / name)
     parameters = sum(tensor.numel() for tensor in state_dict.values())
     head = f"{purpose} {parameters:,} stored weights."
+    if base is not None:
+        head += f" Needs the base model {base}, which is not in this folder."
     if trained_on is not None:
         card = f"Trained on {trained_on}. Do not trust it on other images.\n\n{card}"
     (partial / CARD).write_text(_card(system, config, metrics or {}, head, card, use), encoding="utf-8")
     files = sorted(p.relative_to(partial).as_posix() for p in partial.rglob("*") if p.is_file())
-    description = {"system": system, "format_version": FORMAT_VERSION, "config": config, "files": files}
-    _write_json(partial / CONFIG, description if trained_on is None else {**description, "trained_on": trained_on})
+    version = 2 if base is not None or (extras or {}).keys() & {ADAPTER, PROCESSOR} else 1
+    description = {"system": system, "format_version": version, "config": config, "files": files}
+    if trained_on is not None:
+        description["trained_on"] = trained_on
+    if base is not None:
+        description["base"] = base.to_dict()
+    if fault := _adapter_fault(files, base):
+        raise AssertionError(f"{path}: {fault}")
+    _write_json(partial / CONFIG, description)
     if path.exists():
         old = path.with_name(f".{path.name}.old")
         shutil.rmtree(old, ignore_errors=True)
@@ -168,8 +192,7 @@ def write_artifact(
 
 
 def add_file(path: Path | str, name: str, content: str | bytes) -> None:
-    """Add a file to an artifact, or replace one that was added; neither it nor the list of files is ever seen half
-    written.
+    """Add a file to an artifact, or replace one that was added; the file and the list of files are written atomically.
 
     Raises:
         ValueError: ``path`` is not an artifact.
@@ -182,11 +205,11 @@ def add_file(path: Path | str, name: str, content: str | bytes) -> None:
 
 
 def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
-    """Read an artifact's description and check that it is all there.
+    """Read an artifact's description and check that all its files exist. The base is not looked for.
 
     Raises:
-        ValueError: naming the file and what to do, if it is not an artifact, incomplete, damaged, of another
-            format or of another system than ``system``.
+        ValueError: naming the file and what to do, if it is not an artifact, incomplete, damaged, of an unknown format
+            or of another system than ``system``.
     """
     path = Path(path)
     if not (path / CONFIG).is_file():
@@ -197,10 +220,10 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
     if not isinstance(head, dict) or not {"system", "format_version", "config", "files"} <= head.keys():
         hint = f"did you mean {path / 'artifact'}?" if (path / "artifact").is_dir() else "it is another program's"
         raise ValueError(f"{path / CONFIG} does not describe an artifact; {hint}")
-    if head["format_version"] != FORMAT_VERSION:
+    if (version := head["format_version"]) not in FORMAT_VERSIONS:
         raise ValueError(
-            f"{path / CONFIG} has format version {head['format_version']}, this program reads {FORMAT_VERSION}; "
-            "use the program's version that wrote it, or train again"
+            f"{path / CONFIG} has format version {version!r}, this program reads {FORMAT_VERSIONS[0]} to "
+            f"{FORMAT_VERSIONS[-1]}; use the program's version that wrote it, or train again"
         )
     if system is not None and head["system"] != system:
         raise ValueError(f"{path} is an artifact of {head['system']!r}, not of {system!r}; give the right folder")
@@ -211,6 +234,12 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
         raise ValueError(
             f"artifact {path} is incomplete, {', '.join(lost[:5])} is missing; copy the whole folder again"
         )
+    try:
+        base = Base.from_dict(head["base"]) if version > 1 and "base" in head else None
+    except ValueError as error:
+        raise ValueError(f"{path / CONFIG}: {error}; copy the artifact again") from None
+    if version > 1 and (fault := _adapter_fault(files, base)):
+        raise ValueError(f"artifact {path} is damaged: {fault}; copy the artifact again")
     if has_words := (path / VOCABULARY).exists():
         _refuse_huge(path / VOCABULARY)
     return Artifact(
@@ -222,7 +251,17 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
         vocabulary=Vocabulary.load(path / VOCABULARY) if has_words else None,
         trained_on=head.get("trained_on"),
         files=tuple(files),
+        base=base,
     )
+
+
+def _adapter_fault(files: Collection[str], base: Base | None) -> str | None:
+    """Why an adapter among these files cannot be used."""
+    if not any(name.startswith(f"{ADAPTER}/") for name in files):
+        return None
+    if lost := [name for name in _ADAPTER_FILES if name not in files]:
+        return f"its adapter has no {lost[0]}"
+    return "it has an adapter, and names no base" if base is None else None
 
 
 def check_weights(artifact: Artifact) -> None:
@@ -242,15 +281,16 @@ def check_weights(artifact: Artifact) -> None:
 
 
 def identity(path: Path | str) -> str:
-    """A hash over the contents of all files of an artifact, wherever it lies: SHA-256, in hex."""
+    """SHA-256, in hex, over the contents of all files of an artifact, independent of its path. A base counts by its
+    fingerprint, which is in config.json."""
     artifact = read_artifact(path)
-    return _combined({name: file_hash(artifact.path / name) for name in (CONFIG, *artifact.files)})
+    return combined({name: file_hash(artifact.path / name) for name in (CONFIG, *artifact.files)})
 
 
 def captioning_files(path: Path | str) -> dict[str, str]:
     """Name -> SHA-256 of all files in an artifact's folder that its captions may depend on.
 
-    The files of jobs/calibrate.py are not: they are added later, and left out of the list of files in config.json too.
+    The files of jobs/calibrate.py are left out, also of the list of files in config.json: they are added later.
     """
     path = Path(path)
     found = contents(path)
@@ -264,30 +304,8 @@ def captioning_files(path: Path | str) -> dict[str, str]:
 
 
 def captioning_identity(path: Path | str) -> str:
-    """A hash over :func:`captioning_files`: an evaluation is that of the artifact, calibrated or not."""
-    return _combined(captioning_files(path))
-
-
-def _combined(hashes: Mapping[str, str]) -> str:
-    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
-
-
-def file_hash(path: Path | str) -> str:
-    """SHA-256 of a file, in hex."""
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def contents(path: Path | str) -> dict[str, str]:
-    """Name -> SHA-256 of the files in a folder, or of a single file (whose name is then ``.``)."""
-    given = Path(path)
-    found = sorted(file for file in given.rglob("*") if file.is_file()) if given.is_dir() else [given]
-    return {str(file.relative_to(given)): file_hash(file) for file in found}
-
-
-def content_or_id(source: str) -> str:
-    """What identifies a model that is named by a local path or a hub id: a hash of what is at the path, or the id."""
-    return _combined(contents(source)) if Path(source).exists() else source
+    """A hash over :func:`captioning_files`: an evaluation belongs to the artifact, calibrated or not."""
+    return combined(captioning_files(path))
 
 
 def _card(system: str, config: dict[str, Any], metrics: dict[str, Any], head: str, card: str, use: str) -> str:

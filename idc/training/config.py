@@ -140,6 +140,12 @@ class TrainConfig(ConfigModel):
     """Batches prepared ahead in the background; 0 prepares them in the loop."""
     loader_threads: int = Field(1, ge=1)
     """Threads that prepare batches, per worker."""
+    loader_processes: int = Field(0, ge=0)
+    """Processes that prepare batches instead of threads, per worker: for image work that threads do not speed up. Each
+    takes some seconds to start and holds a copy of the data set's Python objects; batches pass through /dev/shm."""
+    group_by_length: int = Field(0, ge=0)
+    """Batch samples of similar length: each epoch's permutation is sorted by length within windows of this many
+    optimizer steps, and the steps are shuffled; 0 does not. 64 is a good start where padding costs much."""
     num_workers: int = Field(1, ge=1)
     """Training processes."""
     cpus_per_worker: int = Field(1, ge=1)
@@ -167,6 +173,13 @@ class TrainConfig(ConfigModel):
             yield "compile: zero_stage=3 gathers parameters in every call; take zero_stage=2, or compile=false"
         if self.engine == "torch" and self.deepspeed_extra:
             yield "deepspeed_extra is set, and the engine is torch; take engine=deepspeed"
+        if self.loader_processes and self.loader_threads > 1:
+            yield (
+                f"loader_processes={self.loader_processes} and loader_threads={self.loader_threads}: processes replace "
+                "threads; leave one of the settings at its default"
+            )
+        if self.loader_processes and not self.prefetch:
+            yield f"loader_processes={self.loader_processes} prepare batches ahead, and prefetch is 0; raise prefetch"
         for beta in self.betas:
             if not 0 <= beta < 1:
                 yield f"betas: {beta} is not in [0, 1)"
@@ -201,6 +214,7 @@ OPERATIONAL = frozenset(
         "max_failures",
         "prefetch",
         "loader_threads",
+        "loader_processes",
         "keep_last",
         "log_every",
         "activation_checkpointing",

@@ -1,11 +1,16 @@
-"""Batches for training and validation, whose content does not depend on workers, threads, accumulation or restarts."""
+"""Batches for training and validation, whose content does not depend on workers, threads, processes, accumulation or
+restarts."""
 
 from __future__ import annotations
 
+import multiprocessing.util
+import os
+import pickle
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,14 +23,25 @@ from idc.training.task import SAMPLES, Batch
 Collate = Callable[[list[Any]], Batch]
 """Makes a batch of a list of samples; the loader adds how many they are."""
 
+Sample = tuple[int, int]
+"""(index, epoch): arguments of :meth:`Dataset.get`."""
+
+_WINDOW, _MIXTURE = 1, 2
+"""Last words of the seeds of two kinds of shuffles, so that neither repeats the other or a sample's own generator.
+Not 0: numpy pads seeds with zeros."""
+
 
 class Dataset(Protocol):
-    """Random access to samples. All random draws of a sample come from :func:`sample_rng`."""
+    """Random access to samples. All random draws of a sample come from :func:`sample_rng`.
+
+    ``train.group_by_length`` also needs a method ``length(index, epoch) -> float``, e.g. the number of tokens. It is
+    called in the training process once per sample and epoch, so it must not open images.
+    """
 
     def __len__(self) -> int: ...
 
     def get(self, index: int, epoch: int) -> Any:
-        """The sample ``index`` as it is in ``epoch``; a pure function, called from several threads."""
+        """The sample ``index`` as it is in ``epoch``; a pure function, called from several threads or processes."""
         ...
 
 
@@ -34,12 +50,112 @@ def sample_rng(seed: int, epoch: int, index: int) -> np.random.Generator:
     return np.random.default_rng((seed, epoch, index))
 
 
+class Mixture:
+    """Several data sets as one, each with a fixed share of the samples.
+
+    An epoch of the mixture has ``len(mixture)`` samples, always the same number of each part. Each part is read in an
+    order of its own, which continues from one epoch of the mixture to the next: permutation after permutation, by
+    (seed, part, visit). So whatever the weight of a part, none of its samples is repeated before all others were read.
+    The part's ``get`` receives as epoch the number of times that the part was read through before, so that the random
+    draws of a sample differ at every visit. Without ``weights`` an epoch is one pass over every part.
+
+    Args:
+        parts: by name; the names are those of ``weights`` and of errors. Their order is part of the seed.
+        seed: of the order within the parts; the loader shuffles the parts together.
+        weights: share of each part in the samples, relative to the sum; default: the sizes of the parts.
+        size: samples in an epoch; default: as many as all parts have.
+
+    Raises:
+        ValueError: a part without samples or without a weight, or a weight that is too small for one sample.
+    """
+
+    def __init__(
+        self,
+        parts: Mapping[str, Dataset],
+        seed: int,
+        weights: Mapping[str, float] | None = None,
+        size: int | None = None,
+    ):
+        self.names = list(parts)
+        self.parts = list(parts.values())
+        self.seed = seed
+        sizes = {name: len(part) for name, part in parts.items()}
+        if empty := [name for name in self.names if not sizes[name]]:
+            raise ValueError(f"the mixture's data set {empty[0]!r} has no samples; leave it out")
+        shares = sizes if weights is None else weights
+        if wrong := sorted(shares.keys() ^ sizes.keys()):
+            raise ValueError(
+                f"the weights of the mixture are of {', '.join(shares)}, its data sets are {', '.join(self.names)}; "
+                f"{wrong[0]!r} is only in one of the lists"
+            )
+        whole = sum(sizes.values()) if size is None else size
+        self.counts = _apportion(whole, [float(shares[name]) for name in self.names])
+        if few := [name for name, count in zip(self.names, self.counts, strict=True) if count < 1]:
+            raise ValueError(
+                f"the weight {shares[few[0]]} of {few[0]!r} is less than one sample in an epoch of {whole}; raise it, "
+                "or leave the data set out"
+            )
+        self._ends = np.cumsum(self.counts)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    def locate(self, index: int, epoch: int) -> tuple[int, int, int]:
+        """(number of the part, index in it, its own epoch) of a sample of the mixture."""
+        part = int(np.searchsorted(self._ends, index, side="right"))
+        count = self.counts[part]
+        position = epoch * count + index - (int(self._ends[part]) - count)
+        visit, offset = divmod(position, len(self.parts[part]))
+        return part, int(_part_order(self.seed, visit, part, len(self.parts[part]))[offset]), visit
+
+    def get(self, index: int, epoch: int) -> Any:
+        part, inner, visit = self.locate(index, epoch)
+        return self.parts[part].get(inner, visit)
+
+    def length(self, index: int, epoch: int) -> float:
+        """The length of the sample in its part."""
+        part, inner, visit = self.locate(index, epoch)
+        return _length_of(self.parts[part], self.names[part])(inner, visit)
+
+
+@lru_cache(maxsize=32)
+def _part_order(seed: int, visit: int, part: int, size: int) -> np.ndarray:
+    return np.random.default_rng((seed, visit, part, _MIXTURE)).permutation(size)
+
+
+def _apportion(total: int, weights: Sequence[float]) -> list[int]:
+    """``total`` cut in whole numbers that are proportional to ``weights``, by largest remainder."""
+    if not all(0 <= weight < float("inf") for weight in weights) or not sum(weights):
+        raise ValueError(f"the weights of a mixture must be positive numbers, they are {list(weights)}")
+    exact = [total * weight / sum(weights) for weight in weights]
+    counts = [int(share) for share in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])
+    for i in by_remainder[: total - sum(counts)]:
+        counts[i] += 1
+    return counts
+
+
+def _length_of(dataset: Dataset, name: str) -> Callable[[int, int], float]:
+    found: Callable[[int, int], float] | None = getattr(dataset, "length", None)
+    if found is None:
+        raise ValueError(
+            f"train.group_by_length needs the lengths of samples, {name} has none (no method `length`); set it to 0"
+        )
+    return found
+
+
 class Loader:
     """An endless stream of training micro-batches of this rank.
 
-    The samples stand in one global row: epoch after epoch, each a permutation by (seed, epoch). Micro-batch n of the
-    run is the n-th piece of ``batch_size`` samples of that row (it may reach over the end of an epoch, nothing is
+    All samples form one sequence: epoch after epoch, each a permutation by (seed, epoch). Micro-batch n of the run is
+    the n-th piece of ``batch_size`` samples of that sequence (it may reach over the end of an epoch, nothing is
     dropped), and this rank's batch is the rank-th slice of it.
+
+    With ``group_by_length`` the permutation of each epoch is cut into windows of that many optimizer steps. A window
+    is sorted by the samples' length and cut into steps, and the steps are shuffled by (seed, epoch, window). Steps
+    stay aligned with the run's: where an epoch begins within a step, that step gets the longest samples of the old
+    epoch's last and of the new epoch's first window. Micro-batches are consecutive pieces of a step, and a rank's
+    batch is every ``world_size``-th sample of its micro-batch, so that the work of all ranks is about equal.
 
     Args:
         dataset: the training split.
@@ -47,6 +163,9 @@ class Loader:
         collate: makes a batch of a list of samples.
         prefetch: batches prepared ahead in the background; 0 prepares them in the caller.
         threads: how many of them at the same time.
+        processes: prepare them in this many processes instead of threads; the data set and ``collate`` are pickled.
+        group_by_length: optimizer steps in a window; 0 does not group.
+        step_size: samples of one optimizer step, of all its micro-batches; default: ``batch_size``.
     """
 
     def __init__(
@@ -59,6 +178,9 @@ class Loader:
         collate: Collate,
         prefetch: int = 2,
         threads: int = 1,
+        processes: int = 0,
+        group_by_length: int = 0,
+        step_size: int | None = None,
     ):
         if len(dataset) == 0:
             raise ValueError("the training split has no samples")
@@ -72,7 +194,14 @@ class Loader:
         self.collate = collate
         self.prefetch = prefetch
         self.threads = threads
+        self.processes = processes
+        self.group_by_length = group_by_length
+        self.step_size = step_size or batch_size
+        assert self.step_size % batch_size == 0, f"steps of {step_size} samples in micro-batches of {batch_size}"
+        if group_by_length:
+            _length_of(dataset, "the training data set")
         self._order: dict[int, np.ndarray] = {}
+        self._windows: dict[tuple[int, int], np.ndarray] = {}
 
     @classmethod
     def from_config(cls, dataset: Dataset, collate: Collate, train: TrainConfig, rank: int, world_size: int) -> Loader:
@@ -85,49 +214,139 @@ class Loader:
             collate,
             prefetch=train.prefetch,
             threads=train.loader_threads,
+            processes=train.loader_processes,
+            group_by_length=train.group_by_length,
+            step_size=train.batch_size,
         )
 
-    def samples(self, micro_step: int) -> list[tuple[int, int]]:
+    def samples(self, micro_step: int) -> list[Sample]:
         """(index, epoch) of this rank's samples in micro-batch ``micro_step`` of the run."""
-        size = self.batch_size // self.world_size
-        start = micro_step * self.batch_size + self.rank * size
-        return [self._sample(position) for position in range(start, start + size)]
+        start, size = micro_step * self.batch_size, self.batch_size // self.world_size
+        if self.group_by_length:
+            positions = range(start + self.rank, start + self.batch_size, self.world_size)
+        else:
+            positions = range(start + self.rank * size, start + (self.rank + 1) * size)
+        return [self._sample(position) for position in positions]
 
-    def _sample(self, position: int) -> tuple[int, int]:
+    def _sample(self, position: int) -> Sample:
         epoch, offset = divmod(position, len(self.dataset))
         if epoch not in self._order:
             for old in [e for e in self._order if e < epoch - 1]:
                 del self._order[old]
             self._order[epoch] = np.random.default_rng((self.seed, epoch)).permutation(len(self.dataset))
-        return int(self._order[epoch][offset]), epoch
+        if not self.group_by_length:
+            return int(self._order[epoch][offset]), epoch
+        head = -epoch * len(self.dataset) % self.step_size  # samples that complete a step of the epoch before
+        span = self.group_by_length * self.step_size
+        number = max(0, offset - head) // span
+        start = head + number * span if number else 0
+        if (epoch, number) not in self._windows:
+            for key in list(self._windows)[:-1]:  # only the last one: the sequence is read in order
+                del self._windows[key]
+            indices = self._order[epoch][start : head + (number + 1) * span]
+            self._windows[epoch, number] = self._grouped(indices, epoch, number, 0 if number else head)
+        return int(self._windows[epoch, number][offset - start]), epoch
 
-    def _load(self, samples: Sequence[tuple[int, int]]) -> Batch:
-        return _batch(self.dataset, self.collate, samples)
+    def _grouped(self, indices: np.ndarray, epoch: int, number: int, head: int) -> np.ndarray:
+        """The samples of a window: the ``head`` longest, then whole steps of one length each, then what is left."""
+        length = _length_of(self.dataset, "the training data set")
+        indices = indices[np.argsort([length(int(index), epoch) for index in indices], kind="stable")]
+        end = max(0, len(indices) - head)
+        whole = end - end % self.step_size
+        rng = np.random.default_rng((self.seed, epoch, number, _WINDOW))
+        steps = rng.permutation(indices[:whole].reshape(-1, self.step_size))
+        return np.concatenate([indices[end:], steps.ravel(), indices[whole:end]])
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
-        """Batches from micro-step ``start`` on, without end. Close the iterator to stop the background threads."""
+        """Batches from micro-step ``start`` on, without end. Close the iterator to stop threads and processes."""
+        if self.processes:
+            yield from self._batches_of_processes(start)  # without end
+        load = _Load(self.dataset, self.collate)
         if self.prefetch == 0:
             while True:
-                yield self._load(self.samples(start))
+                yield load(self.samples(start))
                 start += 1
         pool = ThreadPoolExecutor(self.threads, thread_name_prefix="batches")
         waiting: deque[Future[Batch]] = deque()
         try:
             while True:
                 while len(waiting) < self.prefetch:
-                    waiting.append(pool.submit(self._load, self.samples(start)))
+                    waiting.append(pool.submit(load, self.samples(start)))
                     start += 1
                 yield waiting.popleft().result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
+    def _batches_of_processes(self, start: int) -> Iterator[Batch]:
+        """As :meth:`batches`; errors of a sample keep their type and contain the traceback of the process.
+
+        The processes are spawned: a fork would copy the locks of the threads that Ray, torch and pyarrow have started.
+        They end with this process, within seconds even if it is killed.
+        """
+        from torch.utils.data import DataLoader
+
+        def positions() -> Iterator[list[Sample]]:
+            step = start
+            while True:
+                yield self.samples(step)
+                step += 1
+
+        loader: DataLoader[Batch] = DataLoader(
+            _Load(self.dataset, self.collate),  # type: ignore[arg-type]
+            batch_sampler=positions(),  # type: ignore[arg-type]
+            collate_fn=_same,
+            num_workers=self.processes,
+            prefetch_factor=max(1, -(-self.prefetch // self.processes)),
+            multiprocessing_context="spawn",
+            worker_init_fn=_end_at_once,
+            generator=torch.Generator(),  # by default it draws from the global one
+        )
+        try:
+            batches = iter(loader)
+        except (pickle.PicklingError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"train.loader_processes={self.processes}: {type(self.dataset).__name__} or its collate function "
+                f"cannot be pickled ({error}); set it to 0 and raise train.loader_threads"
+            ) from error
+        try:
+            while True:
+                yield next(batches)
+        finally:
+            del batches  # stops and joins the processes
+
+
+class _Load:
+    """Loads a batch; picklable. Called by threads with the samples' (index, epoch), by torch's fetcher as below."""
+
+    def __init__(self, dataset: Dataset, collate: Collate):
+        self.dataset = dataset
+        self.collate = collate
+
+    def __call__(self, samples: Sequence[Sample]) -> Batch:
+        return {
+            **self.collate([self.dataset.get(index, epoch) for index, epoch in samples]),
+            SAMPLES: len(samples),
+        }
+
+    __getitems__ = __call__
+
+
+def _same(batch: Any) -> Any:
+    return batch
+
+
+def _end_at_once(_number: int) -> None:
+    """In a loader's process: let it end without the interpreter's clean-up, in which torch's C++ code aborts if the
+    thread that sends batches is still at work."""
+    multiprocessing.util.Finalize(None, os._exit, args=(0,), exitpriority=-100)
+
 
 class EvalLoader:
-    """One pass over a split in its own order (epoch 0); every rank gets each ``world_size``-th sample.
+    """One pass over a split in its own order (epoch 0); each rank gets every ``world_size``-th sample.
 
     Args:
         batch_size: samples of one batch of one rank; the last may be smaller.
-        limit: take only so many samples of the split, evenly spread.
+        limit: take only so many samples of the split, evenly spaced.
     """
 
     def __init__(
@@ -138,26 +357,20 @@ class EvalLoader:
             raise ValueError("the validation split has no samples")
         taken = count if limit is None else min(limit, count)
         self.indices = [(i * count) // taken for i in range(taken)][rank::world_size]
-        self.dataset = dataset
         self.batch_size = batch_size
-        self.collate = collate
+        self._load = _Load(dataset, collate)
 
     def __len__(self) -> int:
         return -(-len(self.indices) // self.batch_size)
 
     def __iter__(self) -> Iterator[Batch]:
         for start in range(0, len(self.indices), self.batch_size):
-            yield _batch(self.dataset, self.collate, [(i, 0) for i in self.indices[start : start + self.batch_size]])
-
-
-def _batch(dataset: Dataset, collate: Collate, samples: Sequence[tuple[int, int]]) -> Batch:
-    """The batch of these samples, (index, epoch) each."""
-    return {**collate([dataset.get(index, epoch) for index, epoch in samples]), SAMPLES: len(samples)}
+            yield self._load([(i, 0) for i in self.indices[start : start + self.batch_size]])
 
 
 @dataclass(frozen=True)
 class Loaders:
-    """What a run reads."""
+    """The data of a run."""
 
     train: Loader
     validation: EvalLoader | None = None

@@ -1,9 +1,9 @@
-"""Checkpoints of other programs: read without running what is in them, and converted without losing a tensor.
+"""Checkpoints of other programs: read without executing code in them, and converted without losing a tensor.
 
-A pickle may call anything when it is read. :func:`read_checkpoint` reads with ``weights_only=True``. Some official
-files hold more than that reader takes: settings as ``argparse.Namespace`` and ``EasyDict``, numbers of ``ruamel.yaml``
-(its lists, too, which torch's reader refuses even as safe globals), a schedule of the authors' own, callbacks of
-Lightning. Those are read again by an unpickler that makes an inert stand-in for each of these names, imports none of
+Unpickling may call any function. :func:`read_checkpoint` reads with ``weights_only=True``. Some official files hold
+objects that this mode refuses: settings as ``argparse.Namespace`` and ``EasyDict``, numbers and lists of
+``ruamel.yaml`` (lists even as safe globals), a learning-rate schedule of the authors' own, callbacks of Lightning.
+Those files are read again by an unpickler that creates an inert placeholder for each of these classes, imports none of
 them, and refuses every other name.
 """
 
@@ -33,11 +33,11 @@ _TORCH_NAMES = frozenset(
         *(f"torch.{kind}" for kind in ("float16", "bfloat16", "float32", "float64", "int32", "int64", "bool", "uint8")),
     }
 )
-"""What tensors are pickled with; none of it does anything else than make them."""
+"""Names in the pickle of a tensor; calling them only creates tensors."""
 
 
-class _Nothing:
-    """Stands in for an object that nobody asks."""
+class _Placeholder:
+    """Inert placeholder for pickled objects that are not used."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         pass
@@ -46,33 +46,33 @@ class _Nothing:
         pass
 
 
-_STAND_INS: dict[str, type] = {
-    "argparse.Namespace": _Nothing,
+_PLACEHOLDERS: dict[str, type] = {
+    "argparse.Namespace": _Placeholder,
     "easydict.EasyDict": dict,
     "ruamel.yaml.comments.CommentedMap": dict,
     "ruamel.yaml.comments.CommentedSeq": list,
     "ruamel.yaml.scalarfloat.ScalarFloat": float,
     "ruamel.yaml.scalarint.ScalarInt": int,
-    "src.rtransformer.optimization.WarmupLinearSchedule": _Nothing,
-    "numpy.core.multiarray.scalar": _Nothing,
-    "numpy._core.multiarray.scalar": _Nothing,
-    "numpy.dtype": _Nothing,
+    "src.rtransformer.optimization.WarmupLinearSchedule": _Placeholder,
+    "numpy.core.multiarray.scalar": _Placeholder,
+    "numpy._core.multiarray.scalar": _Placeholder,
+    "numpy.dtype": _Placeholder,
 }
 _SHOWN = 10
-"""So many faults or names are spelled out in an error."""
-_STAND_IN_PACKAGES = ("ruamel.yaml.", "pytorch_lightning.", "lightning.")
+"""Faults or names listed in an error message; the others are counted."""
+_PLACEHOLDER_PACKAGES = ("ruamel.yaml.", "pytorch_lightning.", "lightning.")
 
 
 class _RestrictedUnpickler(pickle.Unpickler):
-    """Makes tensors and stand-ins, nothing else."""
+    """Creates tensors and placeholders, nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
         full = f"{module}.{name}"
         if full in _TORCH_NAMES:
             return super().find_class(module, name)
-        if full in _STAND_INS or full.startswith(_STAND_IN_PACKAGES):
-            return type(name, (_STAND_INS.get(full, _Nothing),), {})
-        raise pickle.UnpicklingError(f"it asks for {full}, which no file of weights needs")
+        if full in _PLACEHOLDERS or full.startswith(_PLACEHOLDER_PACKAGES):
+            return type(name, (_PLACEHOLDERS.get(full, _Placeholder),), {})
+        raise pickle.UnpicklingError(f"it refers to {full}, which no file of weights needs")
 
 
 def _restricted_load(file: Any, **kwargs: Any) -> Any:
@@ -80,11 +80,11 @@ def _restricted_load(file: Any, **kwargs: Any) -> Any:
 
 
 def read_checkpoint(path: Path | str) -> Any:
-    """What ``torch.save`` wrote, with all tensors on the CPU (mapped from the file where its format allows); or the
+    """The object that ``torch.save`` wrote, with all tensors on the CPU (memory-mapped where the format allows), or the
     tensors of a ``.safetensors`` file.
 
     Raises:
-        ValueError: it is no such file, it is damaged, or it asks for something that is not needed for weights.
+        ValueError: the file is of another format, damaged, or refers to something that weights do not need.
     """
     if Path(path).suffix == ".safetensors":
         from safetensors import SafetensorError
@@ -109,8 +109,8 @@ def read_checkpoint(path: Path | str) -> Any:
 
 
 def find_state(checkpoint: Any, key: str | None, path: Path | str) -> dict[str, Tensor]:
-    """The state dict under ``key`` of a checkpoint, or the checkpoint itself where it is a bare state dict (as it must
-    be where ``key`` is None); the prefix of DistributedDataParallel is taken off.
+    """The state dict under ``key`` of a checkpoint, or the checkpoint itself if it is a bare state dict (required if
+    ``key`` is None), without the prefix of DistributedDataParallel.
 
     Raises:
         ValueError: there is none.
@@ -124,8 +124,8 @@ def find_state(checkpoint: Any, key: str | None, path: Path | str) -> dict[str, 
 
 
 def layout_faults(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], owner: str) -> list[str]:
-    """What keeps ``state`` from loading strictly: tensors that it lacks, adds, or has in another shape than ``owner``,
-    whose state dict (of the meta device, say) is ``expected``."""
+    """The reasons why ``state`` does not load strictly into ``owner``, whose state dict (e.g. on the meta device) is
+    ``expected``: missing, surplus and misshapen tensors."""
     faults = [f"lacks {name}" for name in expected if name not in state]
     faults += [f"has {name}, which {owner} does not" for name in state if name not in expected]
     faults += [
@@ -137,10 +137,10 @@ def layout_faults(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], o
 
 
 def refuse_faults(faults: Sequence[str], path: Path | str, owner: str) -> None:
-    """Say the first of the faults, if there are any.
+    """Raise the faults of :func:`layout_faults`, if there are any.
 
     Raises:
-        ValueError: there are some.
+        ValueError: naming the first ones.
     """
     if faults:
         shown = "\n  ".join([*faults[:_SHOWN], *([f"and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else [])])
@@ -149,7 +149,7 @@ def refuse_faults(faults: Sequence[str], path: Path | str, owner: str) -> None:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A tensor, or rows of one, that is left out on purpose."""
+    """A tensor, or rows of one, that the conversion leaves out on purpose."""
 
     name: str
     shape: tuple[int, ...]
@@ -157,11 +157,11 @@ class Dropped:
 
 
 class Ledger:
-    """A foreign state dict of which every tensor is used or dropped with a reason; :meth:`close` sees to it.
+    """A foreign state dict of which every tensor must be used or dropped with a reason; :meth:`close` checks it.
 
     Args:
         state: the foreign tensors.
-        source: how errors call them.
+        source: their name in errors.
     """
 
     def __init__(self, state: Mapping[str, Tensor], source: str) -> None:
@@ -170,18 +170,18 @@ class Ledger:
         self._open = dict.fromkeys(state)
 
     def has(self, name: str) -> bool:
-        """Whether there is such a tensor, used or not."""
+        """Whether the state dict has a tensor of this name, used or not."""
         return name in self.state
 
     def count(self, pattern: str) -> int:
-        """How many tensors there are of ``pattern`` with the numbers 0, 1, ... without a gap in its braces."""
+        """Number of tensors named like ``pattern`` with 0, 1, ... in its braces, up to the first gap."""
         number = 0
         while pattern.format(number) in self.state:
             number += 1
         return number
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor; it does not count as used."""
+        """The shape of a tensor, which does not mark it as used."""
         return tuple(self._find(name).shape)
 
     def take(self, name: str, shape: Sequence[int] | None = None) -> Tensor:
@@ -203,26 +203,26 @@ class Ledger:
             self.dropped.append(Dropped(name, tuple(self.state[name].shape), reason))
 
     def note(self, name: str, shape: Sequence[int], reason: str) -> None:
-        """Say that a part of a tensor that was taken is left out."""
+        """Record that a part of a tensor that was taken is left out."""
         self.dropped.append(Dropped(name, tuple(shape), reason))
 
     def inner(self, prefix: str) -> Ledger:
-        """The tensors whose names begin with ``prefix``, as a ledger of their own, without it; they count as used here
-        once it is closed."""
+        """The tensors whose names begin with ``prefix`` as a separate ledger, named without it; :meth:`take_inner`
+        marks them as used here."""
         return Ledger(
             {name.removeprefix(prefix): tensor for name, tensor in self.state.items() if name.startswith(prefix)},
             f"{self.source}, {prefix.rstrip('.')}",
         )
 
     def take_inner(self, prefix: str, inner: Ledger) -> None:
-        """Close a ledger of :meth:`inner` and add what it dropped."""
+        """Close a ledger of :meth:`inner`, mark its tensors as used and add its dropped ones."""
         inner.close()
         for name in inner.state:
             self._open.pop(prefix + name, None)
         self.dropped += [Dropped(prefix + item.name, item.shape, item.reason) for item in inner.dropped]
 
     def close(self) -> None:
-        """See that nothing is left over.
+        """Check that every tensor was used or dropped.
 
         Raises:
             ValueError: naming the tensors that were neither used nor dropped.
@@ -230,17 +230,18 @@ class Ledger:
         if left := list(self._open):
             shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
             raise ValueError(
-                f"{self.source} has {len(left)} tensors that this format does not know: {shown}. Is it of another kind?"
+                f"{self.source} has {len(left)} tensors that this format does not have: {shown}. "
+                "Is it a checkpoint of another kind?"
             )
 
     def _find(self, name: str) -> Tensor:
         if name not in self.state:
-            raise ValueError(f"{self.source} has no {name}; is it of another kind?")
+            raise ValueError(f"{self.source} has no {name}; is it a checkpoint of another kind?")
         return self.state[name]
 
 
 def listing(dropped: Sequence[Dropped]) -> str:
-    """The dropped tensors as text, grouped by their reason."""
+    """The dropped tensors as text, grouped by reason."""
     reasons: dict[str, list[Dropped]] = {}
     for item in dropped:
         reasons.setdefault(item.reason, []).append(item)

@@ -68,6 +68,17 @@ def test_a_run_on_ray_is_the_local_run(ray_session: None, tmp_path: Path) -> Non
 
 
 @pytest.mark.ray
+def test_batches_of_processes_on_ray_are_those_of_threads(ray_session: None, tmp_path: Path) -> None:
+    """Processes that a Ray worker spawns; they end with it."""
+    train = {**UNTRACKED, "steps": 8}
+    start(tmp_path / "threads", train, {"dropout": 0.2}, local=True)
+    start(tmp_path / "processes", {**train, "loader_processes": 2}, {"dropout": 0.2})
+    threads, processes = Run(tmp_path / "threads"), Run(tmp_path / "processes")
+    assert processes.losses == pytest.approx(threads.losses, rel=1e-6)
+    assert largest_difference(processes.state, threads.state) < 1e-6
+
+
+@pytest.mark.ray
 def test_a_users_error_is_not_tried_again(ray_session: None, tmp_path: Path) -> None:
     attempts = tmp_path / "attempts"
     with pytest.raises(ValueError, match="the training split has no samples"):
@@ -157,6 +168,17 @@ def test_a_complete_run_is_not_done_again_and_another_is_refused(tmp_path: Path)
     again = start(run_dir, {**UNTRACKED, "steps": 30}, {"size": 41}, local=True, overwrite=True)
     assert again["steps"] == 30
     assert [line["step"] for line in read_log(run_dir / "log.jsonl")][-1] == 30
+
+
+def test_a_setting_that_is_newer_than_a_run_had_its_default(tmp_path: Path) -> None:
+    train = {**UNTRACKED, "steps": 4}
+    start(tmp_path, train, local=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["train"]["group_by_length"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"train\.group_by_length: 0 there, 64 asked for"):
+        start(tmp_path, {**train, "group_by_length": 64}, local=True)
+    assert start(tmp_path, train, local=True)["done_before"]
 
 
 def test_a_lost_artifact_is_written_again(tmp_path: Path) -> None:

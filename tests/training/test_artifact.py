@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,16 @@ import pytest
 import torch
 
 from idc.data.text import Vocabulary
-from idc.training.artifact import add_file, captioning_identity, identity, read_artifact, write_artifact
+from idc.training.artifact import (
+    ADAPTER,
+    PROCESSOR,
+    add_file,
+    captioning_identity,
+    identity,
+    read_artifact,
+    write_artifact,
+)
+from idc.training.base import Base
 from tests.training.toy import ToyTask
 
 
@@ -69,6 +79,195 @@ def test_writing_again_replaces_all_of_it(artifact: Path) -> None:
         read.extra("tokenizer")
 
 
+VERSION_1 = {
+    "config.json": b"""{
+ "system": "toy",
+ "format_version": 1,
+ "config": {
+  "width": 3,
+  "name": "gr\xc3\xb6\xc3\x9fer"
+ },
+ "files": [
+  "README.md",
+  "calibration.json",
+  "metrics.json",
+  "model.safetensors",
+  "preprocess.json",
+  "vocabulary.json"
+ ],
+ "trained_on": "toys"
+}
+""",
+    "calibration.json": b"{}\n",
+    "metrics.json": b'{\n "CIDEr": 1.25\n}\n',
+    "preprocess.json": b'{\n "size": [\n  64,\n  64\n ]\n}\n',
+    "vocabulary.json": b'{\n "words": [\n  "the",\n  "cube"\n ]\n}\n',
+    "README.md": b"""# toy
+
+Describes in words what changed between two images. 6 stored weights.
+
+Trained on toys. Do not trust it on other images.
+
+Trained on toys.
+
+## Measured on the validation split
+
+| metric | value |
+|---|---|
+| CIDEr | 1.25 |
+
+## Use
+
+```
+python jobs/caption.py --artifact <this folder> before.png after.png
+```
+
+## Settings
+
+```json
+{
+  "width": 3,
+  "name": "gr\xc3\xb6\xc3\x9fer"
+}
+```
+""",
+    "model.safetensors": struct.pack("<Q", 64)
+    + b'{"w":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}       '
+    + struct.pack("<6f", *range(6)),
+}
+"""An artifact as the first version of the format was written, byte for byte."""
+IDENTITY_1 = "f5fcbbb9ff3515eeac7f247f855ed0732deae90693c53816b65a086d07c91f78"
+CAPTIONING_IDENTITY_1 = "0bf1ee506ab9c34954a447ee619f5a199cc4f77240305efc67045e4a9e9d902f"
+"""What registries and stored evaluations call that artifact."""
+
+
+def toy_1(folder: Path) -> Path:
+    """The same artifact by this version of the program."""
+    write_artifact(
+        folder,
+        system="toy",
+        config={"width": 3, "name": "größer"},
+        state_dict={"w": torch.arange(6, dtype=torch.float32).view(2, 3)},
+        vocabulary=Vocabulary(["the", "cube"]),
+        preprocess={"size": [64, 64]},
+        metrics={"CIDEr": 1.25},
+        card="Trained on toys.",
+        trained_on="toys",
+    )
+    add_file(folder, "calibration.json", "{}\n")
+    return folder
+
+
+def test_version_1_is_still_read_and_written(tmp_path: Path) -> None:
+    """What needs nothing of version 2 is the same to the last byte, so that its stored evaluations stay its own."""
+    new = toy_1(tmp_path / "new")
+    old = tmp_path / "old"
+    old.mkdir()
+    for name, content in VERSION_1.items():
+        (old / name).write_bytes(content)
+        assert (new / name).read_bytes() == content or name == "README.md", name
+    assert (identity(old), captioning_identity(old)) == (IDENTITY_1, CAPTIONING_IDENTITY_1)
+    read = read_artifact(old)
+    assert (read.base, read.trained_on, read.config["name"]) == (None, "toys", "größer")
+    assert read.state_dict()["w"].tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+
+
+BASE = Base("org/tiny", "qwen2", "ab" * 32, "0123456789abcdef0123456789abcdef01234567")
+
+
+@pytest.fixture
+def tuned(tmp_path: Path) -> Path:
+    """An artifact of version 2: a base that is not here, an adapter, a processor, the trained parts of a model."""
+    from safetensors.torch import save_file
+
+    for name in (ADAPTER, PROCESSOR):
+        (tmp_path / name).mkdir()
+    (tmp_path / ADAPTER / "adapter_config.json").write_text('{"r": 8}')
+    save_file({"lora_A": torch.ones(2, 8)}, tmp_path / ADAPTER / "adapter_model.safetensors")
+    (tmp_path / PROCESSOR / "tokenizer.json").write_text("{}")
+    task = ToyTask()
+    return write_artifact(
+        tmp_path / "artifact",
+        system="toy",
+        config={},
+        state_dict={name: tensor for name, tensor in task.state_dict().items() if not name.startswith("frozen.")},
+        extras={ADAPTER: tmp_path / ADAPTER, PROCESSOR: tmp_path / PROCESSOR},
+        base=BASE,
+    )
+
+
+def test_version_2_names_its_base_and_holds_adapter_and_processor(tuned: Path) -> None:
+    """Reading it looks for no base: a registry or a machine without it can list, check and copy it."""
+    read = read_artifact(tuned)
+    assert json.loads((tuned / "config.json").read_text())["format_version"] == 2
+    assert read.base == BASE
+    assert {"adapter/adapter_config.json", "adapter/adapter_model.safetensors", "processor/tokenizer.json"} <= set(
+        read.files
+    )
+    assert (read.folder(ADAPTER), read.folder(PROCESSOR)) == (tuned / ADAPTER, tuned / PROCESSOR)
+    card = (tuned / "README.md").read_text()
+    assert f"Needs the base model org/tiny at revision {BASE.revision}, which is not in this folder." in card
+    task, stored = ToyTask(), {name for name in ToyTask().state_dict() if not name.startswith("frozen.")}
+    frozen = task.frozen.weight.clone()
+    read.load_into(task, stored)
+    assert torch.equal(task.frozen.weight, frozen)
+    assert torch.equal(task.state_dict()["head.weight"], read.state_dict()["head.weight"])
+    with pytest.raises(ValueError, match=r"lacks frozen.weight"):
+        read.load_into(task)
+    with pytest.raises(ValueError, match=r"has shift, which the model does not"):
+        read.load_into(task, stored - {"shift"})
+
+
+def test_an_artifact_may_have_no_weights_of_its_own(tmp_path: Path) -> None:
+    path = write_artifact(tmp_path / "artifact", system="toy", config={}, state_dict={}, base=BASE)
+    assert read_artifact(path).state_dict() == {}
+    with pytest.raises(ValueError, match="has no adapter/; train the run again"):
+        read_artifact(path).folder(ADAPTER)
+
+
+def test_base_adapter_and_processor_are_part_of_the_identity(tuned: Path, tmp_path: Path) -> None:
+    def identities(folder: Path) -> tuple[str, str]:
+        return identity(folder), captioning_identity(folder)
+
+    copy = tmp_path / "copy"
+    found = [identities(tuned)]
+    for name, change in (
+        ("adapter/adapter_config.json", ("8", "9")),
+        ("processor/tokenizer.json", ("{}", "[]")),
+        ("config.json", (BASE.fingerprint, "cd" * 32)),
+        ("config.json", (str(BASE.revision), "f" * 40)),
+    ):
+        shutil.copytree(tuned, copy, dirs_exist_ok=True)
+        assert identities(copy) == found[0]
+        (copy / name).write_text((copy / name).read_text().replace(*change))
+        found.append(identities(copy))
+    assert len(set(found)) == len({one for one, _ in found}) == len({other for _, other in found}) == 5
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("no base", "is damaged: it has an adapter, and names no base; copy the artifact again"),
+        ("half an adapter", "is damaged: its adapter has no adapter/adapter_config.json"),
+        ("fingerprint", r"config.json: base.fingerprint is None, not text; copy the artifact again"),
+        ("lost", "is incomplete, processor/tokenizer.json is missing"),
+    ],
+)
+def test_damage_of_version_2_is_named(tuned: Path, what: str, message: str) -> None:
+    head = json.loads((tuned / "config.json").read_text())
+    if what == "no base":
+        del head["base"]
+    elif what == "half an adapter":
+        head["files"].remove("adapter/adapter_config.json")
+    elif what == "fingerprint":
+        del head["base"]["fingerprint"]
+    else:
+        (tuned / "processor" / "tokenizer.json").unlink()
+    (tuned / "config.json").write_text(json.dumps(head))
+    with pytest.raises(ValueError, match=message):
+        read_artifact(tuned)
+
+
 def damage(artifact: Path, what: str) -> None:
     config = json.loads((artifact / "config.json").read_text())
     if what == "no config":
@@ -89,7 +288,7 @@ def damage(artifact: Path, what: str) -> None:
         ("no config", "is not an artifact"),
         ("not json", "config.json cannot be read as JSON"),
         ("foreign", "does not describe an artifact"),
-        ("version", "has format version 99"),
+        ("version", "has format version 99, this program reads 1 to 2"),
         ("lost", "tokenizer/model.safetensors is missing; copy the whole folder again"),
     ],
 )

@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+import gc
+import hashlib
 import itertools
+import multiprocessing
+import os
 import threading
 import time
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from idc.training.data import EvalLoader, Loader, OnDevice, sample_rng, to_device
+from idc.training.config import TrainConfig
+from idc.training.data import EvalLoader, Loader, Mixture, OnDevice, sample_rng, to_device
 
 
 class Numbers:
@@ -37,6 +44,226 @@ def take(loader: Loader, count: int, start: int = 0) -> list[tuple[int, int, flo
     taken = [sample for batch in itertools.islice(batches, count) for sample in batch["samples"]]
     batches.close()  # type: ignore[attr-defined]
     return taken
+
+
+class Sentences(Numbers):
+    """Samples with lengths, which depend on the epoch too."""
+
+    def get(self, index: int, epoch: int) -> Any:
+        return index, epoch, self.length(index, epoch)
+
+    def length(self, index: int, epoch: int) -> float:
+        return float(sample_rng(9, epoch, index).integers(5, 500))
+
+
+class Named(Numbers):
+    """Samples that name their data set."""
+
+    def __init__(self, size: int, name: str):
+        super().__init__(size)
+        self.name = name
+
+    def get(self, index: int, epoch: int) -> Any:
+        return self.name, index, epoch
+
+    def length(self, index: int, epoch: int) -> float:
+        return float((index * 7 + epoch) % 10)
+
+
+class Tensors(Numbers):
+    """Samples of 2 MiB, with the process that made them."""
+
+    def get(self, index: int, epoch: int) -> Any:
+        return os.getpid(), torch.from_numpy(sample_rng(3, epoch, index).normal(size=(8, 8))).repeat(64, 64)
+
+
+def stack(samples: list[Any]) -> dict[str, Any]:
+    return {"process": samples[0][0], "image": torch.stack([image for _, image in samples])}
+
+
+def test_the_order_of_a_data_set_is_the_recorded_one() -> None:
+    """Runs of earlier versions go on, and are repeated, with the same samples."""
+    found = [Loader(Numbers(10), 4, 0, 0, 1, collate).samples(step) for step in range(6)]
+    assert found == [
+        [(4, 0), (6, 0), (2, 0), (7, 0)],
+        [(3, 0), (5, 0), (9, 0), (0, 0)],
+        [(8, 0), (1, 0), (9, 1), (1, 1)],
+        [(3, 1), (8, 1), (7, 1), (6, 1)],
+        [(0, 1), (4, 1), (2, 1), (5, 1)],
+        [(8, 2), (2, 2), (1, 2), (0, 2)],
+    ]
+    second = [Loader(Numbers(5), 8, 3, 0, 2, collate).samples(step) for step in range(3)]
+    assert second == [
+        [(4, 0), (2, 0), (1, 0), (3, 0)],
+        [(2, 1), (3, 1), (4, 2), (0, 2)],
+        [(3, 3), (4, 3), (2, 3), (0, 3)],
+    ]
+    large = Loader(Numbers(3692), 32, 0, 0, 1, collate)
+    row = np.array([large.samples(step) for step in range(400)], dtype=np.int64)
+    recorded = "bae50ae6eed66ee70b46f56af6df110db241226fd98742097603c2cbe0bccf46"
+    assert hashlib.sha256(row.tobytes()).hexdigest() == recorded
+
+
+def mixture() -> Mixture:
+    weights = {"large": 1.0, "small": 2.0, "middle": 1.0}
+    return Mixture({"large": Named(50, "large"), "small": Named(3, "small"), "middle": Named(7, "middle")}, 4, weights)
+
+
+STREAMS = {
+    "one data set": (lambda: Sentences(50), {}),
+    "mixture": (mixture, {}),
+    "by length": (lambda: Sentences(50), {"group_by_length": 2}),
+    "mixture by length": (mixture, {"group_by_length": 2}),
+}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_step_has_the_same_samples_however_it_is_cut(name: str) -> None:
+    """Accumulated 8x1 as 1x8, one worker as two, and from any step on; 50 or 60 samples are no multiple of 8."""
+    make, options = STREAMS[name]
+
+    def steps(accumulation: int = 1, workers: int = 1, start: int = 0) -> list[list[Any]]:
+        """The samples of each of the first 20 steps, sorted within a micro-batch."""
+        train = TrainConfig(steps=20, batch_size=8, grad_accumulation=accumulation, num_workers=workers, **options)
+        size = train.micro_batch_size // workers
+        ranks = [
+            take(
+                Loader.from_config(make(), collate, train, rank, workers),
+                (20 - start) * accumulation,
+                start * accumulation,
+            )
+            for rank in range(workers)
+        ]
+        micro = [
+            [sample for rank in ranks for sample in rank[step * size : step * size + size]]
+            for step in range((20 - start) * accumulation)
+        ]
+        return [list(itertools.chain(*micro[i : i + accumulation])) for i in range(0, len(micro), accumulation)]
+
+    whole = steps()
+    assert steps(accumulation=8) == whole
+    assert steps(accumulation=2) == whole
+    assert steps(start=7) == whole[7:]
+    assert steps(accumulation=4, start=7) == whole[7:]
+    assert [sorted(step) for step in steps(workers=2)] == [sorted(step) for step in whole]
+    pairs = steps(accumulation=2, workers=2, start=3)
+    assert [sorted(step[:4]) for step in pairs] == [sorted(step[:4]) for step in whole[3:]]
+    assert [sorted(step) for step in pairs] == [sorted(step) for step in whole[3:]]
+    assert len({tuple(step) for step in whole}) == 20
+
+
+def test_grouping_orders_the_windows_of_an_epoch_by_length() -> None:
+    """1000 samples in steps of 16: every epoch has all of them, and a step's lengths are close together."""
+    data = Sentences(1000)
+    plain, grouped = (
+        take(Loader(data, 16, 1, 0, 1, collate, group_by_length=window), 250) for window in (0, 8)
+    )  # four epochs
+    for epoch in range(4):
+        rows = [row[1000 * epoch : 1000 * epoch + 1000] for row in (plain, grouped)]
+        assert sorted(rows[0]) == sorted(rows[1])
+        assert {sample[1] for sample in rows[1]} == {epoch}
+        head = -epoch * 1000 % 16
+        for start in range(head + 128, 1000, 128):  # a window holds the samples that the permutation has there
+            assert sorted(rows[0][start : start + 128]) == sorted(rows[1][start : start + 128])
+
+    def spread(row: list[Any]) -> float:
+        steps = [[length for _, _, length in row[i : i + 16]] for i in range(0, 4000, 16)]
+        return float(np.mean([max(step) - min(step) for step in steps]))
+
+    assert spread(grouped) < 0.2 * spread(plain)
+    order = [np.mean([length for *_, length in grouped[i : i + 16]]) for i in range(0, 128, 16)]
+    assert order != sorted(order), "the steps of a window are shuffled"
+    ranks = [take(Loader(data, 16, 1, rank, 4, collate, group_by_length=8), 60) for rank in range(4)]
+    for step in range(60):
+        means = [np.mean([length for *_, length in rank[4 * step : 4 * step + 4]]) for rank in ranks]
+        width = np.ptp([length for rank in ranks for *_, length in rank[4 * step : 4 * step + 4]])
+        assert np.ptp(means) <= width / 2, "a rank always has the shortest samples"
+
+
+def test_grouping_of_a_data_set_that_is_smaller_than_a_step() -> None:
+    seen = take(Loader(Sentences(5), 8, 3, 0, 1, collate, group_by_length=4), 10)
+    assert sorted((epoch, index) for index, epoch, _ in seen) == [(e, i) for e in range(16) for i in range(5)]
+
+
+def test_a_mixture_keeps_its_shares_and_reads_every_part_through() -> None:
+    mixed = mixture()
+    assert (len(mixed), mixed.counts) == (60, [15, 30, 15])
+    seen = take(Loader(mixed, 12, 0, 0, 1, collate), 50)  # ten epochs
+    for epoch in range(10):
+        names = [name for name, _, _ in seen[60 * epoch : 60 * epoch + 60]]
+        assert [names.count(name) for name in ("large", "small", "middle")] == [15, 30, 15]
+    for name, size in {"large": 50, "small": 3, "middle": 7}.items():
+        visits = [(visit, index) for part, index, visit in seen if part == name]
+        assert len(set(visits)) == len(visits), "each visit of a sample is another one"
+        whole = len(visits) // size
+        assert {(v, i) for v in range(whole) for i in range(size)} <= set(visits)
+        assert {v for v, _ in visits} <= set(range(whole + 1)), "a sample came again before all others had come"
+    orders = {tuple(index for part, index, visit in seen if (part, visit) == ("middle", v)) for v in range(10)}
+    assert len(orders) > 5, "a part has another order in every visit"
+
+
+def test_a_mixture_without_weights_is_all_of_its_parts() -> None:
+    mixed = Mixture({"a": Named(4, "a"), "b": Named(9, "b")}, 0)
+    for epoch in range(3):
+        seen = [mixed.get(index, epoch) for index in range(13)]
+        assert sorted(seen) == [("a", i, epoch) for i in range(4)] + [("b", i, epoch) for i in range(9)]
+    assert Mixture({"a": Named(4, "a"), "b": Named(9, "b")}, 0, size=26).counts == [8, 18]
+
+
+@pytest.mark.parametrize(
+    ("parts", "weights", "message"),
+    [
+        ({"a": 3, "b": 0}, None, "data set 'b' has no samples; leave it out"),
+        ({"a": 3, "b": 5}, {"a": 1.0, "c": 1.0}, "weights of the mixture are of a, c, its data sets are a, b"),
+        ({"a": 3, "b": 5}, {"a": 1.0, "b": 0.01}, "weight 0.01 of 'b' is less than one sample in an epoch of 8"),
+        ({"a": 3, "b": 5}, {"a": 1.0, "b": -1.0}, "must be positive numbers"),
+        ({"a": 3, "b": 5}, {"a": 1.0, "b": float("nan")}, "must be positive numbers"),
+    ],
+)
+def test_mixtures_that_cannot_be_are_refused(
+    parts: dict[str, int], weights: dict[str, float] | None, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        Mixture({name: Named(size, name) for name, size in parts.items()}, 0, weights)
+
+
+def test_grouping_needs_lengths() -> None:
+    with pytest.raises(ValueError, match=r"the training data set has none .no method `length`.; set it to 0"):
+        Loader(Numbers(3), 4, 0, 0, 1, collate, group_by_length=2)
+    mixed = Mixture({"a": Named(4, "a"), "b": Numbers(9)}, 0)
+    with pytest.raises(ValueError, match="lengths of samples, b has none"):
+        take(Loader(mixed, 4, 0, 0, 1, collate, group_by_length=2), 1)
+
+
+def test_processes_make_the_same_batches_and_end(capfd: pytest.CaptureFixture[str]) -> None:
+    """Also while they are still at work, without a word."""
+
+    def batches(processes: int, start: int) -> list[Any]:
+        loader = Loader(Tensors(10), 4, 6, 0, 1, stack, prefetch=8, processes=processes)
+        stream = loader.batches(start)
+        found = list(itertools.islice(stream, 7))
+        stream.close()  # type: ignore[attr-defined]
+        return found
+
+    state = torch.get_rng_state()
+    here, there = batches(0, 5), batches(2, 5)
+    assert torch.equal(torch.get_rng_state(), state), "torch's generator was used"
+    for one, other in zip(here, there, strict=True):
+        assert torch.equal(one["image"], other["image"])
+        assert one["num_samples"] == other["num_samples"] == 4
+    assert {batch["process"] for batch in here} == {os.getpid()}
+    assert len({batch["process"] for batch in there} - {os.getpid()}) == 2
+    assert not multiprocessing.active_children()
+    assert capfd.readouterr().err == ""
+
+
+def test_errors_of_processes_reach_the_loop() -> None:
+    with pytest.raises(ValueError, match="sample 3 is broken"):
+        take(Loader(Numbers(10, broken=3), 4, 0, 0, 1, collate, processes=1), 5)
+    with pytest.raises(ValueError, match=r"Numbers or its collate function cannot be pickled .*; set it to 0"):
+        take(Loader(Numbers(10), 4, 0, 0, 1, lambda samples: {}, processes=1), 5)
+    gc.collect()  # the error's traceback held the loader
+    assert not multiprocessing.active_children()
 
 
 def test_every_epoch_is_another_order_of_all_samples() -> None:

@@ -24,6 +24,7 @@ import math
 import typing
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import PurePosixPath
 from typing import Any, Protocol
 
@@ -35,9 +36,12 @@ from idc.data.images import FORMAT_NAMES, CheckedImage, ImageError, cell_bytes, 
 from idc.data.pipeline import Batch, Source, StageSpec, good_rows
 from idc.data.store import DatasetFolder, fingerprint
 from idc.data.textfiles import JsonError, parse_json
-from idc.schema import PAIR_SCHEMA_VERSION, SPLITS, meta_text, pair_arrow_schema
+from idc.schema import CAPTION_ORIGINS, PAIR_SCHEMA_VERSION, SPLITS, caption_origins, meta_text, pair_arrow_schema
 
-COLUMNS = ("pair_id", "before", "after", "captions", "change_type", "split", "mask", "source", "meta", "error")
+COLUMNS = (
+    *("pair_id", "before", "after", "captions", CAPTION_ORIGINS, "change_type", "split", "mask", "source", "meta"),
+    "error",
+)
 
 _VERSION = 2
 """Of the rows that an import makes; raise it if the same settings would give others."""
@@ -60,7 +64,7 @@ class PairReader(Source, Protocol):
         fingerprint: of the input: listings, tables and captions, not of the pixels.
         reader: reads the images that the rows name.
         extra: what the manifest should say about the input: counts and ``notes`` for the user; ``images`` is false if
-            there are annotations alone.
+            there are annotations alone, ``caption_origins`` is true if the input has that column.
     """
 
     fingerprint: str
@@ -194,7 +198,7 @@ def open_build(
     folder = DatasetFolder.open_for_build(
         job.out,
         kind="pairs",
-        schema=pair_arrow_schema(),
+        schema=pair_arrow_schema(origins=source.extra.get(CAPTION_ORIGINS, False)),
         fingerprint=fingerprint("import", _VERSION, PAIR_SCHEMA_VERSION, what_counts, source.fingerprint),
         config=job.model_dump(mode="json"),
         num_chunks=source.num_chunks,
@@ -245,6 +249,7 @@ class LoadPairs:
 
     def __call__(self, batch: Batch) -> Batch:
         rows = len(batch["pair_id"])
+        batch = {CAPTION_ORIGINS: [None] * rows, **batch}
         out = {name: list(batch[name]) for name in COLUMNS}
         out |= {"before_size": [None] * rows, "after_size": [None] * rows}
         out["pair_id"] = [printable(str(name)) for name in batch["pair_id"]]
@@ -263,13 +268,15 @@ class LoadPairs:
 
     def _load(self, row: Mapping[str, Any]) -> dict[str, Any]:
         pair_id = _text(row["pair_id"], "pair_id")
-        captions = [c for c in (_text(c, "caption").strip() for c in _captions(row["captions"])) if c]
+        texts = [_text(text, "caption").strip() for text in _captions(row["captions"])]
+        captions = [text for text in texts if text]
         if not captions and self.require_captions:
             raise _Bad("no caption: require_captions is on")
         change_type = None if row["change_type"] is None else _text(row["change_type"], "change_type").strip() or None
         loaded = {
             "pair_id": pair_id,
             "captions": captions,
+            CAPTION_ORIGINS: _origins(row[CAPTION_ORIGINS], texts),
             "change_type": change_type,
             "split": _split(row["split"]),
             "source": _text(row["source"] or "", "source"),
@@ -344,6 +351,18 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_without_nan(item) for item in value]
     return value
+
+
+def _origins(value: Any, captions: Sequence[str]) -> list[dict[str, Any] | None] | None:
+    """The origins of the captions that are not blank, as they are stored; None if all are of the data set."""
+    try:
+        found = caption_origins(value, "bad row")
+    except ValueError as exc:
+        raise _Bad(str(exc)) from exc
+    if found and len(found) != len(captions):
+        raise _Bad(f"bad row: {len(found)} {CAPTION_ORIGINS} of {len(captions)} captions")
+    kept = [origin and asdict(origin) for origin, text in zip(found, captions, strict=False) if text]
+    return kept if any(kept) else None
 
 
 def _captions(value: Any) -> list[Any]:

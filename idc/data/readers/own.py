@@ -51,6 +51,7 @@ from idc.data.readers.base import COLUMNS, SPLIT_NAMES, outside_rows, rows_to_ba
 from idc.data.readers.csv_rows import CsvRows, Line, read_header
 from idc.data.store import fingerprint
 from idc.data.textfiles import JsonError, decode, iter_lines, parse_json, split_lines
+from idc.schema import CAPTION_ORIGINS
 
 _GIVEN = tuple(name for name in COLUMNS if name != "error")
 """The columns of a row that its record may fill."""
@@ -70,13 +71,18 @@ def _record_row(records: list[dict[str, Any]], where: str) -> dict[str, Any]:
     """The row of a pair from its records (several if each holds one caption); the first that fills a column counts."""
     filled: dict[str, Any] = {}
     captions: list[Any] = []
+    origins: list[Any] = []
     for record in records:
         captions += captions_of(record)
+        given = record.get(CAPTION_ORIGINS)
+        origins += given if isinstance(given, list) else [None] * (len(captions) - len(origins))
         for name, value in record.items():
             if value not in (None, ""):
                 filled.setdefault(name, value)
     row = {name: filled.get(name) for name in _GIVEN}
     row |= {"captions": captions, "source": row["source"] or where}
+    if isinstance(row[CAPTION_ORIGINS], list):  # anything else is rejected by the loading stage
+        row[CAPTION_ORIGINS] = origins
     other = {k: v for k, v in filled.items() if k not in _KNOWN and not isinstance(v, bytes)}
     if other:
         meta = row["meta"]
@@ -378,6 +384,8 @@ class TableReader:
             raise ValueError(f"{path} has no rows")
         other = sorted(set(self._header) - _KNOWN)
         self.extra: dict[str, Any] = {"notes": [f"columns kept in meta: {', '.join(other)}"] if other else []}
+        if self._has_origins:
+            self.extra[CAPTION_ORIGINS] = True
 
     @property
     def num_rows(self) -> int:
@@ -420,12 +428,13 @@ class TableReader:
         pairs: dict[bytes, tuple[int, bytes]] = {}
         owners, offsets, lines = array("q"), array("q"), array("q")
         self._duplicates: set[int] = set()
-        count = 0
+        self._has_origins, count = False, 0
         hashed = hashlib.sha256(repr((self._header, self._delimiter)).encode("utf-8", "surrogateescape"))
         with self._open() as stream:
             stream.seek(begin)
             for line, record in self._records(self._lines_of(stream, hashed)):
                 owner, name = count, record.get("pair_id") if isinstance(record, dict) else None
+                self._has_origins |= isinstance(record, dict) and record.get(CAPTION_ORIGINS) is not None
                 if not self._each_row and isinstance(record, dict) and name not in (None, ""):
                     images = _digest([record.get("before"), record.get("after")])
                     owner, known = pairs.setdefault(_digest(str(name)), (count, images))
@@ -555,7 +564,7 @@ class ParquetReader:
         self.reader = files.Reader(filesystem, folder, access)
         self._chunks: list[tuple[str, list[int], int]] = []
         self._duplicates: set[int] = set()
-        self.all_split = True
+        self.all_split, has_origins = True, False
         seen: set[bytes] = set()
         hashed = hashlib.sha256()
         row, other = 0, set()
@@ -565,6 +574,7 @@ class ParquetReader:
                 columns = parquet.schema_arrow.names
                 must_have(columns, name)
                 other |= set(columns) - _KNOWN
+                has_origins |= CAPTION_ORIGINS in columns
                 scanned = [column for column in ("pair_id", "split") if column in columns]
                 hashed.update(f"{name.removeprefix(folder)} {stream.size()}\n".encode("utf-8", "surrogateescape"))
                 groups, first = [], row
@@ -587,6 +597,8 @@ class ParquetReader:
         self.fingerprint = fingerprint("parquet", chunk_size, hashed.hexdigest())
         notes = [f"columns kept in meta: {', '.join(sorted(other))}"] if other else []
         self.extra: dict[str, Any] = {"notes": [*notes, *unread(others, "no Parquet file")]}
+        if has_origins:
+            self.extra[CAPTION_ORIGINS] = True
 
     @property
     def num_chunks(self) -> int:

@@ -36,7 +36,7 @@ from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE
 from idc.data.robustness.corruptions import corrupt
 from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_schema
 from idc.data.text import Vocabulary, map_words, words
-from idc.schema import NO_CHANGE, PAIR_SCHEMA_VERSION
+from idc.schema import CAPTION_ORIGINS, NO_CHANGE, PAIR_SCHEMA_VERSION
 
 VERSION = 1
 """Part of the fingerprint: raised when the same settings would give other rows."""
@@ -224,6 +224,8 @@ class SwapOrder(_Stage):
             if not again:
                 return None
             changed["captions"] = again
+        if "captions" in changed and CAPTION_ORIGINS in row:
+            changed[CAPTION_ORIGINS] = None
         return {**changed, "meta": json.dumps(meta, sort_keys=True)}
 
     def _captions(self, row: dict[str, Any], kind: Any, meta: dict[str, Any]) -> list[str]:

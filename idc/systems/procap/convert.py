@@ -26,8 +26,9 @@ from idc.systems.procap.captioner import TOKENIZER, Captioner
 from idc.systems.procap.config import ConvertJob, DecoderConfig, EncoderConfig, FinetuneJob, LossConfig, PretrainJob
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
 from idc.systems.procap.task import STAGE_1_CARD
-from idc.training.artifact import file_hash, write_artifact
+from idc.training.artifact import write_artifact
 from idc.training.foreign import Dropped, Ledger, find_state, read_checkpoint
+from idc.training.hashing import file_hash
 from idc.vision.pair_encoder.convert import convert_clip4idc
 from idc.vision.tokenizer.convert import convert_vqgan
 from idc.vision.tokenizer.model import ImageTokenizer, preprocess

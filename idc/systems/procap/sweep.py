@@ -24,8 +24,9 @@ from idc.evaluation.job import scoring_fingerprint
 from idc.sweep.plan import Step, TrialSteps
 from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob
 from idc.systems.procap.procedures.config import ProceduresConfig
-from idc.training.artifact import captioning_identity, content_or_id
+from idc.training.artifact import captioning_identity
 from idc.training.config import OPERATIONAL, TrainConfig
+from idc.training.hashing import content_or_id
 
 if TYPE_CHECKING:
     from idc.data.pipeline import Runner

@@ -383,7 +383,7 @@ def test_what_does_not_fit_is_refused_and_named(official_files: dict[str, Path],
         return str(refused.value)
 
     state = official.inner(read_checkpoint(official_files["stage1"])["weights"], "")
-    assert "has 1 tensors that this format does not know: to_logits_text.0.weight" in refusal(
+    assert "has 1 tensors that this format does not have: to_logits_text.0.weight" in refusal(
         "stage1", {"weights": {**state, "to_logits_text.0.weight": torch.ones(3)}}
     )
     less = {name: tensor for name, tensor in state.items() if name != "to_logits.0.bias"}
@@ -427,7 +427,7 @@ def test_a_pickle_that_wants_to_run_something_is_refused(tmp_path: Path, capsys:
     for number, content in enumerate(({"state_dict": _Malicious()}, _Malicious())):
         path = tmp_path / f"{number}.pt"
         torch.save(content, path)
-        with pytest.raises(ValueError, match=r"it asks for (builtins|__builtin__)\.eval"):
+        with pytest.raises(ValueError, match=r"it refers to (builtins|__builtin__)\.eval"):
             read_checkpoint(path)
     (tmp_path / "plain.pkl").write_bytes(pickle.dumps(_Malicious()))
     with pytest.raises(ValueError, match="not a checkpoint"):

@@ -285,7 +285,7 @@ def test_files_that_are_no_checkpoints(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"text\.pth is not a checkpoint that can be read"):
         load_official(tmp_path / "text.pth")
     torch.save({"weights": Path("code could be here")}, tmp_path / "pickle.pth")
-    with pytest.raises(ValueError, match=r"pickle\.pth .* asks for pathlib"):
+    with pytest.raises(ValueError, match=r"pickle\.pth .* refers to pathlib"):
         load_official(tmp_path / "pickle.pth")
     torch.save([1, 2], tmp_path / "list.pth")
     with pytest.raises(ValueError, match="holds no state dict; it holds list"):

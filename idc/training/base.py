@@ -1,0 +1,222 @@
+"""The base of an artifact: the model of others that it needs. It is named, not copied; found on this machine; checked.
+
+A base is given by a folder or a hub id. :func:`locate` looks for a folder of that name, then in the hub's cache on this
+machine, and asks the hub only where it is allowed to. What is found is compared with the artifact's :class:`Base` by a
+fingerprint that is cheap for 15 GB (:func:`fingerprint`), or on request by a hash of all weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+from idc.training.hashing import combined, file_hash
+
+WEIGHTS = "*.safetensors"
+DESCRIPTIONS = (
+    "config.json", "preprocessor_config.json", "processor_config.json", "special_tokens_map.json", "added_tokens.json",
+    "tokenizer*", "vocab*", "merges.txt", "chat_template*", "*.model",
+)  # fmt: skip
+"""Files of a transformers model that its outputs depend on, besides the weights."""
+_DOWNLOADED = [WEIGHTS, "*.json", "*.txt", "*.jinja", "*.model"]
+_INDEX = "model.safetensors.index.json"
+_MAX_HEADER = 100 * 2**20  # of the safetensors format
+_PLACES, _PIECE = 16, 4096
+
+
+@dataclass(frozen=True)
+class Base:
+    """A base model by name, as in config.json of an artifact.
+
+    Attributes:
+        source: hub id, or absolute path of a folder.
+        family: which of our adapters to transformers classes reads it, e.g. ``qwen2_5_vl``.
+        fingerprint: of its files, see :func:`fingerprint`.
+        revision: commit hash on the hub; None for a folder.
+        sha256: of all its weights and descriptions, if that was computed.
+    """
+
+    source: str
+    family: str
+    fingerprint: str
+    revision: str | None = None
+    sha256: str | None = None
+
+    @classmethod
+    def of(cls, source: str, folder: Path, family: str, full: bool = False) -> Base:
+        """The name of the base that :func:`locate` found for ``source`` in ``folder``; ``full`` hashes all weights."""
+        cached = folder.parent.name == "snapshots"  # the hub's cache names the folder by the commit
+        return cls(
+            source=str(Path(source).expanduser().absolute()) if Path(source).expanduser().is_dir() else source,
+            family=family,
+            fingerprint=fingerprint(folder),
+            revision=folder.name if cached else None,
+            sha256=full_hash(folder) if full else None,
+        )
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Base:
+        """The inverse of :meth:`to_dict`.
+
+        Raises:
+            ValueError: a field is missing, unknown or no text.
+        """
+        fields, optional = ("source", "family", "fingerprint"), ("revision", "sha256")
+        if not isinstance(value, Mapping):
+            raise ValueError(f"base is a {type(value).__name__}, not an object")
+        for name in sorted({*fields, *value}):
+            if name not in (*fields, *optional):
+                raise ValueError(f"base.{name} is no field of a base; there are {', '.join((*fields, *optional))}")
+            if not (isinstance(value.get(name), str) or (name in optional and value.get(name) is None)):
+                raise ValueError(f"base.{name} is {value.get(name)!r}, not text")
+        return cls(**value)
+
+    def to_dict(self) -> dict[str, str]:
+        """JSON-able, without the fields that are None."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def folder(self, source: str | None = None, *, download: bool = False, full: bool = False) -> Path:
+        """The base's folder on this machine, checked.
+
+        Args:
+            source: look there instead, a folder or hub id (``base.source=/path``).
+            download: ask the hub if it is not here.
+            full: compare all weights too, not only the fingerprint.
+
+        Raises:
+            ValueError: it is not here, incomplete, or another model.
+        """
+        found = locate(source or self.source, None if source else self.revision, download=download)
+        here, wanted, what = fingerprint(found), self.fingerprint, "fingerprint"
+        if full and here == wanted:
+            if self.sha256 is None:
+                raise ValueError(f"the artifact has no full hash of its base {self.source}; check it without full")
+            here, wanted, what = full_hash(found), self.sha256, "full hash"
+        if here != wanted:
+            raise ValueError(
+                f"{found} is not the base model that the artifact was trained on, {self}: its {what} is {here[:12]}, "
+                f"expected {wanted[:12]}; give the folder of the right one with base.source=/path"
+            )
+        return found
+
+    def __str__(self) -> str:
+        return self.source + (f" at revision {self.revision}" if self.revision else "")
+
+
+def locate(source: str, revision: str | None = None, *, download: bool = False) -> Path:
+    """The folder of a base model on this machine. No network is used unless it has to be downloaded.
+
+    Args:
+        source: a folder, else a hub id.
+        revision: commit, branch or tag of a hub id.
+        download: ask the hub if it is not here.
+
+    Raises:
+        ValueError: it is not here, or only a part of it, or (with ``download``) the hub does not give it.
+    """
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        return folder
+    if source.startswith(("/", ".", "~")):
+        raise ValueError(
+            f"base.source: there is no folder {source}; give the folder with the model's files, or its hub id "
+            "(organisation/name)"
+        )
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+
+    options: dict[str, Any] = {"revision": revision, "allow_patterns": _DOWNLOADED}
+    try:
+        return Path(snapshot_download(source, local_files_only=True, **options))
+    except HFValidationError as error:
+        raise ValueError(f"base.source: {source!r} is neither a folder here nor a hub id ({error})") from None
+    except LocalEntryNotFoundError as error:
+        if not download:
+            raise ValueError(_missing(source, revision, error)) from None
+    try:
+        return Path(snapshot_download(source, **options))
+    except Exception as error:  # of the hub, of HTTP, of proxies: the types differ between versions
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{_missing(source, revision, error)} (asking the hub failed: {reason})") from error
+
+
+def _missing(source: str, revision: str | None, error: Exception) -> str:
+    from huggingface_hub.errors import IncompleteSnapshotError
+
+    part = "only partly" if isinstance(error, IncompleteSnapshotError) else "not"
+    at, option = (f" at revision {revision}", f" --revision {revision}") if revision else ("", "")
+    return (
+        f"the base model {source}{at} is {part} on this machine: download it once with "
+        f"`hf download {source}{option}`, or give its folder with base.source=/path"
+    )
+
+
+def fingerprint(folder: Path) -> str:
+    """SHA-256 over a model's descriptions and, of each file of weights, its size, its header (names, types, shapes) and
+    sixteen pieces of 4 KiB at even distances.
+
+    It reads some 100 KiB of each file. Another revision, size, tokenizer or fine-tuning differs; weights that differ in
+    a few places only may not: :func:`full_hash`.
+
+    Raises:
+        ValueError: the folder is no complete transformers model in safetensors.
+    """
+    return combined({path.name: file_hash(path) for path in _descriptions(folder)} | _samples(folder))
+
+
+def full_hash(folder: Path) -> str:
+    """SHA-256 over all descriptions and weights.
+
+    Raises:
+        ValueError: as :func:`fingerprint`.
+    """
+    return combined({path.name: file_hash(path) for path in (*_descriptions(folder), *_weights(folder))})
+
+
+def _descriptions(folder: Path) -> Iterator[Path]:
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{folder} is no transformers model: it has no config.json; give the folder that has it")
+    return (
+        path
+        for path in sorted(folder.iterdir())
+        if path.is_file() and any(fnmatch(path.name, pattern) for pattern in DESCRIPTIONS)
+    )
+
+
+def _weights(folder: Path) -> list[Path]:
+    found = sorted(folder.glob(WEIGHTS))
+    if (folder / _INDEX).is_file():
+        try:
+            named = set(json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].values())
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"{folder / _INDEX} is damaged ({error}); download or copy it again") from None
+        if lost := sorted(named - {path.name for path in found}):
+            raise ValueError(
+                f"{folder} is incomplete: {len(lost)} of {len(named)} files of weights are missing, first {lost[0]}; "
+                "download or copy them again"
+            )
+    if not found:
+        raise ValueError(f"{folder} has no weights in safetensors; convert them, or give another folder")
+    return found
+
+
+def _samples(folder: Path) -> dict[str, str]:
+    hashes = {}
+    for path in _weights(folder):
+        with path.open("rb") as file:
+            size = path.stat().st_size
+            start = 8 + int.from_bytes(file.read(8), "little")
+            if start > min(size, _MAX_HEADER):
+                raise ValueError(f"{path} is damaged: its header is cut off; download or copy it again")
+            file.seek(0)
+            digest = hashlib.sha256(file.read(start) + size.to_bytes(8, "little"))
+            for place in range(_PLACES):
+                file.seek(start + max(0, size - start - _PIECE) * place // (_PLACES - 1))
+                digest.update(file.read(_PIECE))
+        hashes[path.name] = digest.hexdigest()
+    return hashes

@@ -1,0 +1,252 @@
+"""Instructions, preferences and captions with an origin: checked, and stored in the same folders as pairs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from idc.data.config import CorruptJob, ImportJob, ValidateJob
+from idc.data.files import Access, Reader
+from idc.data.images import cell_bytes, encode_png
+from idc.data.pipeline import run_local
+from idc.data.readers.base import open_build
+from idc.data.robustness.build import open_build as open_swapped
+from idc.data.store import DatasetFolder, MappedRows, iter_rows, read_manifest, read_rejects, read_schema
+from idc.data.validation.clean import clean_path, write_clean
+from idc.data.validation.run import validate
+from idc.schema import (
+    IMAGE,
+    CaptionOrigin,
+    ChangePair,
+    Instruction,
+    Preference,
+    Turn,
+    instruction_arrow_schema,
+    load_images,
+    pair_arrow_schema,
+    preference_arrow_schema,
+)
+
+DIALOGUE = Instruction(
+    row_id="LEVIR_1/2",
+    images=(b"one", b"two", b"three"),
+    turns=(
+        Turn("system", "Answer briefly."),
+        Turn("user", f"Compare {IMAGE} with {IMAGE}: did anything change?"),
+        Turn("assistant", "Yes.", "binary"),
+        Turn("user", f"{IMAGE}Where are the buildings of this mask?"),
+        Turn("assistant", "top left, center", "location"),
+    ),
+    split="val",
+    of_pair="LEVIR_1",
+    source="made:1",
+    meta={"clean": True},
+)
+QUESTION = Instruction("q", (), (Turn("user", "What is a change?"), Turn("assistant", "A difference.", "caption")))
+SCORED = Preference(
+    "p1", (b"one", b"two"), f"{IMAGE}{IMAGE}What changed?", "a tree is gone", "a car came", 1.5, -0.25, of_pair="1"
+)
+UNSCORED = Preference("p2", (b"one",), f"{IMAGE} What is it?", "a tree", "a car", split="test")
+
+KINDS: dict[str, Any] = {
+    "instructions": (instruction_arrow_schema(), Instruction, [DIALOGUE, QUESTION]),
+    "preferences": (preference_arrow_schema(), Preference, [SCORED, UNSCORED]),
+}
+
+
+def build(path: Path, kind: str, schema: Any, rows: list[dict[str, Any]]) -> DatasetFolder:
+    folder = DatasetFolder.open_for_build(path, kind=kind, schema=schema, fingerprint="f", config={}, num_chunks=1)
+    folder.write_chunk(0, rows)
+    folder.finish()
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_come_back_as_they_were_stored(kind: str, tmp_path: Path) -> None:
+    schema, record, records = KINDS[kind]
+    build(tmp_path / "data", kind, schema, [one.to_row() for one in records])
+    manifest = read_manifest(tmp_path / "data", kind)
+    assert (manifest.schema_version, manifest.num_rows) == (1, 2)
+    assert sum(manifest.rows_by_split.values()) == 2
+    assert [record.from_row(row) for row in iter_rows(tmp_path / "data")] == records
+    assert [record.from_row(row) for row in MappedRows(tmp_path / "data", split=records[0].split)] == records[:1]
+    with pytest.raises(ValueError, match=f"holds {kind}, not pairs"):
+        read_manifest(tmp_path / "data", "pairs")
+
+
+def test_images_stand_where_they_are_shown() -> None:
+    pieces = [piece for turn in DIALOGUE.turns for piece in turn.pieces()]
+    assert [piece == IMAGE for piece in pieces].count(True) == 3
+    assert DIALOGUE.turns[1].pieces() == ["Compare ", IMAGE, " with ", IMAGE, ": did anything change?"]
+    assert DIALOGUE.turns[3].pieces()[0] == IMAGE
+    assert "".join(pieces) == "".join(turn.text for turn in DIALOGUE.turns)
+
+
+def test_names_of_images_are_read_below_their_folder(tmp_path: Path) -> None:
+    from pyarrow import fs
+
+    (tmp_path / "data" / "images").mkdir(parents=True)
+    (tmp_path / "data" / "images" / "a.png").write_bytes(b"pixels")
+    (tmp_path / "secret.png").write_bytes(b"no")
+    reader = Reader(fs.LocalFileSystem(), str(tmp_path / "data"), Access())
+    row = {"row_id": "r", "images": ["images/a.png"], "turns": [
+        {"role": "user", "text": f"{IMAGE}?"}, {"role": "assistant", "text": "x", "task": "caption"}]}  # fmt: skip
+    named = Instruction.from_row(row)
+    with pytest.raises(ValueError, match=r"row 'r': images\[0\] is the name 'images/a.png'; load its bytes"):
+        named.to_row()
+    loaded = load_images(named, lambda name: cell_bytes(name, reader))
+    assert loaded.to_row()["images"] == [b"pixels"]
+    outside = Instruction.from_row({**row, "images": ["../secret.png"]})
+    with pytest.raises(Exception, match="outside the source"):
+        load_images(outside, lambda name: cell_bytes(name, reader))
+
+
+def turns(*changes: tuple[int, str, Any]) -> dict[str, Any]:
+    rows = [dict(turn) for turn in DIALOGUE.to_row()["turns"]]
+    for number, name, value in changes:
+        rows[number][name] = value
+    return {"turns": rows}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"row_id": ""}, "instructions: row_id is ''"),
+        ({"row_id": None}, "instructions row None: row_id is missing"),
+        ({"split": "dev"}, "row 'LEVIR_1/2': split 'dev' is not one of train, val, test"),
+        ({"turns": None}, "row 'LEVIR_1/2': turns is missing"),
+        ({"turns": "hello"}, "turns is 'hello', not a list"),
+        ({"turns": [{"role": "user"}]}, r"turns\[0\] is {'role': 'user'}, not an object with role, text and task"),
+        ({"turns": []}, r"turns: the last one must be an answer"),
+        (turns((1, "role", "assistant")), r"turns\[1\].role is 'assistant', expected 'user'"),
+        (turns((4, "role", "User")), r"turns\[4\].role is 'User', expected 'assistant'"),
+        (turns((3, "text", " ")), r"turns\[3\].text is ' ', expected a text"),
+        (turns((2, "text", f"see {IMAGE}")), r"turns\[2\].text: an answer has <image>"),
+        (turns((4, "task", None)), r"turns\[4\].task is None"),
+        (turns((1, "task", "count")), r"turns\[1\].task is 'count'; only answers"),
+        ({"images": [b"one", b"two"]}, "3 times <image> in turns, and 2 images"),
+        ({"images": [b"one", b"two", b""]}, r"images\[2\] is b'', neither"),
+        ({"images": [b"one", b"two", 3]}, r"images\[2\] is 3, neither"),
+        ({"images": b"one"}, "images is b'one', not a list"),
+        ({"meta": "{"}, "meta is not JSON"),
+    ],
+)
+def test_wrong_instructions_are_named(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Instruction.from_row({**DIALOGUE.to_row(), **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"chosen": None}, "row 'p1': chosen is missing; a row has row_id, images, prompt, chosen, rejected"),
+        ({"chosen": ""}, "row 'p1': chosen is ''"),
+        ({"rejected": "a tree is gone"}, "chosen and rejected are the same text 'a tree is gone'"),
+        ({"rejected_score": None}, "chosen_score and rejected_score: give both or neither"),
+        ({"chosen_score": float("nan")}, "chosen_score is nan, not a finite number"),
+        ({"chosen_score": True}, "chosen_score is True, not a finite number"),
+        ({"prompt": "What changed?"}, "0 times <image> in prompt, and 2 images"),
+        ({"rejected": IMAGE}, "rejected has <image> in it"),
+        ({"split": "x"}, "row 'p1': split 'x'"),
+    ],
+)
+def test_wrong_preferences_are_named(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Preference.from_row({**SCORED.to_row(), **change})
+
+
+def test_rows_of_another_kind_do_not_fit(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"column 'prompt' has empty cells but may not"):
+        build(tmp_path, "preferences", preference_arrow_schema(), [DIALOGUE.to_row()])
+
+
+def test_a_caption_keeps_its_origin(tmp_path: Path) -> None:
+    machine = CaptionOrigin("procap@1a2b", 0.75)
+    pair = ChangePair("p", b"x", b"y", ("a", "b", "c"), caption_origins=(machine, None, CaptionOrigin("judge")))
+    plain = ChangePair("q", b"x", b"y", ("a",))
+    build(tmp_path / "with", "pairs", pair_arrow_schema(origins=True), [pair.to_row(), plain.to_row()])
+    assert [ChangePair.from_row(row) for row in iter_rows(tmp_path / "with")] == [pair, plain]
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+def test_origins_of_ones_own_table_are_imported(format: str, tmp_path: Path) -> None:
+    """Blank captions lose theirs, wrong ones are rejects, copies of the folder keep them."""
+    for name in ("before.png", "after.png", "same.png"):
+        level = 40 if name == "after.png" else 20
+        (tmp_path / name).write_bytes(encode_png(np.full((8, 8, 3), level, np.uint8)))
+    machine, sure = {"source": "procap@1", "confidence": None}, {"source": "blip@2", "confidence": 0.5}
+    pair = {"before": "before.png", "after": "after.png", "split": "train"}
+    records = [
+        {**pair, "pair_id": "a", "captions": ["x", " ", "y"], "caption_origins": [machine, sure, None]},
+        {**pair, "pair_id": "b", "captions": ["z"], "caption_origins": None},
+        {**pair, "pair_id": "c", "captions": ["z"], "caption_origins": [machine, sure]},
+        {**pair, "pair_id": "d", "captions": ["z", "w"], "caption_origins": [None, sure], "after": "same.png"},
+    ]
+    table = tmp_path / f"pairs.{format}"
+    if format == "jsonl":
+        table.write_text("\n".join(json.dumps(record) for record in records))
+    else:
+        pq.write_table(pa.Table.from_pylist(records), table)
+    job = ImportJob(source=str(table), out=str(tmp_path / "out"), format=format, max_reject_share=0.5)
+    run_local(*open_build(job), progress=False, max_reject_share=0.5)
+    found = {row["pair_id"]: ChangePair.from_row(row) for row in iter_rows(tmp_path / "out")}
+    assert found["a"].captions == ("x", "y")
+    assert found["a"].caption_origins == (CaptionOrigin("procap@1"), None)
+    assert found["b"].caption_origins == ()
+    assert found["d"].caption_origins == (None, CaptionOrigin("blip@2", 0.5))
+    [reject] = read_rejects(tmp_path / "out")
+    assert (reject.row_id, reject.reason) == ("c", "bad row: 2 caption_origins of 1 captions")
+
+    check = ValidateJob(pairs=str(tmp_path / "out"), clean=True)
+    write_clean(check, validate(check, progress=False), progress=False)
+    kept = {row["pair_id"]: ChangePair.from_row(row).caption_origins for row in iter_rows(clean_path(check))}
+    assert kept == {name: found[name].caption_origins for name in kept}
+    assert len(kept) == 3
+    for directed, count in (("clear", 3), ("remake", 0)):  # remake leaves out what it cannot word anew
+        job = CorruptJob(pairs=str(tmp_path / "out"), out=str(tmp_path / directed), kind="swap_order",
+                         directed=directed, splits=["train"])  # fmt: skip
+        run_local(*open_swapped(job), progress=False)
+        rows = [ChangePair.from_row(row) for row in iter_rows(tmp_path / directed)]
+        assert (len(rows), {row.caption_origins for row in rows}) == (count, {()} if count else set())
+
+
+def test_folders_without_origins_are_read_as_before(tmp_path: Path) -> None:
+    plain = ChangePair("q", b"x", b"y", ("a",))
+    assert "caption_origins" not in plain.to_row()
+    build(tmp_path / "data", "pairs", pair_arrow_schema(), [plain.to_row()])
+    assert read_schema(tmp_path / "data").names == pair_arrow_schema().names
+    assert [ChangePair.from_row(row) for row in iter_rows(tmp_path / "data")] == [plain]
+
+
+@pytest.mark.parametrize(
+    ("origins", "message"),
+    [
+        ([None], "pair 'p': 1 caption_origins of 2 captions"),
+        ("human", "pair 'p': caption_origins is 'human', not a list"),
+        ([None, "blip"], r"caption_origins\[1\] is 'blip', neither null nor"),
+        ([None, {}], r"caption_origins\[1\]: source is ''; name the model"),
+        ([None, {"source": ""}], r"caption_origins\[1\]: source is ''; name the model"),
+        (
+            [{"source": "m", "confidence": 1.5}, None],
+            r"caption_origins\[0\]: confidence is 1.5, not a number from 0 to 1",
+        ),
+        ([{"source": "m", "sure": 1}, None], r"caption_origins\[0\] is .*neither null"),
+    ],
+)
+def test_wrong_origins_are_named(origins: Any, message: str) -> None:
+    row = ChangePair("p", b"x", b"y", ("a", "b")).to_row()
+    if origins == [None]:
+        origins = [{"source": "m", "confidence": None}]
+    with pytest.raises(ValueError, match=message):
+        ChangePair.from_row({**row, "caption_origins": origins})
+
+
+def test_a_name_is_not_stored_as_an_image() -> None:
+    with pytest.raises(ValueError, match=r"pair 'p': after is the name 'after.png'; load its bytes"):
+        ChangePair("p", b"x", "after.png").to_row()
