@@ -239,7 +239,7 @@ class _Run:
         batch, connections = self.config.batch, 4 * self.config.replicas
         requests = max(2 * connections, int(rate * self.config.seconds / batch))
         found = load(f"{self.base}/v1/captions", self.many, connections, requests, None, self.headers)
-        say(f"serving: {batch} pairs a request, {found.text()}")
+        say(f"serving: {batch} pairs per request, {found.text()}")
         return batch * found.good_per_second
 
     def _send(
