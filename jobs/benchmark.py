@@ -1,4 +1,4 @@
-"""Measure benchmarks, each a ratio of two things measured in turns in one run.
+"""Run benchmarks, each a ratio of two things measured in turns in one run.
 
     python jobs/benchmark.py                       uses the pairs, tokenizer and procedures of `make demo`
     python jobs/benchmark.py --local "parts=[decoding]"    needs neither data nor Ray, like the next three
