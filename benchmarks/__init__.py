@@ -1,1 +1,1 @@
-"""What the parts cost: one module per figure of BENCHMARKS.md."""
+"""Benchmarks: one module per section of BENCHMARKS.md."""

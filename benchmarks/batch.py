@@ -1,8 +1,7 @@
-"""What captioning an input costs beside the captioner itself, and what becomes of a long job that is killed.
+"""Batch captioning: throughput of the job over a bare loop, and recovery of a long job that is killed.
 
-The *bare loop* is as many processes as the job has actors, each with the same captioner and one torch thread. Each
-holds its share of the encoded pairs in memory; it decodes a batch, captions it, and does nothing else: no Ray, no
-reading, no files.
+The *bare loop* runs as many processes as the job has actors, each with the same captioner and one torch thread. Each
+process holds its share of the encoded pairs in memory and only decodes and captions batches: no Ray, no file access.
 """
 
 from __future__ import annotations
@@ -37,43 +36,43 @@ from idc.data.store import DatasetFolder, Manifest, iter_tables, read_table
 
 
 class BatchConfig(ConfigModel):
-    """Captioning an input with jobs/caption.py, over the captioner alone in a bare loop."""
+    """Throughput of jobs/caption.py over the captioner in a bare loop."""
 
     artifact: str = "runs/demo/finetune-0/artifact"
-    """The captioner."""
+    """Artifact of the captioner."""
     pairs: str = "data/demo/pairs"
-    """Folder of pairs; its test pairs are repeated under new ids until there are enough."""
+    """Folder of pairs; its test pairs are repeated under new ids as often as needed."""
     num_pairs: int = Field(4096, ge=1)
-    """Pairs of one run that is compared with the bare loop."""
+    """Pairs per run of the comparison with the bare loop."""
     rounds: int = Field(2, ge=1)
     """Runs of each kind."""
     count: int = Field(100_000, ge=0)
-    """Pairs of the long job. It is killed with all its processes when half of them are done, and given again; then one
-    of its actors is killed. 0: no long job."""
+    """Pairs of the long job. Half way, the job and all its processes are killed and it is restarted; later one of its
+    actors is killed. 0: no long job."""
     actors: int = Field(2, ge=1)
-    """Actors of the job and processes of the bare loop."""
+    """Actors of the job, and processes of the bare loop."""
     batch_size: int = Field(32, ge=1)
-    """Pairs that go through the model together, in both."""
+    """Pairs per forward pass, in both."""
     chunk_size: int = Field(256, ge=1)
-    """Rows in one chunk of work of the job."""
+    """Rows per chunk of the job."""
     sample_s: float = Field(5.0, gt=0)
-    """Seconds between two looks at the memory of the long job."""
+    """Seconds between two memory samples of the long job."""
 
     def faults(self) -> Iterator[str]:
         if self.num_pairs < 3 * self.actors * self.chunk_size:
-            yield f"num_pairs: {self.num_pairs} are too few for {self.actors} actors with 3 chunks each"
+            yield f"num_pairs: {self.num_pairs} are less than {self.actors} actors x 3 chunks of {self.chunk_size}"
         if self.count and self.count < 8 * self.chunk_size:
-            yield f"count: {self.count} is less than 8 chunks of {self.chunk_size}, too few to be killed in the middle"
+            yield f"count: {self.count} is less than 8 chunks of {self.chunk_size}, too few to kill the job half way"
 
 
 def measure_batch(config: BatchConfig, cluster: ClusterConfig, command: Sequence[str]) -> Iterator[Measurement]:
-    """Pairs a second, job over bare loop, by turns; then the long job.
+    """Pairs per second, job over bare loop in alternating runs; then the long job.
 
     Args:
-        command: of the captioning job, without its settings.
+        command: starts the captioning job; its settings are appended.
 
     Raises:
-        ValueError: rows of the long job are missing or wrong, or processes outlived it.
+        ValueError: the long job failed, has missing or wrong rows, or left processes behind.
     """
     rates: dict[str, list[float]] = {"bare": [], "job": []}
     where = environment(1)
@@ -98,7 +97,7 @@ def measure_batch(config: BatchConfig, cluster: ClusterConfig, command: Sequence
                     _caption_once, job.model_dump(mode="json"), str(folder / f"{number}"), cluster.model_dump()
                 )
             rates[kind].append(steady_rate(stamps, config.actors))
-            say(f"batch: {kind} {rates[kind][-1]:.1f} pairs a second")
+            say(f"batch: {kind} {rates[kind][-1]:.1f} pairs/s")
         yield Measurement(
             part="batch",
             title=f"captioning {config.num_pairs} pairs, the job over a bare loop ({config.actors} processes each)",
@@ -115,7 +114,7 @@ def measure_batch(config: BatchConfig, cluster: ClusterConfig, command: Sequence
 
 
 def write_pairs(pairs: str, path: Path, count: int) -> None:
-    """``count`` pairs in one Parquet file: the test pairs of a folder again and again, under ids that count."""
+    """Write ``count`` pairs to one Parquet file: the test pairs of a folder, repeated, with ids counted from 0."""
     given = read_table(pairs, ["before", "after"], split="test").combine_chunks()
     schema = pa.schema([("pair_id", pa.string()), ("before", pa.binary()), ("after", pa.binary())])
     with pq.ParquetWriter(path, schema) as writer:
@@ -129,7 +128,7 @@ def write_pairs(pairs: str, path: Path, count: int) -> None:
 
 
 def bare_loop(job: CaptionJob) -> list[Stamp]:
-    """One stamp for every batch of the bare loop's processes, which begin together when all of them are ready."""
+    """One stamp per batch of the bare loop; its processes start together when all of them are ready."""
     context = multiprocessing.get_context("spawn")
     with multiprocessing.Manager() as manager:
         ready = manager.Barrier(job.actors)
@@ -142,11 +141,11 @@ def _bare_share(settings: dict[str, Any], number: int, ready: Any) -> list[Stamp
     job = CaptionJob.model_validate(settings)
     source = open_rows(job.input, chunk_size=job.batch_size, limit=job.max_pairs)
     own = [batch for n, batch in enumerate(iter_chunks(source)) if n % job.actors == number]
-    describer = ArtifactLoader(job, threads=1)()
+    captioner = ArtifactLoader(job, threads=1)()
 
     def caption(batch: dict[str, Any]) -> int:
         images = [[decode_image(data) for data in batch[role]] for role in ("before", "after")]
-        return len(describer.describe(*images))
+        return len(captioner.describe(*images))
 
     caption(own[0])
     ready.wait()
@@ -154,14 +153,14 @@ def _bare_share(settings: dict[str, Any], number: int, ready: Any) -> list[Stamp
 
 
 def _caption_once(settings: dict[str, Any], place: str, cluster: dict[str, Any]) -> list[Stamp]:
-    """One job in this process and a Ray of its own: what its actors wrote down."""
+    """Run one job in this process with its own Ray; return the stamps of its actors."""
     stamps = Path(place) / "stamps"
     stamps.mkdir(parents=True)
 
     def on_ray(
         folder: DatasetFolder, source: Source, stages: list[StageSpec], to_rows: ToRows, **options: Any
     ) -> Manifest:
-        from cluster.data import run  # imports Ray, which must find the session's environment
+        from cluster.data import run  # imports Ray, so only after the session has set the environment
 
         stages = [*stages, replace(stages[-1], cls=Stamper, kwargs={"folder": str(stamps)})]
         return run(folder, source, stages, to_rows, progress=False, **options)
@@ -179,25 +178,28 @@ def _flat(cluster: ClusterConfig) -> list[str]:
 
 
 def _long(config: BatchConfig, command: list[str], out: Path, bare: float) -> Iterator[Measurement]:
-    """The job killed once in the middle and given again, and one actor killed later."""
+    """Kill the job half way, restart it, and kill one actor later."""
     where = environment(1)
     chunks = -(-config.count // config.chunk_size)
     began = time.perf_counter()
     first = _Watched(command, out, config.sample_s)
     first.run_until(chunks // 2)
     done = first.kill()
-    say(f"batch: the job was killed with {done} of {chunks} parts done")
+    say(f"batch: killed the job after {done} of {chunks} parts")
     second = _Watched(command, out, config.sample_s)
     second.run_until(3 * chunks // 4)
     second.kill_an_actor()
-    say("batch: an actor was killed")
+    say("batch: killed an actor")
     second.finish()
     seconds = time.perf_counter() - began
     _check(out, config.count)
-    say(f"batch: {config.count} rows, every id once; {config.count / seconds:.1f} pairs a second")
+    say(f"batch: {config.count} rows, every id once; {config.count / seconds:.1f} pairs/s")
     runs = {"killed": first.memory, "given again": second.memory}
     if min(map(len, runs.values())) < 2:
-        raise ValueError("batch: the long job was too short to be weighed; take a larger count or a smaller sample_s")
+        raise ValueError(
+            f"batch: the long job gave fewer than 2 memory samples in a run; raise count ({config.count}) "
+            f"or lower sample_s ({config.sample_s})"
+        )
     yield Measurement(
         part="batch",
         title=f"captioning {config.count} pairs, the job killed once in the middle and an actor later, start to end, "
@@ -222,21 +224,21 @@ def _long(config: BatchConfig, command: list[str], out: Path, bare: float) -> It
 
 
 def _check(out: Path, count: int) -> None:
-    """Every row once, in its place and with its id and a caption."""
+    """Check that every row is there once, in order, with its id and a caption."""
     row = 0
     for table in iter_tables(out, ["row", "pair_id", "caption", "error"]):
         for found in table.to_pylist():
             good = found["row"] == row and found["pair_id"] == f"{row:07d}" and found["error"] is None
             if not (good and found["caption"] is not None):
-                raise ValueError(f"batch: row {row} of {out} is {found}")
+                raise ValueError(f"batch: row {row} of {out} is wrong: {found}")
             row += 1
     if row != count:
-        raise ValueError(f"batch: {out} has {row} rows and not {count}")
+        raise ValueError(f"batch: {out} has {row} rows instead of {count}")
 
 
 class _Watched:
-    """A command and all processes it starts, with their memory: their proportional shares, so that nothing that two
-    of them share counts twice."""
+    """A command and its descendant processes, with their memory: the sum of proportional set sizes, in which shared
+    pages count once."""
 
     def __init__(self, command: list[str], out: Path, sample_s: float) -> None:
         import psutil
@@ -248,20 +250,20 @@ class _Watched:
         self._output = out.with_name(f"{out.name}-{time.time_ns()}.log")
         with self._output.open("wb") as stream:
             self._process = subprocess.Popen(command, stdout=stream, stderr=stream, start_new_session=True)
-        self._began = self._looked = time.monotonic()
+        self._began = self._sampled = time.monotonic()
         self.memory: list[tuple[float, float]] = []
-        """Seconds since the start, and MiB; from its first part on, when there is a captioner."""
+        """(seconds since the start, MiB), from the first part on, when the captioner is loaded."""
 
     def run_until(self, parts: int) -> None:
-        """Wait until so many parts are written."""
+        """Wait until this many parts are written."""
         while self._parts() < parts:
             if self._process.poll() is not None:
-                raise ValueError(f"batch: the job ended early:\n{self._tail()}")
-            self._look()
+                raise ValueError(f"batch: the job ended before part {parts}; the end of its log:\n{self._tail()}")
+            self._sample()
             time.sleep(0.2)
 
     def kill(self) -> int:
-        """SIGKILL to its process group; the parts that are there when the last of its processes is gone."""
+        """SIGKILL the process group; return the number of parts once all processes have ended."""
         processes = self._processes()
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -269,23 +271,25 @@ class _Watched:
         for process in alive:
             process.kill()
         if alive:
-            raise ValueError(f"batch: these outlived the job: {', '.join(str(process) for process in alive)}")
+            raise ValueError(f"batch: alive 60 s after the kill: {', '.join(str(process) for process in alive)}")
         return self._parts()
 
     def kill_an_actor(self) -> None:
-        """SIGKILL to one of its workers."""
+        """SIGKILL one of the job's workers."""
         workers = [p for p in self._processes() if "".join(self._command_of(p)[:1]).startswith("ray::MapWorker")]
         if not workers:
-            raise ValueError("batch: the job has no worker to kill")
+            raise ValueError("batch: no ray::MapWorker process found to kill")
         workers[0].kill()
 
     def finish(self) -> None:
-        """Wait for its end, which must be a good one."""
+        """Wait until the job ends; it must succeed."""
         while self._process.poll() is None:
-            self._look()
+            self._sample()
             time.sleep(0.2)
         if self._process.returncode:
-            raise ValueError(f"batch: the job failed:\n{self._tail()}")
+            raise ValueError(
+                f"batch: the job failed with status {self._process.returncode}; the end of its log:\n{self._tail()}"
+            )
 
     def _parts(self) -> int:
         return len(list(self._out.glob("part-*")))
@@ -293,17 +297,17 @@ class _Watched:
     def _tail(self) -> str:
         return self._output.read_text(encoding="utf-8", errors="replace")[-2000:]
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         now = time.monotonic()
-        if now - self._looked < self._sample_s or self._parts() == self._before:
+        if now - self._sampled < self._sample_s or self._parts() == self._before:
             return
-        self._looked = now
+        self._sampled = now
         total = 0
         for process in self._processes():
             try:
                 total += process.memory_full_info().pss
             except self._psutil.Error:
-                continue  # it ended meanwhile
+                continue  # the process has ended
         self.memory.append((round(now - self._began, 1), round(total / 2**20, 1)))
 
     def _processes(self) -> list[Any]:

@@ -1,9 +1,9 @@
 """ProCap from two images to the caption, with random weights: tokens per second by the paper's definition, each
 optimisation as a ratio, and the paper's tables 3 and 14.
 
-Tokens a second are counted as the official code does, whatever the captions say: pairs times steps, padding included,
-over the seconds from two images in memory to the words, with the device's work done at the end of each part (the
-official code does not wait for it). Images are decoded and resized before.
+Tokens per second are counted as in the official code: pairs times steps, padding included, over the seconds from two
+images in memory (decoded and resized) to the words. Unlike the official code, each part ends with a device
+synchronisation.
 """
 
 from __future__ import annotations
@@ -31,13 +31,15 @@ if TYPE_CHECKING:
     from idc.vision.tokenizer.model import ImageTokenizer
 
 Frames = Literal["queries", "given", "even", "drawn"]
-"""What stands between the two images: queries (implicit procedure captioning), or frames (explicit): given with the
-images; interpolated, k of them at even distances (so in the official code); interpolated, k drawn by confidence."""
+"""What fills the procedure between the two images. queries: implicit procedure captioning. The rest is explicit, with
+frames: given (stored before), even (interpolated, k at even distances, as in the official code), drawn (interpolated,
+k drawn by confidence)."""
 
 TABLE_3 = {1: 766.02, 2: 699.04, 4: 461.24, 7: 270.55}
-"""The paper's tokens a second by k, on an A40."""
+"""The paper's tokens per second by k, on an A40."""
 TABLE_14 = 421.03
-"""The paper's tokens a second of explicit procedure captioning, k = 2. What of the frames it counts is not said."""
+"""The paper's tokens per second of explicit procedure captioning, k = 2. The paper does not state
+which work on the frames it includes."""
 
 
 class CaptioningConfig(ConfigModel):
@@ -46,59 +48,58 @@ class CaptioningConfig(ConfigModel):
     tokenizer: TokenizerConfig = TokenizerConfig()
     """Image tokenizer."""
     encoder: EncoderConfig = EncoderConfig(init="normal")
-    """Procedure encoder. `init: normal` is as fast as the other one, and made in no time."""
+    """Procedure encoder. `init: normal` runs as fast as the other one and is initialised faster."""
     decoder: DecoderConfig = DecoderConfig()
     """Text decoder."""
     vocabulary_size: int = Field(80, ge=5)
-    """Words (the official CLEVR-Change vocabulary)."""
+    """Vocabulary size (official for CLEVR-Change: 80)."""
     num_keyframes: int = Field(2, ge=1)  # k
-    """Sets of queries, and of key frames, k."""
+    """Number of key frames, and of query sets, k."""
     other_keyframes: tuple[int, ...] = (1, 4, 7)
-    """Other k to compare with (table 3)."""
+    """Other values of k to compare (table 3)."""
     explicit: tuple[Literal["given", "even", "drawn"], ...] = ("given", "even", "drawn")
-    """Which kinds of explicit procedure captioning to compare with (table 14). given: frames that were stored before.
-    even: interpolated, k at even distances (official). drawn: interpolated, k drawn by confidence, for which all l
-    frames need features."""
+    """Kinds of explicit procedure captioning to compare (table 14). given: frames stored before. even: interpolated, k
+    at even distances (official). drawn: interpolated, k drawn by confidence; needs features of all l frames."""
     depth: int = Field(3, ge=1, le=8)  # d
     """Recursion depth d of the interpolation: l = 2^d - 1 frames."""
     interpolation: Literal["dis", "blend"] = "dis"
-    """What makes a frame half way between two. (Paper: VFIformer.)"""
+    """Interpolator of middle frames. (Paper: VFIformer.)"""
     batch_sizes: tuple[int, ...] = Field((2,), min_length=1)
-    """Pairs captioned at a time, each measured. (The official code: 32.)"""
+    """Batch sizes to measure, in pairs. (Official code: 32.)"""
     images_at_once: int = Field(64, ge=1)
-    """Images in one pass through the tokenizer."""
+    """Images per tokenizer pass."""
     steps: int = Field(24, ge=1)
-    """Tokens of each caption, padding counted."""
+    """Tokens per caption, padding included."""
     repeats: int = Field(3, ge=1)
-    """Runs of each kind; one more before them is not counted, and its captions are compared."""
+    """Timed runs of each kind, after one warm-up run, whose captions are compared."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16: the last means of speed, after those that leave float32 alone; for hardware that has it."""
+    """bf16: also measure bf16, after the optimisations in float32; needs hardware support."""
     compile: bool = False
-    """Measure torch.compile too."""
+    """Also measure torch.compile."""
     threads: int = Field(2, ge=1)
     """Torch threads."""
     device: str = "cpu"
-    """Where to run, e.g. cuda."""
+    """Torch device, e.g. cuda."""
 
     def faults(self) -> Iterator[str]:
         if self.explicit and self.num_keyframes > 2**self.depth - 1:
             yield f"num_keyframes: {self.num_keyframes} cannot be taken from 2^depth - 1 = {2**self.depth - 1} frames"
 
     def speeds(self) -> dict[str, SpeedConfig]:
-        """Ways to run the captioner from the naive one on, each with one means of speed more than the one before."""
-        means: dict[str, dict[str, Any]] = {
+        """Speed settings by name, from the naive one on; each adds one optimisation to the one before."""
+        optimisations: dict[str, dict[str, Any]] = {
             "cached decoding": {"cached": True},
             "fused attention": {"fused_attention": True},
         }
         if self.device != "cpu":
-            means["channels-last"] = {"channels_last": True}
+            optimisations["channels-last"] = {"channels_last": True}
         if self.precision == "bf16":
-            means["bf16"] = {"precision": "bf16"}
+            optimisations["bf16"] = {"precision": "bf16"}
         if self.compile:
-            means["torch.compile"] = {"compile": True}
+            optimisations["torch.compile"] = {"compile": True}
         speed = SpeedConfig(cached=False, fused_attention=False, channels_last=False)
         ways = {"naive": speed}
-        for name, change in means.items():
+        for name, change in optimisations.items():
             speed = speed.model_copy(update=change)
             ways[name] = speed
         return ways
@@ -119,8 +120,8 @@ def make_tokenizer(config: CaptioningConfig) -> ImageTokenizer:
 
 
 def make_captioner(config: CaptioningConfig, num_keyframes: int) -> Captioner:
-    """Random weights, but attention to the procedure is made sharper and stronger, and what all its positions have in
-    common is taken off: so captions tell pairs apart and are worth comparing."""
+    """A captioner with random weights. Attention to the procedure is sharpened and amplified, and the mean over its
+    positions is subtracted, so that captions differ between pairs and comparing them is meaningful."""
     import torch
 
     from idc.systems.procap.captioner import Captioner
@@ -145,12 +146,12 @@ def make_captioner(config: CaptioningConfig, num_keyframes: int) -> Captioner:
 
 
 def twin(model: Model) -> Model:
-    """A copy that can be accelerated by itself; the weights are those of ``model``."""
+    """A copy that can be accelerated independently; it shares the weights of ``model``."""
     return copy.deepcopy(model, {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())})
 
 
 def make_pairs(count: int, side: int) -> tuple[np.ndarray, np.ndarray]:
-    """Smooth random pictures, and the same with a square moved, uint8 (count, side, side, 3) each."""
+    """Smooth random images, and the same with a square moved; uint8 (count, side, side, 3) each."""
     import cv2
 
     random = np.random.default_rng(0)
@@ -174,10 +175,10 @@ def make_pairs(count: int, side: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Way:
-    """Captions pairs in one way, and keeps the seconds of each part of each run.
+    """Captions pairs with one speed setting and one kind of frames, and records the seconds per part and run.
 
     Attributes:
-        seconds: of each run: ``frames`` (interpolation), ``features``, ``encoder``, ``decoder``.
+        seconds: one dict per run: ``frames`` (interpolation), ``features``, ``encoder``, ``decoder``.
     """
 
     def __init__(
@@ -197,7 +198,7 @@ class Way:
         self.seconds: list[dict[str, float]] = []
 
     def __call__(self, before: np.ndarray, after: np.ndarray) -> Decoded:
-        """Captions of uint8 pictures (B, Y, X, 3) as word ids."""
+        """Caption uint8 images (B, Y, X, 3); returns word ids."""
         from idc.data.text import BOS, EOS, PAD, UNK
         from idc.decoding import decode
 
@@ -228,11 +229,11 @@ class Way:
         return found
 
     def totals(self) -> list[float]:
-        """Seconds of each run."""
+        """Seconds per run."""
         return [sum(run.values()) for run in self.seconds]
 
     def part(self, name: str) -> list[float]:
-        """Seconds of a part of each run."""
+        """Seconds of one part, per run."""
         return [run[name] for run in self.seconds]
 
     def _lap(self, laps: list[float]) -> None:
@@ -243,13 +244,13 @@ class Way:
         laps.append(time.perf_counter())
 
     def _frames(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
-        """The frames that get features, (B, G, Y, X, 3)."""
+        """The frames to compute features of, (B, G, Y, X, 3)."""
         from idc.vision.interpolation.middle_frames import interpolate, make_middle
 
         k, between = self.captioner.encoder.shapes.num_keyframes, 2**self.config.depth - 1
         if self.frames == "queries":
             return np.stack([before, after], axis=1)
-        if self.frames == "given":  # what they show does not matter to the time
+        if self.frames == "given":  # the time does not depend on their content
             return np.stack([before, *[after] * k, after], axis=1)
         middle = make_middle(self.config.interpolation)
         made = np.stack([interpolate(*pair, self.config.depth, middle) for pair in zip(before, after, strict=True)])
@@ -300,19 +301,19 @@ class Way:
 
 
 def measure_captioning(config: CaptioningConfig) -> Iterator[Measurement]:
-    """The means of speed one after another, the parts, real tokens; then other k (table 3) and explicit procedure
-    captioning (table 14), both in the fastest way.
+    """The optimisations one by one, the parts, real tokens; then other k (table 3) and explicit procedure captioning
+    (table 14), both with the fastest settings.
 
     Raises:
-        ValueError: in float32 two ways say different captions.
+        ValueError: in float32 an optimisation changes captions.
     """
     import torch
 
     torch.set_num_threads(config.threads)
-    where = environment(config.threads, config.device)  # first, as the load average will soon be this job's own
+    where = environment(config.threads, config.device)  # first: later this job dominates the load average
     tokenizer, captioner = make_tokenizer(config), make_captioner(config, config.num_keyframes)
     for batch in config.batch_sizes:
-        yield from _means(config, where, tokenizer, captioner, batch)
+        yield from _optimisations(config, where, tokenizer, captioner, batch)
     fastest = list(config.speeds().values())[-1]
     for batch in config.batch_sizes:
         base = Way(config, tokenizer, captioner, fastest)
@@ -337,7 +338,7 @@ def measure_captioning(config: CaptioningConfig) -> Iterator[Measurement]:
             yield _rates(config, where, batch, title, aim, base.totals(), way.totals(), seconds=way.seconds)
 
 
-def _means(
+def _optimisations(
     config: CaptioningConfig, where: Environment, tokenizer: ImageTokenizer, captioner: Captioner, batch: int
 ) -> Iterator[Measurement]:
     speeds = config.speeds()
@@ -348,8 +349,8 @@ def _means(
         share = float((found.ids == first["naive"].ids).float().mean())
         if speeds[name].precision == "fp32" and share < 1:
             raise ValueError(
-                f"captioning: with {name} {1 - share:.2%} of the words are others than the naive path's, in fp32 on "
-                f"{config.device}"
+                f"captioning: {name} changes {1 - share:.2%} of the naive path's words in fp32 on {config.device}; "
+                "only equal captions can be compared"
             )
         agreement[name] = {
             "share_of_equal_tokens": share,
@@ -390,7 +391,7 @@ def _means(
 
 
 def _run(ways: dict[str, Way], config: CaptioningConfig, batch: int) -> dict[str, Decoded]:
-    """Each way once, then the counted runs by turns; what the first ones said."""
+    """Run each way once as warm-up, then the timed runs in turns; returns the captions of the warm-up."""
     before, after = make_pairs(batch, config.tokenizer.image_size)
     first = {name: way(before, after) for name, way in ways.items()}
     for way in ways.values():
@@ -413,7 +414,7 @@ def _rates(
     below: list[float],
     **more: Any,
 ) -> Measurement:
-    """Tokens a second of what took ``above`` seconds over that of what took ``below``."""
+    """Tokens per second of runs of ``above`` seconds over those of runs of ``below`` seconds."""
     tokens = batch * config.steps
     return Measurement(
         part="captioning",

@@ -24,23 +24,23 @@ class DecodingConfig(ConfigModel):
     """Decoding at ProCap's size on CLEVR-Change (the paper's appendix H), random weights, no early stop."""
 
     batch_size: int = Field(32, ge=1)
-    """Pairs decoded at a time (the official code's evaluation)."""
+    """Pairs per batch (official evaluation: 32)."""
     steps: int = Field(24, ge=1)
-    """Tokens of each caption, padding counted, as the official code counts tokens a second."""
+    """Tokens per caption, padding included, as in the official tokens per second."""
     vocabulary_size: int = Field(80, ge=5)
-    """Words (the official CLEVR-Change vocabulary)."""
+    """Vocabulary size (official for CLEVR-Change: 80)."""
     repeats: int = Field(3, ge=1)
-    """Greedy searches of each kind; one more before them is not counted."""
+    """Timed greedy searches of each kind, after one warm-up."""
     beams: int = Field(3, ge=2)
     """Beams of the beam search."""
     beam_repeats: int = Field(1, ge=1)
-    """Beam searches of each kind, after the greedy ones."""
+    """Timed beam searches of each kind, after the greedy ones."""
     encoder_batch: int = Field(4, ge=1)
-    """Pairs in one pass of the procedure encoder, whose time stands beside the decoder's."""
+    """Pairs per pass of the procedure encoder, whose time is recorded next to the decoder's."""
     threads: int = Field(2, ge=1)
     """Torch threads."""
     device: str = "cpu"
-    """Where to run, e.g. cuda."""
+    """Torch device, e.g. cuda."""
 
 
 def measure_decoder(config: DecodingConfig) -> list[Measurement]:
@@ -55,7 +55,7 @@ def measure_decoder(config: DecodingConfig) -> list[Measurement]:
     shapes = Shapes(
         num_keyframes=2, grid=(14, 14), feature_dim=256, codebook_size=1024, vocabulary_size=config.vocabulary_size
     )
-    encoder = EncoderConfig(init="normal")  # as fast as the other one, and made in no time
+    encoder = EncoderConfig(init="normal")  # runs as fast as the other one and is initialised faster
     captioner = Captioner(encoder, DecoderConfig(), shapes).to(config.device).eval()
     memory = torch.randn(config.batch_size, shapes.frames * shapes.patches, encoder.width, device=config.device)
     ends = torch.randn(config.encoder_batch, 2, shapes.patches, shapes.feature_dim, device=config.device)
@@ -76,13 +76,13 @@ def measure_decoding(
     memory_BSD: torch.Tensor,
     encode: Callable[[], Any],
 ) -> list[Measurement]:
-    """Cached over uncached decoding in tokens a second, greedy and by beam search, and the encoder's time beside them.
+    """Cached over uncached decoding in tokens per second, greedy and by beam search, with the encoder's time.
 
     Args:
-        decoder: of random weights, in eval mode.
+        decoder: with random weights, in eval mode.
         projected: the same decoder without the projection of its memory, and that projection. Uncached, ``decoder``
-            projects the memory at every step; this one, which does so once, says how much of the ratio that is.
-        memory_BSD: what the encoder gives, (B, S, D).
+            projects the memory at every step; this one projects it once, which isolates that part of the ratio.
+        memory_BSD: output of the encoder, (B, S, D).
         encode: one pass of the encoder over ``config.encoder_batch`` pairs.
     """
     import torch

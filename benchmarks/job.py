@@ -1,4 +1,4 @@
-"""The benchmark job: which parts, of what inputs, and the record of all of them."""
+"""The benchmark job: its parts, their inputs, and the record of their measurements."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ WITHOUT_RAY = frozenset({"decoding", "captioning", "pretraining", "scoring"})
 
 
 class BenchmarkJob(ConfigModel):
-    """What to measure, on what."""
+    """What to measure, and its inputs."""
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
-    """Which parts. Captioning and pretraining (of ProCap, at its full size), scoring, serving, batch: only if named."""
+    """Parts to measure. Only by name: captioning and pretraining (ProCap at full size), scoring, serving, batch."""
     out: str = "runs/benchmark"
-    """Folder of the record; a part that is measured again replaces its older numbers there, other parts stay."""
+    """Folder of the record. Measuring a part replaces its earlier measurements there; other parts are kept."""
     pairs: str = "data/demo/pairs"
     """Folder of pairs, for the builds."""
     tokenizer: str = "runs/demo/tokenizer/artifact"
@@ -40,29 +40,29 @@ class BenchmarkJob(ConfigModel):
     procedures: str = "data/demo/procedures"
     """Folder of procedures, for train_overhead."""
     train_overhead: TrainOverheadConfig = TrainOverheadConfig()
-    """Training."""
+    """Overhead of a training step."""
     build_actors: BuildActorsConfig = BuildActorsConfig()
-    """Building, speed."""
+    """Building procedures, speed."""
     build_memory: BuildMemoryConfig = BuildMemoryConfig()
-    """Building, memory."""
+    """Building procedures, memory."""
     decoding: DecodingConfig = DecodingConfig()
-    """Decoding."""
+    """ProCap's text decoder, cached over uncached."""
     serving: ServingConfig = ServingConfig()
-    """Serving; needs the load generator `hey`."""
+    """The served application; needs the load generator `hey`."""
     cluster: ClusterConfig = ClusterConfig(worker_logs=False)
-    """The local Ray that is started for each run."""
+    """The local Ray started for each run."""
     captioning: CaptioningConfig = CaptioningConfig()
-    """ProCap, from two images to the caption."""
+    """ProCap from two images to the caption."""
     pretraining: PretrainingConfig = PretrainingConfig()
-    """ProCap, a training step of stage 1."""
+    """A training step of ProCap's stage 1."""
     scoring: ScoringConfig = ScoringConfig()
     """Scoring captions."""
     batch: BatchConfig = BatchConfig()
-    """Captioning an input with jobs/caption.py."""
+    """Captioning a table with jobs/caption.py."""
 
     def faults(self) -> Iterator[str]:
         if self.cluster.address is not None:
-            yield "cluster.address: a benchmark starts a Ray of its own for every run; leave it out"
+            yield f"cluster.address: {self.cluster.address!r}: each run starts its own Ray; leave this out"
 
     def preflight(self) -> Iterator[str]:
         if "train_overhead" in self.parts:
@@ -79,16 +79,16 @@ class BenchmarkJob(ConfigModel):
 
 
 def run(job: BenchmarkJob, caption_job: str) -> Record:
-    """Measure the parts one after another; each is saved in ``job.out`` when it is done.
+    """Measure the parts one after another and save each in ``job.out`` as soon as it is done.
 
     Args:
         job: the settings.
-        caption_job: path of jobs/caption.py, which the part ``batch`` runs as a command.
+        caption_job: path of jobs/caption.py; the part ``batch`` runs it as a command.
 
     Raises:
         ValueError: a part cannot be measured with these settings.
     """
-    os.environ.pop("RAY_ADDRESS", None)  # a Ray of the benchmark's own, not another one that is set
+    os.environ.pop("RAY_ADDRESS", None)  # the benchmark starts its own Ray
     record = Record.load(job.out)
     for part in job.parts:
         record = record.with_part(list(measure(part, job, caption_job)))
@@ -97,7 +97,7 @@ def run(job: BenchmarkJob, caption_job: str) -> Record:
 
 
 def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measurement]:
-    """The measurements of a part."""
+    """Measure one part."""
     if part == "decoding":
         yield from measure_decoder(job.decoding)
     elif part == "captioning":
@@ -127,6 +127,6 @@ def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measure
 
 
 def _build(config: str, job: BenchmarkJob) -> ProceduresConfig:
-    """The build of a YAML file, on the job's pairs and tokenizer."""
+    """The build config of a YAML file with the job's pairs and tokenizer."""
     overrides = {"procedures": "(scratch)", "build.pairs": job.pairs, "build.tokenizer": job.tokenizer}
     return load(BuildProceduresJob, config, overrides).build

@@ -1,4 +1,4 @@
-"""Requests at a server by the load generator ``hey``, and what came back; a watcher of a server's metrics beside it."""
+"""Load tests with the load generator ``hey``, and a poller of a server's metrics."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pydantic import BaseModel
 
 
 class Load(BaseModel):
-    """What a number of equal requests came to.
+    """Result of one load-test run.
 
     Attributes:
-        connections: requests under way at a time.
-        sent: requests.
-        statuses: how many were answered by which status; the answers of a whole run.
-        unanswered: requests without an answer: connection refused or broken, or the time was up.
+        connections: concurrent requests.
+        sent: number of requests sent.
+        statuses: HTTP status -> number of answers.
+        unanswered: requests without an answer: connection refused or broken, or timed out.
         seconds: from the first request to the last answer.
-        p50_ms, p90_ms, p99_ms: of the answers with status 200, from the request's start to the answer's end.
-        refused_p99_ms: of the answers with 429 and 503; None without such.
+        p50_ms, p90_ms, p99_ms: latency percentiles of the answers with status 200; None if there are none.
+        refused_p99_ms: the same of the answers with status 429 and 503.
     """
 
     connections: int
@@ -42,23 +42,23 @@ class Load(BaseModel):
     refused_p99_ms: float | None = None
 
     @property
-    def good_a_second(self) -> float:
-        """Answers with status 200 a second."""
+    def good_per_second(self) -> float:
+        """Answers with status 200 per second."""
         return self.statuses.get(200, 0) / self.seconds
 
     @property
     def failed(self) -> int:
-        """Requests that were neither answered by 200 nor refused by 429 or 503."""
+        """Requests with no answer, or with a status other than 200, 429 and 503."""
         return self.unanswered + sum(count for status, count in self.statuses.items() if status not in (200, 429, 503))
 
     @property
     def refused(self) -> int:
-        """Requests answered by 429 or 503."""
+        """Requests answered with 429 or 503."""
         return self.statuses.get(429, 0) + self.statuses.get(503, 0)
 
     def text(self) -> str:
-        """One line for people."""
-        words = [f"{self.connections} connections: {self.good_a_second:.1f} answers/s"]
+        """One-line summary."""
+        words = [f"{self.connections} connections: {self.good_per_second:.1f} answers/s"]
         if self.p50_ms is not None:
             words.append(f"p50 {self.p50_ms:.0f} ms, p99 {self.p99_ms:.0f} ms")
         words.append(", ".join(f"{count} x {status}" for status, count in sorted(self.statuses.items())))
@@ -66,7 +66,7 @@ class Load(BaseModel):
 
 
 def hey() -> str:
-    """The load generator.
+    """Path of the load generator.
 
     Raises:
         ValueError: it is not installed.
@@ -86,12 +86,12 @@ def load(
     headers: Mapping[str, str] | None = None,
     timeout_s: int = 120,
 ) -> Load:
-    """Send the same JSON ``requests`` times over ``connections`` connections.
+    """Send the same JSON body ``requests`` times over ``connections`` connections.
 
     Args:
-        body: file with the request's body.
-        rate_each: requests a second of one connection at most; by default as fast as answers come.
-        timeout_s: of one request.
+        body: file with the request body.
+        rate_each: most requests per second and connection; default: as fast as answers arrive.
+        timeout_s: timeout per request.
     """
     requests = max(requests, connections)
     command = [hey(), "-n", str(requests), "-c", str(connections), "-t", str(timeout_s), "-m", "POST", "-o", "csv"]
@@ -107,7 +107,7 @@ def load(
 
 
 def parsed(table: str, connections: int, sent: int, wall: float) -> Load:
-    """The load that hey's CSV tells; what it sent and did not list was not answered."""
+    """Parse hey's CSV. Requests that were sent but are not listed there count as unanswered."""
     rows = list(csv.DictReader(io.StringIO(table)))
     seconds = [(int(row["status-code"]), float(row["response-time"]), float(row["offset"])) for row in rows]
     span = max((start + took for _, took, start in seconds), default=wall)
@@ -131,22 +131,22 @@ def parsed(table: str, connections: int, sent: int, wall: float) -> Load:
 
 
 def knee(levels: Sequence[Load]) -> Load:
-    """The level with the fewest connections that has 95 % of the most answers a second of any."""
-    most = max(level.good_a_second for level in levels)
-    return next(level for level in levels if level.good_a_second >= 0.95 * most)
+    """The first level with at least 95 % of the highest rate of good answers."""
+    most = max(level.good_per_second for level in levels)
+    return next(level for level in levels if level.good_per_second >= 0.95 * most)
 
 
 class Watch:
-    """Reads a metric of a server again and again, while the ``with`` lasts.
+    """Polls a metric of a server inside a ``with`` block.
 
     Args:
-        url: of the Prometheus text.
-        headers: of the requests.
-        read: picks a number from the samples, ``(name, labels, value)``.
+        url: Prometheus endpoint.
+        headers: headers of the requests.
+        read: computes a number from the samples ``(name, labels, value)``.
         every_s: pause between two readings.
 
     Attributes:
-        series: (seconds since the beginning, number).
+        series: (seconds since the start, number).
     """
 
     def __init__(
@@ -172,14 +172,14 @@ class Watch:
         self._thread.join()
 
     def now(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the start."""
         return time.monotonic() - self._began
 
     def wait_for(self, wanted: Callable[[float], bool], timeout_s: float) -> float:
-        """Wait until a reading is as wanted; when it was.
+        """Wait for a reading that satisfies ``wanted``; returns its time.
 
         Raises:
-            TimeoutError: none was.
+            TimeoutError: no reading did within ``timeout_s``.
         """
         first, last = len(self.series), self.now() + timeout_s
         while self.now() < last:
@@ -187,10 +187,10 @@ class Watch:
                 if wanted(value):
                     return when
             self._done.wait(self.every_s / 2)
-        raise TimeoutError(f"{self.url} did not come to what was waited for in {timeout_s:.0f} s: {self.series[-3:]}")
+        raise TimeoutError(f"{self.url}: no expected reading in {timeout_s:.0f} s; last ones: {self.series[-3:]}")
 
     def changes(self) -> list[tuple[float, float]]:
-        """The series without readings equal to the one before."""
+        """The readings that differ from the one before."""
         pairs = zip([None, *self.series[:-1]], self.series, strict=True)
         return [(round(at, 1), value) for before, (at, value) in pairs if before is None or before[1] != value]
 
@@ -200,7 +200,7 @@ class Watch:
                 with urllib.request.urlopen(self._request, timeout=10) as answer:
                     text = answer.read().decode()
             except OSError:
-                continue  # the server is being replaced; the next reading tells
+                continue  # the server is being replaced; read again later
             samples = [
                 (sample.name, dict(sample.labels), sample.value)
                 for family in text_string_to_metric_families(text)
@@ -210,17 +210,17 @@ class Watch:
 
 
 def plot(path: Path, levels: list[Load], series: list[tuple[float, float]]) -> None:
-    """Latency over answers a second, and the replicas over time."""
+    """Plot latency over answers per second, and replicas over time."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2)
-    rates = [level.good_a_second for level in levels]
+    rates = [level.good_per_second for level in levels]
     left.plot(rates, [level.p50_ms for level in levels], "o-", label="median")
     left.plot(rates, [level.p99_ms for level in levels], "s--", label="99th percentile")
     for rate, level in zip(rates, levels, strict=True):
         left.annotate(str(level.connections), (rate, level.p50_ms or 0), textcoords="offset points", xytext=(4, -10))
-    left.set(xlabel="answers a second (numbers: connections)", ylabel="ms", title="Latency")
+    left.set(xlabel="answers per second (numbers: connections)", ylabel="ms", title="Latency")
     left.set_ylim(bottom=0)
     left.legend()
     right.step([at for at, _ in series], [count for _, count in series], where="post")

@@ -1,7 +1,7 @@
-"""A measurement and its record at rest, and the timing that all benchmarks share.
+"""Measurements, their record on disk, and the timing helpers of all benchmarks.
 
-A benchmark here is always a ratio of two measurements made by turns in one run, because the same machine is not the
-same machine an hour later. The raw numbers are kept; the ratio is computed from them and never stored by itself.
+Every benchmark is a ratio of two things measured in turns in one run, because a machine's speed changes within an
+hour. The raw numbers are stored; the ratio is computed from them.
 """
 
 from __future__ import annotations
@@ -45,36 +45,36 @@ TABLE = "benchmark.md"
 
 
 class Environment(BaseModel):
-    """Where and how something was measured."""
+    """Machine, code and command of a measurement."""
 
     model_config = ConfigDict(extra="forbid")
 
     device: str
     threads: int
-    """Torch threads of a process."""
+    """Torch threads per process."""
     commit: str
     command: str
     load: float | None
-    """Processes that wanted a core in the minute before (the load average), where the system tells."""
+    """Load average of the minute before; None where the system has none."""
     versions: dict[str, str]
 
 
 class Measurement(BaseModel):
-    """Two things measured by turns: the ``n``-th of ``above`` is compared with the ``n``-th of ``below``."""
+    """Two things measured in turns: the ``n``-th of ``above`` is divided by the ``n``-th of ``below``."""
 
     model_config = ConfigDict(extra="forbid")
 
     part: Part
     title: str
-    """What over what."""
+    """The two things compared, as "A over B"."""
     unit: str
-    """Of the raw numbers."""
+    """Unit of the raw numbers."""
     aim: str
-    """What the ratio should be."""
+    """Target of the ratio."""
     above: list[float]
     below: list[float]
     more: dict[str, Any] = {}
-    """What else was measured."""
+    """Further results."""
     environment: Environment
 
     @computed_field  # type: ignore[prop-decorator]
@@ -89,7 +89,7 @@ class Measurement(BaseModel):
         return statistics.median(self.ratios)
 
     def row(self) -> str:
-        """A row of a Markdown table under :data:`HEADER`."""
+        """The row of the Markdown table with :data:`HEADER`."""
         low, high, n = min(self.ratios), max(self.ratios), len(self.ratios)
         spread = f" ({low:.2f} to {high:.2f}, n = {n})" if n > 1 else " (n = 1)"
         raw = f"{statistics.median(self.above):.4g} / {statistics.median(self.below):.4g} {self.unit}"
@@ -113,7 +113,7 @@ class Record(BaseModel):
         """The record in ``out``, empty if there is none.
 
         Raises:
-            ValueError: the file there is something else.
+            ValueError: the file is not a record of benchmarks.
         """
         path = Path(out) / RECORD
         if not path.exists():
@@ -121,10 +121,10 @@ class Record(BaseModel):
         try:
             return cls.model_validate(_without_computed(json.loads(path.read_text(encoding="utf-8"))))
         except (ValueError, LookupError, AttributeError, TypeError) as error:
-            raise ValueError(f"out: {path} is not a record of benchmarks, give another folder: {error}") from None
+            raise ValueError(f"out: {path} is not a record of benchmarks; choose another folder: {error}") from None
 
     def with_part(self, measured: Sequence[Measurement]) -> Record:
-        """A record in which these measurements stand for all older ones of their parts."""
+        """A record in which these measurements replace all earlier ones of their parts."""
         parts = {one.part for one in measured}
         return Record(measurements=[one for one in self.measurements if one.part not in parts] + list(measured))
 
@@ -140,7 +140,7 @@ class Record(BaseModel):
         return "\n".join([HEADER, *(one.row() for one in self.measurements)])
 
     def load_note(self) -> str | None:
-        """A warning if the machine was busy with other work while something was measured."""
+        """A warning if the machine was busy with other work before a measurement."""
         load = max((one.environment.load or 0.0 for one in self.measurements), default=0.0)
         if load <= 0.5 * (os.cpu_count() or 1):
             return None
@@ -148,7 +148,7 @@ class Record(BaseModel):
 
 
 def _without_computed(record: dict[str, Any]) -> dict[str, Any]:
-    """What is stored for readers of the JSON and computed again here."""
+    """Drop the computed fields, which are stored for readers of the JSON."""
     for one in record["measurements"]:
         one.pop("ratios", None)
         one.pop("ratio", None)
@@ -156,7 +156,7 @@ def _without_computed(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def environment(threads: int, device: str = "cpu") -> Environment:
-    """This machine, this checkout, this command line."""
+    """The environment of this process; call it before the measurement, because of the load average."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return Environment(
         device=device_name(device),
@@ -169,7 +169,7 @@ def environment(threads: int, device: str = "cpu") -> Environment:
 
 
 def device_name(device: str = "cpu") -> str:
-    """The processor and the memory, and the GPU if that is what is used."""
+    """Processor, cores and memory, and the GPU if ``device`` is one."""
     processor = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -200,21 +200,21 @@ def _versions(*packages: str) -> dict[str, str]:
 
 
 class Stamp(BaseModel):
-    """A chunk that left the last stage of a worker."""
+    """A chunk that has passed the last stage of a worker."""
 
     worker: int
-    """Its process."""
+    """Process id."""
     seconds: float
-    """When, by the machine's clock."""
+    """Wall-clock time."""
     rows: int
 
 
 def steady_rate(stamps: Sequence[Stamp], workers: int) -> float:
-    """Rows a second while all ``workers`` worked: from the moment the last one of them had its first chunk done to the
-    moment the first one of them had its last chunk done. Starting them and the idle end are outside.
+    """Rows per second while all ``workers`` were busy: from the last worker's first chunk to the first worker's last
+    chunk. This excludes start-up and the idle end.
 
     Raises:
-        ValueError: another number of workers took part, or there were too few chunks for such a time.
+        ValueError: another number of workers took part, or there were too few chunks.
     """
     by_worker: dict[int, list[float]] = {}
     for stamp in stamps:
@@ -225,7 +225,7 @@ def steady_rate(stamps: Sequence[Stamp], workers: int) -> float:
     end = min(max(times) for times in by_worker.values())
     rows = sum(stamp.rows for stamp in stamps if begin < stamp.seconds <= end)
     if not rows:
-        raise ValueError(f"{len(stamps)} chunks are too few for {workers} workers to be measured; take more num_pairs")
+        raise ValueError(f"{len(stamps)} chunks are too few to measure {workers} workers; take more num_pairs")
     return rows / (end - begin)
 
 
@@ -233,8 +233,8 @@ def steady_rate(stamps: Sequence[Stamp], workers: int) -> float:
 
 
 def peak_memory_mib() -> float:
-    """The most resident memory this process ever had. Not ``getrusage``: its number begins, after fork and exec, with
-    the parent's."""
+    """Peak resident memory of this process. Not from ``getrusage``, whose value starts with the parent's after fork
+    and exec."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
@@ -245,7 +245,7 @@ def peak_memory_mib() -> float:
 
 
 def by_turns(actions: dict[str, Callable[[], Any]], repeats: int, sync: Callable[[], None]) -> dict[str, list[float]]:
-    """Seconds of each action, ``repeats`` times, by turns; every second round backwards."""
+    """Seconds of each action, ``repeats`` times, in turns; every second round runs backwards."""
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for number in range(repeats):
         for name in list(actions)[:: 1 if number % 2 == 0 else -1]:

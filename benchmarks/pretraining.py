@@ -1,4 +1,4 @@
-"""A training step of ProCap's stage 1: which of its parts are worth their time, and the use of the hardware."""
+"""A training step of ProCap's stage 1: the gain of each optimisation, and the utilisation of the hardware."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ class PretrainingConfig(ConfigModel):
     encoder: EncoderConfig = EncoderConfig(init="normal")
     """Procedure encoder."""
     grid: tuple[int, int] = (14, 14)
-    """Patches down and across."""
+    """Patches per column and per row."""
     feature_dim: int = Field(256, ge=1)
-    """Width of a patch's feature. Samples have their features stored, so the tokenizer takes no part."""
+    """Width of a patch's feature. Samples contain stored features, so the tokenizer does not run."""
     codebook_size: int = Field(1024, ge=2)
-    """Codes."""
+    """Codebook size of the tokenizer."""
     vocabulary_size: int = Field(80, ge=5)
-    """Words."""
+    """Vocabulary size."""
     num_keyframes: int = Field(2, ge=1)  # k
-    """Key frames k."""
+    """Number of key frames, k."""
     batch_size: int = Field(8, ge=1)
-    """Samples of a step; each goes through the encoder three times (eq. 5)."""
+    """Samples per step; each passes the encoder three times (eq. 5)."""
     repeats: int = Field(3, ge=1)
-    """Steps of each kind; one more before them is not counted."""
+    """Timed steps of each kind, after one warm-up."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16: autocast, for hardware that has it."""
+    """bf16: also measure bf16 autocast; needs hardware support."""
     compile: bool = False
-    """Measure torch.compile too."""
+    """Also measure torch.compile."""
     peak_tflops: float | None = Field(None, gt=0)
-    """The device's published peak in this precision, 10^12 operations a second (A40 bf16: 150, A100: 312, H100: 989).
-    Not given: the fastest of three large matrix products on it, which is less."""
+    """The device's published peak in this precision, 10^12 operations per second (A40 bf16: 150, A100: 312, H100: 989).
+    Default: that of the fastest of three large matrix products on the device, which is lower."""
     threads: int = Field(2, ge=1)
     """Torch threads."""
     device: str = "cpu"
-    """Where to run, e.g. cuda."""
+    """Torch device, e.g. cuda."""
 
 
 class Step:
-    """A training step of stage 1 on one random batch, the same for all steps."""
+    """A training step of stage 1, always on the same random batch."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ def make_shapes(config: PretrainingConfig) -> Shapes:
 
 
 def everywhere_encoder() -> type[ProcedureEncoder]:
-    """The procedure encoder whose last block computes every position, also those that no loss reads."""
+    """A procedure encoder whose last block computes all positions, including those that no loss reads."""
     from idc.systems.procap.model import ProcedureEncoder
 
     class Everywhere(ProcedureEncoder):
@@ -126,7 +126,7 @@ def everywhere_encoder() -> type[ProcedureEncoder]:
 
 
 def random_batch(config: PretrainingConfig) -> dict[str, torch.Tensor]:
-    """A batch as :func:`idc.systems.procap.data.collate` makes it, with the masks that training draws."""
+    """A batch in the format of :func:`idc.systems.procap.data.collate`, with masks drawn as in training."""
     import torch
 
     from idc.data.text import SPECIALS
@@ -156,7 +156,8 @@ def random_batch(config: PretrainingConfig) -> dict[str, torch.Tensor]:
 
 
 def measure_pretraining(config: PretrainingConfig) -> Iterator[Measurement]:
-    """The last block where it is read over everywhere; bf16 over fp32; compiled over not; the use of the hardware.
+    """Last block only at positions that a loss reads over all positions; bf16 over fp32; compiled over uncompiled;
+    utilisation of the hardware.
 
     Raises:
         ValueError: the two kinds of last block have different losses in float32.
@@ -176,11 +177,14 @@ def measure_pretraining(config: PretrainingConfig) -> Iterator[Measurement]:
         actions: dict[str, Callable[[], Any]] = dict(steps)
         first = {name: action() for name, action in actions.items()}  # also the warm-up
         if abs(first["read"] - first["everywhere"]) > 1e-4 * abs(first["everywhere"]):
-            raise ValueError(f"stage 1: the loss is {first['read']} where read, {first['everywhere']} everywhere")
+            raise ValueError(
+                f"pretraining: the loss is {first['read']} with the last block only where it is read and "
+                f"{first['everywhere']} with it everywhere; only equal losses can be compared"
+            )
         seconds = by_turns(actions, config.repeats, sync)
         fastest = list(steps)[-1]
         plain = "bf16" if config.precision == "bf16" else "read"
-        work = count_flops(steps[plain])  # compiled kernels are not seen by the counter; they do the same work
+        work = count_flops(steps[plain])  # the counter cannot see compiled kernels, which do the same work
     encoder = config.encoder
     size = f"{config.batch_size} samples, k = {config.num_keyframes}, encoder {encoder.layers}x{encoder.width}"
 
@@ -209,8 +213,8 @@ def measure_pretraining(config: PretrainingConfig) -> Iterator[Measurement]:
 
 
 def count_flops(action: Callable[[], Any]) -> int:
-    """Operations of the matrix products and convolutions of a step, forward and backward, counted as it runs; scores
-    that fused attention computes a second time in its backward pass count once."""
+    """Run a step and count the operations of its matrix products and convolutions, forward and backward. Scores that
+    fused attention recomputes in its backward pass count once."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
@@ -232,7 +236,7 @@ def count_flops(action: Callable[[], Any]) -> int:
 
 
 def matrix_tflops(config: PretrainingConfig) -> float:
-    """10^12 operations a second of the fastest of three products of large square matrices."""
+    """10^12 operations per second of the fastest of three products of large square matrices."""
     import torch
 
     cuda = config.device.startswith("cuda")

@@ -1,4 +1,4 @@
-"""Building procedures: several actors over one, and the memory that more pairs take."""
+"""Building procedures: speed of several actors over one, and peak memory with more pairs."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from idc.systems.procap.procedures.config import ProceduresConfig
 
 
 class BuildActorsConfig(ConfigModel):
-    """Procedures a second with several actors over one, from the moment when all of them work."""
+    """Procedures per second with several actors over one, in the steady state."""
 
     config: str = "jobs/configs/procap/procedures_demo.yaml"
-    """The build that is timed."""
+    """YAML file of the build."""
     actors: int = Field(2, ge=2)
-    """Actors of the faster build; each has the cores and torch threads of `build.cpus_per_actor`."""
+    """Actors of the larger build; each has `build.cpus_per_actor` cores and torch threads."""
     num_pairs: int = Field(480, ge=1)
-    """Pairs of one build."""
+    """Pairs per build."""
     rounds: int = Field(2, ge=1)
     """Builds of each kind."""
 
 
 class BuildMemoryConfig(ConfigModel):
-    """Peak memory of a build over that of a build with fewer pairs."""
+    """Peak memory of a large build over that of a small one."""
 
     config: str = "jobs/configs/procap/procedures_demo.yaml"
-    """The build that is measured."""
+    """YAML file of the build."""
     num_pairs: int = Field(128, ge=1)
     """Pairs of the small build."""
     times: int = Field(10, ge=2)
-    """The large build has so many times the pairs."""
+    """Pairs of the large build as a multiple of `num_pairs`."""
     rounds: int = Field(1, ge=1)
     """Builds of each kind."""
 
@@ -47,7 +47,7 @@ class BuildMemoryConfig(ConfigModel):
 def build_speed(
     build: ProceduresConfig, num_pairs: int, actors: int, rounds: int, cluster: ClusterConfig
 ) -> Measurement:
-    """Rate of procedures with ``actors`` actors over that with one, in the steady state."""
+    """Procedures per second with ``actors`` actors over one, in the steady state."""
     kinds = {"one": 1, "several": actors}
     rates: dict[str, list[float]] = {name: [] for name in kinds}
     where = environment(max(1, int(build.cpus_per_actor)))
@@ -56,7 +56,7 @@ def build_speed(
             config = build.model_copy(update={"actors": kinds[kind], "max_pairs": num_pairs})
             done = apart(_build_once, config.model_dump(mode="json"), str(folder / f"{number}"), cluster.model_dump())
             rates[kind].append(steady_rate(done["stamps"], kinds[kind]))
-            say(f"build_actors: {kinds[kind]} actors {rates[kind][-1]:.2f} pairs a second")
+            say(f"build_actors: {kinds[kind]} actors {rates[kind][-1]:.2f} pairs/s")
     return Measurement(
         part="build_actors",
         title=f"building procedures, {actors} actors over 1 ({num_pairs} pairs, steady state)",
@@ -71,16 +71,16 @@ def build_speed(
 def _need_pairs(build: ProceduresConfig, there: int, wanted: int) -> None:
     if there < wanted:
         raise ValueError(
-            f"build_memory: {build.pairs} gives {there} pairs, {wanted} are asked for; take fewer num_pairs or times"
+            f"build_memory: {build.pairs} has {there} pairs, {wanted} are needed; lower num_pairs or times"
         )
 
 
 def build_memory(
     build: ProceduresConfig, num_pairs: int, times: int, rounds: int, cluster: ClusterConfig
 ) -> Measurement:
-    """Peak memory of the driver and the actors together, with ``times`` the pairs over ``num_pairs``.
+    """Peak memory of driver and actors with ``times`` times ``num_pairs`` pairs over that with ``num_pairs``.
 
-    The sum of each process's own peak of resident memory; Ray's own daemons are not in it.
+    It is the sum of the processes' peaks of resident memory, without Ray's daemons.
     """
     kinds = {"small": num_pairs, "large": num_pairs * times}
     _need_pairs(build, read_manifest(build.pairs, kind="pairs").num_rows, kinds["large"])
@@ -108,7 +108,7 @@ def build_memory(
 
 
 def _build_once(build: dict[str, Any], place: str, cluster: dict[str, Any]) -> dict[str, Any]:
-    """One build in this process and a Ray of its own, and what its actors wrote down."""
+    """Run one build in this process with its own Ray; return its stamps, peak memory and pairs."""
     from idc.systems.procap.procedures.build import build as build_procedures
 
     stamps = Path(place) / "stamps"
@@ -117,7 +117,7 @@ def _build_once(build: dict[str, Any], place: str, cluster: dict[str, Any]) -> d
     def on_ray(
         folder: DatasetFolder, source: Source, stages: list[StageSpec], *, max_reject_share: float, name: str
     ) -> Manifest:
-        from cluster.data import run  # imports Ray, which must find the session's environment
+        from cluster.data import run  # imports Ray, so only after the session has set the environment
 
         stages = [*stages, replace(stages[-1], cls=Stamper, kwargs={"folder": str(stamps)})]
         return run(folder, source, stages, progress=False, max_reject_share=max_reject_share, name=name)

@@ -1,7 +1,7 @@
-"""What benchmarks of whole jobs share: runs in fresh processes by turns, and a stage that notes when chunks pass.
+"""Helpers for benchmarks of whole jobs: runs in fresh processes, in turns, and a stage that timestamps chunks.
 
-Each run has a fresh process, with a Ray of its own or none: a loaded DeepSpeed, a grown heap or a second Ray changes
-what is measured.
+Each run gets a fresh process, with its own Ray or none: a loaded DeepSpeed, a grown heap or a second Ray would change
+the measurement.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ T = TypeVar("T")
 
 
 def apart(function: Callable[..., T], *args: Any) -> T:
-    """Call a module's function in a new process that ends after it."""
+    """Call a module-level function in a new process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(function, *args).result()
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder for outputs nobody wants."""
+    """A temporary folder for outputs that are not kept."""
     folder = Path(tempfile.mkdtemp(prefix="idc-benchmark-"))
     try:
         yield folder
@@ -44,7 +44,7 @@ def scratch() -> Iterator[Path]:
 
 
 def turns(kinds: Sequence[str], rounds: int) -> Iterator[str]:
-    """``kinds`` in order, then backwards, and so on: what drifts over time strikes all of them alike."""
+    """``kinds`` in order, then backwards, and so on, so that drift over time affects all of them alike."""
     for number in range(rounds):
         yield from kinds if number % 2 == 0 else reversed(kinds)
 
@@ -54,7 +54,7 @@ def say(text: str) -> None:
 
 
 class Stamper:
-    """A last stage that changes nothing and writes down when a chunk came through, and the worker's peak memory."""
+    """A final stage that passes chunks on and logs their time and the worker's peak memory."""
 
     def __init__(self, folder: str) -> None:
         self.path = Path(folder) / f"{os.getpid()}.jsonl"
@@ -67,7 +67,7 @@ class Stamper:
 
 
 def stamps_of(folder: Path) -> list[Stamp]:
-    """What the stampers of a job wrote into a folder."""
+    """The stamps that a job's stampers wrote into a folder."""
     return [
         Stamp(worker=worker, seconds=line["seconds"], rows=line["rows"])
         for worker, written in written(folder).items()
@@ -90,7 +90,11 @@ def caption_alone(
     seconds: float,
     ready: Any,
 ) -> dict[str, float]:
-    """In a process of its own: images decoded and captioned with confidences, batch after batch."""
+    """Decode and caption the same pair, batch after batch, for ``seconds``; runs in its own process.
+
+    Args:
+        ready: barrier at which all processes wait before the timed part.
+    """
     import torch
 
     torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""What scoring costs: a split of CLEVR-Change's size, the parts of it, and ``pycocoevalcap`` on the same captions."""
+"""Time to score a split of CLEVR-Change's size, by part, here and with ``pycocoevalcap`` on the same captions."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ _RELATIONS = ("left", "right", "front", "behind")
 
 
 class ScoringConfig(ConfigModel):
-    """Scoring generated captions of CLEVR-Change's manner; half of the pairs are unchanged, as there."""
+    """Scoring generated captions in the style of CLEVR-Change; half of the pairs are unchanged, as in that data set."""
 
     pairs: int = Field(7970, ge=20)
-    """Predictions (CLEVR-Change's test split has 7,970)."""
+    """Number of predictions (CLEVR-Change's test split has 7,970)."""
     references: int = Field(5, ge=1, le=8)
-    """References of each."""
+    """References per prediction."""
     rounds: int = Field(1, ge=1)
     """Runs of each kind."""
 
 
 def measure_scoring(config: ScoringConfig) -> Iterator[Measurement]:
-    """Seconds of scoring here over ``pycocoevalcap``'s, and of a whole evaluation over scoring; Java included."""
+    """Seconds of scoring here over ``pycocoevalcap``, and of a whole evaluation over scoring alone; Java included."""
     predictions = generated(config.pairs, config.references)
     references = {p.pair_id: p.references for p in predictions}
     captions = {p.pair_id: p.caption for p in predictions}
-    # Some other pair's caption; as many different ones as the baseline of the nearest training pair has.
+    # Captions of other pairs, as many distinct ones as the nearest-neighbour baseline has.
     nearest = dict(zip(captions, reversed([texts[0] for texts in references.values()]), strict=True))
     seconds: dict[str, list[float]] = {"own": [], "official": [], "whole": []}
     parts: list[dict[str, float]] = []
     official_parts: list[dict[str, float]] = []
     for number in range(config.rounds):
         for kind in ("own", "official", "whole")[:: 1 if number % 2 == 0 else -1]:
-            java._tokens_of.clear()  # as in a process that has scored nothing yet
+            java._tokens_of.clear()  # as in a fresh process
             began = time.perf_counter()
             if kind == "own":
                 with CocoScorer(references) as scorer:
@@ -94,8 +94,9 @@ def measure_scoring(config: ScoringConfig) -> Iterator[Measurement]:
 
 
 def generated(pairs: int, references: int, seed: int = 0) -> list[Prediction]:
-    """Captions with the words and templates of the rendered pairs: half of the pairs unchanged, the five change types
-    equally often, every reference of a pair in another wording; one prediction in four is of another object."""
+    """Predictions with the words and templates of the rendered pairs: half of the pairs are unchanged, the five change
+    types are equally frequent, the references of a pair differ in wording, and one prediction in four names another
+    object."""
     rng = np.random.default_rng(seed)
     changed = [kind for kind in CHANGE_TYPES if kind != NO_CHANGE]
     made = []
@@ -105,8 +106,8 @@ def generated(pairs: int, references: int, seed: int = 0) -> list[Prediction]:
         value = str(rng.choice(_VALUES[kind])) if kind in _VALUES else ""
         order = rng.permutation(len(TEMPLATES[kind]))[: references + 1]
         texts = [_caption(kind, int(t), thing, other, value, rng) for t in order]
-        said = thing if rng.random() < 0.75 else _thing(rng)
-        caption = _caption(kind, int(order[-1]), said, other, value, rng)
+        predicted = thing if rng.random() < 0.75 else _thing(rng)
+        caption = _caption(kind, int(order[-1]), predicted, other, value, rng)
         made.append(
             Prediction(
                 pair_id=f"{i:06d}",
@@ -135,7 +136,7 @@ def _caption(kind: str, template: int, thing: Thing, other: Thing, value: str, r
 
 
 def _official(references: dict[str, list[str]], captions: dict[str, str]) -> tuple[dict[str, float], dict[str, float]]:
-    """The scores of ``pycocoevalcap`` as its own classes compute them, and the seconds of each part."""
+    """The scores of ``pycocoevalcap``'s own classes, and the seconds of each part."""
     from pycocoevalcap.bleu.bleu import Bleu
     from pycocoevalcap.cider.cider import Cider
     from pycocoevalcap.meteor.meteor import Meteor
@@ -143,7 +144,7 @@ def _official(references: dict[str, list[str]], captions: dict[str, str]) -> tup
     from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
     path = os.environ.get("PATH", "")
-    os.environ["PATH"] = f"{Path(java.java()).parent}{os.pathsep}{path}"  # it starts what is called java
+    os.environ["PATH"] = f"{Path(java.java()).parent}{os.pathsep}{path}"  # pycocoevalcap runs the first `java` in PATH
     spent: dict[str, float] = {}
     found: dict[str, float] = {}
     try:

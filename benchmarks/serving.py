@@ -1,8 +1,8 @@
-"""The served application under load, in one run: what a request costs beside the bare captioner and Serve's own echo,
-what happens above the knee, and while a replica dies, a champion is promoted and the application is deployed again.
+"""The served application under load, in one run: throughput and latency compared with the bare captioner and a Serve
+echo, overload above the knee, and load while a replica is killed, a champion promoted and the application redeployed.
 
-Everything is the real thing: a Ray with Serve's proxy, ``serve deploy`` of a Serve config file, an MLflow registry, the
-load generator ``hey`` in a process of its own, SIGKILL to a replica's process.
+Nothing is simulated: Ray Serve with its proxy, ``serve deploy`` of a config file, an MLflow registry, the load
+generator ``hey`` in its own process, SIGKILL to a replica.
 """
 
 from __future__ import annotations
@@ -42,46 +42,46 @@ from idc.data.store import iter_rows
 
 APPLICATION, MODEL = "captions", "Model"
 REPLICAS = "idc_replicas"
-"""The metric of the application that counts replicas, by deployment."""
+"""Metric of the application: number of replicas by deployment."""
 
 
 class ServingConfig(ConfigModel):
-    """The served application under load, beside the captioner without a server."""
+    """The served application under load, compared with the captioner without a server."""
 
     artifact: str = "runs/demo/finetune-0/artifact"
-    """The captioner."""
+    """Artifact of the captioner."""
     pairs: str = "data/demo/pairs"
-    """The first pair of its split test is what is asked about."""
+    """Folder of pairs; the first pair of its test split is used in all requests."""
     batch: int = Field(16, ge=1)
-    """Pairs of a batch, of both."""
+    """Pairs per batch, of both."""
     replicas: int = Field(2, ge=1)
-    """Replicas at most, and processes of the bare captioner."""
+    """Maximum number of replicas, and processes of the bare captioner."""
     threads: int = Field(2, ge=1)
     """Torch threads of all replicas together."""
     connections: tuple[int, ...] = (8, 32, 64, 96)
-    """Requests under way at a time, level by level; the last ones should bring no more answers."""
+    """Concurrent requests of each level; the highest levels should be past the knee."""
     over_connections: int = Field(384, ge=1)
-    """The same at three times the knee's load; more than the application lets wait."""
+    """Concurrent requests at three times the knee's load; more than the application queues."""
     requests_alone: int = Field(100, ge=10)
-    """Requests one after the other, for the latency of one alone."""
+    """Sequential requests, for the latency without load."""
     seconds: float = Field(10.0, gt=0)
-    """Of one level, and of one round of the bare captioner."""
+    """Duration of one level, and of one round of the bare captioner."""
     event_seconds: float = Field(18.0, gt=0)
-    """Of the load in which something happens."""
+    """Duration of the load around each event."""
     rounds: int = Field(2, ge=1)
-    """Rounds at the knee, by turns with the bare captioner."""
+    """Rounds at the knee, in turns with the bare captioner."""
     downscale_delay_s: float = Field(10.0, gt=0)
-    """How long a replica is idle before it goes."""
+    """Seconds before an idle replica is removed."""
     ha_proxy: bool = True
-    """Serve's HAProxy and its short way of a request (RAY_SERVE_THROUGHPUT_OPTIMIZED); false: its proxy in Python."""
+    """Use Serve's HAProxy and RAY_SERVE_THROUGHPUT_OPTIMIZED; false: Serve's Python proxy."""
     port: int = Field(8123, ge=1024, le=65535)
-    """Of the application."""
+    """Port of the application."""
     plot: str = "runs/benchmark/serving.png"
-    """Picture of latencies and replicas."""
+    """Output file of the plot of latencies and replicas."""
 
 
 def echo(_: Mapping[str, Any]) -> Any:
-    """An application that reads a request's body and answers its length: Serve's own part of a latency."""
+    """An application that returns the length of the request body; its latency is Serve's own."""
     from ray import serve
     from starlette.requests import Request
 
@@ -96,13 +96,13 @@ def echo(_: Mapping[str, Any]) -> Any:
 def serving(
     config: ServingConfig, cluster: ClusterConfig, load_captioner: Callable[[str], Describer]
 ) -> list[Measurement]:
-    """Run it all; three measurements, and in ``more`` of the first the whole story.
+    """Run the whole benchmark; returns three measurements. ``more`` of the first holds all other results.
 
     Args:
-        load_captioner: for the bare captioner; picklable.
+        load_captioner: loads the bare captioner; picklable.
 
     Raises:
-        ValueError: ``hey`` is not there, or the application does not come up.
+        ValueError: ``hey`` is not installed, or the application does not start.
     """
     for name in ("RAY_SERVE_ENABLE_HA_PROXY", "RAY_SERVE_THROUGHPUT_OPTIMIZED"):
         os.environ[name] = "1" if config.ha_proxy else "0"
@@ -141,7 +141,7 @@ class _Run:
         story: dict[str, Any] = {}
         with Watch(f"{self.base}/metrics", self.headers, _replicas) as watch:
             watch.wait_for(lambda count: count == 0, 60)
-            story["cold_start_s"] = round(self._ask(), 2)
+            story["cold_start_s"] = round(self._request(), 2)
             say(f"serving: the first request, from no replica, {story['cold_start_s']} s")
             singles = self._send(1, config.requests_alone)
             echoes = self._send(1, config.requests_alone, path="/echo")
@@ -155,19 +155,19 @@ class _Run:
             self._warm(watch)
             for connections in config.connections:
                 level = self._load(connections, rate)
-                rate = max(rate, level.good_a_second)
+                rate = max(rate, level.good_per_second)
                 levels.append(level)
             at = knee(levels)
             for _ in range(config.rounds):
-                bares.append(self._bare(config.replicas, config.batch)["pairs_a_second"])
+                bares.append(self._bare(config.replicas, config.batch)["pairs_per_second"])
                 say(f"serving: bare captioner {bares[-1]:.1f} pairs/s")
                 self._warm(watch)
-                rates.append(self._load(at.connections, rate).good_a_second)
+                rates.append(self._load(at.connections, rate).good_per_second)
                 self._warm(watch)
                 batched.append(self._load_many(rate))
 
             self._warm(watch)
-            over = self._over(3 * at.good_a_second)
+            over = self._over(3 * at.good_per_second)
             events = {
                 "replica killed": self._during(watch, at, rate, self._kill),
                 "champion promoted": self._during(watch, at, rate, self._promote),
@@ -223,24 +223,24 @@ class _Run:
     # -- load ------------------------------------------------------------------------------------------------------
 
     def _load(self, connections: int, rate: float, seconds: float | None = None) -> Load:
-        """As fast as answers come, for about so many seconds, if ``rate`` a second are answered."""
+        """Load as fast as answers arrive, for about ``seconds`` if ``rate`` requests per second are answered."""
         requests = int(max(4 * connections, rate * (seconds or self.config.seconds)))
         found = self._send(connections, requests)
         say(f"serving: {found.text()}")
         return found
 
     def _warm(self, watch: Watch) -> None:
-        """Load until all replicas run: those that had nothing to do meanwhile have gone."""
+        """Load until all replicas run: idle ones have been removed in the meantime."""
         while watch.series[-1][1] < self.config.replicas:
             self._send(2 * self.config.batch * self.config.replicas, 4 * self.config.batch * self.config.replicas)
 
     def _load_many(self, rate: float) -> float:
-        """Pairs a second of requests with a whole batch each, four under way for a replica."""
+        """Pairs per second with a full batch per request and four concurrent requests per replica."""
         batch, connections = self.config.batch, 4 * self.config.replicas
         requests = max(2 * connections, int(rate * self.config.seconds / batch))
         found = load(f"{self.base}/v1/captions", self.many, connections, requests, None, self.headers)
-        say(f"serving: {batch} pairs a request, {found.text()}")
-        return batch * found.good_a_second
+        say(f"serving: {batch} pairs per request, {found.text()}")
+        return batch * found.good_per_second
 
     def _send(
         self, connections: int, requests: int, rate_each: float | None = None, path: str = "/v1/captions"
@@ -248,7 +248,7 @@ class _Run:
         return load(f"{self.base}{path}", self.body, connections, requests, rate_each, self.headers)
 
     def _over(self, rate: float) -> Load:
-        """``rate`` requests a second, however many are answered."""
+        """Send ``rate`` requests per second, however many are answered."""
         connections = self.config.over_connections
         each = rate / connections
         found = self._send(connections, int(rate * self.config.seconds), rate_each=each)
@@ -256,11 +256,11 @@ class _Run:
         return found
 
     def _during(self, watch: Watch, at: Load, rate: float, event: Callable[[], str]) -> dict[str, Any]:
-        """The knee's load, with something happening after its first seconds; it goes on until that is done."""
+        """The knee's load with an event after its first third; it continues until the event is over."""
         self._warm(watch)
 
         def happen() -> str:
-            time.sleep(self.config.event_seconds / 3)  # the load must have settled
+            time.sleep(self.config.event_seconds / 3)  # let the load settle
             return event()
 
         with ThreadPoolExecutor(1) as pool:
@@ -271,11 +271,11 @@ class _Run:
         totals = {
             name: sum(getattr(one, name) for one in loads) for name in ("sent", "failed", "refused", "unanswered")
         }
-        told = happening.result()
-        say(f"serving: {told}: {totals['failed']} failed, {totals['refused']} refused of {totals['sent']}")
-        return {"what": told, **totals, "loads": [one.model_dump() for one in loads]}
+        outcome = happening.result()
+        say(f"serving: {outcome}: {totals['failed']} failed, {totals['refused']} refused of {totals['sent']}")
+        return {"what": outcome, **totals, "loads": [one.model_dump() for one in loads]}
 
-    def _ask(self) -> float:
+    def _request(self) -> float:
         """Seconds of one request."""
         request = urllib.request.Request(f"{self.base}/v1/captions", self.body.read_bytes(), self.headers)
         began = time.perf_counter()
@@ -284,7 +284,7 @@ class _Run:
         return time.perf_counter() - began
 
     def _bare(self, processes: int, batch: int) -> dict[str, float]:
-        """The captioner without a server, on the same encoded pair, in so many processes at once."""
+        """The captioner without a server, on the same encoded pair, in concurrent processes."""
         spawn = get_context("spawn")
         with spawn.Pool(processes) as pool:
             threads = max(1, self.config.threads // processes) if batch > 1 else 1
@@ -299,25 +299,25 @@ class _Run:
             )
             found = pool.starmap(caption_alone, [job] * processes)
         return {
-            "pairs_a_second": sum(one["pairs"] / one["seconds"] for one in found),
+            "pairs_per_second": sum(one["pairs"] / one["seconds"] for one in found),
             "batch_ms": statistics.mean(one["median_ms"] for one in found),
         }
 
-    # -- what happens ----------------------------------------------------------------------------------------------
+    # -- events ----------------------------------------------------------------------------------------------------
 
     def _kill(self) -> str:
-        """SIGKILL to a replica's process."""
+        """SIGKILL one replica."""
         from ray.util.state import list_actors
 
         actors = list_actors(filters=[("state", "=", "ALIVE")], detail=True, limit=1000)
         pids = [actor.pid for actor in actors if actor.pid and actor.name and f"{APPLICATION}#{MODEL}#" in actor.name]
         if not pids:
-            raise ValueError("no replica of the captioner was found among Ray's actors")
+            raise ValueError(f"serving: none of Ray's {len(actors)} living actors is a replica of the captioner")
         os.kill(pids[0], signal.SIGKILL)
         return f"one of {len(pids)} replicas killed (SIGKILL)"
 
     def _promote(self) -> str:
-        """A second version becomes the champion; waits until it is served."""
+        """Make a second version the champion and wait until it is served."""
         before = self._version()
         self._register(2)
         began = time.perf_counter()
@@ -326,7 +326,7 @@ class _Run:
         return f"{version} instead of {before}, {time.perf_counter() - began:.1f} s after the alias was moved"
 
     def _redeploy(self) -> str:
-        """The application with another setting, so that Serve replaces its replicas; waits until it is done."""
+        """Deploy with another setting, so that Serve replaces the replicas, and wait until it is done."""
         began = time.perf_counter()
         self._deploy(timeout_s=90)
         return f"application deployed again in {time.perf_counter() - began:.1f} s"
@@ -336,10 +336,10 @@ class _Run:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return str(json.load(answer)["data"][0]["version"])
 
-    # -- what is served --------------------------------------------------------------------------------------------
+    # -- deployment ------------------------------------------------------------------------------------------------
 
     def _register(self, number: int) -> None:
-        """The artifact as a new version of ``captioner`` (its model card tells them apart), and the champion."""
+        """Register the artifact with a changed model card as a new version of ``captioner`` and as its champion."""
         from cluster.registry import Registry
         from idc.training.artifact import CARD, read_artifact
 
@@ -352,10 +352,10 @@ class _Run:
         registry.client.set_registered_model_alias("captioner", "champion", str(version.number))
 
     def _deploy(self, timeout_s: float) -> None:
-        """``serve deploy`` of a config file; waits until all of it runs.
+        """``serve deploy`` a config file and wait until all its applications run.
 
         Raises:
-            ValueError: it does not.
+            ValueError: an application does not start.
         """
         config = self.config
         args = {
@@ -402,18 +402,18 @@ def _until_running(timeout_s: float) -> None:
         if len(states) == 2 and set(states.values()) == {"RUNNING"}:
             return
         if "DEPLOY_FAILED" in states.values() or time.monotonic() > last:
-            told = "; ".join(f"{name} {one.status.value} {one.message}" for name, one in found.items())
-            raise ValueError(f"the application does not run: {told}")
+            outcome = "; ".join(f"{name} {one.status.value} {one.message}" for name, one in found.items())
+            raise ValueError(f"serving: the applications do not run: {outcome}")
         time.sleep(0.2)
 
 
 def _replicas(samples: list[tuple[str, dict[str, str], float]]) -> float:
-    """Replicas of the captioner that the application's metrics tell."""
+    """Number of the captioner's replicas in the application's metrics."""
     return sum(value for name, labels, value in samples if name == REPLICAS and labels.get("deployment") == MODEL)
 
 
 def _pair(pairs: str) -> dict[str, bytes]:
-    """A pair of the test split."""
+    """The first pair of the test split."""
     for row in islice(iter_rows(pairs, ["before", "after"], split="test", batch_size=1), 1):
         return {"before": row["before"], "after": row["after"]}
-    raise ValueError(f"serving.pairs: {pairs} has no pair of the split test")
+    raise ValueError(f"serving.pairs: {pairs} has no pair in its test split")

@@ -19,22 +19,22 @@ from idc.training.config import TrainConfig
 
 
 class TrainOverheadConfig(ConfigModel):
-    """Step time of Ray Train with DeepSpeed, one worker, over the same loop without Ray and with plain torch."""
+    """Step time of Ray Train + DeepSpeed with one worker over the same loop in plain torch without Ray."""
 
     config: str = "jobs/configs/procap/pretrain_demo.yaml"
-    """The ProCap stage 1 run that is timed."""
+    """YAML file of the ProCap stage 1 run."""
     steps: int = Field(50, ge=2)
-    """Optimizer steps of one run."""
+    """Optimizer steps per run."""
     warmup: int = Field(10, ge=1)
-    """Steps at the start of a run that are not counted."""
+    """Untimed steps at the start of a run."""
     rounds: int = Field(3, ge=1)
     """Runs of each kind."""
     threads: int = Field(2, ge=1)
-    """Torch threads of both."""
+    """Torch threads, of both."""
 
     def faults(self) -> Iterator[str]:
         if self.warmup >= self.steps:
-            yield f"warmup: {self.warmup} leaves none of {self.steps} steps to count"
+            yield f"warmup: {self.warmup} leaves none of {self.steps} steps to time"
 
 
 BARE = {"engine": "torch", "zero_stage": 0, "deepspeed_extra": {}}
@@ -46,14 +46,14 @@ RAY = {"engine": "deepspeed", "zero_stage": 0}
 def train_overhead(
     config: TrainOverheadConfig, entry: str, payload: dict[str, Any], train: TrainConfig, cluster: ClusterConfig
 ) -> Measurement:
-    """Seconds a step under Ray Train and DeepSpeed, one worker, over those of the bare loop with plain torch.
+    """Seconds per step under Ray Train and DeepSpeed, one worker, over those of the bare loop in plain torch.
 
-    Both run the same entry with the same seed, samples, batches and threads, and nothing else beside them: the bare
-    loop has no Ray on the machine. Neither validates or tracks while it is timed.
+    Both run the same entry with the same seed, samples, batches and threads, and nothing else runs: during the bare
+    loop there is no Ray on the machine. Neither validates nor tracks while it is timed.
 
     Args:
         entry, payload: as for :func:`cluster.train.launch`.
-        train: the run's settings; what is measured is laid over them.
+        train: the run's settings; those that the measurement needs are overridden.
     """
     timed = {
         "steps": config.steps,
@@ -81,7 +81,7 @@ def train_overhead(
             )  # fmt: skip
             wall[kind].append(time.perf_counter() - began)
             seconds[kind].append(steps[config.warmup :])
-            say(f"train_overhead: {kind} {statistics.median(seconds[kind][-1]):.4f} s a step")
+            say(f"train_overhead: {kind} {statistics.median(seconds[kind][-1]):.4f} s/step")
     return Measurement(
         part="train_overhead",
         title="a training step, Ray Train + DeepSpeed (1 worker) over the bare torch loop",
@@ -97,7 +97,7 @@ def train_overhead(
 def _train_once(
     entry: str, payload: dict[str, Any], train: dict[str, Any], run_dir: str, cluster: dict[str, Any] | None
 ) -> list[float]:
-    """Seconds of every step of one run; with ``cluster`` on a Ray started for it."""
+    """Seconds of every step of one run; with ``cluster`` on its own Ray."""
     from cluster.train import launch
     from idc.training.loop import read_log
 

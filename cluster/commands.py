@@ -1,5 +1,5 @@
-"""Runs commands one after another on a local Ray, through its Jobs API: one line per command on the terminal, its
-output in a log."""
+"""Runs commands one after another on a local Ray through the Jobs API: one line per command on the terminal, its output
+in a log."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from cluster.session import session, submit
 
 
 class Used(NamedTuple):
-    """What the commands took.
+    """Time and memory of a run of commands.
 
     Attributes:
-        seconds: in all, the start of Ray included.
-        peak_memory_gib: of this process and its descendants, Ray's among them.
+        seconds: in total, including the start of Ray.
+        peak_memory_gib: of this process and its descendants, including Ray.
         seconds_of: title -> seconds.
     """
 
@@ -34,18 +34,18 @@ class Used(NamedTuple):
 
 
 def run_commands(commands: Sequence[tuple[str, list[str]]], root: Path, logs: Path) -> Used:
-    """Run commands of this project in order in the working directory, on a Ray that starts here and ends with them.
+    """Run commands of this project in order in the working directory, on a Ray started for them.
 
     Args:
-        commands: per command a title and the arguments of Python.
-        root: folder of ``jobs/``, for scripts and presets that are not in the working directory.
+        commands: (title, arguments of Python) per command.
+        root: folder that contains ``jobs/``, for scripts and presets missing in the working directory.
         logs: folder for ``01.log`` and so on.
 
     Raises:
-        RuntimeError: a command failed; the message has the end of its log.
+        RuntimeError: a command failed; the message ends with its last log lines.
     """
     start, memory, seconds_of = time.time(), PeakMemory(), {}
-    os.environ.pop("RAY_ADDRESS", None)  # a Ray of its own, not another one that is set
+    os.environ.pop("RAY_ADDRESS", None)  # start a new Ray here
     print(f"{len(commands)} steps; the output of each is in {logs}", flush=True)
     with session(ClusterConfig(dashboard=True)) as url:
         assert url is not None
@@ -64,12 +64,12 @@ def run_commands(commands: Sequence[tuple[str, list[str]]], root: Path, logs: Pa
 
 
 def script_or_preset(argument: str, root: Path) -> str:
-    """The path of a job's script or preset from any working directory; other arguments as they are."""
+    """Resolve the path of a job's script or preset from any working directory; return other arguments unchanged."""
     return argument if not argument.startswith("jobs/") or Path(argument).exists() else str(root / argument)
 
 
 class StepLine:
-    """The line of a step on the terminal, and its log. On a terminal the line also shows the last line of the log."""
+    """The output line of a step, and its log. On a terminal the line also shows the last line of the log."""
 
     def __init__(self, title: str, log: Path):
         self.title, self.log = title, log
@@ -85,7 +85,7 @@ class StepLine:
         return self
 
     def write(self, text: str) -> None:
-        """Take a piece of the step's output."""
+        """Write a piece of the step's output to the log."""
         self._file.write(text)
         self._file.flush()
         lines = [line for line in text.replace("\r", "\n").splitlines() if line.strip()]
@@ -107,8 +107,8 @@ class StepLine:
 
 
 class PeakMemory:
-    """The most memory that this process and its descendants, Ray's among them, had at a time: the sum of their
-    proportional set sizes, in which a page that several share counts once. Sampled once a second."""
+    """Peak memory of this process and its descendants, including Ray: the sum of proportional set sizes, in which a
+    shared page counts once. Sampled every second."""
 
     def __init__(self) -> None:
         import psutil

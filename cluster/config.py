@@ -1,4 +1,4 @@
-"""Which Ray cluster a job runs on. No Ray here: a job's config is checked before Ray is imported."""
+"""Config of a job's Ray cluster. Does not import Ray: a job's config is checked before Ray is imported."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from idc.config import ConfigModel
 
 
 class ClusterConfig(ConfigModel):
-    """The Ray cluster: by default the one the job was submitted to (RAY_ADDRESS), else a local one for this run."""
+    """The Ray cluster. Default: the one the job was submitted to (RAY_ADDRESS), else a local one for this run."""
 
     address: str | None = None
     """A running cluster to join ("auto" or host:port). Default: RAY_ADDRESS, which Ray sets inside its own jobs."""
     num_cpus: int | None = Field(default=None, ge=1)
-    """CPUs a local Ray counts with. Default: the machine's, but at least 4, because Ray's small helpers count too."""
+    """CPUs of a local Ray. Default: the machine's, but at least 4, because Ray's helper actors need some."""
     num_gpus: int | None = Field(default=None, ge=0)
-    """GPUs a local Ray counts with. Default: all it finds."""
+    """GPUs of a local Ray. Default: all that are found."""
     object_store_mb: int | None = Field(default=None, ge=80)
     """Shared memory of a local Ray in MiB. Default: Ray's choice (30 % of the memory)."""
     dashboard: bool = False
     """Start the dashboard with a local Ray."""
     auth: Literal["token", "disabled"] = "token"
-    """Token authentication of a local Ray, unless RAY_AUTH_MODE is set. With no token at hand one is made for this
-    run only; nothing is written to the home folder."""
+    """Token authentication of a local Ray, unless RAY_AUTH_MODE is set. If there is no token, one is created for
+    this run only; nothing is written to the home folder."""
     temp_dir: str | None = None
     """Folder for the session files of a local Ray; short, because socket paths have at most 107 characters. Default:
-    Ray's own; one for this Ray alone, if it has a dashboard."""
+    Ray's default; with a dashboard, a new folder for this Ray."""
     worker_logs: bool = True
-    """Show what workers print."""
+    """Show the output of workers."""
     no_progress_timeout_s: float = Field(default=600.0, gt=0)
-    """A data job in which nothing moves for so long ends with an error instead of waiting (autoscaling takes time)."""
+    """Seconds without progress after which a data job fails. Leave time for autoscaling."""
 
     def faults(self) -> Iterator[str]:
         if self.address is not None and self.address.startswith(("http://", "https://")):
             yield f"address: {self.address!r} is a Jobs API address; submit with `ray job submit --address` instead"
         if self.temp_dir is not None and len(self.temp_dir) > 40:
-            yield f"temp_dir: {self.temp_dir!r} has {len(self.temp_dir)} characters, more than 40"
+            yield f"temp_dir: {self.temp_dir!r} has {len(self.temp_dir)} characters; at most 40 are possible"

@@ -1,4 +1,4 @@
-"""What every training job does after its parse: connect, prepare its input, train, say what came out."""
+"""The common part of every training job after parsing: connect to Ray, build missing input, train, print the result."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from idc.config import Cli
 def train_job(
     entry: str, args: Cli[Any], build: tuple[str, str] = ("procedures", "idc.systems.procap.procedures.build:build")
 ) -> None:
-    """Train what the job's config describes; procedures (or triplets) it names but does not find are built first.
+    """Run the training of a job's config; build its procedures (or triplets) first if they do not exist.
 
     Args:
         entry: ``"module:function"`` of the training, see :func:`cluster.train.launch`.
-        args: the parsed command line. Its config has ``name``, ``runs``, ``train``, ``cluster``; and ``build`` where
+        args: the parsed command line. Its config has ``name``, ``runs``, ``train``, ``cluster``, and ``build`` if
             its input can be built.
         build: the config's field for the folder that ``build`` describes, and the ``"module:function"`` that builds
-            it, called with ``build``, the folder, and what runs the chunks.
+            it, called with ``build``, the folder, and the function that runs chunks.
     """
     job = args.config
     cluster: ClusterConfig = job.cluster

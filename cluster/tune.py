@@ -1,8 +1,8 @@
-"""Runs sweeps: trials on Ray Tune side by side, or one after the other in this process. It names no system.
+"""Runs sweeps of any system: trials in parallel on Ray Tune, or one after the other in this process.
 
-A trial is a chain of steps (:mod:`idc.sweep.plan`). A step's folder is named by what it depends on; it is locked while
-one process works in it, and a file beside it says that it is done. So a step is done once, whoever needs it, and an
-interrupted sweep goes on: finished trials are not started again, and a training goes on from its last checkpoint.
+A trial is a chain of steps (:mod:`idc.sweep.plan`). A step's folder is named by a hash of its inputs, locked while a
+process works in it, and marked as done by a file next to it. So trials share steps, each step runs once, and an
+interrupted sweep can be resumed: finished trials are skipped, and a training continues from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from idc.sweep.plan import Step, TrialPlan, TrialSteps, chain_of, plan_table, sp
 from idc.sweep.summary import SearchedTrial, SweepResult, TrialResult, summarise
 
 _WAITING_CPUS = 0.1
-"""What a trial's process counts for whose trainings are Ray Train runs."""
+"""CPUs reserved for a trial's process while its training is a Ray Train run."""
 
 _ENVIRONMENT = {
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths stay valid in the trials
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # trials write their own files, and MLflow is tracked here
-    "TUNE_GLOBAL_CHECKPOINT_S": "2",  # the state of a search is on disk soon after it changed
-    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a Ray Train run reports before its first validation, too
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # keep relative paths valid in trials
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # trials write their own files; MLflow is tracked here
+    "TUNE_GLOBAL_CHECKPOINT_S": "2",  # save the state of a search soon after each change
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a Ray Train run also reports before its first validation
 }
 
 
@@ -47,13 +47,13 @@ class Place:
     """Where trials run.
 
     Attributes:
-        folder: the sweep's own.
-        store: the folder of all steps.
-        job: the sweep.
-        cluster: for data jobs.
-        local: without Ray.
-        parent: the sweep's MLflow run id; none if it is not tracked.
-        uri: the MLflow store.
+        folder: folder of the sweep.
+        store: folder of all steps.
+        job: config of the sweep.
+        cluster: Ray cluster of data jobs.
+        local: run without Ray.
+        parent: MLflow run id of the sweep; None if it is not tracked.
+        uri: MLflow tracking URI.
     """
 
     folder: Path
@@ -66,18 +66,18 @@ class Place:
 
 
 def sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, overwrite: bool = False) -> SweepResult:
-    """Run a sweep to its end, or go on with it.
+    """Run or resume a sweep.
 
     Args:
         cluster: the Ray cluster.
-        local: without Ray, one trial after the other.
-        overwrite: forget what this sweep's trials came to (their steps stay), and the state of another search there.
+        local: run without Ray, one trial after the other.
+        overwrite: delete the results of this sweep's trials (steps are kept) and the state of an earlier search.
 
     Raises:
-        ValueError: an input cannot be read; a search of another config is there; a search without Ray.
+        ValueError: an input cannot be read; the folder holds a search with another config; a search without Ray.
     """
     if local and (job.search is not None or job.trials.mode == "ray_train"):
-        raise ValueError("a search, and trials.mode=ray_train, need Ray: leave --local out")
+        raise ValueError("--local: a search and trials.mode=ray_train need Ray; leave --local out")
     started = time.monotonic()
     root = Path(job.runs)
     place = Place(root / job.name, root / STEPS, job.inlined(), cluster, local)
@@ -112,8 +112,8 @@ def sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, overwri
 
 
 def _claim(place: Place, overwrite: bool) -> None:
-    """Make the folder this sweep's. A table may change its rows: a trial's result is filed under all it depends on. The
-    state of a search fits one search only."""
+    """Prepare the sweep's folder. The rows of a table may change, since results are stored by a hash of all inputs. The
+    state of a search is valid for one search config only."""
     place.folder.mkdir(parents=True, exist_ok=True)
     if overwrite:
         for name in ("trials", "tune", "search.json"):
@@ -125,7 +125,7 @@ def _claim(place: Place, overwrite: bool) -> None:
     identity = place.job.model_dump(mode="json", include={"system", "settings", "search", "seeds"})
     path = place.folder / "search.json"
     if path.exists() and json.loads(path.read_text(encoding="utf-8")) != identity:
-        raise ValueError(f"{place.folder} holds another search; take another name, or --overwrite it")
+        raise ValueError(f"{place.folder} holds another search; choose another name, or pass --overwrite")
     _write_json(path, identity)
 
 
@@ -135,11 +135,11 @@ def _claim(place: Place, overwrite: bool) -> None:
 def run_step(
     step: Step, place: Place, watch: Watch | None = None, callbacks: Sequence[Any] = (), alone: bool = False
 ) -> dict[str, Any]:
-    """Do a step, or wait for the process that does it, or find it done. Returns its result.
+    """Return the result of a step: run it, wait for the process that runs it, or read it if it is done.
 
     Args:
-        watch, callbacks: of a training, as :func:`cluster.train.launch` takes them.
-        alone: the step is timed; it waits for nothing and no other is running.
+        watch, callbacks: for a training, see :func:`cluster.train.launch`.
+        alone: no trial is running, so that the step can be timed.
     """
     marker = place.store / f"{step.name}.json"
     folder = place.store / step.name
@@ -162,14 +162,14 @@ def run_step(
                 watch=watch if plain else None,
                 callbacks=callbacks,
             )
-            seconds = result["seconds"]  # of all starts of the run together
+            seconds = result["seconds"]  # sum over all starts of the run
         else:
             run = partial(run_chunks, plain, place.cluster)
             if not plain or (alone and not place.local):
                 result = _remote(step, str(folder), run, place)
             else:
                 result = _call(step, str(folder), run)
-            folder.mkdir(exist_ok=True)  # of a step that leaves no files but its result
+            folder.mkdir(exist_ok=True)  # for a step that writes no files
             seconds = time.monotonic() - started
         cpus = 1.0 if plain and step.train is None else step.cpus
         record = {"name": step.name, "seconds": seconds, "cpus": cpus, "gpus": step.gpus, "result": result}
@@ -184,10 +184,10 @@ def _call(step: Step, folder: str, run: Any) -> dict[str, Any]:
 
 
 def _remote(step: Step, folder: str, run: Any, place: Place) -> dict[str, Any]:
-    """The step in a process of its own that has the cores and GPUs it needs."""
+    """Run the step in its own process with the cores and GPUs it needs."""
     import ray
 
-    # Outside the trial's placement group, in which there is only the little that a waiting trial holds.
+    # Outside the trial's placement group, which holds only the small share of a waiting trial.
     cpus = place.job.trials.cpus
     task = ray.remote(num_cpus=cpus, num_gpus=step.gpus, max_retries=0, scheduling_strategy="DEFAULT")(_call)
     result: dict[str, Any] = ray.get(task.remote(step, folder, run))
@@ -196,8 +196,8 @@ def _remote(step: Step, folder: str, run: Any, place: Place) -> dict[str, Any]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """One process at a time; the lock ends with its process. On several machines the file system has to support flock
-    (NFS 4 does)."""
+    """Lock for one process at a time, released when the process ends. Several machines need a file system with flock
+    (such as NFS 4)."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -207,7 +207,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def run_trial(plan: TrialPlan, place: Place) -> bool:
-    """Do the steps of a table's trial, and file what came of it. False if it failed in a way that would come again."""
+    """Run the steps of a table's trial and store the result. Returns False after an error that a retry would repeat."""
     path = place.folder / "trials" / f"{plan.key}.json"
     try:
         for step in plan.steps.work:
@@ -230,11 +230,11 @@ def _done(place: Place, plan: TrialPlan) -> TrialResult | None:
 
 def _failure(place: Place, key: str) -> str:
     path = place.folder / "trials" / f"{key}.failed"
-    return json.loads(path.read_text(encoding="utf-8"))["error"] if path.exists() else "its process was lost"
+    return json.loads(path.read_text(encoding="utf-8"))["error"] if path.exists() else "its process died"
 
 
 def _table(place: Place, plans: Sequence[TrialPlan]) -> dict[str, TrialResult]:
-    """Run the trials that are not done; the results of all that are, by key."""
+    """Run the unfinished trials; returns all results by key."""
     waiting = {plan.key: plan for plan in plans if _done(place, plan) is None}
     _say(f"{place.job.name}: {len(plans)} trials, {len(plans) - len(waiting)} of them done before")
     order = spread_out(list(waiting.values()), 1 if place.local else place.job.trials.concurrent)
@@ -249,7 +249,7 @@ def _table(place: Place, plans: Sequence[TrialPlan]) -> dict[str, TrialResult]:
 
 
 class _Reporter:
-    """Says on the driver what a trial came to, and tracks it as a child of the sweep's MLflow run."""
+    """Prints the result of a trial on the driver and tracks it as a child of the sweep's MLflow run."""
 
     def __init__(self, place: Place, total: int):
         self.place, self.total, self.number = place, total, 0
@@ -275,7 +275,7 @@ class _Reporter:
 
 
 def _alone(place: Place, plans: Sequence[TrialPlan]) -> None:
-    """What is done when no trial is running: baselines, and the speed of each row's first seed."""
+    """Run the steps that need an idle machine: baselines, and the speed of each row's first seed."""
     baselines = {step.name: step for plan in plans if (step := plan.steps.baselines) is not None}
     first = {plan.row: plan.steps.speed for plan in reversed(plans)}
     timed = any(column.metric == TOKENS_PER_SECOND for column in place.job.columns)
@@ -302,8 +302,8 @@ def _tune_table(place: Place, order: Sequence[TrialPlan], report: Callable[[Tria
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             report(plans[trial.config["trial"]])
 
-    shutil.rmtree(place.folder / "tune", ignore_errors=True)  # what is done is known from the trials' own files
-    # Tune looks for result files of its own, which these trials do not write, and would call each of them missing.
+    shutil.rmtree(place.folder / "tune", ignore_errors=True)  # the trials' own files record what is done
+    # Tune would warn that its own result files are missing; these trials do not write them.
     logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
     tune.Tuner(
         tune.with_resources(trainable, _resources(place)),
@@ -340,7 +340,7 @@ def _run_config(place: Place, callbacks: list[Any]) -> Any:
 
 
 def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
-    """Run the search, or go on with it; its trials, the best first."""
+    """Run or resume the search; returns its trials, best first."""
     os.environ.update(_ENVIRONMENT)
     from ray import tune
     from ray.tune.integration.ray_train import TuneReportCallback
@@ -348,7 +348,7 @@ def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
     total = _watched_steps(place, search)
 
     class Validations(TuneReportCallback):
-        """Passes on the reports of a Ray Train run that have the searched metric."""
+        """Forwards the reports of a Ray Train run that contain the searched metric."""
 
         def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
             if search.metric in metrics[0] and metrics[0]["step"] != total:
@@ -364,7 +364,7 @@ def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
 
         def watch(metrics: dict[str, float], step: int) -> None:
             record(metrics[search.metric], step, "stopped early")
-            if step != total:  # the end is reported when the artifact is written
+            if step != total:  # the last step is reported after the artifact is written
                 tune.report({search.metric: metrics[search.metric], "step": step})
 
         if not path.exists():
@@ -388,7 +388,7 @@ def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
     trials = tune.with_resources(trainable, _resources(place))
     folder = place.folder.absolute() / "tune"
     if tune.Tuner.can_restore(str(folder)):
-        _say(f"{place.job.name}: going on with the search in {folder}")
+        _say(f"{place.job.name}: resuming the search in {folder}")
         tuner = tune.Tuner.restore(str(folder), trials, resume_unfinished=True, restart_errored=True)
     else:
         tuner = tune.Tuner(
@@ -406,7 +406,7 @@ def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
             run_config=_run_config(place, []),
         )
     results = tuner.fit()
-    # Of trials that were done when the search was restored, Tune knows neither settings nor metrics; their files do.
+    # For trials finished before the search was restored, Tune has neither settings nor metrics; their files have both.
     reported: dict[str, dict[str, Any]] = {}
     for number in range(len(results)):
         if config := results[number].config:
@@ -415,7 +415,7 @@ def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
     for path in sorted((place.folder / "trials").glob("search-*.json")):
         one = SearchedTrial.model_validate_json(path.read_text(encoding="utf-8"))
         last = reported.get(path.stem, {})
-        if one.value is None and search.metric in last and one.state == "stopped early":  # of a Ray Train run
+        if one.value is None and search.metric in last and one.state == "stopped early":  # a Ray Train run
             one = one.model_copy(update={"value": last[search.metric], "step": last["step"]})
             _write_json(path, one.model_dump(mode="json"))
         found.append(one)
@@ -429,11 +429,11 @@ def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
 
 
 def _best(place: Place, search: SearchConfig, searched: Sequence[SearchedTrial]) -> list[TrialPlan]:
-    """The best trial that ran to its end, as a table's only row: the test split is touched by it alone."""
+    """The best finished trial as the only row of a table: no other trial is evaluated on the test split."""
     finished = [trial for trial in searched if trial.state == "finished"]
     if not finished:
         states = sorted({trial.state for trial in searched})
-        raise ValueError(f"no trial of the search ran to its end: {'; '.join(states)}")
+        raise ValueError(f"{place.folder}: no trial of the search finished: {'; '.join(states)}")
     settings = finished[0].settings
     steps = _search_steps(place, settings)
     key = fingerprint([step.name for step in (*steps.work, steps.evaluation)])
@@ -484,14 +484,14 @@ def _scheduler(place: Place, search: SearchConfig) -> Any:
     steps = _watched_steps(place, search)
     return ASHAScheduler(
         time_attr="step",
-        max_t=steps + 1 if steps is not None else 10**9,  # at max_t it stops a trial, before its artifact is written
+        max_t=steps + 1 if steps is not None else 10**9,  # ASHA stops a trial at max_t, before its artifact is written
         grace_period=search.grace,
         reduction_factor=search.reduction,
     )
 
 
 def _watched_steps(place: Place, search: SearchConfig) -> int | None:
-    """Steps of the last training; none if it counts in epochs."""
+    """Steps of the last training; None if its length is given in epochs."""
     settings = search.expand({key: dimension.ends()[0] for key, dimension in search.space.items()})
     trial = place.job.trial(settings, place.job.seeds[0])
     return train_sections(trial)[chain_of(place.job.system).WATCHED].steps

@@ -1,17 +1,16 @@
-"""Measure what the parts cost, each as a ratio of two things measured by turns in one run.
+"""Run benchmarks, each a ratio of two things measured in turns in one run.
 
-    python jobs/benchmark.py                       takes the pairs, the tokenizer and the procedures of `make demo`
-    python jobs/benchmark.py --local "parts=[decoding]"    needs no data and no Ray, nor do the next three
+    python jobs/benchmark.py                       uses the pairs, tokenizer and procedures of `make demo`
+    python jobs/benchmark.py --local "parts=[decoding]"    needs neither data nor Ray, like the next three
     python jobs/benchmark.py --local "parts=[scoring]"
     python jobs/benchmark.py --local "parts=[captioning]"
     python jobs/benchmark.py --local --config jobs/configs/benchmark/gpu.yaml
     python jobs/benchmark.py "parts=[serving]"     needs the load generator: apt-get install hey
-    python jobs/benchmark.py "parts=[batch]"       100,000 pairs by jobs/caption.py, killed in the middle: about an hour
+    python jobs/benchmark.py "parts=[batch]"       100,000 pairs with jobs/caption.py, killed half way: about an hour
     python jobs/benchmark.py "parts=[train_overhead]" procedures=data/mine/procedures train_overhead.rounds=5
 
 Prints a table and writes <out>/benchmark.json (raw numbers, device, commit, command) and <out>/benchmark.md, whose rows
-go into BENCHMARKS.md. Run it on a machine that does nothing else; the four parts it runs unless told otherwise took
-fourteen minutes on two cores.
+go into BENCHMARKS.md. Run it on an otherwise idle machine; the four default parts took fourteen minutes on two cores.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The whole way on one machine: pairs, tokenizer, ProCap in two stages, scores beside baselines, a page (`make demo`).
+"""Run everything on one machine: pairs, tokenizer, ProCap in two stages, scores and baselines, a page (`make demo`).
 
     python jobs/demo.py
     python jobs/demo.py --seeds 0 1 2
-    python jobs/demo.py --clevr-change DIR    caption the official images in DIR too (no captions needed)
+    python jobs/demo.py --clevr-change DIR    also caption the official images in DIR (no captions needed)
 
 Starts a local Ray with its dashboard and submits the project's own jobs to it, one after another, through the Ray Jobs
-API. What is done already is not done again. It prints one line for each step, whose output is in runs/demo/logs, and
-ends with five lines: score and baseline, the page, how to serve, how to caption, and the file with all figures.
+API. Finished steps are skipped. Prints one line per step, with the output in runs/demo/logs, and at the end five lines:
+score and baseline, the page, how to serve, how to caption, and the file with all figures.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="train and evaluate for each (default: 0)")
-    parser.add_argument("--clevr-change", metavar="DIR", help="CLEVR-Change's official layout, to be captioned too")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="train and evaluate with each (default: 0)")
+    parser.add_argument("--clevr-change", metavar="DIR", help="also caption CLEVR-Change in its official layout")
     parser.add_argument("--folder", default="demo", help="the demo's folder under data/ and runs/ (default: demo)")
     args = parser.parse_args()
     from cluster.commands import run_commands

@@ -1,11 +1,11 @@
-"""Our runs beside the published rows of five papers: a page for each data set, as Markdown, CSV and LaTeX too.
+"""Compare our runs with the published rows of five papers: one page per data set, and Markdown, CSV and LaTeX.
 
     python jobs/leaderboard.py --runs runs/demo
     python jobs/leaderboard.py --runs "runs/*" runs/sweeps/steps --out runs/leaderboard
     python jobs/leaderboard.py --runs old/run --data-set data/pairs=clevr_change
 
-Every folder with an evaluation (evaluation.json) or scored answers (answers.json) below the given ones is taken; seeds
-of one setting make one row. Their predictions, with the references, are copied beside the pages, with their hashes.
+Uses every folder below the given ones with an evaluation (evaluation.json) or scored answers (answers.json); seeds of
+one setting form one row. Copies the predictions and references next to the pages, with their hashes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", nargs="+", required=True, metavar="FOLDER", help="folders, or patterns of folders")
-    parser.add_argument("--out", default="runs/leaderboard", help="where to write (default: runs/leaderboard)")
+    parser.add_argument("--runs", nargs="+", required=True, metavar="FOLDER", help="folders or glob patterns")
+    parser.add_argument("--out", default="runs/leaderboard", help="output folder (default: runs/leaderboard)")
     parser.add_argument(
         "--data-set", nargs="+", default=[], metavar="PAIRS=NAME",
-        help="names the data set of a folder of pairs that is no longer there, as the evaluation names the folder",
+        help="data set of a folder of pairs that no longer exists; PAIRS as in the evaluation",
     )  # fmt: skip
     args = parser.parse_args()
     from idc.config import enter_root

@@ -1,12 +1,12 @@
-"""Put a captioner's artifact into an MLflow registry, with its evaluation.
+"""Register a captioner's artifact and its evaluation in an MLflow registry.
 
     python jobs/register.py artifact=runs/demo/finetune-0/artifact evaluation=runs/demo/finetune-0/evaluation
     python jobs/register.py artifact=runs/demo/finetune-0/artifact evaluation=runs/demo/finetune-0/evaluation \\
         tracking_uri=sqlite:///runs/demo/mlflow.db name=captioner
 
-An artifact is registered once; a second time the job says which version it is, and adds the evaluation if that is
-another one. The artifact is loaded, and the evaluation must be of it, before anything is written. What was registered
-is promoted by jobs/promote.py.
+An artifact is registered once; running the job again prints its version and adds the evaluation if it is a new one.
+Before anything is written, the artifact is loaded and the evaluation is checked to be of it. jobs/promote.py promotes
+registered versions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main() -> None:
     from idc.systems import load_captioner
 
     try:
-        load_captioner(job.artifact)  # only what captions images may be registered
+        load_captioner(job.artifact)  # refuse artifacts that cannot caption
         print(register(job))
     except (ValueError, OSError) as error:
         raise SystemExit(f"register: {error}") from None

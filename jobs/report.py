@@ -4,7 +4,7 @@
         procedures=data/procedures tokenizer=runs/tokenizer/tokenizer runs.tokenizer=runs/tokenizer \\
         "runs.stage 1=runs/pretrain" "runs.stage 2=runs/captioner"
 
-Several evaluations are several seeds: the page then has their mean and deviation.
+Several evaluations count as seeds: the page shows their mean and deviation.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def reconstruction(folder: str) -> Reconstruct:
-    """Images through the tokenizer and back."""
+    """A function that encodes and decodes images with the tokenizer."""
     import numpy as np
     import torch
 
@@ -51,7 +51,7 @@ def reconstruction(folder: str) -> Reconstruct:
 
 
 def imagination(artifact: str) -> Imagine:
-    """What ProCap imagines between two images."""
+    """A function that returns the frames ProCap imagines between two images."""
     from idc.systems.procap.imagine import Imaginer
 
     imaginer = Imaginer(artifact)

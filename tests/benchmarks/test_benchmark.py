@@ -214,7 +214,7 @@ def test_builds_are_timed_and_weighed(ray_folder: str, tmp_path: Path) -> None:
     large = memory.more["processes"]["large"][0]
     assert memory.above == [large["driver_mib"] + sum(large["actors_mib"])]
     assert memory.below[0] > 100
-    with pytest.raises(ValueError, match="gives 96 pairs, 400 are asked for"):
+    with pytest.raises(ValueError, match="has 96 pairs, 400 are needed"):
         build_memory(build, num_pairs=100, times=4, rounds=1, cluster=cluster)
 
 

@@ -1,4 +1,4 @@
-"""ProCap on rendered pairs, from nothing to a page with scores: the steps of `make demo` and what they end with."""
+"""ProCap on rendered pairs, from rendering to a page with scores: the steps of `make demo` and its summary."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ CONFIGS = "jobs/configs"
 
 
 def steps(folder: str, seeds: list[int], clevr_change: str | None) -> Iterator[tuple[str, list[str]]]:
-    """The commands in order, each with a title.
+    """The commands in order, as (title, arguments).
 
     Args:
-        folder: name of the demo's folder below data/ and runs/.
-        seeds: of the training; each is trained, calibrated and evaluated.
-        clevr_change: folder of CLEVR-Change's official layout, whose images are captioned too.
+        folder: name of the demo's folder under data/ and runs/.
+        seeds: training seeds; each is trained, calibrated and evaluated.
+        clevr_change: folder with CLEVR-Change in its official layout, which is captioned too.
     """
     pairs, procedures, runs = f"data/{folder}/pairs", f"data/{folder}/procedures", f"runs/{folder}"
     yield "render pairs", ["jobs/render.py", "--config", f"{CONFIGS}/render/demo.yaml", f"out={pairs}"]
@@ -79,7 +79,7 @@ def steps(folder: str, seeds: list[int], clevr_change: str | None) -> Iterator[t
 
 
 def summary(folder: str, seeds: list[int]) -> dict[str, Any]:
-    """Scores and baselines, mean and deviation over the seeds, and the paths of what was made."""
+    """Scores and baselines, mean and deviation over the seeds, and the paths of artifact and page."""
     from idc.captioning.calibration import Calibration
     from idc.evaluation.record import aggregate, load
 
@@ -117,7 +117,7 @@ def _rounded(spread: Any) -> dict[str, float]:
 
 
 def closing(result: dict[str, Any], folder: str) -> list[str]:
-    """The five lines that the demo ends with: score, page, how to serve, how to caption, all figures."""
+    """The five closing lines: score, page, how to serve, how to caption, all figures."""
     baseline = max(scores["CIDEr"] for scores in result["baselines"].values())
     own = "" if folder == "demo" else f' SERVE="models.demo={result["artifact"]}"'
     return [
