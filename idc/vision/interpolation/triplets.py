@@ -27,7 +27,6 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
-from idc.data.config import TripletsConfig
 from idc.data.files import Reader, check_regular, scan
 from idc.data.images import IMAGE_SUFFIXES, cell_bytes, decode_image, encode_png, resize_image
 from idc.data.pipeline import Batch, Runner, StageSpec, good_rows, take, with_errors
@@ -35,6 +34,7 @@ from idc.data.rendered.config import MotionConfig
 from idc.data.rendered.scene import UnplaceableScene, split_of
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, MappedRows, fingerprint, read_manifest
 from idc.data.textfiles import decode, split_lines
+from idc.vision.interpolation.config import TripletsConfig
 
 VERSION = 1
 """Part of the fingerprint of a built folder: raised when the same settings would give other triplets."""
@@ -327,7 +327,7 @@ class RenderTriplets:
     """``start`` (the number of a scene) becomes ``first``, ``middle`` and ``last``, PNG."""
 
     def __init__(self, config: TripletsConfig) -> None:
-        from idc.vision.interpolation.motion import MotionRenderer
+        from idc.vision.interpolation.moving_scenes import MotionRenderer
 
         assert config.scenes is not None
         self.renderer = MotionRenderer(config.scenes)

@@ -34,6 +34,7 @@ from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders, sample_rng
 from idc.training.loop import fit
 from idc.training.task import Batch, Task
+from idc.vision.image_quality import contact_sheet, psnr_ssim
 from idc.vision.tokenizer.config import TokenizerConfig, TokenizerLossConfig, TrainTokenizerJob
 from idc.vision.tokenizer.linear_start import start_linear
 from idc.vision.tokenizer.model import ImageTokenizer, nearest_rows, prepare_frame, to_frames, to_images
@@ -413,25 +414,3 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         )
 
     return fit(task, loaders, context, job.train, export=export)
-
-
-# -- measures ----------------------------------------------------------------------------------------------------
-
-
-def psnr_ssim(true: np.ndarray, guess: np.ndarray) -> tuple[float, float]:
-    """PSNR in dB (100 for equal images) and SSIM of two uint8 images (H, W, 3), by scikit-image."""
-    from skimage.metrics import peak_signal_noise_ratio, structural_similarity
-
-    if np.array_equal(true, guess):
-        return 100.0, 1.0
-    return (
-        float(peak_signal_noise_ratio(true, guess, data_range=255)),
-        float(structural_similarity(true, guess, data_range=255, channel_axis=2)),
-    )
-
-
-def contact_sheet(pictures: Sequence[np.ndarray], rows: int) -> np.ndarray:
-    """uint8 pictures of one size, column by column in ``rows`` rows, as one picture."""
-    count = len(pictures) // rows * rows
-    columns = [np.concatenate(pictures[n : n + rows], axis=0) for n in range(0, count, rows)]
-    return np.concatenate(columns, axis=1)

@@ -15,6 +15,7 @@ import torch.multiprocessing as mp
 from idc.config import ConfigError, load
 from idc.training.config import TrainConfig
 from idc.training.context import LocalContext
+from idc.vision.image_quality import contact_sheet, psnr_ssim
 from idc.vision.tokenizer.config import TokenizerConfig, TokenizerLossConfig, TrainTokenizerJob
 from idc.vision.tokenizer.linear_start import start_linear
 from idc.vision.tokenizer.model import ImageTokenizer, to_frames, to_images
@@ -24,9 +25,7 @@ from idc.vision.tokenizer.task import (
     TokenizerTask,
     adversarial_losses,
     collate,
-    contact_sheet,
     kmeans,
-    psnr_ssim,
     train,
 )
 from tests.vision.scenes import COLOURS, TINY, pair_row, scene, write_pairs

@@ -25,8 +25,8 @@ from idc.systems.procap.procedures.official_frames import ReadVideos, video_fing
 from idc.systems.procap.procedures.official_scores import OfficialScores
 from idc.systems.procap.procedures.similarity import Sampling, kinds_of, pair_rng, sample_keyframes
 from idc.training.artifact import content_or_id
+from idc.vision.interpolation.convert import fingerprint_of_weights
 from idc.vision.interpolation.middle_frames import interpolate, make_middle
-from idc.vision.interpolation.vfiformer import fingerprint_of_weights
 from idc.vision.tokenizer.config import TokenizerConfig
 from idc.vision.tokenizer.model import ImageTokenizer, prepare_frame, to_images, tokenizer_fingerprint
 
