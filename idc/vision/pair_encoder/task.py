@@ -25,15 +25,9 @@ from idc.training.data import EvalLoader, Loader, Loaders, sample_rng
 from idc.training.loop import fit
 from idc.training.task import Batch, Task
 from idc.vision.pair_encoder.config import TrainPairEncoderJob
-from idc.vision.pair_encoder.model import (
-    NEW,
-    BpeTokens,
-    PairEncoder,
-    TextTokens,
-    WordTokens,
-    load_clip,
-    start_comparing,
-)
+from idc.vision.pair_encoder.convert import load_clip
+from idc.vision.pair_encoder.model import NEW, PairEncoder, start_comparing
+from idc.vision.pair_encoder.text_tokens import BpeTokens, TextTokens, WordTokens
 
 
 class PairEncoderTask(Task):

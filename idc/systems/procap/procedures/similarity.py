@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -51,46 +51,20 @@ class PixelSimilarity:
 class Dinov2Similarity:
     """Cosine of DINOv2's class token after the last norm (eq. 11).
 
-    Frames are resized to about 224 pixels a side and normalised as DINOv2 was trained. On a GPU in bfloat16.
-
     Args:
         source: a local folder or a hub id.
 
     Raises:
-        ValueError: it is no DINOv2, or cannot be reached.
+        ValueError: it is not a DINOv2, or cannot be reached.
     """
 
     def __init__(self, source: str) -> None:
-        import torch
-        from transformers import Dinov2Model
+        from idc.vision.features import Dinov2Features
 
-        try:
-            model = Dinov2Model.from_pretrained(source)
-        except (OSError, ValueError) as error:
-            first = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ValueError(f"dinov2={source!r} is no DINOv2, or cannot be reached: {first}") from error
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.model: Any = model.eval().requires_grad_(False).to(self.device)
-        patch = self.model.config.patch_size
-        self.size = max(1, round(224 / patch)) * patch
+        self.features = Dinov2Features(source)
 
     def __call__(self, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends:
-        import torch
-
-        from idc.data.images import resize_image
-
-        pixels = torch.from_numpy(np.stack([resize_image(frame, self.size) for frame in frames])).to(self.device)
-        images = (pixels.permute(0, 3, 1, 2).float() / 255 - pixels.new_tensor(_MEAN, dtype=torch.float32)) / (
-            pixels.new_tensor(_STD, dtype=torch.float32)
-        )
-        with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=self.device.type == "cuda"):
-            vectors = self.model(pixel_values=images).pooler_output
-        return _cosines(vectors.float().cpu().numpy()[:, None])
-
-
-_MEAN = [[[0.485]], [[0.456]], [[0.406]]]
-_STD = [[[0.229]], [[0.224]], [[0.225]]]
-"""ImageNet's, which DINOv2 takes."""
+        return _cosines(self.features(frames)[:, None])
 
 
 class PairEncoderSimilarity:
