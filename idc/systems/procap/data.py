@@ -22,8 +22,7 @@ from idc.data.store import MappedRows, read_manifest
 from idc.data.text import BOS, EOS, PAD, Vocabulary
 from idc.systems.procap.config import LossConfig, MaskingConfig, PretrainJob
 from idc.systems.procap.model import Shapes
-from idc.systems.procap.procedures.keyframes import even_frames
-from idc.systems.procap.procedures.similarity import sample_keyframes
+from idc.systems.procap.procedures.similarity import evenly_spaced, sample_keyframes
 
 Item = dict[str, Any]
 
@@ -270,7 +269,7 @@ class FinetuneDataset:
     def _frames_of(self, row: Item) -> list[int]:
         last, between = self.info.num_frames - 1, list[int]()
         if self.frames == "even":
-            between = even_frames(last - 1, self.info.shapes.num_keyframes)
+            between = evenly_spaced(last - 1, self.info.shapes.num_keyframes)
         elif self.frames == "keyframes":
             between = [int(frame) for frame in row["keyframes"]]
         return [0, *between, last]

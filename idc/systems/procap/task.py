@@ -21,7 +21,7 @@ from idc.systems.procap.clip import ClipWords, clip_blocks
 from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob, Procedure
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, as_images, collate
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
-from idc.systems.procap.procedures.build import filmstrip
+from idc.systems.procap.procedures.filmstrip import filmstrip
 from idc.training.artifact import read_artifact, write_artifact
 from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders

@@ -148,7 +148,7 @@ def test_vectors_do_not_depend_on_the_batch_and_have_unit_length() -> None:
     for made in (pairs, vectors):
         np.testing.assert_allclose(np.linalg.norm(made, axis=1), 1, atol=1e-5)
     assert encoder.encode_texts([]).shape == encoder.encode_pairs([], []).shape == (0, 16)
-    with pytest.raises(ValueError, match="1 pictures before and 0 after"):
+    with pytest.raises(ValueError, match="got 1 before and 0 after images"):
         encoder.encode_pairs(befores[:1], [])
 
 

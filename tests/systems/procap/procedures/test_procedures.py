@@ -16,8 +16,10 @@ from idc.data.images import decode_image
 from idc.data.pipeline import TooManyRejects, run_local
 from idc.data.store import iter_rows, read_manifest, read_rejects
 from idc.data.text import BOS, EOS, Vocabulary
-from idc.systems.procap.procedures.build import Interpolate, build, filmstrip, procedure_schema
+from idc.systems.procap.procedures.build import build, procedure_schema
 from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
+from idc.systems.procap.procedures.filmstrip import filmstrip
+from idc.systems.procap.procedures.stages import Interpolate
 from idc.vision.interpolation.middle_frames import DISFlow, interpolate
 from idc.vision.tokenizer.model import ImageTokenizer, to_images
 from tests.vision.scenes import TINY, pair_row, write_pairs

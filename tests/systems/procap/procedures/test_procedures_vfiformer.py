@@ -14,8 +14,9 @@ from idc.data.images import decode_image
 from idc.data.pipeline import run_local
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
-from idc.systems.procap.procedures.build import build, stages
+from idc.systems.procap.procedures.build import build
 from idc.systems.procap.procedures.config import ProceduresConfig
+from idc.systems.procap.procedures.stages import stages
 from idc.vision.interpolation.middle_frames import interpolate, make_middle
 from idc.vision.tokenizer.model import ImageTokenizer
 from tests.vision.interpolation.test_vfiformer import tiny
