@@ -25,7 +25,8 @@ def main() -> None:
     args = cli(Job, __doc__)
     from cluster.job import train_job
 
-    train_job("idc.systems.procap.task:finetune", args)
+    build = ("procedures", "idc.systems.procap.procedures.build:build")
+    train_job("idc.systems.procap.task:finetune", args, build)
 
 
 if __name__ == "__main__":

@@ -27,9 +27,8 @@ def main() -> None:
     args = cli(Job, __doc__)
     from cluster.job import train_job
 
-    train_job(
-        "idc.vision.interpolation.task:train", args, build=("triplets", "idc.vision.interpolation.triplets:build")
-    )
+    build = ("triplets", "idc.vision.interpolation.triplets:build")
+    train_job("idc.vision.interpolation.task:train", args, build)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import yaml
 from pydantic import Field, field_validator
 
 from idc.config import ConfigError, ConfigModel, did_you_mean, layered, load, missing_inputs
-from idc.sweep.plan import Chain, chain_of, train_sections
+from idc.sweep.chain import Chain, chain_of, train_sections
 from idc.systems import SYSTEMS
 from idc.training.config import TrackingConfig
 

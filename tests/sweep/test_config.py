@@ -81,8 +81,8 @@ def test_base_files_that_are_not_there_or_for_nothing(tmp_path: Path) -> None:
 
 def test_what_the_chain_makes_itself_cannot_be_set() -> None:
     assert faults(settings={**SETTINGS, "finetune.pretrained": "runs/x", "evaluate.out": "y"}) == [
-        "finetune.pretrained: the sweep sets it",
-        "evaluate.out: the sweep sets it",
+        "finetune.pretrained: the sweep sets it; remove it",
+        "evaluate.out: the sweep sets it; remove it",
     ]
 
 

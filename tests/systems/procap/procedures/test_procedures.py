@@ -207,7 +207,7 @@ def test_scores_that_do_not_fit_are_refused(pairs: str, tokenizer: str, tmp_path
     names = sorted(rows_of(pairs))
     good = score_file(tmp_path / "good.json", names)
     for changes, message in (
-        ({"scores": good, "depth": 3}, "scores of 5 frames, and depth=3 makes 9; take depth=2"),
+        ({"scores": good, "depth": 3}, "scores of 5 frames, but depth=3 makes 9; take depth=2"),
         ({"scores": good, "strategy": "mixed"}, "12 of 12 pairs have no DINOv2 scores; strategy='mixed' needs them"),
         ({"scores": score_file(tmp_path / "other.json", ["1.png"])}, "such as '1.png', and none of those in"),
     ):
