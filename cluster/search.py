@@ -161,9 +161,7 @@ def _scheduler(place: Place, search: SearchConfig) -> Any:
     steps = _watched_steps(place, search)
     return ASHAScheduler(
         time_attr="step",
-        max_t=steps + 1
-        if steps is not None
-        else 10**9,  # at max_t ASHA stops a trial, before it has an artifact
+        max_t=steps + 1 if steps is not None else 10**9,  # at max_t ASHA stops a trial, before it has an artifact
         grace_period=search.grace,
         reduction_factor=search.reduction,
     )
