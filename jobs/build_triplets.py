@@ -3,7 +3,7 @@
     python jobs/build_triplets.py triplets=data/triplets/street build.videos=[street.mp4] build.min_motion=1
     python jobs/build_triplets.py triplets=data/triplets/rendered build.scenes.num_scenes=2000
 
-Triplets that are image files already (Vimeo-90k, one folder per triplet, *_frame0/1/2) need no building. A killed build
+Triplets that are image files already (Vimeo-90k, one folder a triplet, *_frame0/1/2) need no building. A killed build
 goes on where it was when the same command is given again; a complete one is left as it is.
 """
 

@@ -208,7 +208,7 @@ def test_evenly_spaced_frames_need_all_frames(world: World) -> None:
     job = world.finetune(procedure="frames", explicit_frames="even", procedures=world.keyframes)
     with pytest.raises(ValueError, match=r"explicit_frames=even needs all frames.*stored_frames=all"):
         stage_2(job)
-    with pytest.raises(ValueError, match="explicit_frames: procedure = queries takes no frames"):
+    with pytest.raises(ValueError, match="explicit_frames: procedure = queries uses no frames"):
         world.finetune(explicit_frames="even")
     task, data = stage_2(world.finetune(procedure="frames", procedures=world.keyframes))
     train(task, data)
@@ -303,7 +303,7 @@ def test_the_schemes_of_figure_7() -> None:
     assert MaskingConfig(varied="entire", varied_to=0.0).probabilities() == pytest.approx((1 / 3, 0, 1 / 3, 1 / 3))
     only = {"random": 1.0, "entire": 0.0, "in_block": 0.0, "out_of_block": 0.0}
     faults = {
-        "varied_to: 0.3 is the probability of no scheme; set varied too": {"varied_to": 0.3},
+        "varied_to: 0.3 needs the scheme that it is for; set varied too": {"varied_to": 0.3},
         "varied: without random no scheme is left, as the others have probability 0": {**only, "varied": "random"},
     }
     for fault, settings in faults.items():

@@ -80,5 +80,5 @@ def test_faults() -> None:
     given = {"pairs": "p", "tokenizer": "t"}
     with pytest.raises(ConfigError, match="interpolation=vfiformer needs them"):
         load(ProceduresConfig, None, {**given, "interpolation": "vfiformer"})
-    with pytest.raises(ConfigError, match="interpolation=dis has none; take interpolation=vfiformer"):
+    with pytest.raises(ConfigError, match="interpolation=dis has none; set interpolation=vfiformer"):
         load(ProceduresConfig, None, {**given, "interpolation_weights": "w"})
