@@ -265,7 +265,7 @@ def test_faults_are_found_before_anything_starts(tmp_path: Path) -> None:
     for part in (
         "max_words: 80 is more than encoder.text_positions = 77",
         "train.grad_accumulation: 2, but the loss compares all pairs of a step",
-        "init: 'comparing' would be undone by the weights of clip = 'c'",
+        "init: 'comparing' would be overwritten by the weights of clip = 'c'",
     ):
         assert part in text
 
