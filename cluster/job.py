@@ -1,4 +1,4 @@
-"""The common part of every training job after parsing: connect to Ray, build missing input, train, print the result."""
+"""The common part of all training jobs after the parse: connect, prepare the input, train, print the result."""
 
 from __future__ import annotations
 
@@ -14,27 +14,24 @@ from cluster.train import launch
 from idc.config import Cli
 
 
-def train_job(
-    entry: str, args: Cli[Any], build: tuple[str, str] = ("procedures", "idc.systems.procap.procedures.build:build")
-) -> None:
-    """Run the training of a job's config; build its procedures (or triplets) first if they do not exist.
+def train_job(entry: str, args: Cli[Any], build: tuple[str, str] | None = None) -> None:
+    """Train what the job's config describes; an input that the config describes but that is not there is built first.
 
     Args:
         entry: ``"module:function"`` of the training, see :func:`cluster.train.launch`.
-        args: the parsed command line. Its config has ``name``, ``runs``, ``train``, ``cluster``, and ``build`` if
-            its input can be built.
-        build: the config's field for the folder that ``build`` describes, and the ``"module:function"`` that builds
-            it, called with ``build``, the folder, and the function that runs chunks.
+        args: the parsed command line. Its config has ``name``, ``runs``, ``train``, ``cluster``.
+        build: for a config with a section ``build``: the field that names the input's folder, and the
+            ``"module:function"`` that builds it, called with the section, the folder, and the runner of chunks.
     """
     job = args.config
     cluster: ClusterConfig = job.cluster
     try:
         with nullcontext() if args.local else session(cluster):
-            if (wanted := getattr(job, "build", None)) is not None:
+            if build is not None and job.build is not None:
                 field, builder = build
                 module, _, function = builder.partition(":")
                 run = partial(run_chunks, args.local, cluster)
-                getattr(importlib.import_module(module), function)(wanted, getattr(job, field), run)
+                getattr(importlib.import_module(module), function)(job.build, getattr(job, field), run)
             payload = job.model_dump(mode="json", exclude={"train", "cluster"})
             run_dir = Path(job.runs) / job.name
             result = launch(entry, payload, job.train, run_dir, local=args.local, overwrite=args.overwrite)

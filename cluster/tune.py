@@ -1,83 +1,52 @@
-"""Runs sweeps of any system: trials in parallel on Ray Tune, or one after the other in this process.
-
-A trial is a chain of steps (:mod:`idc.sweep.plan`). A step's folder is named by a hash of its inputs, locked while a
-process works in it, and marked as done by a file next to it. So trials share steps, each step runs once, and an
-interrupted sweep can be resumed: finished trials are skipped, and a training continues from its last checkpoint.
-"""
+"""Runs sweeps: trials in parallel on Ray Tune, or one after the other in this process. It names no system."""
 
 from __future__ import annotations
 
-import fcntl
-import importlib
 import json
 import logging
 import os
 import shutil
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cluster.config import ClusterConfig
-from cluster.session import run_chunks, session
+from cluster.search import best_trial, run_search
+from cluster.session import session
 from cluster.tracking import MlflowTracker, flat
-from cluster.train import FATAL_ERRORS, Watch, launch
-from idc.data.store import fingerprint
-from idc.sweep.config import STEPS, TOKENS_PER_SECOND, RowConfig, SearchConfig, SweepJob
-from idc.sweep.plan import Step, TrialPlan, TrialSteps, chain_of, plan_table, spread_out, train_sections
+from cluster.trials import (
+    ENVIRONMENT,
+    Place,
+    Reporter,
+    failure_of,
+    resources,
+    result_of,
+    run_config,
+    run_step,
+    run_trial,
+    write_json,
+)
+from idc.sweep.config import STEPS, TOKENS_PER_SECOND, RowConfig, SweepJob
+from idc.sweep.plan import TrialPlan, plan_table, spread_out
 from idc.sweep.summary import SearchedTrial, SweepResult, TrialResult, summarise
-
-_WAITING_CPUS = 0.1
-"""CPUs reserved for a trial's process while its training is a Ray Train run."""
-
-_ENVIRONMENT = {
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # keep relative paths valid in trials
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # trials write their own files; MLflow is tracked here
-    "TUNE_GLOBAL_CHECKPOINT_S": "2",  # save the state of a search soon after each change
-    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a Ray Train run also reports before its first validation
-}
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where trials run.
-
-    Attributes:
-        folder: folder of the sweep.
-        store: folder of all steps.
-        job: config of the sweep.
-        cluster: Ray cluster of data jobs.
-        local: run without Ray.
-        parent: MLflow run id of the sweep; None if it is not tracked.
-        uri: MLflow tracking URI.
-    """
-
-    folder: Path
-    store: Path
-    job: SweepJob
-    cluster: ClusterConfig
-    local: bool
-    parent: str | None = None
-    uri: str | None = None
 
 
 def sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, overwrite: bool = False) -> SweepResult:
-    """Run or resume a sweep.
+    """Run a sweep to its end, or resume it.
 
     Args:
         cluster: the Ray cluster.
-        local: run without Ray, one trial after the other.
-        overwrite: delete the results of this sweep's trials (steps are kept) and the state of an earlier search.
+        local: without Ray, one trial after the other.
+        overwrite: discard the results of this sweep's trials (their steps stay), and the state of another search there.
 
     Raises:
-        ValueError: an input cannot be read; the folder holds a search with another config; a search without Ray.
+        ValueError: an input cannot be read; the folder holds another search; a search without Ray.
     """
     if local and (job.search is not None or job.trials.mode == "ray_train"):
-        raise ValueError("--local: a search and trials.mode=ray_train need Ray; leave --local out")
+        raise ValueError("a search, and trials.mode=ray_train, need Ray: remove --local")
     started = time.monotonic()
     root = Path(job.runs)
     place = Place(root / job.name, root / STEPS, job.inlined(), cluster, local)
@@ -93,15 +62,15 @@ def sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, overwri
         with nullcontext() if local else session(cluster):
             searched: list[SearchedTrial] = []
             if job.search is not None:
-                searched = _search(place, job.search)
-                plans = _best(place, job.search, searched)
+                searched = run_search(place, job.search)
+                plans = [best_trial(place, job.search, searched)]
             else:
                 plans = plan_table(place.job, str(place.store))
             results = _table(place, plans)
             _alone(place, [plan for plan in plans if plan.key in results])
         rows = job.table or tuple(RowConfig(label="best", settings=plan.settings) for plan in plans)
         done = [(plan, results[plan.key]) for plan in plans if plan.key in results]
-        failed = {plan.label: _failure(place, plan.key) for plan in plans if plan.key not in results}
+        failed = {plan.label: failure_of(place, plan.key) for plan in plans if plan.key not in results}
         result = summarise(job, rows, done, failed, searched, place.store, time.monotonic() - started)
         finished = not failed
     finally:
@@ -112,8 +81,8 @@ def sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, overwri
 
 
 def _claim(place: Place, overwrite: bool) -> None:
-    """Prepare the sweep's folder. The rows of a table may change, since results are stored by a hash of all inputs. The
-    state of a search is valid for one search config only."""
+    """Claim the folder for this sweep. A table may change its rows, as a trial's file is named by all that its result
+    depends on; the state of a search is valid for one search only."""
     place.folder.mkdir(parents=True, exist_ok=True)
     if overwrite:
         for name in ("trials", "tune", "search.json"):
@@ -125,153 +94,23 @@ def _claim(place: Place, overwrite: bool) -> None:
     identity = place.job.model_dump(mode="json", include={"system", "settings", "search", "seeds"})
     path = place.folder / "search.json"
     if path.exists() and json.loads(path.read_text(encoding="utf-8")) != identity:
-        raise ValueError(f"{place.folder} holds another search; choose another name, or pass --overwrite")
-    _write_json(path, identity)
-
-
-# ------------------------------------------------------------------------------------------------------------ a step
-
-
-def run_step(
-    step: Step, place: Place, watch: Watch | None = None, callbacks: Sequence[Any] = (), alone: bool = False
-) -> dict[str, Any]:
-    """Return the result of a step: run it, wait for the process that runs it, or read it if it is done.
-
-    Args:
-        watch, callbacks: for a training, see :func:`cluster.train.launch`.
-        alone: no trial is running, so that the step can be timed.
-    """
-    marker = place.store / f"{step.name}.json"
-    folder = place.store / step.name
-    with _locked(place.store / f".{step.name}.lock"):
-        if marker.exists() and folder.exists():
-            found: dict[str, Any] = json.loads(marker.read_text(encoding="utf-8"))["result"]
-            return found
-        started = time.monotonic()
-        plain = place.local or place.job.trials.mode == "plain"
-        if step.train is not None:
-            tracking = place.job.tracking.model_copy(update={"uri": place.uri})
-            train = step.train.model_copy(update={"tracking": tracking})
-            result = launch(
-                step.entry,
-                step.payload,
-                train,
-                folder,
-                local=plain,
-                parent=place.parent,
-                watch=watch if plain else None,
-                callbacks=callbacks,
-            )
-            seconds = result["seconds"]  # sum over all starts of the run
-        else:
-            run = partial(run_chunks, plain, place.cluster)
-            if not plain or (alone and not place.local):
-                result = _remote(step, str(folder), run, place)
-            else:
-                result = _call(step, str(folder), run)
-            folder.mkdir(exist_ok=True)  # for a step that writes no files
-            seconds = time.monotonic() - started
-        cpus = 1.0 if plain and step.train is None else step.cpus
-        record = {"name": step.name, "seconds": seconds, "cpus": cpus, "gpus": step.gpus, "result": result}
-        _write_json(marker, record)
-        return result
-
-
-def _call(step: Step, folder: str, run: Any) -> dict[str, Any]:
-    module, _, function = step.entry.partition(":")
-    result: dict[str, Any] = getattr(importlib.import_module(module), function)(step.payload, folder, run)
-    return result
-
-
-def _remote(step: Step, folder: str, run: Any, place: Place) -> dict[str, Any]:
-    """Run the step in its own process with the cores and GPUs it needs."""
-    import ray
-
-    # Outside the trial's placement group, which holds only the small share of a waiting trial.
-    cpus = place.job.trials.cpus
-    task = ray.remote(num_cpus=cpus, num_gpus=step.gpus, max_retries=0, scheduling_strategy="DEFAULT")(_call)
-    result: dict[str, Any] = ray.get(task.remote(step, folder, run))
-    return result
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Lock for one process at a time, released when the process ends. Several machines need a file system with flock
-    (such as NFS 4)."""
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-# ----------------------------------------------------------------------------------------------------------- a trial
-
-
-def run_trial(plan: TrialPlan, place: Place) -> bool:
-    """Run the steps of a table's trial and store the result. Returns False after an error that a retry would repeat."""
-    path = place.folder / "trials" / f"{plan.key}.json"
-    try:
-        for step in plan.steps.work:
-            run_step(step, place)
-        run_step(plan.steps.evaluation, place)
-    except FATAL_ERRORS as error:
-        _write_json(path.with_suffix(".failed"), {"error": f"{type(error).__name__}: {error}"})
-        traceback.print_exc()
-        return False
-    evaluation = str(place.store / plan.steps.evaluation.name)
-    _write_json(path, {"label": plan.label, "steps": plan.required, "evaluation": evaluation})
-    path.with_suffix(".failed").unlink(missing_ok=True)
-    return True
-
-
-def _done(place: Place, plan: TrialPlan) -> TrialResult | None:
-    path = place.folder / "trials" / f"{plan.key}.json"
-    return TrialResult.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else None
-
-
-def _failure(place: Place, key: str) -> str:
-    path = place.folder / "trials" / f"{key}.failed"
-    return json.loads(path.read_text(encoding="utf-8"))["error"] if path.exists() else "its process died"
+        raise ValueError(f"{place.folder} holds another search; take another name, or --overwrite it")
+    write_json(path, identity)
 
 
 def _table(place: Place, plans: Sequence[TrialPlan]) -> dict[str, TrialResult]:
-    """Run the unfinished trials; returns all results by key."""
-    waiting = {plan.key: plan for plan in plans if _done(place, plan) is None}
-    _say(f"{place.job.name}: {len(plans)} trials, {len(plans) - len(waiting)} of them done before")
+    """Run the trials that are not done; returns the results of all that are, by key."""
+    waiting = {plan.key: plan for plan in plans if result_of(place, plan) is None}
+    print(f"{place.job.name}: {len(plans)} trials, {len(plans) - len(waiting)} of them done before", flush=True)
     order = spread_out(list(waiting.values()), 1 if place.local else place.job.trials.concurrent)
-    report = _Reporter(place, len(order))
+    report = Reporter(place, len(order))
     if place.local:
         for plan in order:
             run_trial(plan, place)
             report(plan)
     elif order:
         _tune_table(place, order, report)
-    return {plan.key: result for plan in plans if (result := _done(place, plan)) is not None}
-
-
-class _Reporter:
-    """Prints the result of a trial on the driver and tracks it as a child of the sweep's MLflow run."""
-
-    def __init__(self, place: Place, total: int):
-        self.place, self.total, self.number = place, total, 0
-
-    def __call__(self, plan: TrialPlan) -> None:
-        self.number += 1
-        result = _done(self.place, plan)
-        scores = result.scores() if result is not None else {}
-        text = "  ".join(f"{name} {100 * value:.1f}" for name, value in scores.items())
-        text = text or f"FAILED: {_failure(self.place, plan.key)}"
-        _say(f"trial {self.number} of {self.total}: {plan.label}: {text}")
-        self.track(plan.label, {**plan.settings, "seed": plan.seed, "steps": " ".join(plan.required)}, scores, result)
-
-    def track(self, label: str, params: dict[str, Any], scores: dict[str, float], result: Any) -> None:
-        if self.place.parent is None:
-            return
-        tracking = self.place.job.tracking.model_copy(update={"uri": self.place.uri})
-        name = f"{self.place.job.name}: {label}"
-        tracker = MlflowTracker(tracking, self.place.folder, name, self.place.parent)
-        tracker.params(flat(params))
-        tracker.metrics(scores, step=0)
-        tracker.end(result is not None)
+    return {plan.key: result for plan in plans if (result := result_of(place, plan)) is not None}
 
 
 def _alone(place: Place, plans: Sequence[TrialPlan]) -> None:
@@ -283,11 +122,8 @@ def _alone(place: Place, plans: Sequence[TrialPlan]) -> None:
         run_step(step, place, alone=True)
 
 
-# ---------------------------------------------------------------------------------------------------------- Ray Tune
-
-
 def _tune_table(place: Place, order: Sequence[TrialPlan], report: Callable[[TrialPlan], None]) -> None:
-    os.environ.update(_ENVIRONMENT)
+    os.environ.update(ENVIRONMENT)
     from ray import tune
 
     plans = {plan.key: plan for plan in order}
@@ -303,205 +139,15 @@ def _tune_table(place: Place, order: Sequence[TrialPlan], report: Callable[[Tria
             report(plans[trial.config["trial"]])
 
     shutil.rmtree(place.folder / "tune", ignore_errors=True)  # the trials' own files record what is done
-    # Tune would warn that its own result files are missing; these trials do not write them.
+    # Tune looks for its own result files, which these trials do not write, and would warn about each missing one.
     logging.getLogger("ray.tune.analysis.experiment_analysis").setLevel(logging.ERROR)
     tune.Tuner(
-        tune.with_resources(trainable, _resources(place)),
+        tune.with_resources(trainable, resources(place)),
         param_space={"trial": tune.grid_search(list(plans))},
         tune_config=tune.TuneConfig(
             max_concurrent_trials=place.job.trials.concurrent,
             trial_name_creator=lambda trial: trial.config["trial"],
             trial_dirname_creator=lambda trial: trial.config["trial"],
         ),
-        run_config=_run_config(place, [Progress()]),
+        run_config=run_config(place, [Progress()]),
     ).fit()
-
-
-def _resources(place: Place) -> dict[str, float]:
-    trials = place.job.trials
-    if trials.mode == "ray_train":
-        return {"CPU": _WAITING_CPUS}
-    return {"CPU": trials.cpus, "GPU": trials.gpus}
-
-
-def _run_config(place: Place, callbacks: list[Any]) -> Any:
-    from ray import tune
-
-    return tune.RunConfig(
-        name="tune",
-        storage_path=str(place.folder.absolute()),
-        failure_config=tune.FailureConfig(max_failures=place.job.trials.max_failures),
-        callbacks=callbacks,
-        verbose=0,
-    )
-
-
-# ------------------------------------------------------------------------------------------------------------ search
-
-
-def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
-    """Run or resume the search; returns its trials, best first."""
-    os.environ.update(_ENVIRONMENT)
-    from ray import tune
-    from ray.tune.integration.ray_train import TuneReportCallback
-
-    total = _watched_steps(place, search)
-
-    class Validations(TuneReportCallback):
-        """Forwards the reports of a Ray Train run that contain the searched metric."""
-
-        def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
-            if search.metric in metrics[0] and metrics[0]["step"] != total:
-                super().after_report(run_context, metrics, checkpoint)
-
-    def trainable(config: dict[str, Any]) -> None:
-        settings = search.expand(config)
-        path = place.folder / "trials" / f"{_search_key(settings)}.json"
-
-        def record(value: float | None, step: int, state: str) -> None:
-            found = SearchedTrial(settings=settings, value=value, step=step, state=state)
-            _write_json(path, found.model_dump(mode="json"))
-
-        def watch(metrics: dict[str, float], step: int) -> None:
-            record(metrics[search.metric], step, "stopped early")
-            if step != total:  # the last step is reported after the artifact is written
-                tune.report({search.metric: metrics[search.metric], "step": step})
-
-        if not path.exists():
-            record(None, 0, "stopped early")
-        steps = _search_steps(place, settings)
-        try:
-            *before, last = steps.work
-            for step in before:
-                run_step(step, place)
-            callbacks = [Validations()] if place.job.trials.mode == "ray_train" else []
-            result = run_step(last, place, watch, callbacks)
-            value = result["metrics"][search.metric]
-        except FATAL_ERRORS as error:
-            record(None, 0, f"{type(error).__name__}: {error}")
-            traceback.print_exc()
-            tune.report({search.metric: -float("inf") if search.mode == "max" else float("inf"), "step": 0})
-            return
-        record(value, result["steps"], "finished")
-        tune.report({search.metric: value, "step": result["steps"]})
-
-    trials = tune.with_resources(trainable, _resources(place))
-    folder = place.folder.absolute() / "tune"
-    if tune.Tuner.can_restore(str(folder)):
-        _say(f"{place.job.name}: resuming the search in {folder}")
-        tuner = tune.Tuner.restore(str(folder), trials, resume_unfinished=True, restart_errored=True)
-    else:
-        tuner = tune.Tuner(
-            trials,
-            param_space=_space(search),
-            tune_config=tune.TuneConfig(
-                metric=search.metric,
-                mode=search.mode,
-                num_samples=search.num_trials,
-                max_concurrent_trials=place.job.trials.concurrent,
-                search_alg=_searcher(search),
-                scheduler=_scheduler(place, search),
-                trial_dirname_creator=lambda trial: trial.trial_id,
-            ),
-            run_config=_run_config(place, []),
-        )
-    results = tuner.fit()
-    # For trials finished before the search was restored, Tune has neither settings nor metrics; their files have both.
-    reported: dict[str, dict[str, Any]] = {}
-    for number in range(len(results)):
-        if config := results[number].config:
-            reported[_search_key(search.expand(config))] = results[number].metrics or {}
-    found = []
-    for path in sorted((place.folder / "trials").glob("search-*.json")):
-        one = SearchedTrial.model_validate_json(path.read_text(encoding="utf-8"))
-        last = reported.get(path.stem, {})
-        if one.value is None and search.metric in last and one.state == "stopped early":  # a Ray Train run
-            one = one.model_copy(update={"value": last[search.metric], "step": last["step"]})
-            _write_json(path, one.model_dump(mode="json"))
-        found.append(one)
-    sign = -1 if search.mode == "max" else 1
-    found.sort(key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))
-    report = _Reporter(place, len(found))
-    for trial in found:
-        values = {search.metric: trial.value} if trial.value is not None else {}
-        report.track(_search_key(trial.settings), trial.settings, values, trial.value)
-    return found
-
-
-def _best(place: Place, search: SearchConfig, searched: Sequence[SearchedTrial]) -> list[TrialPlan]:
-    """The best finished trial as the only row of a table: no other trial is evaluated on the test split."""
-    finished = [trial for trial in searched if trial.state == "finished"]
-    if not finished:
-        states = sorted({trial.state for trial in searched})
-        raise ValueError(f"{place.folder}: no trial of the search finished: {'; '.join(states)}")
-    settings = finished[0].settings
-    steps = _search_steps(place, settings)
-    key = fingerprint([step.name for step in (*steps.work, steps.evaluation)])
-    return [TrialPlan(key, "best", 0, place.job.seeds[0], steps, settings)]
-
-
-def _search_steps(place: Place, settings: dict[str, Any]) -> TrialSteps:
-    trial = place.job.trial(settings, place.job.seeds[0])
-    return chain_of(place.job.system).steps(trial, str(place.store))
-
-
-def _search_key(settings: dict[str, Any]) -> str:
-    return f"search-{fingerprint(settings)[:12]}"
-
-
-def _space(search: SearchConfig) -> dict[str, Any]:
-    """The searched settings as Ray Tune's domains."""
-    from ray import tune
-
-    space: dict[str, Any] = {}
-    for key, dimension in search.space.items():
-        if dimension.choice:
-            space[key] = tune.choice(list(dimension.choice))
-            continue
-        low, high = dimension.ends()
-        if dimension.integer:
-            space[key] = (tune.lograndint if dimension.log else tune.randint)(low, high + 1)
-        else:
-            space[key] = (tune.loguniform if dimension.log else tune.uniform)(low, high)
-    return space
-
-
-def _searcher(search: SearchConfig) -> Any:
-    from ray.tune.search.basic_variant import BasicVariantGenerator
-
-    if search.algorithm == "random":
-        return BasicVariantGenerator(random_state=search.seed)
-    from ray.tune.search.optuna import OptunaSearch
-
-    return OptunaSearch(seed=search.seed)
-
-
-def _scheduler(place: Place, search: SearchConfig) -> Any:
-    from ray.tune.schedulers import ASHAScheduler
-
-    if search.scheduler == "none":
-        return None
-    steps = _watched_steps(place, search)
-    return ASHAScheduler(
-        time_attr="step",
-        max_t=steps + 1 if steps is not None else 10**9,  # ASHA stops a trial at max_t, before its artifact is written
-        grace_period=search.grace,
-        reduction_factor=search.reduction,
-    )
-
-
-def _watched_steps(place: Place, search: SearchConfig) -> int | None:
-    """Steps of the last training; None if its length is given in epochs."""
-    settings = search.expand({key: dimension.ends()[0] for key, dimension in search.space.items()})
-    trial = place.job.trial(settings, place.job.seeds[0])
-    return train_sections(trial)[chain_of(place.job.system).WATCHED].steps
-
-
-def _write_json(path: Path, value: Any) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)

@@ -4,7 +4,7 @@
         build.pairs=data/demo/pairs build.tokenizer=runs/demo/tokenizer/artifact
     python jobs/build_procedures.py procedures=data/mine build.pairs=data/pairs build.tokenizer=runs/tokenizer/artifact
 
-A killed build goes on where it was when the same command is given again; a complete one is left as it is.
+The same command resumes a killed build; a complete one is not changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from idc.systems.procap.procedures.config import BuildProceduresJob
 
 
 class Job(BuildProceduresJob):
-    """Procedures, and where to build them."""
+    """Procedures, and the cluster to build them on."""
 
     cluster: ClusterConfig = ClusterConfig()
     """The Ray cluster (not with --local)."""

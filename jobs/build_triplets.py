@@ -13,7 +13,7 @@ from functools import partial
 
 from cluster.config import ClusterConfig
 from idc.config import cli
-from idc.data.config import BuildTripletsJob
+from idc.vision.interpolation.config import BuildTripletsJob
 
 
 class Job(BuildTripletsJob):

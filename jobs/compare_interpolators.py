@@ -1,11 +1,11 @@
-"""The interpolators' table: PSNR and SSIM of known middle frames for the linear blend, DIS flow and VFIformer.
+"""Compare interpolators: PSNR and SSIM of known middle frames for the linear blend, DIS flow and VFIformer.
 
     python jobs/compare_interpolators.py triplets.middlebury=data/middlebury triplets.ucf101=data/ucf101 \\
         out=runs/interpolators
     python jobs/compare_interpolators.py triplets.vimeo=data/vimeo_triplet split=test out=runs/interpolators \\
         vfiformer.VFIformer=net_220.pth "vfiformer.our own=runs/interpolator/artifact"
 
-Runs in this process. Writes interpolators.json and interpolators.md into the folder `out`.
+Runs in this process. Writes interpolators.json and interpolators.md to the folder `out`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from idc.vision.interpolation.config import CompareInterpolatorsJob
 
 
 class Job(CompareInterpolatorsJob):
-    """The interpolators' table; it needs no cluster."""
+    """The comparison; it needs no cluster."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Make artifacts of the ProCap authors' weights, and of CLIP4IDC's; prints every tensor that is left out, and why.
+"""Convert the ProCap authors' weights, and CLIP4IDC's, to artifacts; prints every dropped tensor with the reason.
 
     python jobs/convert.py kind=vqgan  weights=clevr_epoch=000035.ckpt out=runs/official/tokenizer
     python jobs/convert.py kind=stage1 weights=dalle.pt                out=runs/official/stage1
@@ -6,7 +6,7 @@
     python jobs/convert.py kind=clip4idc weights=pytorch_model.bin.clevr out=runs/official/pair-encoder
     python jobs/caption.py --artifact runs/official/captioner before.png after.png
 
-The files are read without running anything that is in them. The same command again does nothing.
+The files are read without running any code in them. Repeating the command does nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from idc.systems.procap.config import ConvertJob
 
 
 class Job(ConvertJob):
-    """Which weights, and where to."""
+    """The conversion of one file."""
 
 
 def main() -> None:

@@ -3,8 +3,8 @@
     python jobs/finetune_procap.py --config jobs/configs/procap/finetune_demo.yaml
     ray job submit --working-dir . -- python jobs/finetune_procap.py --config jobs/configs/procap/finetune_demo.yaml
 
-The procedures are built first if they are not there. A killed run goes on from its last checkpoint when the same
-command is given again. Writes <runs>/<name>/artifact, which evaluation, captioning and serving take.
+The procedures are built first if they do not exist. The same command resumes a killed run from its last checkpoint.
+Writes <runs>/<name>/artifact, the input of evaluation, captioning and serving.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from idc.systems.procap.config import FinetuneJob
 
 
 class Job(FinetuneJob):
-    """Stage 2, and where to run it."""
+    """Stage 2, and the cluster to run it on."""
 
     cluster: ClusterConfig = ClusterConfig()
     """The Ray cluster (not with --local)."""
@@ -25,7 +25,8 @@ def main() -> None:
     args = cli(Job, __doc__)
     from cluster.job import train_job
 
-    train_job("idc.systems.procap.task:finetune", args)
+    build = ("procedures", "idc.systems.procap.procedures.build:build")
+    train_job("idc.systems.procap.task:finetune", args, build)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Run a table of a paper as a sweep: rows times seeds, each the whole chain of jobs; its page has the paper's rows too.
+"""Run a table of a paper as a sweep: rows times seeds, each the whole chain of jobs; the page has the paper's rows too.
 
     python jobs/sweep.py --config jobs/configs/procap/sweeps/table02_small.yaml
     python jobs/sweep.py --config jobs/configs/procap/sweeps/table03_small.yaml "seeds=[0]" trials.concurrent=1
     python jobs/sweep.py --config jobs/configs/procap/sweeps/search_small.yaml
 
-The small sweeps take the pairs and the tokenizer of `make demo`. A killed sweep goes on when the same command is given
-again: finished trials are not repeated, a training goes on from its last checkpoint. Writes <runs>/<name>/report.html,
-table.md and sweep.json.
+The small sweeps use the pairs and the tokenizer of `make demo`. The same command resumes a killed sweep: finished
+trials are not repeated, a training continues from its last checkpoint. Writes <runs>/<name>/report.html, table.md and
+sweep.json.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from idc.sweep.config import SweepJob
 
 
 class Job(SweepJob):
-    """A sweep, and where to run it."""
+    """A sweep, and the cluster to run it on."""
 
     cluster: ClusterConfig = ClusterConfig()
     """The Ray cluster (not with --local)."""
@@ -39,7 +39,7 @@ def main() -> None:
     page = write_sweep(Path(job.runs) / job.name, result)
     print(f"{markdown(result)}\n{page}")
     if result.failed:
-        raise SystemExit(f"{job.name}: {len(result.failed)} of {result.trials} trials have no result")
+        raise SystemExit(f"{job.name}: {len(result.failed)} of {result.trials} trials failed")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,9 @@
     ray job submit --working-dir . -- python jobs/train_interpolator.py \\
         --config jobs/configs/vision/interpolator_paper.yaml triplets=/data/vimeo_triplet runs=/shared/runs
 
-Triplets that the config says how to build (videos, rendered scenes) are built first if they are not there. A killed run
-goes on from its last checkpoint when the same command is given again. Writes <runs>/<name>/artifact, which
-jobs/build_procedures.py (build.interpolation_weights) and jobs/compare_interpolators.py take.
+Triplets with a `build` section (videos, rendered scenes) are built first if they do not exist. The same command resumes
+a killed run from its last checkpoint. Writes <runs>/<name>/artifact, an input of jobs/build_procedures.py
+(build.interpolation_weights) and jobs/compare_interpolators.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from idc.vision.interpolation.config import TrainInterpolatorJob
 
 
 class Job(TrainInterpolatorJob):
-    """An interpolator, and where to train it."""
+    """An interpolator, and the cluster to train it on."""
 
     cluster: ClusterConfig = ClusterConfig()
     """The Ray cluster (not with --local)."""
@@ -27,9 +27,8 @@ def main() -> None:
     args = cli(Job, __doc__)
     from cluster.job import train_job
 
-    train_job(
-        "idc.vision.interpolation.task:train", args, build=("triplets", "idc.vision.interpolation.triplets:build")
-    )
+    build = ("triplets", "idc.vision.interpolation.triplets:build")
+    train_job("idc.vision.interpolation.task:train", args, build)
 
 
 if __name__ == "__main__":

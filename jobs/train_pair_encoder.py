@@ -1,11 +1,12 @@
-"""Train the pair encoder (CLIP4IDC) on captioned pairs: it finds the captions of a pair and the pairs of a caption.
+"""Train the pair encoder (CLIP4IDC) on captioned pairs: it retrieves the captions of a pair and the pairs of a caption.
 
     python jobs/train_pair_encoder.py --config jobs/configs/vision/pair_encoder_demo.yaml pairs=data/demo/pairs
     python jobs/train_pair_encoder.py --config jobs/configs/vision/pair_encoder_clip4idc.yaml \\
         pairs=data/clevr_change/pairs clip=openai/clip-vit-base-patch32
 
-A killed run goes on from its last checkpoint when the same command is given again. Writes <runs>/<name>/artifact, which
-jobs/build_procedures.py takes as build.pair_encoder. Its score: R@1, 5, 10 both ways on held-out pairs, beside chance.
+The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, which
+jobs/build_procedures.py takes as build.pair_encoder. Scores: R@1, 5, 10 in both directions on held-out pairs, with the
+chance level.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from idc.vision.pair_encoder.config import TrainPairEncoderJob
 
 
 class Job(TrainPairEncoderJob):
-    """A pair encoder, and where to train it."""
+    """A pair encoder, and the cluster to train it on."""
 
     cluster: ClusterConfig = ClusterConfig()
     """The Ray cluster (not with --local)."""

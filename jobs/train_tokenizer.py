@@ -4,8 +4,8 @@
     ray job submit --working-dir . -- python jobs/train_tokenizer.py \\
         --config jobs/configs/vision/tokenizer_paper.yaml pairs=s3://bucket/pairs runs=/shared/runs
 
-A killed run goes on from its last checkpoint when the same command is given again. Writes <runs>/<name>/artifact, which
-jobs/build_procedures.py takes.
+The same command resumes a killed run from its last checkpoint. Writes <runs>/<name>/artifact, an input of
+jobs/build_procedures.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from idc.vision.tokenizer.config import TrainTokenizerJob
 
 
 class Job(TrainTokenizerJob):
-    """An image tokenizer, and where to train it."""
+    """An image tokenizer, and the cluster to train it on."""
 
     cluster: ClusterConfig = ClusterConfig()
     """The Ray cluster (not with --local)."""

@@ -341,6 +341,7 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
         [
             "name=one",
             "settings.pairs=nowhere",
+            "system=procap",
             "settings.procedures=nor/here",
             "rows=[{label: wide, settings: {finetune.beems: 2}}, {label: deep, published: {CIDEr: 1}}]",
             "trials.concurent=2",

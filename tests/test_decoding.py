@@ -9,7 +9,7 @@ import torch
 
 from idc.decoding import decode
 from idc.systems.procap.config import DecoderConfig
-from idc.systems.procap.model import TextDecoder
+from idc.systems.procap.text_decoder import TextDecoder
 
 BOS, EOS, PAD, UNK = 1, 2, 0, 3
 VOCABULARY = 17

@@ -8,7 +8,6 @@ from typing import Literal
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
-from idc.data.rendered.config import MotionConfig
 from idc.data.validation.published import SetName
 
 Format = Literal[
@@ -222,49 +221,6 @@ class ValidateJob(ImportConfig):
         yield from missing(self.pairs, "pairs")
         for report in self.beside:
             yield from missing(report, "beside")
-
-
-class TripletsConfig(ConfigModel):
-    """Frame triplets to make: cut from videos, or rendered."""
-
-    videos: tuple[str, ...] = ()
-    """Video files; these or `scenes`."""
-    gap: int = Field(default=1, ge=1)
-    """Video frames from the first to the middle one of a triplet, and from the middle to the last."""
-    every: int = Field(default=3, ge=1)
-    """A triplet begins at every this many-th frame of a video."""
-    max_side: int | None = Field(default=None, ge=16)
-    """Video frames are reduced until their longer side has this many pixels; empty: as they are."""
-    min_motion: float = Field(default=0.0, ge=0, le=255)
-    """Triplets of videos whose first and last frame differ by less in the mean (of 0 to 255) are left out: much of what
-    a fixed camera sees is still."""
-    val_share: float = Field(default=0.1, ge=0, lt=1)
-    """Share of each video, its last part, for validation (scenes have shares of their own)."""
-    scenes: MotionConfig | None = None
-    """Rendered scenes in motion."""
-    chunk_size: int = Field(default=16, ge=1, le=10_000)
-    """Triplets in one chunk of work, which is one Parquet part."""
-    workers: int = Field(default=2, ge=1)
-    """Processes on Ray, one CPU each."""
-    max_reject_share: float = Field(default=0.01, ge=0, le=1)
-    """The build fails if more than this share of the triplets cannot be made."""
-
-    def faults(self) -> Iterator[str]:
-        if bool(self.videos) == (self.scenes is not None):
-            yield "videos and scenes: give one of the two"
-
-    def preflight(self) -> Iterator[str]:
-        for n, path in enumerate(self.videos):
-            yield from missing(path, f"videos.{n}")
-
-
-class BuildTripletsJob(ConfigModel):
-    """Make a folder of frame triplets."""
-
-    triplets: str = Field(min_length=1)
-    """Folder to write."""
-    build: TripletsConfig
-    """Of what."""
 
 
 class RobustnessConfig(ConfigModel):

@@ -1,4 +1,4 @@
-"""A start for self-attention that compares: attention that subtracts from each token what stands at like tokens."""
+"""Initialisation of self-attention that compares: it subtracts from each token the content of similar tokens."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from torch import Tensor
 
 @torch.no_grad()
 def compare_(packed: Tensor, out: Tensor, heads: int) -> None:
-    """Fill the weights of a self-attention, in place.
+    """Initialise the weights of a self-attention, in place.
 
     Mimetic initialisation (Trockman and Kolter, 2023, "Mimetic Initialization of Self-Attention Layers"), with stronger
     diagonals: the product of query and key weights of a head is near 1.5 I, that of value and output weights near
-    -0.8 I, each with noise of 0.3. Tokens of the same place in other frames are alike in their position, so the first
-    layers yield differences between frames.
+    -0.8 I, each with noise of 0.3. Tokens at the same place in other frames have a similar position embedding, so the
+    first layers compute differences between frames.
 
     Args:
         packed: queries, keys and values, (3 * D, D).
         out: the output projection, (D, D).
-        heads: attention heads; they divide D.
+        heads: number of attention heads; divides D.
     """
     width = out.shape[1]
     head = width // heads

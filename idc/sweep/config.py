@@ -14,26 +14,26 @@ import yaml
 from pydantic import Field, field_validator
 
 from idc.config import ConfigError, ConfigModel, did_you_mean, layered, load, missing_inputs
-from idc.sweep.plan import Chain, chain_of, train_sections
+from idc.sweep.chain import Chain, chain_of, train_sections
 from idc.systems import SYSTEMS
 from idc.training.config import TrackingConfig
 
 TOKENS_PER_SECOND = "tokens_per_second"
-"""The metric of a column that is not scored but timed, alone on the machine, after all trials."""
+"""Metric of a column that is measured, not scored: after all trials, on the idle machine."""
 
 STEPS = "steps"
-"""Folder of the steps, beside the sweeps' own."""
+"""Folder of the steps, next to the sweeps' own."""
 
 
 class ColumnConfig(ConfigModel):
     """A column of the table."""
 
     title: str = Field(min_length=1)
-    """As the paper's head has it."""
+    """Heading, as in the paper."""
     metric: str = Field(min_length=1)
     """A score of the evaluation (BLEU-4, METEOR, ROUGE-L, CIDEr), shown times 100; or `tokens_per_second`."""
     subset: str | None = None
-    """A subset of the pairs that is scored alone: `change`, `no change`, or a change type."""
+    """Take the score of a subset of the pairs: `change`, `no change`, or a change type."""
 
 
 CAPTION_COLUMNS = (
@@ -42,39 +42,39 @@ CAPTION_COLUMNS = (
     ColumnConfig(title="R", metric="ROUGE-L"),
     ColumnConfig(title="C", metric="CIDEr"),
 )
-"""What most of ProCap's tables show."""
+"""The columns of most tables of change captioning."""
 
 
 class RowConfig(ConfigModel):
-    """A row of the table: one setting, as many trials as there are seeds."""
+    """A row of the table: one setting, with one trial per seed."""
 
     label: str = Field(min_length=1)
     """The row's name on the page."""
     settings: dict[str, Any] = Field({})
-    """Dotted settings of the chain that make this row."""
+    """Dotted settings of the chain that define this row."""
     published: dict[str, float] = Field({})
-    """The paper's own row: column title -> number as printed (scores times 100, tokens a second)."""
+    """The paper's row: column title -> number as printed (scores times 100, tokens per second)."""
     group: str = ""
-    """What the row may be compared with: rows of other data sets are in other groups."""
+    """Rows are compared within a group; rows of other data sets belong to other groups."""
     quoted: bool = False
-    """A row that the paper quotes of another method: shown, never run."""
+    """A row that the paper quotes from another method: shown, never run."""
     series: str = ""
-    """The line of the plot that the row belongs to."""
+    """The row's line in the plot."""
     x: float | None = None
-    """Where on the plot's axis the row stands."""
+    """The row's position on the plot's axis."""
 
 
 class PlotConfig(ConfigModel):
-    """The figure: a column over the rows' x, one line a series."""
+    """The figure: a column over the rows' x, one line per series."""
 
     column: str
-    """Title of the column on the upright axis."""
+    """Title of the column on the vertical axis."""
     x: str
-    """What the x of the rows is."""
+    """Label of the horizontal axis."""
 
 
 class Dimension(ConfigModel):
-    """One searched setting: some choices, or a range."""
+    """One searched setting: choices, or a range."""
 
     choice: tuple[Any, ...] = ()
     """Values to choose from."""
@@ -87,7 +87,7 @@ class Dimension(ConfigModel):
     integer: bool = False
     """Whole numbers only, both bounds included."""
     rest: tuple[str, ...] = ()
-    """Settings that share 1 - value equally: the probabilities of the other masking schemes, as in figure 7."""
+    """Settings that share 1 - value equally, e.g. the probabilities of the other masking schemes (ProCap, figure 7)."""
 
     def faults(self) -> Iterator[str]:
         ranged = self.low is not None and self.high is not None
@@ -98,10 +98,10 @@ class Dimension(ConfigModel):
         if self.log and not (self.low or 0) > 0:
             yield f"log: needs low above 0, got {self.low}"
         if self.integer and any(bound is not None and bound != int(bound) for bound in (self.low, self.high)):
-            yield f"integer: low and high have to be whole numbers, got {self.low} and {self.high}"
+            yield f"integer: low and high must be whole numbers, got {self.low} and {self.high}"
 
     def ends(self) -> tuple[Any, ...]:
-        """The values that have to be valid: all choices, or both bounds."""
+        """The values that are validated: all choices, or both bounds."""
         if self.choice:
             return self.choice
         assert self.low is not None
@@ -110,22 +110,22 @@ class Dimension(ConfigModel):
 
 
 class SearchConfig(ConfigModel):
-    """Search instead of a table: the best validation value of the chain's last training."""
+    """A search instead of a table, for the best validation metric of the chain's last training."""
 
     space: dict[str, Dimension] = Field(min_length=1)
-    """Dotted setting -> where to search."""
+    """Dotted setting -> its choices or range."""
     num_trials: int = Field(16, ge=1)
-    """Trials."""
+    """Number of trials."""
     algorithm: Literal["optuna", "random"] = "optuna"
     """optuna: tree-structured Parzen estimator; random: independent draws."""
     scheduler: Literal["asha", "none"] = "asha"
-    """asha: at each rung (grace, grace x reduction, ... steps) only the best 1/reduction of the trials go on."""
+    """asha: at each rung (grace, grace x reduction, ... steps) only the best 1/reduction of the trials continue."""
     grace: int = Field(100, ge=1)
-    """Steps of the last training that every trial gets."""
+    """Minimum steps of the last training for every trial."""
     reduction: int = Field(3, ge=2)
     """ASHA's reduction factor."""
     metric: str = "CIDEr"
-    """A metric of the last training's validation. Never one of the test split."""
+    """Validation metric of the last training. The test split is never used for the search."""
     mode: Literal["max", "min"] = "max"
     """Whether a higher or a lower value is better."""
     seed: int = Field(0, ge=0)
@@ -136,7 +136,7 @@ class SearchConfig(ConfigModel):
             yield from (f"space.{key}.{fault}" for fault in dimension.faults())
 
     def expand(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Dotted settings of a trial with these values of the searched ones, the rest of probabilities shared out."""
+        """Dotted settings of a trial with these values of the searched ones, and the settings of `rest` derived."""
         settings = dict(values)
         for key, dimension in self.space.items():
             if key in values and dimension.rest:
@@ -145,58 +145,58 @@ class SearchConfig(ConfigModel):
 
 
 class TrialsConfig(ConfigModel):
-    """Where trials run, and how many at a time."""
+    """How trials run, and how many at the same time."""
 
     mode: Literal["plain", "ray_train"] = "plain"
-    """plain: a trial does its steps in its own process; ray_train: each training is a Ray Train run with workers of its
-    own (train.num_workers and so on), and the trial's process only waits."""
+    """plain: a trial runs its steps in its own process; ray_train: each training is a Ray Train run with its own
+    workers (train.num_workers etc.), and the trial's process only waits."""
     concurrent: int = Field(1, ge=1)
-    """Trials at the same time."""
+    """Number of trials at the same time."""
     cpus: float = Field(1.0, gt=0)
-    """CPUs of a trial (plain), and of a step that trains nothing. Fractions share a core."""
+    """CPUs of a trial (plain), and of a step without a training. Fractions share a core."""
     gpus: float = Field(0.0, ge=0)
-    """GPUs likewise: 0.5 puts two trials on one GPU. It shares the scheduling only; both must fit its memory."""
+    """GPUs likewise: 0.5 schedules two trials on one GPU; its memory must hold both."""
     max_failures: int = Field(2, ge=0)
-    """How often a trial whose process was lost is started again, from its last checkpoint."""
+    """Restarts of a trial whose process was lost, each from its last checkpoint."""
 
 
 class SweepJob(ConfigModel):
-    """Run a system's chain of jobs over rows and seeds, or search, and write a page of what came out."""
+    """Run a system's chain of jobs over rows and seeds, or as a search, and write a page of the results."""
 
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the sweep: its folder under `runs`, and what a restart is recognised by."""
+    """Name of the sweep: its folder under `runs`. The same name resumes it."""
     runs: str = "runs/sweeps"
-    """Folder of all sweeps. The steps' folders are in its `steps`, named by what they depend on, and shared: no step is
-    done twice, neither for another trial nor for another sweep."""
+    """Folder of all sweeps. Its `steps` holds a folder for each step, named by what the step depends on; trials and
+    sweeps share them, so that no step is done twice."""
     title: str = ""
     """Heading of the page."""
     paper: str = ""
-    """Which table or figure of which paper it is."""
+    """The table or figure of a paper that it reproduces."""
     note: str = ""
-    """What a reader must know to compare: other data, other sizes."""
-    system: str = "procap"
-    """Whose chain of jobs it is."""
+    """Differences from the paper that a reader must know to compare: other data, other sizes."""
+    system: str = Field(min_length=1)
+    """System whose chain of jobs is run, e.g. procap."""
     base: dict[str, str] = Field({})
-    """Section of the chain -> YAML file of its job, below all settings here. Relative paths are meant as that of
-    --config: from the folder in which the command was given."""
+    """Section of the chain -> YAML file of its job, overridden by all settings here. Relative paths start at the
+    working directory, like --config."""
     settings: dict[str, Any] = Field({})
-    """Dotted settings of all trials, on top of `base`."""
+    """Dotted settings of all trials; they override `base`."""
     groups: dict[str, dict[str, Any]] = Field({})
-    """Group of rows -> dotted settings of all its rows, below their own."""
+    """Group of rows -> dotted settings of all its rows, overridden by the rows' own."""
     rows: tuple[RowConfig, ...] = ()
     """The table's rows."""
     grid: dict[str, tuple[Any, ...]] = Field({})
     """Instead of rows: dotted setting -> values; every combination is a row."""
     search: SearchConfig | None = None
-    """Instead of rows: search."""
+    """Instead of rows: a search."""
     seeds: tuple[int, ...] = Field((0,), min_length=1)
-    """Each row is repeated for each of these; they set the chain's seeds."""
+    """Each row is repeated with each of these as the chain's seeds."""
     columns: tuple[ColumnConfig, ...] = Field(CAPTION_COLUMNS, min_length=1)
     """The table's columns."""
     plot: PlotConfig | None = None
-    """Where the paper has a figure."""
+    """The figure, if the paper has one."""
     trials: TrialsConfig = TrialsConfig()
-    """Where they run."""
+    """How trials run."""
     tracking: TrackingConfig = TrackingConfig()
     """MLflow: one parent run, with the trials and their trainings as children."""
 
@@ -207,7 +207,7 @@ class SweepJob(ConfigModel):
 
     @property
     def table(self) -> tuple[RowConfig, ...]:
-        """The rows with all their settings; those of a grid are named by what they set."""
+        """The rows with all their settings; rows of a grid are labelled by their settings."""
         if not self.grid:
             return tuple(
                 row.model_copy(update={"settings": {**self.groups.get(row.group, {}), **row.settings}})
@@ -225,22 +225,22 @@ class SweepJob(ConfigModel):
         )
 
     def trial(self, settings: Mapping[str, Any], seed: int) -> ConfigModel:
-        """The chain's config of one trial.
+        """The config of one trial.
 
         Raises:
-            ConfigError: with every fault of it.
+            ConfigError: with all its faults.
         """
         chain = chain_of(self.system)
         seeds = dict.fromkeys(chain.SEEDS, seed)
         return load(chain.Trial, None, layered(self._below(chain), self.settings, settings, seeds))
 
     def inlined(self) -> SweepJob:
-        """The same sweep without its base files, for processes elsewhere."""
+        """The same sweep with its base files merged into its settings, for processes on other machines."""
         settings = layered(self._below(chain_of(self.system)), self.settings)
         return self.model_copy(update={"base": {}, "settings": settings})
 
     def _below(self, chain: Chain) -> dict[str, Any]:
-        """The base files; what the chain sets itself is left out of them.
+        """The contents of the base files, without settings that the chain sets itself.
 
         Raises:
             ConfigError: a file cannot be read, or a section does not exist.
@@ -259,8 +259,7 @@ class SweepJob(ConfigModel):
             except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
                 faults.append(f"base.{section}: cannot read {path!r}: {' '.join(str(error).split())}")
                 continue
-            if section == "build":
-                values = values.get("build", values)
+            values = values.get(section, values)  # jobs/build_procedures.py has its settings in a section, too
             found[section] = {key: value for key, value in values.items() if key not in chain.DERIVED.get(section, ())}
         if faults:
             raise ConfigError(faults)
@@ -271,7 +270,7 @@ class SweepJob(ConfigModel):
             yield f"system: {self.system!r} is not one of {', '.join(SYSTEMS)}{did_you_mean(self.system, SYSTEMS)}"
             return
         if self.name == STEPS:
-            yield f"name: {STEPS!r} is the folder of all sweeps' steps; take another name"
+            yield f"name: {STEPS!r} is the folder of all sweeps' steps; choose another name"
         if sum([bool(self.rows), bool(self.grid), self.search is not None]) != 1:
             yield "rows, grid, search: give exactly one of the three"
             return
@@ -284,30 +283,31 @@ class SweepJob(ConfigModel):
             yield f"columns: two have the same title; they are {', '.join(titles)}"
         labels = [(row.group, row.label) for row in self.rows]
         for twice in sorted({label for label in labels if labels.count(label) > 1}):
-            yield f"rows: two are called {twice[1]!r}"
+            yield f"rows: two have the label {twice[1]!r}"
         used = {row.group for row in self.rows}
         for group in self.groups.keys() - used:
             yield f"groups.{group}: no row is of this group{did_you_mean(group, sorted(used))}"
         if self.rows and all(row.quoted for row in self.rows):
             yield "rows: all are quoted, so there is nothing to run"
         if len(set(self.seeds)) < len(self.seeds):
-            yield f"seeds: the same one twice in {list(self.seeds)}"
+            yield f"seeds: {list(self.seeds)} repeats a seed"
         if self.search is not None and len(self.seeds) > 1:
-            yield f"seeds: a search takes one seed, got {list(self.seeds)}; repeat its best as a table"
+            yield f"seeds: a search takes one seed, got {list(self.seeds)}; repeat its best trial as a table"
         for number, row in enumerate(self.rows):
             if row.quoted and row.settings:
-                yield f"rows.{number}.settings: the row is quoted and never run; drop them, or quoted"
+                yield f"rows.{number}.settings: the row is quoted and never run; remove settings or quoted"
             for title in row.published:
                 if title not in titles:
                     yield f"rows.{number}.published.{title}: no such column{did_you_mean(title, titles)}"
         if self.plot is not None:
             if self.plot.column not in titles:
-                yield f"plot.column: no column is called {self.plot.column!r}{did_you_mean(self.plot.column, titles)}"
+                hint = did_you_mean(self.plot.column, titles)
+                yield f"plot.column: no column has the title {self.plot.column!r}{hint}"
             if any(row.x is None for row in self.rows):
                 yield "plot: every row needs an x"
 
     def _trial_faults(self) -> Iterator[str]:
-        """Of every trial's config; what all of them share is said once."""
+        """Faults of every trial's config; those that all trials share are reported once."""
         chain = chain_of(self.system)
         try:
             self._below(chain)
@@ -323,7 +323,7 @@ class SweepJob(ConfigModel):
             yield fault if len(places) == len(variants) else f"{places[0]}: {fault}"
 
     def _variants(self) -> dict[str, dict[str, Any]]:
-        """Where it stands in this config -> the settings there; of a search the ends of each dimension."""
+        """Place in this config -> settings of a trial to validate; for a search, the ends of each dimension."""
         if self.search is None:
             where = "rows" if self.rows else "grid"
             rows = enumerate(self.table)
@@ -350,9 +350,9 @@ class SweepJob(ConfigModel):
             if train.num_workers > 1:
                 yield f"{name}.num_workers: {train.num_workers} workers need trials.mode=ray_train"
             if cpus > max(1.0, trials.cpus):
-                yield f"{name}.cpus_per_worker: {cpus}, and a trial has trials.cpus={trials.cpus:g}"
+                yield f"{name}.cpus_per_worker: {cpus}, but a trial has trials.cpus={trials.cpus:g}"
             if gpus > trials.gpus:
-                yield f"{name}.gpus_per_worker: {gpus:g}, and a trial has trials.gpus={trials.gpus:g}"
+                yield f"{name}.gpus_per_worker: {gpus:g}, but a trial has trials.gpus={trials.gpus:g}"
         if self.search is not None:
             watched = train_sections(trial)[chain.WATCHED]
             if self.search.scheduler == "asha" and not 0 < watched.eval_every <= self.search.grace:
@@ -362,12 +362,12 @@ class SweepJob(ConfigModel):
                 )
 
     def preflight(self) -> Iterator[str]:
-        """Of every row: input files that are not there."""
+        """Missing input files of every row."""
         found: dict[str, None] = {}
         for settings in self._variants().values():
             try:
                 trial: ConfigModel | None = self.trial(settings, self.seeds[0])
-            except ConfigError as error:  # its faults are said already
+            except ConfigError as error:  # its faults are reported already
                 trial = error.rest
             found |= dict.fromkeys(missing_inputs(trial))
         yield from found

@@ -1,4 +1,4 @@
-"""What a sweep came to: its table, mean and spread over the seeds beside the paper's, and whether the order held."""
+"""The result of a sweep: its table, mean and spread over the seeds next to the paper's, and whether the order held."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Record(BaseModel):
 
 
 class TrialResult(_Record):
-    """A finished trial, as it is filed."""
+    """The result file of a finished trial."""
 
     label: str
     steps: list[str]
@@ -30,7 +30,7 @@ class TrialResult(_Record):
     """Folder of its evaluation."""
 
     def scores(self) -> dict[str, float]:
-        """Of the held-out split, fractions."""
+        """Scores of the held-out split, as fractions."""
         return load(self.evaluation).scores
 
 
@@ -39,11 +39,11 @@ class SearchedTrial(_Record):
 
     settings: dict[str, Any]
     value: float | None
-    """Of the searched validation metric; of a trial that was stopped early, the last one."""
+    """Searched validation metric; the last one measured if the trial was stopped early."""
     step: int
-    """Where it was measured."""
+    """Step at which it was measured."""
     state: str
-    """finished, stopped early, or what went wrong."""
+    """finished, stopped early, or the error."""
 
 
 class ResultRow(_Record):
@@ -52,9 +52,9 @@ class ResultRow(_Record):
     label: str
     settings: dict[str, Any]
     seeds: list[int]
-    """Of the trials that ran to their end."""
+    """Seeds of the finished trials."""
     values: dict[str, Spread | None]
-    """Column title -> over the seeds; scores times 100."""
+    """Column title -> mean and spread over the seeds; scores times 100."""
     published: dict[str, float]
     group: str = ""
     quoted: bool = False
@@ -63,21 +63,21 @@ class ResultRow(_Record):
 
 
 class BaselineRow(_Record):
-    """A baseline of the pairs that a group of rows is scored on."""
+    """A baseline on the pairs that a group of rows is scored on."""
 
     name: str
     group: str
     values: dict[str, float]
-    """Column title -> times 100."""
+    """Column title -> score times 100."""
     text: str
-    """How it was made."""
+    """How it is computed."""
 
 
 class Ordering(_Record):
-    """Whether a column's rows stand in the order of the paper's.
+    """Whether a column's rows have the paper's order.
 
-    Counted are pairs of rows whose published numbers differ. A difference is beyond the spread if it is larger than
-    the root of the sum of the two rows' variances over the seeds; with one seed there is no spread, and none counts.
+    Pairs of rows whose published numbers differ are counted. A difference is beyond the spread if it is larger than the
+    root of the sum of the two rows' variances over the seeds; with one seed there is no spread, and none counts.
     """
 
     column: str
@@ -88,49 +88,49 @@ class Ordering(_Record):
     same_beyond: int
     """Those of them whose difference is beyond the spread."""
     opposite: int
-    """Pairs in the opposite order (the rest is equal)."""
+    """Pairs in the opposite order (the others are equal)."""
     opposite_beyond: int
     """Those of them whose difference is beyond the spread."""
     paper_best: str
     """The row with the paper's highest number."""
     own_best: str
-    """The row with the highest number here, of those the paper has."""
+    """The row with the highest number here, among those with a published one."""
     seeds: int
-    """Seeds of the row with the fewest."""
+    """Smallest number of seeds of a row."""
 
     @property
     def held(self) -> bool:
         return self.same == self.pairs
 
     def sentence(self) -> str:
-        """In words."""
+        """The counts in words."""
         verdict = "The paper's order held" if self.held else "The paper's order did not hold"
         pairs = f"{self.same} of {self.pairs} pair{'s' * (self.pairs > 1)} of rows"
         where = f" ({self.group})" if self.group else ""
-        text = f"{verdict} for {self.column}{where}: {pairs} stand{'s' * (self.pairs == 1)} in it (chance: half)"
+        text = f"{verdict} for {self.column}{where}: {pairs} agree{'s' * (self.pairs == 1)} (chance: half)"
         if self.seeds > 1:
             text += f", {self.same_beyond} by more than the spread over the seeds"
             if self.opposite:
                 text += f"; {self.opposite} in the opposite order, {self.opposite_beyond} by more than the spread"
         else:
-            text += "; with one seed nothing can be said of the spread"
+            text += "; with one seed there is no spread to compare with"
         best = "as here" if self.own_best == self.paper_best else f"here {self.own_best!r}"
         return f"{text}. Best in the paper: {self.paper_best!r}, {best}."
 
 
 class Cost(_Record):
-    """Of all steps together, each counted once: time in training loops, in building and in scoring, times cores and
-    GPUs. What a killed process had not yet kept in a checkpoint is not in it."""
+    """Core and GPU hours of all steps, each counted once: training loops, building and scoring. Work that a killed
+    process had not yet written to a checkpoint is not included."""
 
     cpu_hours: float
     gpu_hours: float
     steps: int
     shared_steps: int
-    """Steps that more than one trial needed."""
+    """Number of steps that more than one trial needed."""
 
 
 class SweepResult(_Record):
-    """Everything that the page shows."""
+    """The contents of a sweep's page."""
 
     name: str
     title: str
@@ -145,16 +145,16 @@ class SweepResult(_Record):
     cost: Cost
     trials: int
     failed: dict[str, str]
-    """Label of a trial that has no result -> why."""
+    """Label of a trial without a result -> the error."""
     searched: list[SearchedTrial]
     search_metric: str | None
     split: str | None
     pairs: int | None
-    """Evaluated pairs."""
+    """Number of evaluated pairs."""
     settings: dict[str, Any]
-    """Of all trials."""
+    """Settings of all trials."""
     seconds: float
-    """From this start of the command to its end."""
+    """Duration of this command."""
 
 
 def summarise(
@@ -166,7 +166,7 @@ def summarise(
     store: Path,
     seconds: float,
 ) -> SweepResult:
-    """Gather what the steps left in ``store``."""
+    """Gather the results of the steps in ``store``."""
     evaluations = {plan.key: load(result.evaluation) for plan, result in done}
     table = []
     for number, row in enumerate(rows):
@@ -217,10 +217,10 @@ def summarise(
 
 
 def ordering(column: str, rows: Sequence[ResultRow]) -> Ordering | None:
-    """Compare a column's order with the paper's; ``None`` if fewer than two rows have both numbers.
+    """Compare a column's order with the paper's; None if fewer than two rows have both numbers.
 
     Args:
-        rows: of one group.
+        rows: the rows of one group.
     """
     both = [
         (row.label, value, row.published[column])
@@ -268,7 +268,7 @@ def _score(column: ColumnConfig, scores: Mapping[str, float], subsets: Mapping[s
 def _baselines(
     job: SweepJob, rows: Sequence[RowConfig], done: Sequence[tuple[TrialPlan, TrialResult]], store: Path
 ) -> list[BaselineRow]:
-    """Those of each group whose rows are all scored on the same pairs."""
+    """The baselines of each group whose rows are all scored on the same pairs."""
     of_group: dict[str, set[str]] = {}
     for plan, _ in done:
         if plan.steps.baselines is not None:

@@ -126,7 +126,7 @@ def test_decoding_is_measured_on_the_real_decoder() -> None:
 
     from benchmarks.decoding import DecodingConfig, measure_decoding
     from idc.systems.procap.config import DecoderConfig
-    from idc.systems.procap.model import TextDecoder
+    from idc.systems.procap.text_decoder import TextDecoder
 
     threads = torch.get_num_threads()
     torch.manual_seed(0)

@@ -60,7 +60,7 @@ def test_a_table_runs_its_chains_and_shares_what_they_have_in_common(world: Worl
     baselines = {"evaluate.constant_candidates": 4, "evaluate.nearest_train_pairs": 8}
     job = small_sweep(world, tmp_path, columns=columns, rows=rows, settings=baselines)
     result = run_here(job)
-    assert kinds(tmp_path) == [*["evaluation"] * 2, *["finetune"] * 3, "baselines", "pretrain", *["speed"] * 2]
+    assert kinds(tmp_path) == ["baselines", *["evaluation"] * 2, *["finetune"] * 3, "pretrain", *["speed"] * 2]
     assert (result.cost.steps, result.cost.shared_steps) == (8, 1)
     assert result.cost.cpu_hours > 0
     assert list(result.failed) == ["broken"]

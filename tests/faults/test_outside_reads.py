@@ -25,7 +25,8 @@ from idc.data.pipeline import iter_chunks
 from idc.data.readers.base import open_reader
 from idc.data.rows import open_rows
 from idc.data.store import iter_rows, read_rejects
-from idc.vision.interpolation.triplets import count_frames, open_triplets
+from idc.data.video_frames import count_frames
+from idc.vision.interpolation.triplets import open_triplets
 from tests.data.official_layouts import grey
 from tests.data.readers.test_own import picture, prepare, put
 

@@ -24,6 +24,7 @@ def small_sweep(world: World, runs: Path, **overrides: Any) -> SweepJob:
     own = overrides.pop("settings", {})
     values: dict[str, Any] = {
         "name": "small",
+        "system": "procap",
         "runs": str(runs),
         "settings": {"pairs": world.pairs, "procedures": world.procedures, **SETTINGS, **own},
         "columns": [{"title": "C", "metric": "CIDEr"}],

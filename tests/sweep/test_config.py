@@ -15,7 +15,11 @@ SETTINGS = {"pairs": "data/pairs", "procedures": "data/procedures"}
 
 
 def job(**values: Any) -> SweepJob:
-    return load(SweepJob, None, {"name": "one", "settings": SETTINGS, "rows": [{"label": "paper"}], **values})
+    return load(
+        SweepJob,
+        None,
+        {"name": "one", "system": "procap", "settings": SETTINGS, "rows": [{"label": "paper"}], **values},
+    )
 
 
 def faults(**values: Any) -> list[str]:
@@ -54,7 +58,7 @@ def test_a_wrong_key_is_named_with_its_row_and_what_was_meant() -> None:
         plot={"column": "D", "x": "p"},
     ) == [
         "rows.2.published.CIDEr: no such column",
-        "plot.column: no column is called 'D'",
+        "plot.column: no column has the title 'D'",
         "plot: every row needs an x",
         "rows.1 (typo): pretrain.masking.randm: no such setting; did you mean 'random'?",
         f"rows.2 (sum): {masking}: their probabilities add up to 0.8, not 1; to remove one of them set varied",
@@ -81,8 +85,8 @@ def test_base_files_that_are_not_there_or_for_nothing(tmp_path: Path) -> None:
 
 def test_what_the_chain_makes_itself_cannot_be_set() -> None:
     assert faults(settings={**SETTINGS, "finetune.pretrained": "runs/x", "evaluate.out": "y"}) == [
-        "finetune.pretrained: the sweep sets it",
-        "evaluate.out: the sweep sets it",
+        "finetune.pretrained: the sweep sets it; remove it",
+        "evaluate.out: the sweep sets it; remove it",
     ]
 
 
@@ -91,9 +95,9 @@ def test_one_of_rows_grid_and_search() -> None:
     assert faults(grid={"finetune.beams": [1, 2]}) == ["rows, grid, search: give exactly one of the three"]
     assert faults(system="procat") == ["system: 'procat' is not one of procap; did you mean 'procap'?"]
     assert faults(rows=[{"label": "a", "quoted": True}, {"label": "a", "quoted": True, "settings": {"x": 1}}]) == [
-        "rows: two are called 'a'",
+        "rows: two have the label 'a'",
         "rows: all are quoted, so there is nothing to run",
-        "rows.1.settings: the row is quoted and never run; drop them, or quoted",
+        "rows.1.settings: the row is quoted and never run; remove settings or quoted",
     ]
 
 
@@ -123,8 +127,8 @@ def test_groups_are_below_the_rows_own_settings() -> None:
 def test_plain_trials_train_in_one_process_with_what_a_trial_has() -> None:
     settings = {**SETTINGS, "finetune.train.num_workers": 2, "pretrain.train.gpus_per_worker": 1}
     assert faults(settings={**settings, "pretrain.train.cpus_per_worker": 2}, trials={"gpus": 0.5}) == [
-        "pretrain.train.cpus_per_worker: 2, and a trial has trials.cpus=1",
-        "pretrain.train.gpus_per_worker: 1, and a trial has trials.gpus=0.5",
+        "pretrain.train.cpus_per_worker: 2, but a trial has trials.cpus=1",
+        "pretrain.train.gpus_per_worker: 1, but a trial has trials.gpus=0.5",
         "finetune.train.num_workers: 2 workers need trials.mode=ray_train",
     ]
     assert job(settings=settings, trials={"mode": "ray_train"})
@@ -174,7 +178,8 @@ def test_missing_inputs_are_found_before_anything_starts(tmp_path: Path, monkeyp
 def test_the_command_line_is_on_top_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "sweep.yaml"
     path.write_text(
-        "name: one\nsettings: {pairs: p, procedures: q, finetune.beams: 2}\nrows: [{label: a}]\nseeds: [0, 1]\n"
+        "name: one\nsystem: procap\nsettings: {pairs: p, procedures: q, finetune.beams: 2}\n"
+        "rows: [{label: a}]\nseeds: [0, 1]\n"
     )
     sweep = load(SweepJob, str(path), {"settings.finetune.beams": 5, "seeds": [3]})
     trial: Any = sweep.trial({}, 3)

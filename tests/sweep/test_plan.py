@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from idc.sweep.plan import Step, TrialPlan, TrialSteps, spread_out
+from idc.sweep.chain import Step, TrialSteps
+from idc.sweep.plan import TrialPlan, spread_out
 
 
 def plan(key: str, *names: str) -> TrialPlan:

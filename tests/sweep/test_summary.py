@@ -31,7 +31,7 @@ def test_pairs_of_rows_are_counted() -> None:
     assert (found.opposite, found.opposite_beyond) == (2, 2)
     assert (found.paper_best, found.own_best, found.seeds) == ("c", "c", 2)
     assert found.sentence() == (
-        "The paper's order did not hold for C: 3 of 5 pairs of rows stand in it (chance: half), 2 by more than the "
+        "The paper's order did not hold for C: 3 of 5 pairs of rows agree (chance: half), 2 by more than the "
         "spread over the seeds; 2 in the opposite order, 2 by more than the spread. Best in the paper: 'c', as here."
     )
 
@@ -42,8 +42,8 @@ def test_the_order_held() -> None:
     assert found.held
     assert (found.same, found.same_beyond) == (1, 0), "one seed has no spread"
     assert found.sentence() == (
-        "The paper's order held for C: 1 of 1 pair of rows stands in it (chance: half); with one seed nothing can be "
-        "said of the spread. Best in the paper: 'b', as here."
+        "The paper's order held for C: 1 of 1 pair of rows agrees (chance: half); with one seed there is no spread "
+        "to compare with. Best in the paper: 'b', as here."
     )
 
 

@@ -18,7 +18,7 @@ from idc.data.images import encode_png
 from idc.data.pipeline import Batch
 from idc.data.readers.base import access, outside_rows, rows_to_batch, unread
 from idc.data.store import fingerprint
-from idc.vision.interpolation.triplets import count_frames, read_frames, video_fingerprint
+from idc.data.video_frames import count_frames, read_frames, video_fingerprint
 
 SUFFIXES = frozenset({".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg"})
 

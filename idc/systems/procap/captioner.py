@@ -19,10 +19,11 @@ from idc.data.text import OWN_IDS, SpecialIds
 from idc.decoding import Decoded, decode
 from idc.systems.procap.change_map import combine, disagreement, looks
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure, is_captioner
-from idc.systems.procap.model import ProcedureEncoder, Shapes, TextDecoder, make_token_head
+from idc.systems.procap.model import ProcedureEncoder, Shapes, make_token_head
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.procedures.keyframes import KeyFrames
 from idc.systems.procap.speed import SpeedConfig, accelerate, running
+from idc.systems.procap.text_decoder import TextDecoder
 from idc.training.artifact import read_artifact
 from idc.vision.tokenizer.model import ImageTokenizer, prepare_images, to_frames
 

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from idc.data.text import SpecialIds
 from idc.decoding import Decoded
-from idc.systems.procap.model import TextDecoder
+from idc.systems.procap.text_decoder import TextDecoder
 
 
 def disagreement(frames_BGPZ: Tensor) -> Tensor:

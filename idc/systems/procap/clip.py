@@ -1,4 +1,4 @@
-"""What ProCap's official code takes from CLIP: the start of the encoder's blocks, and the ids of stage 1's captions."""
+"""What ProCap's official code takes from CLIP: initial weights of the encoder, and ids of stage 1's captions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from idc.data.text import BOS, EOS
-from idc.vision.pair_encoder.model import clip_tokenizer
+from idc.vision.pair_encoder.text_tokens import clip_tokenizer
+from idc.vision.pretrained import load_pretrained
 
 
 def clip_blocks(path: str, layers: int, width: int, heads: int) -> dict[str, Tensor]:
-    """The first ``layers`` blocks of a CLIP vision model, under the names of :class:`ProcedureEncoder`.
+    """Load the first ``layers`` blocks of a CLIP vision model, under the names of :class:`ProcedureEncoder`.
 
     Patch embedding, positions and the norms around the blocks are not taken, as in the official code.
 
@@ -18,14 +19,11 @@ def clip_blocks(path: str, layers: int, width: int, heads: int) -> dict[str, Ten
         path: a local folder or hub id of a transformers CLIP model; official: openai/clip-vit-base-patch32.
 
     Raises:
-        ValueError: there is none, or its blocks are of another size.
+        ValueError: it cannot be loaded, or its blocks are of another size.
     """
     from transformers import CLIPVisionModel
 
-    try:
-        vision = CLIPVisionModel.from_pretrained(path)
-    except OSError as error:
-        raise ValueError(f"clip: no CLIP model can be read from {path!r}: {error}") from None
+    vision = load_pretrained(CLIPVisionModel, path, "clip")
     found = vision.config
     sizes = found.hidden_size, found.num_attention_heads, found.intermediate_size
     if sizes != (width, heads, 4 * width) or found.num_hidden_layers < layers or found.hidden_act != "quick_gelu":
@@ -52,27 +50,24 @@ def clip_blocks(path: str, layers: int, width: int, heads: int) -> dict[str, Ten
 
 
 class ClipWords:
-    """Captions as ids of CLIP's BPE, lower-cased and without CLIP's marks of beginning and end, as the official stage 1
-    reads them. Id 0, the exclamation mark, is what the official code pads with.
+    """Encodes captions as ids of CLIP's BPE, lower-cased and without CLIP's begin and end tokens, as the official
+    stage 1 does. The official code pads with id 0, which is the exclamation mark.
 
     Args:
         path: a local folder or hub id of a CLIP tokenizer.
-        size: ids the encoder has rows for.
+        size: number of text ids of the encoder.
 
     Raises:
-        ValueError: there is none, or it has another number of ids.
+        ValueError: it cannot be loaded, or has another number of ids.
     """
 
     def __init__(self, path: str, size: int) -> None:
-        try:
-            self._tokenizer = clip_tokenizer(path)
-        except ValueError as error:
-            raise ValueError(f"clip_tokenizer: {error}") from None
+        self._tokenizer = clip_tokenizer(path)
         if len(self._tokenizer) != size:
             raise ValueError(
-                f"encoder.text_vocabulary: {size}, but the tokenizer of {path!r} has {len(self._tokenizer)} ids"
+                f"encoder.text_vocabulary: {size}, but the tokenizer of {path!r} has {len(self._tokenizer)}; set that"
             )
 
     def encode(self, caption: str) -> list[int]:
-        """The ids between a begin and an end mark of our own, as :meth:`idc.data.text.Vocabulary.encode` gives them."""
+        """Ids between our own begin and end ids, as :meth:`idc.data.text.Vocabulary.encode` returns them."""
         return [BOS, *self._tokenizer.encode(caption, add_special_tokens=False), EOS]

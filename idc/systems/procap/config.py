@@ -1,5 +1,5 @@
-"""ProCap's settings. The defaults are the paper's (CLEVR-Change); where the official code differs, the field says so
-and ``jobs/configs/procap/*_official.yaml`` sets the official value.
+"""ProCap's settings. The defaults are the paper's (CLEVR-Change); where the official code differs, the field documents
+its value and ``jobs/configs/procap/*_official.yaml`` sets it.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ class EncoderConfig(ConfigModel):
     heads: int = Field(12, ge=1)
     """Attention heads."""
     init: Literal["comparing", "normal"] = "comparing"
-    """Initial attention weights. The paper does not say; the official code starts from CLIP's ViT-B/32, whose
-    attention already looks at like patches. `comparing` imitates that without pretrained weights (see
-    `ProcedureEncoder`): queries meet keys of like patches, and values take the difference to them; without it an
-    encoder trained from scratch on a few thousand pairs does not learn to compare the two images. `normal`: PyTorch's
-    defaults."""
+    """Initial attention weights. Not stated in the paper; the official code starts from CLIP's ViT-B/32, whose
+    attention already attends to similar patches. `comparing` imitates that without pretrained weights (see
+    `idc/nn/mimetic.py`): queries match keys of similar patches, and values compute the difference to them; without it
+    an encoder trained from scratch on a few thousand pairs does not learn to compare the two images. `normal`:
+    PyTorch's defaults."""
     text_length: int = Field(24, ge=3)  # n_T
     """Caption tokens n_T in the stage 1 sequence; shorter captions are padded, each position with its own padding
-    embedding (official code; the paper does not say)."""
+    embedding (official code; not stated in the paper)."""
     text_vocabulary: int | None = Field(None, ge=0)
-    """Ids of the encoder's own text vocabulary, where its captions are not made of the captioner's words. Official:
-    49,408, CLIP's BPE (see `PretrainJob.clip_tokenizer`), whose id 0, the exclamation mark, is taken for padding."""
+    """Size of the encoder's own text vocabulary, if it does not use the captioner's words. Official: 49,408, CLIP's BPE
+    (see `PretrainJob.clip_tokenizer`), whose id 0, the exclamation mark, is used as padding."""
     separator: bool = False
     """A separator token between text and frames. Not in the paper's sequence (section 3.1.3); official: true."""
     consistency_sees_text: bool = True
-    """Whether the consistency token may attend to the caption, as eq. 8 has it. Official: false (its attention mask
-    hides everything before the separator from the separator and the consistency token)."""
+    """Whether the consistency token attends to the caption, as in eq. 8. Official: false (its attention mask hides
+    everything before the separator from the separator and the consistency token)."""
     queries_only: bool = True
-    """Stage 2 feeds before, queries and after alone (eq. 9). Official: false: the text slot stays, filled with
-    the embeddings of word ids 0..n_T-1 (an oversight of the official code), and so do the separator and the
-    consistency token; the alignment token is dropped without shifting the attention mask, so the mask falls on the
-    consistency token and on the first patch instead."""
+    """Stage 2 encodes only before, queries and after (eq. 9). Official: false: the text slot stays, filled with the
+    embeddings of word ids 0..n_T-1 (an oversight of the official code), and so do the separator and the consistency
+    token; the alignment token is dropped without shifting the attention mask, so the mask applies to the consistency
+    token and the first patch instead."""
 
     def faults(self) -> Iterator[str]:
         if self.width % self.heads:
@@ -71,16 +71,16 @@ class DecoderConfig(ConfigModel):
     official_norm: bool = False
     """Layer norm with the unbiased standard deviation and epsilon 1e-6 added to it. Official: true."""
     memory_norm: Literal["layer", "batch"] = "layer"
-    """Norm of the procedure before the decoder attends to it. Official: layer (the paper does not say). `batch`
-    takes the mean and deviation of each position and channel over the batch, so that what all pairs have in common,
-    above all the positions, does not hide how they differ; on a few thousand pairs the decoder then learns to look
-    within a few hundred steps, and with `layer` not within thousands. It is computed over a worker's micro-batch, so
-    accumulation and the number of workers change its numbers."""
+    """Norm of the procedure before the decoder attends to it. Official: layer (not stated in the paper). `batch`
+    normalises each position and channel over the batch, so that what all pairs have in common, above all the
+    positions, does not hide their differences: on a few thousand pairs the decoder then learns to attend within a few
+    hundred steps, with `layer` not within thousands. It is computed over a worker's micro-batch, so accumulation and
+    the number of workers change its numbers."""
     max_length: int = Field(24, ge=2)
-    """Caption tokens at most, begin and end token included."""
+    """Maximum tokens of a caption, begin and end token included."""
     ban_unknown_only: bool = False
-    """The search never generates the unknown word; nor, by default, padding and a second beginning. Official: true:
-    those and the other special marks may be generated, padding without ending the caption."""
+    """true: only the unknown word is never generated (official: special tokens may be, and padding does not end the
+    caption). false: nor are padding and a second begin token."""
 
     def faults(self) -> Iterator[str]:
         if self.width % self.heads:
@@ -105,14 +105,14 @@ class MaskingConfig(ConfigModel):
     out_of_block: float = Field(0.1, ge=0.0, le=1.0)
     """Probability of out-of-block masking (eq. 17)."""
     varied: Scheme | None = None
-    """An ablation: this scheme is removed, and the other three are scaled up in proportion (table 11; the paper does
-    not say what becomes of the others), or, with `varied_to`, it has that probability."""
+    """An ablation: this scheme is removed and the other three are scaled up in proportion (table 11; the paper does not
+    state what happens to them), or, with `varied_to`, it has that probability."""
     varied_to: float | None = Field(None, ge=0.0, le=1.0)  # p
-    """Probability p of the scheme `varied`; each of the others then has (1 - p) / 3, whatever the four settings above
-    say (figure 7)."""
+    """Probability p of the scheme `varied`; each of the others then has (1 - p) / 3, and the four settings above are
+    ignored (figure 7)."""
     low: float = Field(0.2, ge=0.0, le=1.0)  # a
-    """Lower bound a of the random masking probability, drawn once a sample. Official: 0.8 (it keeps a patch with
-    probability 0.2, where the paper masks it with a probability from U(0.2, 0.5))."""
+    """Lower bound a of the random masking probability, drawn once per sample. Official: 0.8 (a patch is kept with
+    probability 0.2, while the paper masks it with a probability from U(0.2, 0.5))."""
     high: float = Field(0.5, ge=0.0, le=1.0)  # b
     """Upper bound b of the random masking probability. Official: 0.8."""
     block_area_low: float = Field(0.2, gt=0.0, le=1.0)
@@ -120,7 +120,7 @@ class MaskingConfig(ConfigModel):
     block_area_high: float = Field(0.8, gt=0.0, le=1.0)
     """Largest share of the frame that a block covers."""
     block_aspect: float = Field(2.0, ge=1.0)
-    """A block's height over width lies between 1/this and this (official code; the paper does not say)."""
+    """A block's height over width is between 1/this and this (official code; not stated in the paper)."""
 
     def faults(self) -> Iterator[str]:
         total = self.random + self.entire + self.in_block + self.out_of_block
@@ -130,7 +130,7 @@ class MaskingConfig(ConfigModel):
                 "to remove one of them set varied"
             )
         if self.varied is None and self.varied_to is not None:
-            yield f"varied_to: {self.varied_to} is the probability of no scheme; set varied too"
+            yield f"varied_to: {self.varied_to} needs the scheme that it is for; set varied too"
         others = [getattr(self, scheme) for scheme in SCHEMES if scheme != self.varied]
         if self.varied is not None and self.varied_to is None and not any(others):
             yield f"varied: without {self.varied} no scheme is left, as the others have probability 0"
@@ -140,7 +140,7 @@ class MaskingConfig(ConfigModel):
             yield f"block_area_low: {self.block_area_low} is above block_area_high = {self.block_area_high}"
 
     def probabilities(self) -> tuple[float, ...]:
-        """Of the schemes, in the order of `SCHEMES`."""
+        """Probabilities of the schemes, in the order of `SCHEMES`."""
         given = {scheme: float(getattr(self, scheme)) for scheme in SCHEMES}
         if self.varied is None:
             return tuple(given.values())
@@ -151,7 +151,7 @@ class MaskingConfig(ConfigModel):
 
 
 class LossConfig(ConfigModel):
-    """Stage 1 losses (section 3.1.4, eq. 5) and how their negatives are made (appendix E)."""
+    """Stage 1 losses (section 3.1.4, eq. 5) and their negatives (appendix E)."""
 
     msm: float = Field(1.0, ge=0.0)
     """Weight of masked sequence modeling (eq. 6), averaged over the masked patches of each sample. Official: 7, and
@@ -161,20 +161,20 @@ class LossConfig(ConfigModel):
     consistency: float = Field(1.0, ge=0.0)
     """Weight of temporal consistency (eq. 8). Official: 0.5."""
     align_negative: Literal["other_caption", "swap_halves"] = "other_caption"
-    """Where the unaligned caption comes from: another pair of the data set, drawn until its caption differs; or the
-    other half of the micro-batch (official: may be the same caption, and needs an even micro-batch)."""
+    """Source of the unaligned caption: another pair of the data set, drawn until its caption differs; or the other half
+    of the micro-batch (official: may be the same caption, and needs an even micro-batch)."""
     align_skips_entire: bool = False
-    """Leave samples with entire masking out of the alignment loss, which is then the mean over the other samples of a
-    micro-batch and depends on how the batch is cut into micro-batches. Official: true."""
+    """Exclude samples with entire masking from the alignment loss, which is then the mean over the other samples of a
+    micro-batch and depends on how the batch is split into micro-batches. Official: true."""
     color_shift_all_frames: bool = True
-    """Colour shifting moves one channel of every frame (eq. 18). Official: false: one frame, one
-    channel or, once in four, all."""
+    """Colour shifting changes one channel of every frame (eq. 18). Official: false: of one frame, one channel or, with
+    probability 1/4, all."""
     color_shift: float = Field(0.5, gt=0.0, le=1.0)
     """The colour shift is drawn from U(-this, this), for pixels in [0, 1]."""
     rotation: float = Field(30.0, ge=0.0)  # alpha
-    """Affine warp: largest rotation alpha, degrees."""
+    """Affine warp: maximum rotation alpha, in degrees."""
     translation: float = Field(0.1, ge=0.0)  # tau
-    """Affine warp: largest translation tau, share of the frame's size."""
+    """Affine warp: maximum translation tau, as a share of the frame's size."""
     scaling: float = Field(0.1, ge=0.0, lt=1.0)  # mu
     """Affine warp: the scale is drawn from U(1 - mu, 1 + mu)."""
 
@@ -184,18 +184,18 @@ class LossConfig(ConfigModel):
 
 
 class _RunConfig(ConfigModel):
-    """What both stages share."""
+    """Settings of both stages."""
 
     name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`, and what a restart is recognised by."""
+    """Name of the run: its folder under `runs`. The same name resumes it."""
     runs: str = "runs"
     """Folder of all runs."""
     procedures: str = Field(min_length=1)
-    """Folder of procedures; built first from `build` if it is not there."""
+    """Folder of procedures; built first by `build` if it does not exist."""
     build: ProceduresConfig | None = None
-    """How to build the procedures if they are not there: pairs, tokenizer and so on (see build_procedures.py)."""
+    """How to build the procedures if they do not exist: pairs, tokenizer and so on (see build_procedures.py)."""
     captions: Literal["random", "first"] = "random"
-    """Which reference caption of a pair is shown: another one each epoch, or always the first (official stage 1 on
+    """Reference caption of a pair that is used: a random one each epoch, or always the first (official stage 1 on
     Spot-the-Diff and Image-Editing-Request)."""
 
     def preflight(self) -> Iterator[str]:
@@ -207,19 +207,19 @@ class PretrainJob(_RunConfig):
     """Stage 1, explicit procedure modeling."""
 
     name: str = Field("procap-pretrain", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`, and what a restart is recognised by."""
+    """Name of the run: its folder under `runs`. The same name resumes it."""
     redraw_keyframes: bool = False
-    """Draw the k keyframes anew each epoch (the official code does) instead of taking the stored draw; needs
-    procedures that hold all frames."""
+    """Draw the k key frames anew each epoch (official) instead of using the stored draw; needs procedures with all
+    frames."""
     clip: str | None = None
-    """CLIP model, a local folder or hub id that transformers reads, whose first l_e vision blocks the encoder starts
-    from; nothing: `encoder.init`. The paper does not say; official: openai/clip-vit-base-patch32."""
+    """CLIP model, a local folder or hub id, whose first l_e vision blocks initialise the encoder; empty:
+    `encoder.init`. Not stated in the paper; official: openai/clip-vit-base-patch32."""
     clip_tokenizer: str | None = None
-    """CLIP tokenizer, a local folder or hub id, if the encoder reads captions as CLIP's BPE; it needs
-    `encoder.text_vocabulary`. Official: openai/clip-vit-base-patch32, without marks of beginning and end."""
+    """CLIP tokenizer, a local folder or hub id, if the encoder reads captions as CLIP's BPE; needs
+    `encoder.text_vocabulary`. Official: openai/clip-vit-base-patch32, without begin and end tokens."""
     caption_condition: bool = True
-    """Show the caption to the encoder. Without it (table 10, "visual inputs alone") the sequence has no text, and there
-    is no alignment loss, which would have nothing to align."""
+    """Put the caption into the encoder's sequence. Without it (table 10, "visual inputs alone") the sequence has no
+    text, and there is no alignment loss."""
     encoder: EncoderConfig = EncoderConfig()
     """Procedure encoder."""
     masking: MaskingConfig = MaskingConfig()
@@ -234,11 +234,11 @@ class PretrainJob(_RunConfig):
     def faults(self) -> Iterator[str]:
         micro = self.train.batch_size // (self.train.num_workers * self.train.grad_accumulation)
         if self.loss.align_negative == "swap_halves" and self.loss.align > 0 and micro % 2:
-            yield f"loss.align_negative: swap_halves needs an even micro-batch, got {micro} samples a worker"
+            yield f"loss.align_negative: swap_halves needs an even micro-batch, got {micro} samples per worker"
         if not self.caption_condition and self.loss.msm == self.loss.consistency == 0.0:
             yield "loss: without caption_condition there is no alignment loss; msm or consistency needs a weight"
         if self.clip_tokenizer is None and self.encoder.text_vocabulary is not None:
-            yield "clip_tokenizer: required with encoder.text_vocabulary; it says which ids a caption has"
+            yield "clip_tokenizer: required with encoder.text_vocabulary; it defines the ids of a caption"
         if self.clip_tokenizer is not None and self.encoder.text_vocabulary is None:
             yield "encoder.text_vocabulary: required with clip_tokenizer; CLIP's has 49408 ids"
 
@@ -251,49 +251,50 @@ class FinetuneJob(_RunConfig):
     """Stage 2, implicit procedure captioning."""
 
     name: str = Field("procap-finetune", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`, and what a restart is recognised by."""
+    """Name of the run: its folder under `runs`. The same name resumes it."""
     pretrained: str | None = None
-    """Artifact of stage 1, or nothing to train the encoder from scratch."""
+    """Artifact of stage 1; empty: train the encoder from scratch."""
     encoder: EncoderConfig | None = None
-    """Procedure encoder, if from scratch; with `pretrained` the artifact's own is taken."""
+    """Procedure encoder, if trained from scratch; with `pretrained` the artifact's settings are used."""
     procedure: Procedure = "queries"
-    """What stands between the patches of the two images. queries: k * n_I copies of the mask embedding, the implicit
+    """What is placed between the patches of the two images. queries: k * n_I copies of the mask embedding, the implicit
     procedure captioning of eq. 9. frames: the frames themselves, explicit procedure captioning (table 14); the
-    captioner then makes them of every pair it is given, by interpolator and sampling of its procedures. none: nothing,
-    before and after alone (tables 2 and 7, IPC not ticked, k = 0), at the positions of the first and the last frame.
-    Official: switches `use_fi_frames` and `end_to_end`; the latter hands the encoder the positions without the images,
-    an oversight that is not copied."""
+    captioner then generates them for every pair, by the interpolator and sampling of its procedures. none: nothing,
+    only before and after (tables 2 and 7, IPC not ticked, k = 0), at the positions of the first and the last frame.
+    Official: switches `use_fi_frames` and `end_to_end`; the latter passes the positions without the images to the
+    encoder, an oversight that is not copied."""
     explicit_frames: Literal["keyframes", "even"] = "keyframes"
-    """Which k frames `procedure: frames` takes: the key frames drawn by confidence, or (official) evenly spaced ones,
-    which need no similarity and no caption but procedures that hold all frames. The paper has them from the procedure
-    generation module "directly" (table 14), which fits both."""
+    """Which k frames `procedure: frames` uses: the key frames drawn by confidence, or (official) evenly spaced ones,
+    which need no similarity and no caption, but procedures with all frames. The paper takes them "directly" from the
+    procedure generation module (table 14), which is compatible with both."""
     decoder: DecoderConfig = DecoderConfig()
     """Text decoder."""
     encoder_optim: GroupConfig = GroupConfig(lr=5e-5, weight_decay=0.01)
-    """Of the procedure encoder: fixed at 5e-5, on Spot-the-Diff at 2e-5. Official: 2e-5 everywhere (the value of its
-    YAML is never read), schedule linear_warmup_decay with warmup_share 0.1 as the decoder. The weight decay is the
-    official code's; the paper does not say."""
+    """Optimisation of the procedure encoder: constant at 5e-5, on Spot-the-Diff at 2e-5. Official: 2e-5 everywhere (the
+    value in its YAML is never read), schedule linear_warmup_decay with warmup_share 0.1 like the decoder. The weight
+    decay is the official code's; it is not stated in the paper."""
     decoder_optim: GroupConfig = GroupConfig(lr=5e-5, weight_decay=0.01, schedule="linear_warmup", warmup_share=0.1)
-    """Of the text decoder and the projection to it. Official: schedule linear_warmup_decay."""
+    """Optimisation of the text decoder and the projection to it. Official: schedule linear_warmup_decay."""
     label_smoothing: float = Field(0.0, ge=0.0, lt=1.0)
-    """Mass of the target given to the other words. Eq. 10 has none; official: 0.1."""
+    """Probability mass of the target on the other words. Eq. 10 has none; official: 0.1."""
     beams: int = Field(1, ge=1)
-    """Beams of the captioner; 1 is greedy, as published."""
+    """Number of beams of the captioner; 1 is greedy, as published."""
     length_penalty: float = Field(1.0, ge=0.0)
     """Exponent of the length in beam search's scoring rule."""
     validation_pairs: int | None = Field(None, ge=1)
-    """Validate on the first this many pairs of the validation split; all of them if not given."""
+    """Number of validation pairs, the first of the split; default all."""
     trained_on: str | None = Field(None, min_length=1, max_length=200)
-    """What the training images are, to complete "This model has only seen ...": in the artifact, on its model card and
-    in the warning for other images. By default derived from the manifests of the procedures and their pairs."""
+    """Description of the training images, to complete "This model has only seen ...": in the artifact, on its model
+    card and in the warning for other images. By default derived from the manifests of the procedures and their
+    pairs."""
     train: TrainConfig = TrainConfig(epochs=40, batch_size=16, keep_best=KeepBest(metric="CIDEr"))
     """The loop; the best validation CIDEr is selected (official: test CIDEr)."""
 
     def faults(self) -> Iterator[str]:
         if self.pretrained is not None and self.encoder is not None:
-            yield "encoder: given together with pretrained, whose encoder it would contradict; drop one of them"
+            yield "encoder: given together with pretrained, which has its own encoder; remove one of them"
         if self.procedure != "frames" and self.explicit_frames != "keyframes":
-            yield f"explicit_frames: procedure = {self.procedure} takes no frames; set procedure to frames"
+            yield f"explicit_frames: procedure = {self.procedure} uses no frames; set procedure to frames"
 
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()
@@ -301,36 +302,36 @@ class FinetuneJob(_RunConfig):
 
 
 class ConvertJob(ConfigModel):
-    """Make one of our artifacts of the authors' weights."""
+    """Convert the authors' weights to an artifact."""
 
     kind: Literal["vqgan", "stage1", "stage2", "clip4idc"]
     """vqgan: a fine-tuned VQGAN (`*_epoch=*.ckpt`); stage1: `dalle.pt`; stage2: `model.chkpt`, a captioner; clip4idc: a
     pair encoder for visual-text key frames (CLIP4IDC's `pytorch_model.bin.*`)."""
     weights: str = Field(min_length=1)
-    """The file."""
+    """File to convert."""
     out: str = Field(min_length=1)
     """Folder to write: an image tokenizer (vqgan) or an artifact, each with `conversion.json` in it."""
     vocabulary: str | None = None
-    """The authors' word list of that data set, `cache/*_word2idx*.json` in their repository; needed for stage2."""
+    """The authors' word list of the data set, `cache/*_word2idx*.json` in their repository; required for stage2."""
     clip_tokenizer: str | None = "openai/clip-vit-base-patch32"
-    """CLIP tokenizer, a local folder or hub id. stage1: whose ids it reads captions as; only noted in the artifact.
-    clip4idc: put into the artifact; empty: none, and the encoder takes ids instead of texts."""
+    """CLIP tokenizer, a local folder or hub id. stage1: defines the ids of captions; only its name is stored in the
+    artifact. clip4idc: copied into the artifact; empty: none, and the encoder takes ids instead of texts."""
     image_size: int = Field(224, ge=8)
-    """Side of the VQGAN's images (vqgan); in the other files the positions tell it."""
+    """Side of the VQGAN's images (vqgan); in the other files it follows from the positions."""
     heads: int = Field(12, ge=1)
-    """Attention heads of the procedure encoder, which no tensor tells. Official: 12."""
+    """Attention heads of the procedure encoder, which no tensor determines. Official: 12."""
     decoder_heads: int = Field(8, ge=1)
-    """Attention heads of the text decoder, where `model_cfg` in the file does not tell. Official: 8."""
+    """Attention heads of the text decoder, if `model_cfg` in the file lacks them. Official: 8."""
     max_length: int = Field(24, ge=2)
-    """Caption tokens at most, begin and end included, where `model_cfg` in the file does not tell. Official: 24."""
+    """Maximum tokens of a caption, begin and end included, if `model_cfg` in the file lacks it. Official: 24."""
     separate_layers: int = Field(9, ge=1)
-    """clip4idc: blocks that see one image, before those that see both; no tensor tells. Official: 9 of 12."""
+    """clip4idc: blocks that see one image, before those that see both; in no tensor. Official: 9 of 12."""
 
     def faults(self) -> Iterator[str]:
         if self.kind == "stage2" and self.vocabulary is None:
             yield "vocabulary: required for stage2; without it the ids of its words have no names"
         if self.kind == "stage1" and self.clip_tokenizer is None:
-            yield "clip_tokenizer: required for stage1; it says which ids a caption has"
+            yield "clip_tokenizer: required for stage1; it defines the ids of a caption"
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.weights, "weights")

@@ -1,12 +1,12 @@
-"""The authors' checkpoints to our artifacts, strictly: every official tensor is used, or dropped with a reason.
+"""Converts the authors' checkpoints to artifacts, strictly: every tensor is used, or dropped with a reason.
 
     vqgan    <dataset>_epoch=*.ckpt   a folder that is an image tokenizer
     stage1   dalle.pt                 an artifact of stage 1: encoder, heads, and the tokenizer that is in the file too
-    stage2   model.chkpt              a captioner; needs the authors' vocabulary (cache/*_word2idx*.json) beside it
+    stage2   model.chkpt              a captioner; also needs the authors' vocabulary (cache/*_word2idx*.json)
 
-Names differ, and besides: an official special token is the sum of two embeddings, ours is one vector; the attention
-mask and the table of label smoothing are stored there and computed here. In the converted models all quirks of the
-official code are switched on; each stands at its field in `config.py`.
+Besides the names, these differ: an official special token is the sum of two embeddings, ours is one vector; the
+attention mask and the table of label smoothing are stored there and computed here. In the converted models all quirks
+of the official code are switched on; each is documented at its field in `config.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from idc.vision.tokenizer.convert import convert_vqgan
 from idc.vision.tokenizer.model import ImageTokenizer, preprocess
 
 CONVERSION = "conversion.json"
-"""File beside the weights: where they come from, and what was left out."""
+"""File next to the weights: their origin, and the dropped tensors."""
 
 _STATE_KEYS = {"vqgan": "state_dict", "stage1": "weights", "stage2": "model"}
 _PARTS = ("weight", "bias")
@@ -52,13 +52,13 @@ _SPECIAL_TOKENS = {"align_token": 0, "separator_token": 1, "consistency_token": 
 
 
 class Official(NamedTuple):
-    """Our model of an official checkpoint.
+    """An official checkpoint as parts of our model.
 
     Attributes:
-        encoder: the quirks and sizes of the encoder.
-        shapes: as read from the tensors.
-        state: names of our encoder to tensors.
-        heads: names of :class:`PretrainHeads` to tensors.
+        encoder: sizes and quirks of the encoder.
+        shapes: derived from the tensors.
+        state: tensors under the names of our encoder.
+        heads: tensors under the names of :class:`PretrainHeads`.
         tokenizer: the VQGAN inside the checkpoint.
     """
 
@@ -70,13 +70,13 @@ class Official(NamedTuple):
 
 
 def convert(job: ConvertJob, *, overwrite: bool = False) -> list[Dropped]:
-    """Convert ``job.weights`` to ``job.out``; nothing is done if it is there already, of the same file and settings.
+    """Convert ``job.weights`` to ``job.out``, unless it is there already, of the same file and settings.
 
     Returns:
-        What was left out.
+        The dropped tensors.
 
     Raises:
-        ValueError: the file is of another kind or damaged, or ``job.out`` holds something else.
+        ValueError: the file is of another kind or damaged, or ``job.out`` holds anything else.
     """
     out, source = Path(job.out), Path(job.weights)
     settings = job.model_dump(mode="json", exclude={"out", "weights"})
@@ -200,10 +200,10 @@ def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def convert_stage_1(ledger: Ledger, heads: int) -> Official:
-    """Our encoder, heads and tokenizer of ``weights`` in ``dalle.pt``; the ledger is left open.
+    """Make our encoder, heads and tokenizer from ``weights`` of ``dalle.pt``; the caller closes the ledger.
 
     Args:
-        heads: attention heads; no tensor tells them. Official: 12.
+        heads: number of attention heads, which no tensor determines. Official: 12.
 
     Raises:
         ValueError: a tensor is missing or of an unexpected shape.
@@ -281,7 +281,7 @@ def convert_stage_1(ledger: Ledger, heads: int) -> Official:
 
 
 def _drop_masks(ledger: Ledger, encoder: EncoderConfig, shapes: Shapes) -> None:
-    """Leave out the attention masks in the file, which should be those that the encoder computes."""
+    """Drop the attention masks in the file, after comparing them with those that the encoder computes."""
     first = 1 + encoder.text_length  # of [ST1], after [REL] and the text; then [VID]
     length = first + 2 + shapes.frames * shapes.patches
     mask = torch.zeros(length, length)
@@ -296,8 +296,8 @@ def _drop_masks(ledger: Ledger, encoder: EncoderConfig, shapes: Shapes) -> None:
         else:
             ledger.take(name)
             reason = (
-                "attention mask, and NOT the one that the encoder computes: this file is not of the released code, and "
-                "the converted model may compute something else than the original"
+                "attention mask, and NOT the one that the encoder computes: this file is not from the released code, "
+                "and the results of the converted model may differ from the original's"
             )
         ledger.note(name, ledger.shape(name), reason)
 
@@ -305,7 +305,7 @@ def _drop_masks(ledger: Ledger, encoder: EncoderConfig, shapes: Shapes) -> None:
 def convert_stage_2(
     ledger: Ledger, heads: int, decoder_heads: int, max_length: int
 ) -> tuple[Captioner, ImageTokenizer]:
-    """Our captioner and tokenizer of ``model`` in ``model.chkpt``; the ledger is left open.
+    """Make our captioner and tokenizer from ``model`` of ``model.chkpt``; the caller closes the ledger.
 
     Args:
         heads: attention heads of the encoder. Official: 12.
@@ -368,7 +368,7 @@ def convert_stage_2(
 
 
 def _fits(module: nn.Module, state: Mapping[str, Tensor], ledger: Ledger) -> None:
-    """Load ``state`` into ``module``, all of it and nothing else."""
+    """Load ``state`` into ``module``, strictly."""
     try:
         module.load_state_dict(state, assign=True)
     except RuntimeError as error:

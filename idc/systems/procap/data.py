@@ -1,7 +1,7 @@
-"""ProCap's samples: rows of stored procedures with everything random about them already drawn.
+"""ProCap's samples: rows of stored procedures, with all their random choices already drawn.
 
-Every draw comes from a generator seeded by (seed, epoch, index of the row), so that a sample is the same whatever the
-number of workers, the accumulation or the point of a restart. Shape letters as in ``model.py``; a frame is either its
+Every draw comes from a generator seeded by (seed, epoch, index of the row), so a sample does not depend on the number
+of workers, the accumulation or the point of a restart. Shape letters as in ``model.py``; a frame is either its
 stored tokenizer features (P, Z) float16 or, where the procedures hold none, its pixels (Y, X, 3) uint8.
 """
 
@@ -22,23 +22,22 @@ from idc.data.store import MappedRows, read_manifest
 from idc.data.text import BOS, EOS, PAD, Vocabulary
 from idc.systems.procap.config import LossConfig, MaskingConfig, PretrainJob
 from idc.systems.procap.model import Shapes
-from idc.systems.procap.procedures.keyframes import even_frames
-from idc.systems.procap.procedures.similarity import sample_keyframes
+from idc.systems.procap.procedures.similarity import evenly_spaced, sample_keyframes
 
 Item = dict[str, Any]
 
 
 class CaptionWords(Protocol):
-    """Captions to ids: the vocabulary of the procedures, or CLIP's BPE."""
+    """Encodes captions as ids: the vocabulary of the procedures, or CLIP's BPE."""
 
     def encode(self, caption: str) -> list[int]:
-        """Ids between a begin and an end mark."""
+        """Ids between a begin and an end id."""
         ...
 
 
 @dataclass(frozen=True)
 class ProcedureInfo:
-    """What a folder of procedures says about itself in its manifest."""
+    """The properties of a folder of procedures, from its manifest."""
 
     shapes: Shapes
     num_frames: int  # stored ones: l + 2, or k + 2
@@ -90,7 +89,7 @@ class ProcedureInfo:
 
 
 class _Rows:
-    """The rows of one split, and frames out of them."""
+    """The rows of one split, and access to their frames."""
 
     def __init__(self, path: str, info: ProcedureInfo, split: str, columns: list[str]):
         self.info = info
@@ -117,14 +116,14 @@ class _Rows:
 class PretrainDataset:
     """Stage 1 samples.
 
-    An item holds ``frames`` (F, ...), ``tokens`` (F, P), ``masked`` (F, P), ``entire`` () and ``text`` (N,), which has
-    no words without a caption condition; for the alignment loss ``other_text`` (N,); for the consistency loss the
-    temporally inconsistent procedure: ``warped`` (F, ...) with the frames listed in ``redone_at`` replaced by the
-    pixels ``redone``, whose features are still to be computed.
+    An item has ``frames`` (F, ...), ``tokens`` (F, P), ``masked`` (F, P), ``entire`` () and ``text`` (N,), with N = 0
+    without a caption condition; for the alignment loss ``other_text`` (N,); for the consistency loss the temporally
+    inconsistent procedure: ``warped`` (F, ...), in which the frames listed in ``redone_at`` are replaced by the pixels
+    ``redone``, whose features the task computes.
     """
 
     def __init__(self, path: str, info: ProcedureInfo, split: str, job: PretrainJob, words: CaptionWords | None = None):
-        """``words`` makes ids of captions, where the encoder has a text vocabulary of its own."""
+        """``words`` encodes captions, if the encoder has its own text vocabulary."""
         if job.redraw_keyframes and not info.stores_all:
             raise ValueError(
                 f"redraw_keyframes needs all frames, and {path!r} holds keyframes only; build the procedures with "
@@ -137,7 +136,7 @@ class PretrainDataset:
         return len(self.source)
 
     def get(self, index: int, epoch: int) -> Item:
-        """Sample ``index`` as epoch ``epoch`` sees it."""
+        """Sample ``index`` of epoch ``epoch``."""
         rng = np.random.default_rng((self.job.train.seed, epoch, index))
         shapes, info = self.info.shapes, self.info
         row = self._row(index)
@@ -168,18 +167,18 @@ class PretrainDataset:
         return [0, *(int(frame) for frame in keyframes), self.info.num_frames - 1]
 
     def _row(self, index: int) -> Item:
-        """A row with its captions as ids of the encoder's vocabulary."""
+        """A row, with its captions as ids of the encoder's vocabulary."""
         row = self.source.rows[index]
         if self.words is not None:
             row = {**row, "caption_ids": [self.words.encode(caption) for caption in row["captions"]]}
         return row
 
     def _other(self, index: int, rng: Generator) -> int:
-        """Any index but this one (if there is another)."""
+        """Draw another index (this one if there is no other)."""
         return (index + 1 + int(rng.integers(max(1, len(self) - 1)))) % len(self)
 
     def _other_row(self, index: int, caption: list[int], rng: Generator) -> Item:
-        """Another row, with other captions where ten draws can find one."""
+        """Draw another row, with other captions if ten draws find one."""
         for _ in range(10):
             other = self._row(self._other(index, rng))
             if caption not in (words[1:-1] for words in other["caption_ids"]):
@@ -189,7 +188,7 @@ class PretrainDataset:
     def _warp(
         self, index: int, row: Item, frames: np.ndarray, which: list[int], rng: Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """One of the four warps of appendix E, each with probability 1/4."""
+        """Apply one of the four warps of appendix E, each with probability 1/4."""
         loss, warped = self.job.loss, frames.copy()
         size = self.info.image_size
         nothing = np.zeros(0, np.int64), np.zeros((0, *size, 3), np.uint8)
@@ -218,12 +217,12 @@ class PretrainDataset:
 
 
 class FinetuneDataset:
-    """Stage 2 samples: the frames that are encoded, ``ends`` (2, ...) before and after or, for explicit procedure
+    """Stage 2 samples: the frames to encode, ``ends`` (2, ...), before and after, or, for explicit procedure
     captioning, ``procedure`` (k + 2, ...); ``ids`` (T,) and ``targets`` (T,), and for scoring ``pair_id`` and
-    ``references``. Pairs without a caption are left out.
+    ``references``. Pairs without a caption are skipped.
 
     Args:
-        frames: None for before and after, or the frames between as in :attr:`FinetuneJob.explicit_frames`.
+        frames: None for before and after only, or the frames between as in :attr:`FinetuneJob.explicit_frames`.
     """
 
     def __init__(
@@ -251,7 +250,7 @@ class FinetuneDataset:
         return len(self.captioned)
 
     def get(self, index: int, epoch: int) -> Item:
-        """Sample ``index`` as epoch ``epoch`` sees it."""
+        """Sample ``index`` of epoch ``epoch``."""
         rng = np.random.default_rng((self.seed, epoch, index))
         row = self.source.rows[self.captioned[index]]
         caption = draw_caption(row, self.captions, rng)[: self.max_length - 2]
@@ -270,15 +269,15 @@ class FinetuneDataset:
     def _frames_of(self, row: Item) -> list[int]:
         last, between = self.info.num_frames - 1, list[int]()
         if self.frames == "even":
-            between = even_frames(last - 1, self.info.shapes.num_keyframes)
+            between = evenly_spaced(last - 1, self.info.shapes.num_keyframes)
         elif self.frames == "keyframes":
             between = [int(frame) for frame in row["keyframes"]]
         return [0, *between, last]
 
 
 def collate(items: list[Item]) -> dict[str, Any]:
-    """Stack arrays to tensors; strings and references stay lists. Pixels still to be encoded are laid end to end in
-    ``redone`` (M, Y, X, 3), with (sample, frame) of each in ``redone_at`` (M, 2)."""
+    """Stack arrays to tensors; strings and references stay lists. Pixels to be encoded are concatenated in ``redone``
+    (M, Y, X, 3), with (sample, frame) of each in ``redone_at`` (M, 2)."""
     batch: dict[str, Any] = {}
     for key, first in items[0].items():
         values = [item[key] for item in items]
@@ -295,7 +294,7 @@ def collate(items: list[Item]) -> dict[str, Any]:
 
 
 def draw_caption(row: Item, choice: str, rng: Generator) -> list[int]:
-    """Word ids of one reference caption, without begin and end token; nothing if the pair has none."""
+    """Choose one reference caption: its word ids without begin and end token, empty if the pair has none."""
     captions = row["caption_ids"]
     if not captions:
         return []
@@ -303,14 +302,14 @@ def draw_caption(row: Item, choice: str, rng: Generator) -> list[int]:
 
 
 def text_slot(caption: list[int], length: int) -> np.ndarray:
-    """Caption ids cut or padded to (N,)."""
+    """Truncate or pad caption ids to (N,)."""
     ids = np.full(length, PAD, np.int64)
     ids[: min(len(caption), length)] = caption[:length]
     return ids
 
 
 def draw_mask(config: MaskingConfig, shapes: Shapes, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Masked patches (F, P) bool by one of the four schemes (appendix D), and whether it was entire masking, ().
+    """Draw the masked patches (F, P) bool by one of the four schemes (appendix D), and whether it was entire masking.
 
     At least one patch is masked, so that the sample has something to reconstruct.
     """
@@ -330,7 +329,7 @@ def draw_mask(config: MaskingConfig, shapes: Shapes, rng: Generator) -> tuple[np
         rows = int(np.clip(round(np.sqrt(area * aspect)), 1, height))
         columns = int(np.clip(round(np.sqrt(area / aspect)), 1, width))
         if rows == height and columns == width:
-            columns -= 1  # outside of the block something must be left
+            columns -= 1  # some patch must remain outside the block
         top, left = int(rng.integers(height - rows + 1)), int(rng.integers(width - columns + 1))
         block[top : top + rows, left : left + columns] = True
         masked = np.tile((block if scheme == 2 else ~block).reshape(-1), (frames, 1))
@@ -338,8 +337,8 @@ def draw_mask(config: MaskingConfig, shapes: Shapes, rng: Generator) -> tuple[np
 
 
 def shift_color(pixels: np.ndarray, config: LossConfig, rng: Generator) -> np.ndarray:
-    """Colour shifting (eq. 18) of frames (F, Y, X, 3) uint8: one shift for all, of one channel, or (where a single
-    frame is shifted, as in the official code) of one channel or, once in four, all three."""
+    """Colour shifting (eq. 18) of frames (F, Y, X, 3) uint8: one shift for all, of one channel, or (if a single frame
+    is shifted, as in the official code) of one channel or, with probability 1/4, all three."""
     shift = np.zeros(3)
     channel = slice(None) if not config.color_shift_all_frames and rng.random() < 0.25 else int(rng.integers(3))
     shift[channel] = rng.uniform(-config.color_shift, config.color_shift)
@@ -357,5 +356,5 @@ def affine(pixels: np.ndarray, config: LossConfig, rng: Generator) -> np.ndarray
 
 
 def as_images(pixels: Tensor) -> Tensor:
-    """Pixels (..., Y, X, 3) uint8 to images (..., 3, Y, X) in [0, 1]."""
+    """Convert pixels (..., Y, X, 3) uint8 to images (..., 3, Y, X) in [0, 1]."""
     return pixels.movedim(-1, -3).float() / 255

@@ -1,4 +1,4 @@
-"""ProCap's two stages as tasks of the one training loop, and their artifacts."""
+"""ProCap's two stages as tasks of the shared training loop, and their artifacts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from idc.systems.procap.clip import ClipWords, clip_blocks
 from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob, Procedure
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, as_images, collate
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
-from idc.systems.procap.procedures.build import filmstrip
+from idc.systems.procap.procedures.filmstrip import filmstrip
 from idc.training.artifact import read_artifact, write_artifact
 from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders
@@ -41,7 +41,7 @@ FrameFeatures = Callable[[Tensor], Tensor]
 
 
 def frame_features(frames: Tensor, extract: FrameFeatures) -> Tensor:
-    """Frames as stored, features (B, F, P, Z) or pixels (B, F, Y, X, 3) uint8, to features (B, F, P, Z)."""
+    """Features (B, F, P, Z) of stored frames, which are features already or pixels (B, F, Y, X, 3) uint8."""
     if frames.dtype != torch.uint8:
         return frames.float()
     with torch.no_grad():
@@ -52,7 +52,7 @@ class PretrainTask(Task):
     """Stage 1: masked sequence modeling, alignment and consistency (eq. 5).
 
     Args:
-        extract: features of frames that are warped in pixels, or of all frames where none are stored.
+        extract: computes features of frames warped in pixels, or of all frames if none are stored.
     """
 
     def __init__(self, job: PretrainJob, shapes: Shapes, pad: int, extract: FrameFeatures):
@@ -110,7 +110,7 @@ class PretrainTask(Task):
         return [{"name": "all", "params": params, **self.job.optim.model_dump()}]
 
     def compiled_parts(self) -> list[torch.nn.Module]:
-        """All blocks but the last, which computes as many positions as are read."""
+        """All blocks but the last, whose number of computed positions varies."""
         return list(self.encoder.blocks[:-1])
 
     def checkpointed_parts(self) -> list[torch.nn.Module]:
@@ -132,7 +132,7 @@ class PretrainTask(Task):
 
 
 def _unused_in_stage_1(job: PretrainJob, encoder: ProcedureEncoder, heads: PretrainHeads) -> list[torch.nn.Parameter]:
-    """What the switched-off parts of stage 1 would train; kept in the artifact, so that stage 2 always fits."""
+    """Parameters of the switched-off parts of stage 1; kept in the artifact, so that stage 2 always fits."""
     on = {heads.msm: job.loss.msm > 0, heads.align: job.aligns(), heads.consistency: job.loss.consistency > 0}
     unused = [parameter for head, used in on.items() if not used for parameter in head.parameters()]
     if not job.caption_condition:
@@ -141,15 +141,15 @@ def _unused_in_stage_1(job: PretrainJob, encoder: ProcedureEncoder, heads: Pretr
 
 
 def _true_or_false(true: Tensor, false: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
-    """-log p(1 | true) - log p(0 | false) (eq. 7, 8), mean over the samples that count, 0 if there are none; and the
-    share of right answers among all samples."""
+    """-log p(1 | true) - log p(0 | false) (eq. 7, 8), mean over the counted samples, 0 without any; and the accuracy
+    over all samples."""
     each = F.softplus(-true) + F.softplus(false)
     right = ((true > 0).float() + (false < 0).float()) / 2
     return (each * counted).sum() / counted.sum().clamp(min=1), right.mean()
 
 
 class FinetuneTask(Task):
-    """Stage 2: captions from before, queries and after (eq. 9, 10), or one of the variants of `procedure`."""
+    """Stage 2: captioning from before, queries and after (eq. 9, 10), or a variant of `procedure`."""
 
     def __init__(
         self,
@@ -167,12 +167,12 @@ class FinetuneTask(Task):
             unused.requires_grad_(False)
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
-        """Eq. 10: the sum over the words of a caption, mean over the samples. The official code sums over the batch,
-        which only gradient clipping can tell apart under Adam."""
+        """Eq. 10: the sum over the words of a caption, mean over the samples. The official code sums over the batch;
+        under Adam this makes a difference only to gradient clipping."""
         logits = self.captioner(self._features(batch), batch["ids"]).float()
         targets, words = batch["targets"], (batch["targets"] != PAD)
         count = logits.shape[-1]
-        # PyTorch gives every word, the right one too, an equal part of the mass; ours is that of the other words.
+        # PyTorch spreads the mass over all words, the right one too; our setting is the mass of the other words.
         smoothing = min(1.0, self.job.label_smoothing * count / (count - 1))
         each = F.cross_entropy(
             logits.flatten(0, 1), targets.flatten(), reduction="none", label_smoothing=smoothing
@@ -207,7 +207,7 @@ class FinetuneTask(Task):
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
-        """CIDEr of the captions of the whole validation split, gathered before it is scored."""
+        """CIDEr of the captions of the whole validation split, scored after gathering."""
         mine: list[tuple[str, str, list[str]]] = []
         for batch in loader:
             mine += zip(batch["pair_id"], self.caption(batch), batch["references"], strict=True)
@@ -221,7 +221,7 @@ class FinetuneTask(Task):
 
 
 def _unused_in_stage_2(captioner: Captioner, kind: Procedure) -> list[torch.nn.Parameter]:
-    """What only stage 1 reads; kept in the artifact, not trained."""
+    """Parameters that only stage 1 uses; kept in the artifact, not trained."""
     encoder = captioner.encoder
     unused = [encoder.align_token]
     if captioner.token_head is not None:
@@ -281,7 +281,7 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
 
 
 def show_procedures(path: str, context: Context, count: int = 6) -> None:
-    """Track the first validation procedures as pictures: filmstrip with confidence bars, and the change mask."""
+    """Track pictures of the first validation procedures: filmstrip with confidence bars, and the change mask."""
     rows = iter_rows(path, columns=["pair_id", "frames", "confidence", "keyframes", "mask"], split="val", batch_size=8)
     for row in islice(rows, count):
         context.tracker.image(f"procedures/{row['pair_id']}", filmstrip(row))
@@ -307,7 +307,7 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     size = max(1, job.train.micro_batch_size // context.world_size)
     frames = job.explicit_frames if job.procedure == "frames" else None
     if frames is not None:
-        key_frames(frames, info.build, tokenizer)  # fails now, not after the training
+        key_frames(frames, info.build, tokenizer)  # to fail now, not after the training
     extras = {TOKENIZER: info.tokenizer}
     if frames is not None and (weights := info.build.get(INTERPOLATOR)) is not None:
         extras[INTERPOLATOR] = weights
@@ -344,35 +344,39 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
 
 
 def _tokenizer(info: ProcedureInfo) -> ImageTokenizer:
-    """The tokenizer that the procedures were made with."""
+    """Load the tokenizer that the procedures were built with."""
     tokenizer = ImageTokenizer.load(info.tokenizer)
     if tokenizer_fingerprint(info.tokenizer) != info.tokenizer_fingerprint:
         raise ValueError(
-            f"{info.tokenizer} holds another tokenizer now than the one the procedures were made with; "
-            "build the procedures again"
+            f"{info.tokenizer} holds another tokenizer than the one the procedures were built with; build them again"
         )
     return tokenizer
 
 
 def _pretrained_encoder(path: str, info: ProcedureInfo) -> tuple[EncoderConfig, dict[str, Tensor], dict[str, Tensor]]:
-    """Config and weights of the encoder in a stage 1 artifact, and of its token head, if it fits these procedures."""
+    """Config and weights of the encoder in a stage 1 artifact, and of its token head, checked by the procedures."""
     artifact = read_artifact(path, system="procap")
     if artifact.config["stage"] != "pretrain":
         raise ValueError(f"pretrained: {path} is an artifact of stage 2; give the artifact of pretrain_procap.py")
     config = EncoderConfig.model_validate(artifact.config["job"]["encoder"])
     saved = shapes_of(artifact.config["shapes"])
-    if config.text_vocabulary is not None:  # the encoder's words are its own, whatever the decoder's are
+    if config.text_vocabulary is not None:  # the encoder has its own words, independent of the decoder's
         saved = replace(saved, vocabulary_size=info.shapes.vocabulary_size)
     elif artifact.vocabulary != info.vocabulary:
-        raise ValueError(f"pretrained: {path} was trained with another vocabulary than that of the procedures")
+        raise ValueError(
+            f"pretrained: {path} was trained with another vocabulary than that of the procedures; take that of its "
+            "procedures by build.vocabulary"
+        )
     if saved != info.shapes:
         raise ValueError(f"pretrained: {path} was trained on {saved}, the procedures have {info.shapes}")
     if tokenizer_fingerprint(artifact.extra(TOKENIZER)) != info.tokenizer_fingerprint:
-        raise ValueError(f"pretrained: {path} was trained with another tokenizer than that of the procedures")
+        raise ValueError(
+            f"pretrained: {path} was trained with another tokenizer than that of the procedures; build them with it"
+        )
     state = artifact.state_dict()
     return config, part_of(state, "encoder."), part_of(state, "heads.msm.")
 
 
 def part_of(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors under a prefix, without it."""
+    """The tensors whose names have a prefix, without the prefix."""
     return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}

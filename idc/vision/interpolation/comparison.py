@@ -1,4 +1,4 @@
-"""Interpolators side by side: PSNR and SSIM of middle frames that are known."""
+"""Compare interpolators: PSNR and SSIM of known middle frames."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from idc.vision.image_quality import psnr_ssim
 from idc.vision.interpolation.config import CompareInterpolatorsJob
 from idc.vision.interpolation.middle_frames import Middle, make_middle
 from idc.vision.interpolation.triplets import Triplets, open_triplets
-from idc.vision.tokenizer.task import psnr_ssim
 
 JSON_FILE, TABLE_FILE = "interpolators.json", "interpolators.md"
 
@@ -24,7 +24,7 @@ PROTOCOL = (
 
 
 def compare(job: CompareInterpolatorsJob) -> dict[str, Any]:
-    """Measure, and write ``interpolators.json`` and ``interpolators.md`` into ``job.out``.
+    """Measure all interpolators, and write ``interpolators.json`` and ``interpolators.md`` into ``job.out``.
 
     Returns:
         ``protocol``, ``sources`` (name -> number of triplets), ``rows`` (interpolator -> source -> ``PSNR``, ``SSIM``,

@@ -1,7 +1,9 @@
-"""VFIformer's official checkpoints (``net_220.pth``): a plain state dict, of the full or of the small variant."""
+"""Weights of VFIformer: artifacts of our training, or the official checkpoints (``net_220.pth``), plain state dicts of
+the full or of the small variant."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from pathlib import Path
 
@@ -10,16 +12,43 @@ from torch import Tensor
 
 from idc.training.foreign import find_state, layout_faults, read_checkpoint, refuse_faults
 from idc.vision.interpolation.config import VFIformerConfig
-from idc.vision.interpolation.vfiformer import VFIformer, relative_positions, shift_masks
+from idc.vision.interpolation.model import CONFIG_FILE, WEIGHTS_FILE, VFIformer
+from idc.vision.interpolation.window_transformer import relative_positions, shift_masks
+
+
+def load_vfiformer(path: Path | str) -> VFIformer:
+    """Load an artifact (a folder) or an official checkpoint (a file), for inference.
+
+    Raises:
+        ValueError: a file is missing or damaged, or does not fit the network in every tensor.
+    """
+    path = Path(path)
+    return load_official(path).eval().requires_grad_(False) if path.is_file() else VFIformer.load(path)
+
+
+def fingerprint_of_weights(path: Path | str) -> str:
+    """A short hash of an artifact's config and weights, or of a checkpoint file.
+
+    Raises:
+        ValueError: they do not load.
+    """
+    load_vfiformer(path)
+    path = Path(path)
+    digest = hashlib.sha256()
+    for file in [path] if path.is_file() else [path / CONFIG_FILE, path / WEIGHTS_FILE]:
+        with file.open("rb") as stream:
+            while block := stream.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()[:20]
 
 
 def load_official(path: Path | str) -> VFIformer:
-    """A checkpoint of the official code (``net_220.pth``), the full or the small variant, told by its shapes.
+    """Load a checkpoint of the official code (``net_220.pth``); its tensors' shapes decide between the two variants.
 
     Every tensor is used, or is a constant table that is compared with ours (buffers, at the crop size of its masks).
 
     Raises:
-        ValueError: the file cannot be read, or lacks or adds or bends a tensor.
+        ValueError: the file cannot be read, or a tensor is missing, unknown or of another shape.
     """
     state = find_state(read_checkpoint(path), None, path)
     config, crop_size = _official_shape(state, path)

@@ -1,7 +1,7 @@
 """Frames between two images: recursive midpoints (ProCap, eq. 1), with an exchangeable middle.
 
 Frames are uint8 RGB (H, W, 3) of any size. A *middle* is a callable ``(first, second) -> frame half way``: the linear
-blend, DIS optical flow, or VFIformer (in :mod:`idc.vision.interpolation.vfiformer`, which alone needs torch).
+blend, DIS optical flow, or VFIformer, which alone needs torch.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,13 +35,13 @@ def interpolate(before: np.ndarray, after: np.ndarray, depth: int, middle: Middl
 
 
 def make_middle(name: str, weights: str | None = None) -> Middle:
-    """The middle called ``name`` in :class:`idc.systems.procap.procedures.config.ProceduresConfig`.
+    """The middle called ``name``: "blend", "dis" or "vfiformer".
 
     Args:
-        weights: of vfiformer: an artifact's folder, or an official checkpoint (.pth).
+        weights: for vfiformer: an artifact's folder, or an official checkpoint (.pth).
 
     Raises:
-        ValueError: there is no such middle, or its weights are missing or do not fit.
+        ValueError: the name is unknown, or weights are missing or do not fit.
     """
     if name == "blend":
         return LinearBlend()
@@ -49,28 +50,26 @@ def make_middle(name: str, weights: str | None = None) -> Middle:
     if name == "vfiformer":
         if weights is None:
             raise ValueError("vfiformer needs weights: an artifact of jobs/train_interpolator.py or an official .pth")
-        from idc.vision.interpolation.vfiformer import VFIformerMiddle
-
         return VFIformerMiddle(weights)
     raise ValueError(f"no interpolation is called {name!r}; there are: dis, blend, vfiformer")
 
 
 class LinearBlend:
-    """The mean of both images: cross-fading."""
+    """Cross-fading: the mean of both images."""
 
     def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
         return ((first.astype(np.uint16) + second + 1) // 2).astype(np.uint8)
 
 
 class DISFlow:
-    """Warps both images half way along bidirectional DIS optical flow (Kroeger et al. 2016) and blends them.
+    """Warps both images half way along bidirectional DIS optical flow (Kroeger et al. 2016), then blends them.
 
     1. Flow first -> second and second -> first (OpenCV's DIS on luminance; small images are enlarged for it).
     2. From both, the motion through every pixel at t = 1/2.
     3. Each image is warped to t = 1/2. Where the two flows contradict each other along the path (forward-backward
        error), that image's pixel is occluded in the other and counts less.
-    4. A flow has no meaning where a thing changes colour, appears or disappears. Where neither flow is consistent, or
-       the warped images agree less than the images as they lie, the result falls back to their plain mean.
+    4. A flow has no meaning where an object changes colour, appears or disappears. Where neither flow is consistent, or
+       the warped images agree less than the unwarped ones, the result falls back to the plain mean.
 
     Args:
         consistency: forward-backward error in pixels at which a flow counts a third.
@@ -120,15 +119,42 @@ class DISFlow:
         return flows[0], flows[1]
 
     def _weight(self, there: np.ndarray, other: np.ndarray, to_start: np.ndarray) -> np.ndarray:
-        """(H, W, 1) in (0, 1]: whether going ``there`` and back by the ``other`` flow ends where it began."""
+        """(H, W, 1) in (0, 1]: how well a round trip, ``there`` and back by the ``other`` flow, ends where it began."""
         back = _sample(other, to_start + there)
         error = np.square(there + back).sum(2, keepdims=True)
         return np.exp(-error / self.consistency**2) + 1e-3
 
 
+class VFIformerMiddle:
+    """VFIformer's prediction, in float32, on a GPU if there is one.
+
+    Args:
+        weights: an artifact's folder, or an official checkpoint.
+    """
+
+    def __init__(self, weights: Path | str) -> None:
+        import torch
+
+        from idc.vision.interpolation.convert import load_vfiformer
+
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.model = load_vfiformer(weights).to(self.device)
+
+    def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        import torch
+
+        from idc.vision.tokenizer.model import to_frames, to_images
+
+        if np.array_equal(first, second):
+            return first.copy()
+        with torch.inference_mode():
+            images = to_images(np.stack([first, second])).to(self.device)
+            return to_frames(self.model(images[:1], images[1:]).frame)[0]
+
+
 @cache
 def _dis(refine: bool) -> Any:
-    """OpenCV's DIS, once a process: it keeps buffers.
+    """OpenCV's DIS, one per process: it keeps buffers.
 
     The finest scale 0 would cost twice as much for 0.1 dB on frame triplets; variational refinement a third more, for
     0.3 dB on large frames and nothing on enlarged ones.

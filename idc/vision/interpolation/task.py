@@ -1,4 +1,4 @@
-"""Training of VFIformer on the project's loop: middle frame, census transform, and a teacher's flow."""
+"""Training of VFIformer on the shared loop: losses on the middle frame, its census transform, and a teacher's flow."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders, OnDevice, sample_rng
 from idc.training.loop import fit
 from idc.training.task import Batch, Task
+from idc.vision.image_quality import contact_sheet, psnr_ssim
 from idc.vision.interpolation.config import InterpolatorLossConfig, TrainInterpolatorJob, VFIformerConfig
+from idc.vision.interpolation.convert import load_vfiformer
+from idc.vision.interpolation.flow_network import resized_flow
+from idc.vision.interpolation.model import VFIformer
 from idc.vision.interpolation.triplets import Triplets, open_triplets
-from idc.vision.interpolation.vfiformer import VFIformer, resized_flow
 from idc.vision.tokenizer.model import to_frames
-from idc.vision.tokenizer.task import contact_sheet, psnr_ssim
 
 START_FILE = "start.json"
-"""In the run's folder: the validation before the first step."""
+"""File in the run's folder with the validation before the first step."""
 
 _NUM_PICTURES = 4
 _PICTURE_SIDE = 256
@@ -31,7 +33,7 @@ _GREY = (0.2989, 0.5870, 0.1140)
 
 
 class InterpolatorTask(Task):
-    """VFIformer and its losses."""
+    """VFIformer with its losses."""
 
     def __init__(self, config: VFIformerConfig, loss: InterpolatorLossConfig, optim: GroupConfig) -> None:
         super().__init__()
@@ -43,7 +45,7 @@ class InterpolatorTask(Task):
         return [{"name": "interpolator", "params": list(self.parameters()), **self.optim.model_dump()}]
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
-        """``batch``: "first", "middle", "last" uint8 (B, 3, H, W), "flow" float (B, 4, H, W) from the middle."""
+        """``batch`` has "first", "middle", "last" uint8 (B, 3, H, W) and "flow" float (B, 4, H, W) from the middle."""
         first, middle, last = (batch[name].float() / 255 for name in ("first", "middle", "last"))
         made = self.model(first, last)
         frame = made.frame.float()
@@ -58,7 +60,7 @@ class InterpolatorTask(Task):
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
-        """PSNR and SSIM of the middle frames, means over triplets, on whole frames."""
+        """Mean PSNR and SSIM of whole middle frames over the triplets."""
         scores: list[tuple[float, float]] = []
         pictures: list[np.ndarray] = []
         for batch in loader:
@@ -106,7 +108,7 @@ def flow_loss(estimates: list[Tensor], flow: Tensor) -> Tensor:
 
 
 def _thumbnail(picture: np.ndarray) -> np.ndarray:
-    """The left upper part of a picture, of one size for all."""
+    """Crop or pad to the top left square of a fixed size."""
     part = picture[:_PICTURE_SIDE, :_PICTURE_SIDE]
     return np.pad(part, [(0, _PICTURE_SIDE - part.shape[0]), (0, _PICTURE_SIDE - part.shape[1]), (0, 0)])
 
@@ -115,7 +117,7 @@ def _thumbnail(picture: np.ndarray) -> np.ndarray:
 
 
 class TrainingTriplets:
-    """Random crops with a teacher's flow; a dataset of the loop. Mirrored either way and turned in time by chance."""
+    """Dataset of random crops with a teacher's flow, randomly flipped in both directions and reversed in time."""
 
     def __init__(self, triplets: Triplets, crop_size: int, with_flow: bool, seed: int, limit: int | None) -> None:
         self.triplets = triplets
@@ -128,13 +130,15 @@ class TrainingTriplets:
         return self.count
 
     def get(self, index: int, epoch: int) -> dict[str, np.ndarray]:
-        """``first``, ``middle``, ``last`` uint8 (H, W, 3), ``flow`` float32 (H, W, 4), zeros if it is not wanted."""
+        """``first``, ``middle``, ``last`` uint8 (H, W, 3), ``flow`` float32 (H, W, 4), zeros without ``with_flow``."""
         triplet = self.triplets[index]
         frames = [triplet.first, triplet.middle, triplet.last]
         height, width = frames[0].shape[:2]
         size = self.crop_size
         if height < size or width < size:
-            raise ValueError(f"triplet {triplet.name} is {width}x{height}, smaller than crop_size={size}")
+            raise ValueError(
+                f"triplet {triplet.name} is {width}x{height}, smaller than crop_size={size}; take a smaller one"
+            )
         rng = sample_rng(self.seed, epoch, index)
         top, left = int(rng.integers(height - size + 1)), int(rng.integers(width - size + 1))
         frames = [frame[top : top + size, left : left + size] for frame in frames]
@@ -155,7 +159,7 @@ def teacher_flow(first: np.ndarray, middle: np.ndarray, last: np.ndarray) -> np.
 
 
 class WholeTriplets:
-    """Whole frames, for validation."""
+    """Dataset of whole frames, for validation."""
 
     def __init__(self, triplets: Triplets) -> None:
         self.triplets = triplets
@@ -170,7 +174,7 @@ class WholeTriplets:
 
 
 def collate(samples: list[dict[str, np.ndarray]]) -> dict[str, Tensor]:
-    """Each name's arrays (H, W, C) as one tensor (B, C, H, W)."""
+    """Stack each name's arrays (H, W, C) to one tensor (B, C, H, W)."""
     return {
         name: torch.from_numpy(np.stack([sample[name] for sample in samples])).permute(0, 3, 1, 2)
         for name in samples[0]
@@ -183,13 +187,13 @@ def collate(samples: list[dict[str, np.ndarray]]) -> dict[str, Tensor]:
 def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     """Train on this rank; ``payload`` is a resolved :class:`TrainInterpolatorJob`. Returns what ``fit`` returns.
 
-    The interpolator is written to ``<run>/artifact``, as :meth:`VFIformer.save` does, with metrics.json beside it. The
-    validation before the first step stands in the metrics too, as ``PSNR_start`` and ``SSIM_start``.
+    The interpolator is written to ``<run>/artifact``, as :meth:`VFIformer.save` does, with metrics.json next to it.
+    Its metrics include the validation before the first step, as ``PSNR_start`` and ``SSIM_start``.
     """
     job = TrainInterpolatorJob.model_validate(payload)
     task = InterpolatorTask(job.model, job.loss, job.optim)
     if job.start is not None:
-        given = VFIformer.load(job.start)
+        given = load_vfiformer(job.start)
         if given.config != job.model:
             raise ValueError(f"start: {job.start} has another shape than model: {given.config} and {job.model}")
         task.model.load_state_dict(given.state_dict())
@@ -217,7 +221,7 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
 
 
 def _start(task: InterpolatorTask, loader: EvalLoader | None, context: Context, threads: int) -> dict[str, float]:
-    """The validation of the weights that the run begins with; a restarted run reads what it measured then."""
+    """Validate the initial weights; a restarted run reads the stored result."""
     if loader is None:
         return {}
     path = context.run_dir / START_FILE

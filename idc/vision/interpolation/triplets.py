@@ -1,24 +1,21 @@
-"""Frame triplets, three frames at even times of which the middle one is known: what interpolators learn from and are
-judged by.
+"""Frame triplets: three frames at equal distances in time, for training and measuring interpolators.
 
-Image files are read where they are, in one of these layouts:
+Image files are read in place, in one of these layouts:
 
     tri_trainlist.txt tri_testlist.txt sequences/00001/0001/{im1,im2,im3}.png      Vimeo-90k
-    <any>/{frame10,frame10i11,frame11}.png                                         one folder a triplet, sorted by name
+    <any>/{frame10,frame10i11,frame11}.png                                       one folder per triplet, sorted by name
     <any>/x_frame0.png  x_frame1.png  x_frame2.png                                 many in one folder
 
-Triplets cut from videos or rendered (:func:`build`) are a folder of Parquet files, as pairs are.
+Triplets cut from videos or rendered (:func:`build`) are a folder of Parquet files, like pairs.
 
 Splits: Vimeo-90k has its own train and test, and every 100th of its training list is val; of other image files every
-10th is val and the rest train; a built folder says it in its rows.
+10th is val and the rest train; a built folder stores the split in its rows.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Protocol
@@ -27,17 +24,18 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
-from idc.data.config import TripletsConfig
-from idc.data.files import Reader, check_regular, scan
-from idc.data.images import IMAGE_SUFFIXES, cell_bytes, decode_image, encode_png, resize_image
+from idc.data.files import Reader, scan
+from idc.data.images import IMAGE_SUFFIXES, cell_bytes, decode_image, encode_png
 from idc.data.pipeline import Batch, Runner, StageSpec, good_rows, take, with_errors
 from idc.data.rendered.config import MotionConfig
 from idc.data.rendered.scene import UnplaceableScene, split_of
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, MappedRows, fingerprint, read_manifest
 from idc.data.textfiles import decode, split_lines
+from idc.data.video_frames import count_frames, read_frames, video_fingerprint
+from idc.vision.interpolation.config import TripletsConfig
 
 VERSION = 1
-"""Part of the fingerprint of a built folder: raised when the same settings would give other triplets."""
+"""Part of the fingerprint of a built folder; to be raised when the same settings would give other triplets."""
 
 _VIMEO_LISTS = {"train": "tri_trainlist.txt", "test": "tri_testlist.txt"}
 _VIMEO_VAL_EVERY, _VAL_EVERY = 100, 10
@@ -63,13 +61,13 @@ class Triplets(Protocol):
 
 
 def open_triplets(path: str, split: str | None = None) -> Triplets:
-    """The triplets at ``path``: a built folder, or image files.
+    """Open the triplets at ``path``: a built folder, or image files.
 
     Args:
         split: only these: "train", "val" or "test"; all by default.
 
     Raises:
-        ValueError: there are none, or the layout is not known.
+        ValueError: there are none, or the layout is unknown.
     """
     if (Path(path) / MANIFEST).is_file() or "://" in path:
         read_manifest(path, kind="triplets")
@@ -101,7 +99,7 @@ class StoredTriplets:
 
 @dataclass(frozen=True)
 class ImageFiles:
-    """Where a triplet's three images lie, below the folder that was asked for."""
+    """The paths of a triplet's three images, relative to the opened folder."""
 
     name: str
     split: str
@@ -109,7 +107,7 @@ class ImageFiles:
 
 
 class ImageFileTriplets:
-    """Triplets read from image files when they are asked for."""
+    """Triplets that are read from image files on access."""
 
     def __init__(self, entries: Sequence[ImageFiles], reader: Reader) -> None:
         self.entries = entries
@@ -130,10 +128,10 @@ class ImageFileTriplets:
 
 
 def find_image_files(root: Path) -> list[ImageFiles]:
-    """The triplets of a folder of image files, by name.
+    """Find the triplets in a folder of image files, sorted by name.
 
     Raises:
-        ValueError: none are there, or a folder's images cannot be told to be triplets.
+        ValueError: there are none, or a folder's images do not form a triplet.
     """
     if (root / _VIMEO_LISTS["train"]).is_file():
         return _vimeo(root)
@@ -159,15 +157,17 @@ def find_image_files(root: Path) -> list[ImageFiles]:
                 plain.append(image)
         for stem, frames in numbered.items():
             if len(frames) < 3:
-                raise ValueError(f"{folder}: {stem}_frame0, _frame1 and _frame2 make a triplet, and one is missing")
+                raise ValueError(
+                    f"{folder}: of {stem}_frame0, _frame1 and _frame2 one is missing; a triplet has all three"
+                )
             found[str(inside / stem)] = (str(frames["0"]), str(frames["1"]), str(frames["2"]))
         if len(plain) == 3:
             by_stem = sorted(plain, key=lambda image: image.stem)
             found[str(inside)] = (str(by_stem[0]), str(by_stem[1]), str(by_stem[2]))
         elif plain:
             raise ValueError(
-                f"{folder} has {len(plain)} images: a folder of a triplet has three, in the order of their names, or "
-                "they are called x_frame0, x_frame1, x_frame2"
+                f"{folder} has {len(plain)} images; the folder of a triplet has three, in the order of their names, "
+                "or images are named x_frame0, x_frame1, x_frame2"
             )
     if not found:
         raise ValueError(f"{root} has no frame triplets: no {MANIFEST}, no {_VIMEO_LISTS['train']}, no images")
@@ -178,7 +178,7 @@ def find_image_files(root: Path) -> list[ImageFiles]:
 
 
 def _vimeo(root: Path) -> list[ImageFiles]:
-    """Vimeo-90k by its lists."""
+    """The triplets of Vimeo-90k, by its lists."""
     entries = []
     for split, file in _VIMEO_LISTS.items():
         if not (root / file).is_file():
@@ -195,21 +195,21 @@ def _vimeo(root: Path) -> list[ImageFiles]:
 
 
 def triplet_schema() -> pa.Schema:
-    """The columns of a triplet at rest; the frames are PNG."""
+    """The columns of a stored triplet; the frames are PNG."""
     fields = [pa.field("row_id", pa.string(), nullable=False), pa.field("split", pa.string(), nullable=False)]
     fields += [pa.field(name, pa.binary(), nullable=False) for name in _FRAMES]
     return pa.schema([*fields, pa.field("source", pa.string(), nullable=False)])
 
 
 def build(config: TripletsConfig, path: str, run: Runner, *, overwrite: bool = False) -> Manifest:
-    """Build the folder of triplets at ``path``, or go on with it; nothing is done if it is there.
+    """Build the folder of triplets at ``path``, or resume an interrupted build; a complete one is left as it is.
 
     Args:
-        run: runs the chunks; a job passes the one for its cluster.
+        run: runs the chunks; a job passes the function for its cluster.
         overwrite: replace triplets of other settings or videos.
 
     Raises:
-        ValueError: a video cannot be read, or ``path`` holds something else.
+        ValueError: a video cannot be read, or ``path`` holds triplets of other inputs or settings.
         TooManyRejects: more triplets than ``config.max_reject_share`` could not be made.
     """
     source = triplet_source(config)
@@ -230,8 +230,8 @@ def build(config: TripletsConfig, path: str, run: Runner, *, overwrite: bool = F
 
 @dataclass(frozen=True)
 class VideoSource:
-    """What to cut: columns ``row_id``, ``split``, ``source`` (the video) and ``start`` (a frame's number). A chunk is
-    of one video."""
+    """Source of triplets to cut: columns ``row_id``, ``split``, ``source`` (the video) and ``start`` (a frame number).
+    A chunk belongs to one video."""
 
     counts: tuple[tuple[str, int], ...]
     every: int
@@ -260,7 +260,7 @@ class VideoSource:
 
 @dataclass(frozen=True)
 class SceneSource:
-    """What to render: columns ``row_id``, ``split``, ``source`` and ``start`` (a scene's number)."""
+    """Source of scenes to render: columns ``row_id``, ``split``, ``source`` and ``start`` (a scene number)."""
 
     scenes: MotionConfig
     chunk_size: int
@@ -280,19 +280,21 @@ class SceneSource:
 
 
 def triplet_source(config: TripletsConfig) -> VideoSource | SceneSource:
-    """The source of ``config``; videos are opened to count their frames."""
+    """Make the source of ``config``; opens videos to count their frames."""
     if config.scenes is not None:
         return SceneSource(config.scenes, config.chunk_size)
     span = 2 * config.gap + 1
     frames = [(video, count_frames(video)) for video in config.videos]
     counts = tuple((video, (count - span) // config.every + 1 if count >= span else 0) for video, count in frames)
     if not any(count for _, count in counts):
-        raise ValueError(f"videos: none has the {span} frames that a triplet of gap={config.gap} needs")
+        raise ValueError(
+            f"videos: none has the {span} frames that a triplet of gap={config.gap} needs; take a smaller gap"
+        )
     return VideoSource(counts, config.every, config.val_share, config.chunk_size)
 
 
 class CutVideos:
-    """``source`` (a video) and ``start`` become ``first``, ``middle``, ``last``, PNG; still triplets are left out."""
+    """Adds ``first``, ``middle``, ``last`` (PNG), cut from ``source`` (a video) at ``start``; skips still triplets."""
 
     def __init__(self, config: TripletsConfig) -> None:
         import cv2
@@ -324,10 +326,10 @@ class CutVideos:
 
 
 class RenderTriplets:
-    """``start`` (the number of a scene) becomes ``first``, ``middle`` and ``last``, PNG."""
+    """Adds ``first``, ``middle`` and ``last`` (PNG), rendered from the scene with the number ``start``."""
 
     def __init__(self, config: TripletsConfig) -> None:
-        from idc.vision.interpolation.motion import MotionRenderer
+        from idc.vision.interpolation.moving_scenes import MotionRenderer
 
         assert config.scenes is not None
         self.renderer = MotionRenderer(config.scenes)
@@ -344,91 +346,3 @@ class RenderTriplets:
             for name, frame in zip(_FRAMES, frames, strict=True):
                 columns[name][i] = encode_png(frame)
         return {**batch, **columns}
-
-
-def read_frames(video: str, wanted: Collection[int], max_side: int | None) -> dict[int, np.ndarray]:
-    """Frames by number, as far as they are there; uint8 RGB (H, W, 3), reduced until the longer side has ``max_side``
-    pixels."""
-    import cv2
-
-    capture = _capture(video)
-    capture.set(cv2.CAP_PROP_POS_FRAMES, min(wanted))
-    frames = {}
-    try:
-        for number in range(min(wanted), max(wanted) + 1):
-            if not capture.grab():
-                break
-            if number not in wanted:
-                continue
-            there, pixels = capture.retrieve()
-            if not there:
-                continue
-            height, width = pixels.shape[:2]
-            share = min(1.0, (max_side or max(height, width)) / max(height, width))
-            rgb = np.ascontiguousarray(pixels[..., ::-1])
-            frames[number] = rgb if share == 1 else resize_image(rgb, (round(height * share), round(width * share)))
-    finally:
-        capture.release()
-    return frames
-
-
-def count_frames(video: str) -> int:
-    """Frames of a video, as its header has them.
-
-    Raises:
-        ValueError: it cannot be read.
-    """
-    import cv2
-
-    capture = _capture(video)
-    try:
-        if not capture.isOpened():
-            raise ValueError(f"{video} cannot be read as a video")
-        return max(0, int(capture.get(cv2.CAP_PROP_FRAME_COUNT)))
-    finally:
-        capture.release()
-
-
-_CONTAINERS = re.compile(
-    rb"""(?s)....(?:ftyp|moov|mdat|free|skip|wide|pnot)      # MP4, QuickTime
-    |\x1a\x45\xdf\xa3                                       # Matroska, WebM
-    |RIFF....AVI\x20
-    |\x00\x00\x01[\xb0-\xbf]                               # MPEG program and elementary streams
-    |\x47.{187}\x47                                         # MPEG transport stream
-    """,
-    re.VERBOSE,
-)
-"""How the files of a video begin that hold all their frames themselves."""
-
-
-def _capture(video: str) -> Any:
-    """A video opened by FFmpeg.
-
-    A file may begin as a play list instead, whatever it is called: FFmpeg would read the files that it names.
-
-    Raises:
-        ValueError: it cannot be read, or it does not begin as a video.
-    """
-    import cv2
-
-    try:
-        check_regular(video)
-        with Path(video).open("rb") as stream:
-            begin = stream.read(256)
-    except OSError as exc:
-        raise ValueError(f"{video} cannot be read as a video: {exc}") from exc
-    if not _CONTAINERS.match(begin):
-        raise ValueError(f"{video} cannot be read as a video: no MP4, QuickTime, Matroska, WebM, AVI or MPEG file")
-    return cv2.VideoCapture(video, cv2.CAP_FFMPEG)
-
-
-def video_fingerprint(video: str) -> str:
-    """By size, first and last mebibyte: videos are large."""
-    path = Path(video)
-    size = path.stat().st_size
-    digest = hashlib.sha256(json.dumps([path.name, size]).encode())
-    with path.open("rb") as stream:
-        digest.update(stream.read(1 << 20))
-        stream.seek(max(0, size - (1 << 20)))
-        digest.update(stream.read())
-    return digest.hexdigest()[:20]

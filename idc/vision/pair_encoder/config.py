@@ -15,17 +15,17 @@ class PairEncoderConfig(ConfigModel):
     """Shape of the pair encoder (CLIP4IDC); the defaults are CLIP's ViT-B/32 with 9 separate and 3 joint blocks."""
 
     image_size: int = Field(224, ge=8)
-    """Images are resized to this many pixels on both sides, whatever their aspect (CLIP4IDC's plain bicubic resize)."""
+    """Images are resized to this many pixels on both sides, whatever their aspect ratio (bicubic, as CLIP4IDC)."""
     patch_size: int = Field(32, ge=1)
-    """Pixels a side of a patch."""
+    """Pixels per side of a patch."""
     width: int = Field(768, ge=8)
     """Width of the image blocks."""
     heads: int = Field(12, ge=1)
     """Attention heads of an image block. CLIP: width / 64."""
     separate_layers: int = Field(9, ge=1)
-    """Blocks that see before and after each for itself (official intra_num_hidden_layers)."""
+    """Blocks that see each image by itself (official intra_num_hidden_layers)."""
     joint_layers: int = Field(3, ge=1)
-    """Blocks after them that see both at once."""
+    """Blocks after them that see both images."""
     text_width: int = Field(512, ge=8)
     """Width of the text blocks."""
     text_heads: int = Field(8, ge=1)
@@ -33,7 +33,7 @@ class PairEncoderConfig(ConfigModel):
     text_layers: int = Field(12, ge=1)
     """Text blocks."""
     text_positions: int = Field(77, ge=2)
-    """Tokens that a text may have at most, begin and end token included."""
+    """Maximum tokens of a text, begin and end token included."""
     embedding: int = Field(512, ge=1)
     """Width of the vectors of pairs and texts."""
 
@@ -54,44 +54,44 @@ class PairEncoderConfig(ConfigModel):
 
 
 class TrainPairEncoderJob(ConfigModel):
-    """Train a pair encoder on a folder of pairs with captions: pairs and their captions get like vectors.
+    """Train a pair encoder on a folder of pairs with captions, so that pairs and their captions get similar vectors.
 
-    As CLIP4IDC's adaptation on retrieval, but for: a linear decay of the learning rate instead of a cosine; a sample is
-    a pair with one of its captions drawn anew each epoch, not each caption of a pair; CLEVR-Change's distractor image
-    is not put in the place of the image before in half of the samples; the best validation is selected, not the best
-    test.
+    As CLIP4IDC's adaptation on retrieval, except that: the learning rate decays linearly instead of by a cosine; a
+    sample is a pair with one of its captions, drawn anew each epoch, not each caption of a pair; CLEVR-Change's
+    distractor image does not replace the image before in half of the samples; the best validation is selected, not the
+    best test.
     """
 
     name: str = Field("pair-encoder", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`, and what a restart is recognised by."""
+    """Name of the run: its folder under `runs`. The same name resumes it."""
     runs: str = "runs"
     """Folder of all runs."""
     pairs: str = Field(min_length=1)
     """Folder of pairs."""
     max_pairs: int | None = Field(None, ge=1)
-    """Train on the first this many pairs of the training split; all of them if not given."""
+    """Number of training pairs, the first of the split; default all."""
     validation_pairs: int | None = Field(None, ge=1)
-    """Retrieve among this many pairs of the validation split, evenly spread; all of them if not given."""
+    """Number of validation pairs to retrieve among, evenly spaced; default all."""
     changed_only: bool = True
-    """Leave out pairs in which nothing changed (official): their captions fit all of them."""
+    """Skip pairs in which nothing changed (official), because their captions fit all of them."""
     clip: str | None = None
-    """CLIP to begin with: a local folder or a hub id, by transformers (official: openai/clip-vit-base-patch32). Its
-    tokenizer is taken too. Empty: random weights, and the words of the training captions."""
+    """CLIP to start from, with its tokenizer: a local folder or a hub id (official: openai/clip-vit-base-patch32).
+    Empty: random weights, and the words of the training captions."""
     encoder: PairEncoderConfig = PairEncoderConfig()
     """Shape; with `clip`, that CLIP's."""
     init: Literal["normal", "comparing"] = "normal"
-    """Random weights to begin with. normal: as CLIP4IDC draws them. comparing: a patch has the same position in both
-    images, and attention begins as one that takes from each token what stands at like tokens; for small encoders
+    """Initial random weights. normal: as CLIP4IDC draws them. comparing: a patch has the same position embedding in
+    both images, and attention initially subtracts from each token the content of similar tokens; for small encoders
     without CLIP's weights."""
     max_words: int = Field(32, ge=3)
-    """Tokens of a caption at most, begin and end token included; the rest is cut off."""
+    """Maximum tokens of a caption, begin and end token included; longer ones are truncated."""
     min_word_count: int = Field(1, ge=1)
-    """Without `clip`: words of training captions that occur less often become unknown."""
+    """Without `clip`: rarer words of the training captions become the unknown word."""
     optim: GroupConfig = GroupConfig(lr=1e-4, weight_decay=0.2, schedule="linear_warmup_decay", warmup_share=0.1)
-    """Learning rate of what CLIP does not have (the joint positions and norm, the embeddings of before and after);
-    without `clip` of everything. Norms, biases and single vectors do not decay (official: norms do)."""
+    """Learning rate of the parameters that CLIP lacks (the joint positions and norm, the embeddings of before and
+    after), without `clip` of all. Norms, biases and single vectors have no weight decay (official: norms have)."""
     clip_lr_share: float = Field(1e-3, ge=0, le=1)
-    """Learning rate of CLIP's own weights over optim.lr (official coef_lr)."""
+    """Learning rate of CLIP's own weights as a share of optim.lr (official coef_lr)."""
     train: TrainConfig = TrainConfig(
         epochs=12, batch_size=128, betas=(0.9, 0.98), eps=1e-6, keep_best=KeepBest(metric="text_to_pair_R1")
     )
@@ -103,10 +103,10 @@ class TrainPairEncoderJob(ConfigModel):
         if self.train.grad_accumulation > 1:
             yield (
                 f"train.grad_accumulation: {self.train.grad_accumulation}, but the loss compares all pairs of a step "
-                "with each other; take 1, and more workers"
+                "with each other; set it to 1 and use more workers"
             )
         if self.clip is not None and self.init != "normal":
-            yield f"init: {self.init!r} would be undone by the weights of clip = {self.clip!r}; take 'normal'"
+            yield f"init: {self.init!r} would be overwritten by the weights of clip = {self.clip!r}; take 'normal'"
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")

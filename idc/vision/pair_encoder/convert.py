@@ -1,24 +1,28 @@
-"""CLIP4IDC's checkpoints (``pytorch_model.bin.*``) as our pair encoder: every tensor is used, or named as dropped.
+"""Weights of others for the pair encoder: CLIP4IDC's checkpoints (``pytorch_model.bin.*``), and CLIP to start from.
 
-Both official files hold the whole CLIP part, ``clip.*``; the captioner's holds its caption decoder too, ``decoder.*``.
-We take the pair encoder out of either. The captioner's was trained on for captioning, not for likeness: its texts'
-token embeddings are the decoder's, so take a retrieval checkpoint for retrieval and for frame sampling.
+Every tensor of a CLIP4IDC checkpoint is used, or listed as dropped. Both official files hold the whole CLIP part,
+``clip.*``; the captioner's file also holds its caption decoder, ``decoder.*``. The pair encoder can be taken from
+either, but the captioner's was trained further for captioning, not for similarity (its token embeddings are the
+decoder's): take a retrieval checkpoint for retrieval and for frame sampling.
 """
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from idc.training.foreign import find_state, layout_faults, read_checkpoint, refuse_faults
 from idc.vision.pair_encoder.config import PairEncoderConfig
-from idc.vision.pair_encoder.model import BpeTokens, PairEncoder
+from idc.vision.pair_encoder.model import NEW, PairEncoder
+from idc.vision.pair_encoder.text_tokens import BpeTokens
+from idc.vision.pretrained import load_pretrained
 
 HEAD_WIDTH = 64
-"""Of every CLIP: heads are not in its state dict, and are width / 64."""
+"""Width of an attention head in every CLIP; the number of heads is not in its state dict."""
 _TIED = {
     "decoder.embeddings.word_embeddings.weight": "clip.token_embedding.weight",
     "decoder.classifier.cls.predictions.decoder.weight": "clip.token_embedding.weight",
@@ -38,13 +42,12 @@ def convert_clip4idc(
     """Write a CLIP4IDC checkpoint as a pair encoder's artifact.
 
     Args:
-        path: the official file, of retrieval or of captioning; or the same tensors as
-            safetensors.
+        path: the official file, of retrieval or of captioning; or the same tensors as safetensors.
         out: the artifact's folder.
-        tokenizer: a local folder or hub id with CLIP's tokenizer, put into the artifact; without it the encoder takes
-            pairs and ids, not texts.
-        separate_layers: blocks that see one image (official intra_num_hidden_layers; not in the file).
-        max_words: tokens of a text at most (official).
+        tokenizer: a local folder or hub id with CLIP's tokenizer, copied into the artifact; without it the encoder
+            takes pairs and ids, not texts.
+        separate_layers: number of blocks that see one image (official intra_num_hidden_layers; not in the file).
+        max_words: maximum tokens of a text (official).
 
     Returns:
         (name, shape, reason) of every tensor that is not in the artifact.
@@ -72,10 +75,10 @@ def convert_clip4idc(
 
 
 def shape_of(state: dict[str, Tensor], separate_layers: int, path: Path | str = "") -> PairEncoderConfig:
-    """The shape that a state dict's tensors tell.
+    """Derive the encoder's shape from the tensors of a state dict.
 
     Raises:
-        ValueError: one that tells it is missing.
+        ValueError: one of these tensors is missing.
     """
     try:
         width, _, patch, _ = state["clip.visual.conv1.weight"].shape
@@ -114,3 +117,89 @@ def _reason(name: str, state: dict[str, Tensor]) -> str:
     if twin is not None and twin in state and torch.equal(state[name], state[twin].to(state[name].dtype)):
         return f"the same numbers as {twin}, which is used"
     return _CAPTIONER
+
+
+# -- CLIP of transformers ---------------------------------------------------------------------------------------
+
+
+def load_clip(encoder: PairEncoder, source: str) -> None:
+    """Load all weights of a CLIP in transformers' layout; the parameters that CLIP4IDC adds stay as they are.
+
+    Args:
+        source: a local folder or a hub id.
+
+    Raises:
+        ValueError: it cannot be read, its shape is not the encoder's, or its activation is not CLIP's.
+    """
+    from transformers import CLIPModel
+
+    model: Any = load_pretrained(CLIPModel, source, "clip")
+    for part in (model.config.vision_config, model.config.text_config):
+        if part.hidden_act != "quick_gelu":
+            raise ValueError(f"clip={source!r} has the activation {part.hidden_act}; the pair encoder has quick_gelu")
+        if part.layer_norm_eps != 1e-5:
+            raise ValueError(f"clip={source!r} has the norms' epsilon {part.layer_norm_eps}; the pair encoder has 1e-5")
+    heads = (model.config.vision_config.num_attention_heads, model.config.text_config.num_attention_heads)
+    if heads != (encoder.config.heads, encoder.config.text_heads):
+        raise ValueError(
+            f"clip={source!r} has {heads[0]} and {heads[1]} heads; set encoder.heads and encoder.text_heads to them"
+        )
+    found = official_names(model.state_dict())
+    expected = {
+        name: tensor for name, tensor in encoder.state_dict().items() if name.removeprefix("clip.visual.") not in NEW
+    }
+    wrong = sorted(found.keys() ^ expected.keys())
+    wrong += [name for name in found.keys() & expected.keys() if found[name].shape != expected[name].shape]
+    if wrong:
+        raise ValueError(
+            f"clip={source!r} has another shape than `encoder` (its patch size, widths or layers); they differ in "
+            f"{len(wrong)} tensors: {', '.join(wrong[:4])}"
+        )
+    encoder.load_state_dict(found, strict=False)
+
+
+def official_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Rename a CLIP's state dict from transformers' layout to OpenAI's, with the prefix ``clip.``."""
+    out: dict[str, Tensor] = {}
+    packed: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in state.items():
+        if name.endswith("position_ids"):
+            continue
+        if name in _NAMES:
+            out[_NAMES[name]] = tensor.T.contiguous() if name.endswith("projection.weight") else tensor
+            continue
+        tower, _, rest = name.partition(".encoder.layers.")
+        layer, _, inner = rest.partition(".")
+        block = f"clip.{'visual.' if tower == 'vision_model' else ''}transformer.resblocks.{layer}"
+        part, _, kind = inner.rpartition(".")
+        if part in _BLOCK_NAMES:
+            out[f"{block}.{_BLOCK_NAMES[part]}.{kind}"] = tensor
+        else:
+            packed.setdefault(f"{block}.attn.in_proj_{kind}", {})[part.removeprefix("self_attn.")] = tensor
+    out |= {name: torch.cat([parts[f"{p}_proj"] for p in "qkv"]) for name, parts in packed.items()}
+    return out
+
+
+_NAMES = {
+    "logit_scale": "clip.logit_scale",
+    "visual_projection.weight": "clip.visual.proj",
+    "text_projection.weight": "clip.text_projection",
+    "vision_model.embeddings.class_embedding": "clip.visual.class_embedding",
+    "vision_model.embeddings.patch_embedding.weight": "clip.visual.conv1.weight",
+    "vision_model.embeddings.position_embedding.weight": "clip.visual.positional_embedding",
+    "vision_model.pre_layrnorm.weight": "clip.visual.ln_pre.weight",
+    "vision_model.pre_layrnorm.bias": "clip.visual.ln_pre.bias",
+    "vision_model.post_layernorm.weight": "clip.visual.ln_post.weight",
+    "vision_model.post_layernorm.bias": "clip.visual.ln_post.bias",
+    "text_model.embeddings.token_embedding.weight": "clip.token_embedding.weight",
+    "text_model.embeddings.position_embedding.weight": "clip.positional_embedding",
+    "text_model.final_layer_norm.weight": "clip.ln_final.weight",
+    "text_model.final_layer_norm.bias": "clip.ln_final.bias",
+}
+_BLOCK_NAMES = {
+    "self_attn.out_proj": "attn.out_proj",
+    "layer_norm1": "ln_1",
+    "layer_norm2": "ln_2",
+    "mlp.fc1": "mlp.c_fc",
+    "mlp.fc2": "mlp.c_proj",
+}

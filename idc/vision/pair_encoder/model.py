@@ -1,13 +1,14 @@
-"""The pair encoder: a pair of images and a text to vectors that are alike when the text says what changed (CLIP4IDC).
+"""The pair encoder (CLIP4IDC): maps an image pair and a text to vectors that are similar if the text describes the
+change.
 
-Guo, Wang and Laaksonen 2022, "CLIP4IDC: CLIP for Image Difference Captioning", in its stage of retrieval. Unusual here:
-the first blocks of CLIP's image Transformer see each image for itself, the last ones see the tokens of both images in
-one row, after an embedding of before or after and a second embedding of the position were added. The vector of the pair
-is the mean of the two class tokens. The order counts: (before, after) is another pair than (after, before).
+Guo, Wang and Laaksonen 2022, "CLIP4IDC: CLIP for Image Difference Captioning", its retrieval stage. Unusual here: the
+first blocks of CLIP's image Transformer see each image by itself; the last ones see the tokens of both images as one
+sequence, after an embedding of "before" or "after" and a second position embedding are added. The vector of the pair is
+the mean of the two class tokens. The order counts: (before, after) is a different pair from (after, before).
 
 Names and shapes in the state dict are the official ones, ``clip.*``. All weights are float32 (official files keep most
-matrices in float16). Attention is ours: ``nn.MultiheadAttention`` reads ``out_proj`` past its forward, which ZeRO-3
-does not see.
+matrices in float16). Attention is our own, because ``nn.MultiheadAttention`` reads ``out_proj`` outside its forward,
+which ZeRO-3 does not see.
 
 Shapes:
     B pairs   C texts   P = tokens of one image, class token first   L positions   W width   T tokens of a text
@@ -21,7 +22,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -29,22 +30,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from idc.data.images import resize_image
-from idc.data.text import Vocabulary
 from idc.nn.mimetic import compare_
 from idc.training.artifact import read_artifact, write_artifact
 from idc.vision.pair_encoder.config import PairEncoderConfig
+from idc.vision.pair_encoder.text_tokens import BpeTokens, TextTokens, WordTokens
 
 SYSTEM = "pair_encoder"
-"""What its artifacts are called."""
+"""System name in its artifacts."""
 TOKENIZER = "tokenizer"
-"""Folder of CLIP's tokenizer in an artifact."""
+"""Folder of CLIP's tokenizer inside an artifact."""
 NEW = ("joint_positional_embedding", "bef_embedding", "aft_embedding", "ln_mid.weight", "ln_mid.bias")
-"""What CLIP4IDC adds to CLIP, under ``clip.visual.``."""
+"""Parameters that CLIP4IDC adds to CLIP, under ``clip.visual.``."""
 MEAN = (0.48145466, 0.4578275, 0.40821073)
 STD = (0.26862954, 0.26130258, 0.27577711)
 """CLIP's normalisation of RGB in [0, 1]."""
 LARGEST_SCALE = math.log(100)
-"""CLIP's bound of ``logit_scale``."""
+"""CLIP's upper bound of ``logit_scale``."""
 
 
 # -- blocks ------------------------------------------------------------------------------------------------------
@@ -97,7 +98,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A row of blocks."""
+    """A stack of blocks."""
 
     def __init__(self, width: int, heads: int, layers: int) -> None:
         super().__init__()
@@ -105,7 +106,7 @@ class Transformer(nn.Module):
 
     @torch.no_grad()
     def draw(self, width: int) -> None:
-        """CLIP's initial weights (of its text Transformer; its image Transformer keeps PyTorch's)."""
+        """Draw CLIP's initial weights (for the text Transformer; its image Transformer keeps PyTorch's)."""
         layers = len(self.resblocks)
         for block in self.resblocks:
             assert isinstance(block, Block)
@@ -116,7 +117,7 @@ class Transformer(nn.Module):
 
 
 class PairVision(nn.Module):
-    """CLIP's image Transformer, cut into separate and joint blocks."""
+    """CLIP's image Transformer, split into separate and joint blocks."""
 
     def __init__(self, config: PairEncoderConfig) -> None:
         super().__init__()
@@ -136,7 +137,7 @@ class PairVision(nn.Module):
         self.ln_post = nn.LayerNorm(width)
 
     def separate(self, images_BCHW: Tensor) -> Tensor:
-        """Normalised images through the separate blocks, (B, P, W)."""
+        """Run normalised images through the separate blocks: (B, P, W)."""
         patches = self.conv1(images_BCHW).flatten(2).transpose(1, 2)
         first = self.class_embedding.to(patches.dtype).expand(len(patches), 1, -1)
         x_BPW = self.ln_pre(torch.cat([first, patches], dim=1) + self.positional_embedding)
@@ -145,8 +146,8 @@ class PairVision(nn.Module):
         return cast(Tensor, x_BPW)
 
     def joint(self, before_BPW: Tensor, after_BPW: Tensor) -> Tensor:
-        """What :meth:`separate` gave of both images through the joint blocks: the pairs' vectors (B, E), not of unit
-        length."""
+        """Run the outputs of :meth:`separate` for both images through the joint blocks: the pairs' vectors (B, E), not
+        of unit length."""
         x_BLW = torch.cat([before_BPW + self.bef_embedding, after_BPW + self.aft_embedding], dim=1)
         x_BLW = self.ln_mid(x_BLW + self.joint_positional_embedding)
         for block in self.transformer.resblocks[self.separate_layers :]:
@@ -160,7 +161,7 @@ class PairVision(nn.Module):
 
 
 class _Clip(nn.Module):
-    """Image and text Transformer; the text one's parameters lie directly here, as in CLIP."""
+    """Image and text Transformer; the text Transformer's parameters are attributes of this module, as in CLIP."""
 
     def __init__(self, config: PairEncoderConfig, vocabulary_size: int) -> None:
         super().__init__()
@@ -176,7 +177,7 @@ class _Clip(nn.Module):
         self.transformer.draw(width)
 
     def texts(self, ids_CT: Tensor, ends_C: Tensor) -> Tensor:
-        """Vectors of texts (C, E), not of unit length: the token at the end, which has seen all before it."""
+        """Vectors of texts (C, E), not of unit length: the output of the end token, which attends to all before it."""
         x_CTW = self.token_embedding(ids_CT) + self.positional_embedding[: ids_CT.shape[1]]
         for block in self.transformer.resblocks:
             x_CTW = block(x_CTW, causal=True)
@@ -190,86 +191,16 @@ class _Clip(nn.Module):
         return pairs_BE, texts_CE, self.logit_scale.clamp(max=LARGEST_SCALE).exp()
 
 
-# -- texts -------------------------------------------------------------------------------------------------------
-
-
-class TextTokens(Protocol):
-    """Texts to ids."""
-
-    def __len__(self) -> int:
-        """Number of ids."""
-        ...
-
-    def __call__(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """(ids int64 (C, T) padded with 0, place of each text's end token int64 (C,))."""
-        ...
-
-
-class WordTokens:
-    """The words of a data set's own captions."""
-
-    def __init__(self, vocabulary: Vocabulary, max_words: int) -> None:
-        self.vocabulary = vocabulary
-        self.max_words = max_words
-
-    def __len__(self) -> int:
-        return len(self.vocabulary)
-
-    def __call__(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        return _padded([self.vocabulary.encode(text, self.max_words) for text in texts])
-
-
-def clip_tokenizer(source: str | Path) -> Any:
-    """CLIP's tokenizer (of transformers) from a local folder or a hub id.
-
-    Raises:
-        ValueError: there is none.
-    """
-    from transformers import CLIPTokenizer
-
-    try:
-        return CLIPTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{source} has no CLIP tokenizer, or cannot be reached: {_first_line(error)}") from error
-
-
-class BpeTokens:
-    """CLIP's byte pairs.
-
-    Args:
-        source: a local folder or a hub id with CLIP's tokenizer.
-    """
-
-    def __init__(self, source: str | Path, max_words: int) -> None:
-        self.tokenizer = clip_tokenizer(source)
-        self.max_words = max_words
-
-    def __len__(self) -> int:
-        return len(self.tokenizer)
-
-    def __call__(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        first, last = self.tokenizer.bos_token_id, self.tokenizer.eos_token_id
-        inner = self.tokenizer(list(texts), add_special_tokens=False)["input_ids"] if texts else []
-        return _padded([[first, *ids[: self.max_words - 2], last] for ids in inner])
-
-
-def _padded(rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-    ids = torch.zeros(len(rows), max((len(row) for row in rows), default=1), dtype=torch.int64)
-    for n, row in enumerate(rows):
-        ids[n, : len(row)] = torch.tensor(row)
-    return ids, torch.tensor([len(row) - 1 for row in rows], dtype=torch.int64)
-
-
 # -- the encoder -------------------------------------------------------------------------------------------------
 
 
 class PairEncoder(nn.Module):
-    """Pairs of images and texts to vectors.
+    """Encodes image pairs and texts as vectors of one space.
 
     Args:
         config: the shape.
         vocabulary_size: number of text ids.
-        tokens: what makes ids of texts; without it only pairs, and ids, can be encoded.
+        tokens: maps texts to ids; without it only pairs, and ids, can be encoded.
     """
 
     mean: Tensor
@@ -287,12 +218,12 @@ class PairEncoder(nn.Module):
     def forward(
         self, before_BCHW: Tensor, after_BCHW: Tensor, ids_CT: Tensor, ends_C: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """uint8 images (B, 3, H, W) and ids to (pairs (B, E), texts (C, E), scale ()), vectors of unit length."""
+        """Encode uint8 images (B, 3, H, W) and ids: (pairs (B, E), texts (C, E), scale ()), vectors of unit length."""
         pairs_BE, texts_CE, scale = self.clip(self.normalise(before_BCHW), self.normalise(after_BCHW), ids_CT, ends_C)
         return F.normalize(pairs_BE.float(), dim=-1), F.normalize(texts_CE.float(), dim=-1), scale
 
     def normalise(self, images_BCHW: Tensor) -> Tensor:
-        """uint8 images (B, 3, H, W) as CLIP takes them."""
+        """Normalise uint8 images (B, 3, H, W) as CLIP does."""
         return (images_BCHW.float() / 255 - self.mean) / self.std
 
     @property
@@ -300,7 +231,7 @@ class PairEncoder(nn.Module):
         return self.clip.logit_scale.device
 
     def images(self, pictures: Iterable[np.ndarray]) -> Tensor:
-        """uint8 RGB pictures (H, W, 3) of any sizes as uint8 (B, 3, H, W) of the encoder's size, on its device."""
+        """Resize uint8 RGB pictures (H, W, 3) of any sizes to uint8 (B, 3, H, W), on the encoder's device."""
         frames = np.stack([resize_image(picture, self.config.image_size) for picture in pictures])
         return torch.from_numpy(frames).permute(0, 3, 1, 2).to(self.device)
 
@@ -310,7 +241,7 @@ class PairEncoder(nn.Module):
     ) -> np.ndarray:
         """Unit vectors (B, E) float32 of pairs of uint8 RGB pictures (H, W, 3) of any sizes."""
         if len(befores) != len(afters):
-            raise ValueError(f"there are {len(befores)} pictures before and {len(afters)} after")
+            raise ValueError(f"got {len(befores)} before and {len(afters)} after images; give one of each per pair")
         parts = [
             self.clip.visual(
                 self.normalise(self.images(befores[start : start + batch_size])),
@@ -366,7 +297,7 @@ class PairEncoder(nn.Module):
         """Write the artifact.
 
         Args:
-            settings: what else belongs into its config, JSON-able.
+            settings: further entries of its config, JSON-able.
         """
         words = self.tokens.vocabulary if isinstance(self.tokens, WordTokens) else None
         with _saved_tokenizer(self.tokens) as tokenizer:
@@ -394,7 +325,7 @@ class PairEncoder(nn.Module):
         """Read what :meth:`save` wrote, for inference.
 
         Raises:
-            ValueError: it is no pair encoder, or a file is missing or does not fit the others.
+            ValueError: it is not a pair encoder, or a file is missing or does not fit the others.
         """
         found = read_artifact(folder, system=SYSTEM)
         config = PairEncoderConfig.model_validate(found.config["encoder"])
@@ -411,7 +342,7 @@ class PairEncoder(nn.Module):
 
 
 def preprocess(config: PairEncoderConfig) -> dict[str, object]:
-    """What is done to an image before the encoder sees it."""
+    """How an image is prepared for the encoder, as stored in the artifact."""
     return {
         "resize": [config.image_size, config.image_size],
         "keep_aspect": False,
@@ -424,7 +355,7 @@ def preprocess(config: PairEncoderConfig) -> dict[str, object]:
 
 @contextmanager
 def _saved_tokenizer(tokens: TextTokens | None) -> Iterator[Path | None]:
-    """A folder with CLIP's tokenizer, if that is what makes the ids."""
+    """A temporary folder with CLIP's tokenizer, or None if the ids are words."""
     if not isinstance(tokens, BpeTokens):
         yield None
         return
@@ -433,102 +364,14 @@ def _saved_tokenizer(tokens: TextTokens | None) -> Iterator[Path | None]:
         yield Path(folder)
 
 
-# -- how it begins -----------------------------------------------------------------------------------------------
-
-
-def load_clip(encoder: PairEncoder, source: str) -> None:
-    """Take over the weights of a CLIP in transformers' layout, all of them; what CLIP4IDC adds stays as it is.
-
-    Args:
-        source: a local folder or a hub id.
-
-    Raises:
-        ValueError: it cannot be read, its shape is not the encoder's, or its activation is not CLIP's.
-    """
-    from transformers import CLIPModel
-
-    try:
-        model: Any = CLIPModel.from_pretrained(source)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"clip={source!r} is no CLIP, or cannot be reached: {_first_line(error)}") from error
-    for part in (model.config.vision_config, model.config.text_config):
-        if part.hidden_act != "quick_gelu":
-            raise ValueError(f"clip={source!r} has the activation {part.hidden_act}; the pair encoder has quick_gelu")
-        if part.layer_norm_eps != 1e-5:
-            raise ValueError(f"clip={source!r} has the norms' epsilon {part.layer_norm_eps}; the pair encoder has 1e-5")
-    heads = (model.config.vision_config.num_attention_heads, model.config.text_config.num_attention_heads)
-    if heads != (encoder.config.heads, encoder.config.text_heads):
-        raise ValueError(
-            f"clip={source!r} has {heads[0]} and {heads[1]} heads; set encoder.heads and encoder.text_heads to them"
-        )
-    found = official_names(model.state_dict())
-    expected = {
-        name: tensor for name, tensor in encoder.state_dict().items() if name.removeprefix("clip.visual.") not in NEW
-    }
-    wrong = sorted(found.keys() ^ expected.keys())
-    wrong += [name for name in found.keys() & expected.keys() if found[name].shape != expected[name].shape]
-    if wrong:
-        raise ValueError(
-            f"clip={source!r} has another shape than `encoder` (its patch size, widths or layers); they differ in "
-            f"{len(wrong)} tensors: {', '.join(wrong[:4])}"
-        )
-    encoder.load_state_dict(found, strict=False)
-
-
-def official_names(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A CLIP's state dict in transformers' layout under OpenAI's names, with the prefix ``clip.``."""
-    out: dict[str, Tensor] = {}
-    packed: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in state.items():
-        if name.endswith("position_ids"):
-            continue
-        if name in _NAMES:
-            out[_NAMES[name]] = tensor.T.contiguous() if name.endswith("projection.weight") else tensor
-            continue
-        tower, _, rest = name.partition(".encoder.layers.")
-        layer, _, inner = rest.partition(".")
-        block = f"clip.{'visual.' if tower == 'vision_model' else ''}transformer.resblocks.{layer}"
-        part, _, kind = inner.rpartition(".")
-        if part in _BLOCK_NAMES:
-            out[f"{block}.{_BLOCK_NAMES[part]}.{kind}"] = tensor
-        else:
-            packed.setdefault(f"{block}.attn.in_proj_{kind}", {})[part.removeprefix("self_attn.")] = tensor
-    out |= {name: torch.cat([parts[f"{p}_proj"] for p in "qkv"]) for name, parts in packed.items()}
-    return out
-
-
-_NAMES = {
-    "logit_scale": "clip.logit_scale",
-    "visual_projection.weight": "clip.visual.proj",
-    "text_projection.weight": "clip.text_projection",
-    "vision_model.embeddings.class_embedding": "clip.visual.class_embedding",
-    "vision_model.embeddings.patch_embedding.weight": "clip.visual.conv1.weight",
-    "vision_model.embeddings.position_embedding.weight": "clip.visual.positional_embedding",
-    "vision_model.pre_layrnorm.weight": "clip.visual.ln_pre.weight",
-    "vision_model.pre_layrnorm.bias": "clip.visual.ln_pre.bias",
-    "vision_model.post_layernorm.weight": "clip.visual.ln_post.weight",
-    "vision_model.post_layernorm.bias": "clip.visual.ln_post.bias",
-    "text_model.embeddings.token_embedding.weight": "clip.token_embedding.weight",
-    "text_model.embeddings.position_embedding.weight": "clip.positional_embedding",
-    "text_model.final_layer_norm.weight": "clip.ln_final.weight",
-    "text_model.final_layer_norm.bias": "clip.ln_final.bias",
-}
-_BLOCK_NAMES = {
-    "self_attn.out_proj": "attn.out_proj",
-    "layer_norm1": "ln_1",
-    "layer_norm2": "ln_2",
-    "mlp.fc1": "mlp.c_fc",
-    "mlp.fc2": "mlp.c_proj",
-}
-
-
 @torch.no_grad()
 def start_comparing(encoder: PairEncoder) -> None:
-    """Begin such that the joint blocks yield differences between like places of both images.
+    """Initialise the weights so that the joint blocks compute differences between the same places of both images.
 
-    The positions of a patch are the same in both images, and the attention of every image block is drawn mimetically
-    (Trockman and Kolter 2023, "Mimetic Initialization of Self-Attention Layers"): near 1.5 I between queries and keys
-    of a head, near -0.8 I through values and output, so a token loses what stands at like tokens.
+    The position embedding of a patch is the same in both images, and the attention of every image block is drawn
+    mimetically (Trockman and Kolter 2023, "Mimetic Initialization of Self-Attention Layers"): near 1.5 I between
+    queries and keys of a head, near -0.8 I through values and output, so that from each token the content of similar
+    tokens is subtracted.
     """
     vision = encoder.clip.visual
     width = encoder.config.width
@@ -541,7 +384,3 @@ def start_comparing(encoder: PairEncoder) -> None:
         nn.init.normal_(block.mlp.c_proj.weight, std=0.02 / math.sqrt(2 * len(vision.transformer.resblocks)))
         nn.init.zeros_(block.mlp.c_proj.bias)
         compare_(block.attn.in_proj_weight, block.attn.out_proj.weight, block.attn.heads)
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

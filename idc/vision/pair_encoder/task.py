@@ -1,7 +1,8 @@
-"""Training of the pair encoder on the project's loop: the symmetric contrastive loss over all pairs of a step.
+"""Training of the pair encoder on the shared loop, by the symmetric contrastive loss over all pairs of a step.
 
-Each worker computes its own vectors and the loss of its own rows and columns against the vectors of all workers, whose
-gradients flow back to where they were computed. So 2 workers are 1, but for the order of float sums.
+Each worker computes its own vectors and the loss of its own rows and columns against the vectors of all workers; the
+gradients flow back to the workers that computed them. So 2 workers are equivalent to 1, except for the order of float
+sums.
 """
 
 from __future__ import annotations
@@ -25,23 +26,17 @@ from idc.training.data import EvalLoader, Loader, Loaders, sample_rng
 from idc.training.loop import fit
 from idc.training.task import Batch, Task
 from idc.vision.pair_encoder.config import TrainPairEncoderJob
-from idc.vision.pair_encoder.model import (
-    NEW,
-    BpeTokens,
-    PairEncoder,
-    TextTokens,
-    WordTokens,
-    load_clip,
-    start_comparing,
-)
+from idc.vision.pair_encoder.convert import load_clip
+from idc.vision.pair_encoder.model import NEW, PairEncoder, start_comparing
+from idc.vision.pair_encoder.text_tokens import BpeTokens, TextTokens, WordTokens
 
 
 class PairEncoderTask(Task):
-    """The encoder and its loss.
+    """The encoder with its loss.
 
     Args:
-        encoder: with its tokens.
-        job: the learning rates.
+        encoder: the encoder, with its tokens.
+        job: the config, for the learning rates.
     """
 
     def __init__(self, encoder: PairEncoder, job: TrainPairEncoderJob) -> None:
@@ -50,7 +45,7 @@ class PairEncoderTask(Task):
         self.job = job
 
     def param_groups(self) -> list[dict[str, Any]]:
-        """CLIP's weights and the new ones (from random weights all are new), each with and without decay."""
+        """Groups of CLIP's weights and of new ones (without CLIP all are new), each with and without decay."""
         groups: dict[str, dict[str, Any]] = {}
         for name, parameter in self.encoder.named_parameters():
             known = self.job.clip is not None and name.removeprefix("clip.visual.") not in NEW
@@ -65,14 +60,14 @@ class PairEncoderTask(Task):
         return list(groups.values())
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
-        """``batch`` is one of :class:`CollatePairs` with one caption a pair."""
+        """``batch`` is one of :class:`CollatePairs` with one caption per pair."""
         pairs_BE, texts_BE, scale = self.encoder(batch["before"], batch["after"], batch["ids"], batch["ends"])
         loss, found = contrastive_loss(pairs_BE, texts_BE, scale)
         return loss, {"found_in_batch": found, "scale": scale.detach()}
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
-        """Retrieval among the held-out pairs, and what chance gives; see :func:`idc.metrics.retrieval.retrieval`."""
+        """Retrieval among the held-out pairs, and its chance level; see :func:`idc.metrics.retrieval.retrieval`."""
         mine: list[tuple[list[int], np.ndarray, np.ndarray, list[int]]] = []
         for batch in loader:
             pairs_BE, texts_CE, _ = self.encoder(batch["before"], batch["after"], batch["ids"], batch["ends"])
@@ -89,8 +84,8 @@ class PairEncoderTask(Task):
 def contrastive_loss(pairs_BE: Tensor, texts_BE: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """CLIP4IDC's symmetric loss: cross-entropy of the right text among all texts and of the right pair among all pairs.
 
-    That another pair may have the same caption needs no care: equal texts have equal logits, and the loss comes out as
-    if each of their pairs were right for each of them with an equal share.
+    Pairs with the same caption need no special treatment: equal texts have equal logits, so the loss is the same as if
+    the target were spread equally over all pairs with that caption.
 
     Args:
         pairs_BE, texts_BE: this worker's unit vectors; row n of one belongs to row n of the other.
@@ -110,7 +105,7 @@ def contrastive_loss(pairs_BE: Tensor, texts_BE: Tensor, scale: Tensor) -> tuple
 
 
 def gather(mine: Tensor) -> Tensor:
-    """The rows of all workers, by rank; gradients flow back to the worker that made a row."""
+    """Concatenate the rows of all workers, by rank; gradients flow back to the worker that computed a row."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return mine
     return cast(Tensor, _Gather.apply(mine))
@@ -138,14 +133,14 @@ def _rank() -> int:
 
 
 class CaptionedPairs:
-    """Pairs with captions, resized; a dataset of the loop. A sample is (number, before, after, captions).
+    """Dataset of pairs with captions, resized. A sample is (number, before, after, captions).
 
     Args:
         rows: pairs with ``before``, ``after``, ``captions`` and ``change_type``.
         size: side of the images.
-        changed_only: leave out pairs in which nothing changed.
-        draw: one of the captions, drawn by (seed, epoch, index), instead of all.
-        limit: only the first so many pairs.
+        changed_only: skip pairs in which nothing changed.
+        draw: return one caption, drawn by (seed, epoch, index), instead of all.
+        limit: use only the first pairs, this many.
     """
 
     def __init__(
@@ -179,8 +174,8 @@ class CaptionedPairs:
 
 
 class CollatePairs:
-    """Samples to a batch: before, after uint8 (B, 3, H, W); ids (C, T), ends (C,) of all captions; owners (C,), the row
-    of each caption's pair; numbers (B,), the pairs' own in their split."""
+    """Makes a batch: before, after uint8 (B, 3, H, W); ids (C, T), ends (C,) of all captions; owners (C,), the row of
+    each caption's pair; numbers (B,), the pairs' indices in their split."""
 
     def __init__(self, tokens: TextTokens) -> None:
         self.tokens = tokens
@@ -244,7 +239,7 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         made.load_state_dict({name.removeprefix("encoder."): tensor for name, tensor in state.items()})
         card = (
             f"Trained on {len(training)} pairs of {job.pairs}. R1, R5, R10: share of captions whose own pair, and of "
-            "pairs whose own captions, are among the 1, 5, 10 best of the validation split, beside chance."
+            "pairs whose own captions, are among the 1, 5, 10 best of the validation split, with the chance level."
         )
         made.save(context.run_dir / "artifact", metrics=metrics, card=card, training=payload)
 
@@ -252,7 +247,7 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
 
 
 def make_encoder(job: TrainPairEncoderJob, training: CaptionedPairs) -> PairEncoder:
-    """The encoder as a run begins: CLIP's weights and tokenizer, or random weights and the words of the captions."""
+    """The initial encoder: CLIP's weights and tokenizer, or random weights and the words of the captions."""
     if job.clip is not None:
         tokens: TextTokens = BpeTokens(job.clip, job.max_words)
         encoder = PairEncoder(job.encoder, len(tokens), tokens)

@@ -15,30 +15,30 @@ class TokenizerConfig(ConfigModel):
     """Shape of the VQGAN image tokenizer, a ``diffusers.VQModel``."""
 
     image_size: int = Field(224, ge=8)
-    """Images are resized to this many pixels on both sides, whatever their aspect (ProCap's plain resize)."""
+    """Images are resized to this many pixels on both sides, whatever their aspect ratio (as ProCap does)."""
     patch_size: int = Field(1, ge=1)
-    """Space-to-depth before the first convolution: blocks of this many pixels a side become channels. 1 is the VQGAN;
-    2 makes a small tokenizer about four times faster, as its widest maps are those of the full resolution."""
+    """Space-to-depth before the first convolution: squares with this many pixels per side become channels. 1 is the
+    VQGAN; 2 makes a small tokenizer about four times faster, as its widest maps have the full resolution."""
     channels: int = Field(128, ge=1)
     """Width of the first level."""
     channel_mult: tuple[int, ...] = (1, 1, 2, 2, 4)
-    """Width of each level over `channels`; every level but the last halves the resolution."""
+    """Width of each level divided by `channels`; every level but the last halves the resolution."""
     res_blocks: int = Field(2, ge=1)
-    """Residual blocks of a level in the encoder (the decoder has one more)."""
+    """Residual blocks per level of the encoder (the decoder has one more)."""
     mid_attention: bool = True
     """Self-attention at the lowest resolution, between its residual blocks."""
     norm_groups: int = Field(32, ge=1)
     """Groups of the group normalisation."""
     codebook_size: int = Field(1024, ge=2)  # K
-    """Codes K."""
+    """Number K of codes."""
     latent_dim: int = Field(256, ge=1)  # d_z
     """Width d_z of a code and of a patch's feature."""
     feature_range: Literal["signed", "unit"] = "signed"
     """Range of the pixels that features are computed from. The encoder is trained on [-1, 1] (signed); the official
     ProCap code computes features, not tokens, from images in [0, 1] (unit), which costs a second pass."""
     resize: Literal["bicubic", "bilinear"] = "bicubic"
-    """Filter that brings images to `image_size`, antialiased. Official: bilinear, and not rounded to whole grey levels
-    afterwards: the captioner does so too, while frames of stored procedures are rounded."""
+    """Antialiased filter that resizes images to `image_size`. Official: bilinear, without rounding to whole grey levels
+    afterwards; the captioner does the same, while frames of stored procedures are rounded."""
 
     def faults(self) -> Iterator[str]:
         if self.image_size % self.stride:
@@ -57,7 +57,7 @@ class TokenizerConfig(ConfigModel):
 
     @property
     def stride(self) -> int:
-        """Pixels a side of one patch (f in VQGAN's papers)."""
+        """Pixels per side of a patch (f in VQGAN's papers)."""
         return int(self.patch_size * 2 ** max(0, len(self.channel_mult) - 1))
 
     @property
@@ -72,7 +72,7 @@ class TokenizerConfig(ConfigModel):
 
 
 class TokenizerLossConfig(ConfigModel):
-    """How the tokenizer learns. Not stated in the paper beyond "an image reconstruction task"."""
+    """Losses and codebook of the training. The paper states only "an image reconstruction task"."""
 
     l1: float = Field(1.0, ge=0)
     """Weight of the mean absolute error of pixels in [-1, 1]."""
@@ -81,28 +81,28 @@ class TokenizerLossConfig(ConfigModel):
     commitment: float = Field(0.25, ge=0)  # beta
     """Weight beta of the distance of encoder outputs to their codes."""
     codebook_decay: float = Field(0.99, ge=0, lt=1)
-    """Codes are moving averages of the encoder outputs they stand for; this is the decay a step."""
+    """Codes are moving averages of the encoder outputs assigned to them; this is the decay per step."""
     linear_start: bool = False
-    """Begin as the principal component analysis of the training images' patches instead of from random weights; needs a
-    tokenizer of one level (channel_mult: [1], patch_size the whole stride). What makes a tokenizer that is trained for
-    a minute on a laptop see colours and shapes."""
+    """Initialise the weights as the principal component analysis of the training images' patches instead of at random;
+    needs a tokenizer of one level (channel_mult: [1], patch_size the whole stride). With it a tokenizer trained for a
+    minute on a laptop represents colours and shapes."""
     codebook_start: int = Field(0, ge=0)
-    """Optimizer steps without quantisation at first: the autoencoder learns faster then, and the codebook begins as
-    k-means centres of its outputs. 0: the codebook begins after the first step."""
+    """Initial optimizer steps without quantisation: the autoencoder learns faster, then the codebook is initialised by
+    k-means of its outputs. 0: the codebook is initialised after the first step."""
     continuous_share: float = Field(0.0, ge=0, lt=1)
-    """Share of training images that are decoded without quantisation, all the time: keeps the encoder's features,
-    which captioners read, from being trained through the codebook alone."""
+    """Share of training images that are decoded without quantisation throughout, so that the encoder's features, which
+    captioners read, are not trained through the codebook alone."""
     revive_after: int = Field(100, ge=1)
-    """Steps after which a code that stood for no patch is placed anew among the patches that fit the codebook worst."""
+    """Steps after which an unused code is moved to one of the patches that fit the codebook worst."""
     blend_share: float = Field(0.0, ge=0, le=1)
-    """Share of training images that are a mixture of before and after, as the frames between them are (the official
+    """Share of training images that are a blend of before and after, similar to the frames between them (the official
     tokenizers are fine-tuned on random frames of procedures)."""
     flip: bool = True
     """Mirror half of the training images."""
     adversarial: float = Field(0.0, ge=0)
-    """Weight of a patch discriminator's hinge loss (taming: 0.8, scaled adaptively there; not here). 0: none."""
+    """Weight of a patch discriminator's hinge loss (taming: 0.8, scaled adaptively; not so here). 0: none."""
     adversarial_start: int = Field(0, ge=0)
-    """Optimizer step at which the discriminator begins to count."""
+    """Optimizer step from which the discriminator's loss counts."""
     optim: GroupConfig = GroupConfig(lr=1e-3, schedule="linear_warmup_decay", warmup_share=0.05)
     """Learning rate of encoder, decoder and discriminator."""
 
@@ -115,15 +115,15 @@ class TrainTokenizerJob(ConfigModel):
     """Train an image tokenizer on the images of a folder of pairs."""
 
     name: str = Field("tokenizer", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
-    """Name of the run: its folder under `runs`, and what a restart is recognised by."""
+    """Name of the run: its folder under `runs`. The same name resumes it."""
     runs: str = "runs"
     """Folder of all runs."""
     pairs: str = Field(min_length=1)
     """Folder of pairs."""
     max_pairs: int | None = Field(None, ge=1)
-    """Train on the first this many pairs of the training split; all of them if not given."""
+    """Number of training pairs, the first of the split; default all."""
     validation_pairs: int | None = Field(64, ge=1)
-    """Measure on this many pairs of the validation split, evenly spread; all of them if not given."""
+    """Number of validation pairs, evenly spaced; default all."""
     tokenizer: TokenizerConfig = TokenizerConfig()
     """Shape."""
     loss: TokenizerLossConfig = TokenizerLossConfig()
@@ -134,8 +134,8 @@ class TrainTokenizerJob(ConfigModel):
     def faults(self) -> Iterator[str]:
         if self.loss.adversarial and self.train.zero_stage == 3:
             yield (
-                "loss.adversarial: the discriminator is called with detached weights, which ZeRO stage 3 does not hold "
-                "in one piece; take train.zero_stage=2 or loss.adversarial=0"
+                "loss.adversarial: the discriminator is called with detached weights, which ZeRO stage 3 shards; "
+                "take train.zero_stage=2 or loss.adversarial=0"
             )
         if self.loss.linear_start:
             shape = self.tokenizer

@@ -1,7 +1,7 @@
-"""The official VQGAN (taming-transformers' ``VQModel``, as ProCap fine-tunes it) to our image tokenizer.
+"""Converts the official VQGAN (taming-transformers' ``VQModel``, as ProCap fine-tunes it) to our image tokenizer.
 
-Both are the same network under other names; the attention's 1x1 convolutions become linear layers. What only training
-needs (``loss.*``) is left out.
+Both are the same network under different names; the attention's 1x1 convolutions become linear layers. Tensors that
+only training needs (``loss.*``) are dropped.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from idc.vision.tokenizer.model import ImageTokenizer
 
 _LOSS = "perceptual loss and discriminator of the training; encoding and decoding do not need them"
 _ATTENTION = (
-    "attention between residual blocks, there where the VQGAN was fine-tuned at resolution 256; the official ProCap "
-    "code builds it for 224, where these blocks do not exist, and skips them silently (strict=False)"
+    "attention between residual blocks, which exists where the VQGAN was fine-tuned at resolution 256; the official "
+    "ProCap code builds it for 224, without these blocks, and skips them silently (strict=False)"
 )
 
 
 def convert_vqgan(ledger: Ledger, image_size: int) -> ImageTokenizer:
-    """Our tokenizer with the weights of an official state dict; the ledger is left open for its owner to close.
+    """Make our tokenizer with the weights of an official state dict; the caller closes the ledger.
 
     Args:
         ledger: the tensors of ``state_dict`` in the ``.ckpt``, or of ``vae.model.*`` in a ProCap checkpoint.
-        image_size: side of the images, in pixels; no tensor tells it. Official: 224.
+        image_size: side of the images in pixels, which no tensor determines. Official: 224.
 
     Raises:
         ValueError: a tensor is missing or of an unexpected shape.
@@ -46,12 +46,12 @@ def convert_vqgan(ledger: Ledger, image_size: int) -> ImageTokenizer:
 
 
 def vqgan_config(ledger: Ledger, image_size: int) -> TokenizerConfig:
-    """The shape that the tensors say; features and resizing as the official ProCap code has them."""
+    """Derive the shape from the tensors; features and resizing as in the official ProCap code."""
     channels = ledger.shape("encoder.conv_in.weight")[0]
     levels = ledger.count("encoder.down.{}.block.0.conv1.weight")
     widths = [ledger.shape(f"encoder.down.{level}.block.0.conv1.weight")[0] for level in range(levels)]
     if any(width % channels for width in widths):
-        raise ValueError(f"{ledger.source}: levels of {widths} channels are no multiples of the first convolution's")
+        raise ValueError(f"{ledger.source}: levels of {widths} channels are not multiples of the first convolution's")
     codes, width = ledger.shape("quantize.embedding.weight")
     return TokenizerConfig(
         image_size=image_size,
@@ -67,7 +67,7 @@ def vqgan_config(ledger: Ledger, image_size: int) -> TokenizerConfig:
 
 
 def _renamed(ledger: Ledger, config: TokenizerConfig) -> dict[str, Tensor]:
-    """Names of ``diffusers.VQModel`` to tensors."""
+    """The tensors under the names of ``diffusers.VQModel``."""
     out: dict[str, Tensor] = {}
 
     def layer(ours: str, theirs: str) -> None:

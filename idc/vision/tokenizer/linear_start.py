@@ -1,13 +1,13 @@
-"""A start for small tokenizers: before its first step the network is a principal component analysis of patches.
+"""Initialisation of small tokenizers: before its first step the network is a principal component analysis of patches.
 
-A convolutional autoencoder from random weights spends its first thousand steps on learning to pass colours through.
-Here the weights of encoder and decoder are set such that together they compute the best linear code of width d_z;
-training goes on from there. Every residual branch begins at zero, and of what is left:
+A convolutional autoencoder with random weights spends its first thousand steps on learning to pass colours through.
+Here the weights of encoder and decoder are set so that together they compute the best linear code of width d_z, from
+which training continues. Every residual branch is initialised to zero, and the rest as follows:
 
 - the first convolution of the encoder holds the components, each with both signs, since silu(x) - silu(-x) = x;
-- the last normalisation would take away the contrast of an image; in each of its groups a pair of channels with large
-  constant values of both signs makes its mean 0 and its deviation nearly constant, so that it does nothing;
-- the last convolution takes the differences; the decoder does the same with the transposed components.
+- the last normalisation would remove the contrast of an image; in each of its groups a pair of channels with large
+  constant values of both signs makes its mean 0 and its deviation nearly constant, so that it has no effect;
+- the last convolution computes the differences; the decoder does the same with the transposed components.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from torch import Tensor, nn
 from idc.vision.tokenizer.model import ImageTokenizer
 
 _CONSTANT = 100.0
-"""Value of the constant channels, over the components' root mean square."""
+"""Value of the constant channels, relative to the components' root mean square."""
 
 
 @torch.no_grad()
 def start_linear(tokenizer: ImageTokenizer, images: Tensor) -> None:
     """Set the weights of a tokenizer with one level (``patch_size`` is its whole stride).
 
-    The same images give the same weights. A component's sign and scale are fixed: features are the patches' coordinates
-    along the components, divided by one number, so that distances between features are distances between patches.
+    Deterministic: the signs and the scale of the components are fixed. Features are the patches' coordinates along the
+    components divided by one number, so distances between features are proportional to distances between patches.
 
     Args:
         images: (B, 3, H, W) in [0, 1]; some hundred.
@@ -83,7 +83,7 @@ def _through(half: Any, rows: Tensor, bias: Tensor, out: tuple[Tensor, Tensor] |
     deviation = ((2 * _CONSTANT**2 + 2 * used) / size).sqrt()  # components have a mean square of about 1
     nn.init.zeros_(norm.bias)
     norm.weight.copy_(deviation.repeat_interleave(size))
-    norm.weight[first] /= _CONSTANT  # after the normalisation they have done their work: let them be 1
+    norm.weight[first] /= _CONSTANT  # their purpose ends with the normalisation: scale them to 1
     norm.weight[first + 1] /= _CONSTANT
     outputs, out_bias = out if out is not None else (torch.eye(conv_out.out_channels, len(rows)), None)
     conv_out.weight[:, plus, 1, 1] = outputs

@@ -1,8 +1,8 @@
 """The image tokenizer: a VQGAN on ``diffusers.VQModel``.
 
-Unusual here: the codebook is a buffer, not a parameter. It is moved by averages (``tokenizer_task.py``), never by an
-optimizer, so no engine shards, casts or overwrites it. Names in the state dict are those of ``VQModel`` with the prefix
-``model.``.
+Unusual here: the codebook is a buffer, not a parameter. It is updated by moving averages (``task.py``), never by an
+optimizer, so no engine shards, casts or overwrites it. Small tokenizers begin with space-to-depth (``patch_size``).
+Names in the state dict are those of ``VQModel`` with the prefix ``model.``.
 
 Shapes: B images, C channels, H = W = image_size, n_I = grid[0] * grid[1] patches, D = d_z, K codes.
 """
@@ -27,7 +27,7 @@ CONFIG_FILE, WEIGHTS_FILE, PREPROCESS_FILE = "config.json", "model.safetensors",
 
 
 class ImageTokenizer(nn.Module):
-    """Images to K discrete codes and to features, and codes back to images.
+    """Maps images to discrete codes (one of K per patch) and to features, and codes back to images.
 
     Images are float BCHW in [0, 1] of side ``config.image_size``.
     """
@@ -72,7 +72,7 @@ class ImageTokenizer(nn.Module):
         return cast(Tensor, self.model.encoder(F.pixel_unshuffle(x, self.config.patch_size)))
 
     def project(self, features: Tensor) -> Tensor:
-        """What is quantised: ``quant_conv`` of the features, as float32 rows (B, n_I, D)."""
+        """The latents to quantise: ``quant_conv`` of the features, as float32 rows (B, n_I, D)."""
         return cast(Tensor, self.model.quant_conv(features)).float().flatten(2).transpose(1, 2)
 
     def nearest(self, latents: Tensor) -> Tensor:
@@ -81,18 +81,18 @@ class ImageTokenizer(nn.Module):
             return nearest_rows(latents.reshape(-1, latents.shape[-1]), self.codebook).view(latents.shape[:-1])
 
     def reconstruct(self, latents: Tensor) -> Tensor:
-        """Images in about [-1, 1], not clamped, of rows (B, n_I, D)."""
+        """Decode latents (B, n_I, D) to images in about [-1, 1], not clamped."""
         z = latents.transpose(1, 2).unflatten(2, self.config.grid)
         return F.pixel_shuffle(self.model.decoder(self.model.post_quant_conv(z)), self.config.patch_size)
 
     # -- use ---------------------------------------------------------------------------------------------------------
 
     def encode(self, images: Tensor) -> Tensor:
-        """Codes of the patches: (B, n_I) int64, row by row from the top left."""
+        """The codes of the patches: (B, n_I) int64, row by row from the top left."""
         return self.nearest(self.project(self.encoder_features(self._checked(images))))
 
     def features(self, images: Tensor) -> Tensor:
-        """Features of the patches: (B, n_I, D), the encoder's output before ``quant_conv``."""
+        """The features of the patches: (B, n_I, D), the encoder's output before ``quant_conv``."""
         maps = self.encoder_features(self._checked(images), unit_range=self.config.feature_range == "unit")
         return maps.flatten(2).transpose(1, 2)
 
@@ -104,7 +104,7 @@ class ImageTokenizer(nn.Module):
         return self.nearest(self.project(maps)), maps.flatten(2).transpose(1, 2)
 
     def decode(self, tokens: Tensor) -> Tensor:
-        """Images in [0, 1] of codes (B, n_I)."""
+        """Decode codes (B, n_I) to images in [0, 1]."""
         if tokens.ndim != 2 or tokens.shape[1] != self.config.patches_per_frame:
             raise ValueError(f"tokens are {tuple(tokens.shape)}, expected (B, {self.config.patches_per_frame})")
         return ((self.reconstruct(self.codebook[tokens]) + 1) / 2).clamp(0, 1)
@@ -147,7 +147,7 @@ class ImageTokenizer(nn.Module):
         except ValueError as error:
             raise ValueError(f"{folder} is not an image tokenizer of this version: {error}") from error
         if found != preprocess(config):
-            raise ValueError(f"{folder / PREPROCESS_FILE} says {found}, this program prepares {preprocess(config)}")
+            raise ValueError(f"{folder / PREPROCESS_FILE} has {found}, but this program prepares {preprocess(config)}")
         tokenizer = cls(config)
         try:
             tokenizer.load_state_dict(load_file(folder / WEIGHTS_FILE))
@@ -162,8 +162,8 @@ def nearest_rows(rows: Tensor, centres: Tensor) -> Tensor:
 
 
 def preprocess(config: TokenizerConfig) -> dict[str, object]:
-    """What is done to an image before the tokenizer sees it, by :func:`prepare_frame` in training and
-    :func:`prepare_images` in use."""
+    """How an image is prepared for the tokenizer, by :func:`prepare_frame` in training and :func:`prepare_images` in
+    use; stored in the artifact."""
     return {
         "resize": [config.image_size, config.image_size],
         "keep_aspect": False,
@@ -174,15 +174,15 @@ def preprocess(config: TokenizerConfig) -> dict[str, object]:
 
 
 def prepare_frame(pixels: np.ndarray, config: TokenizerConfig) -> np.ndarray:
-    """uint8 RGB (H, W, 3) of any size to the tokenizer's size."""
+    """Resize uint8 RGB (H, W, 3) of any size to the tokenizer's size."""
     if config.resize == "bicubic" or pixels.shape[:2] == (config.image_size, config.image_size):
         return resize_image(pixels, config.image_size)
     return to_frames(prepare_images([pixels], config))[0]
 
 
 def prepare_images(pictures: Sequence[np.ndarray], config: TokenizerConfig) -> Tensor:
-    """uint8 RGB (H, W, 3) of any sizes to float (B, 3, Y, X) in [0, 1], of the tokenizer's size; with the bilinear
-    filter not rounded to whole grey levels, as the official code has it."""
+    """Resize uint8 RGB (H, W, 3) of any sizes to float (B, 3, Y, X) in [0, 1] of the tokenizer's size; the bilinear
+    filter does not round to whole grey levels, as in the official code."""
     if config.resize == "bicubic":
         return to_images(np.stack([prepare_frame(picture, config) for picture in pictures]))
     size = (config.image_size, config.image_size)
@@ -192,12 +192,12 @@ def prepare_images(pictures: Sequence[np.ndarray], config: TokenizerConfig) -> T
 
 
 def to_images(frames: np.ndarray) -> Tensor:
-    """uint8 (B, H, W, 3) to float (B, 3, H, W) in [0, 1]."""
+    """Convert uint8 (B, H, W, 3) to float (B, 3, H, W) in [0, 1]."""
     return torch.from_numpy(np.ascontiguousarray(frames)).permute(0, 3, 1, 2).float().div_(255)
 
 
 def to_frames(images: Tensor) -> np.ndarray:
-    """Float (B, 3, H, W) in [0, 1] to uint8 (B, H, W, 3)."""
+    """Convert float (B, 3, H, W) in [0, 1] to uint8 (B, H, W, 3)."""
     return images.float().clamp(0, 1).mul(255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().cpu().numpy()
 
 

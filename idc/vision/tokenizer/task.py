@@ -1,17 +1,17 @@
-"""Training of the image tokenizer on the project's loop.
+"""Training of the image tokenizer on the shared loop.
 
-The codebook is not trained by the optimizer. Each code is the moving average of the encoder outputs it stands for
-(VQ-VAE's second form, van den Oord et al. 2017, appendix A.1), and a code that stands for nothing is revived. So that
-all ranks hold the same codebook under every engine:
+The codebook is not trained by the optimizer. Each code is the moving average of the encoder outputs assigned to it
+(VQ-VAE's second form, van den Oord et al. 2017, appendix A.1), and an unused code is revived. To keep the codebook the
+same on all ranks under every engine:
 
-- the codebook and its averages are buffers, which no engine shards and no optimizer holds a copy of;
-- it changes once an optimizer step, after the last micro-batch, from sums over all micro-batches and (one all-reduce)
-  all ranks;
-- candidates for new codes are positions in the batch of the whole step, drawn by (seed, step): each rank fills in the
-  ones that fall into its slice of a micro-batch and the all-reduce adds them up;
-- every random draw has its own CPU generator seeded by (seed, step), and what it draws from is equal on all ranks.
+- the codebook and its averages are buffers, which no engine shards and no optimizer copies;
+- it is updated once per optimizer step, after the last micro-batch, from sums over all micro-batches and (by one
+  all-reduce) all ranks;
+- candidates for new codes are positions in the batch of the whole step, drawn by (seed, step): each rank fills in those
+  that fall into its slice of a micro-batch, and the all-reduce adds them up;
+- every random draw has its own CPU generator seeded by (seed, step), and draws from data that is equal on all ranks.
 
-So 4 micro-batches are 1 large one, and 2 workers are 1, but for the order of float sums.
+So 4 micro-batches are equivalent to 1 large one, and 2 workers to 1, except for the order of float sums.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders, sample_rng
 from idc.training.loop import fit
 from idc.training.task import Batch, Task
+from idc.vision.image_quality import contact_sheet, psnr_ssim
 from idc.vision.tokenizer.config import TokenizerConfig, TokenizerLossConfig, TrainTokenizerJob
 from idc.vision.tokenizer.linear_start import start_linear
 from idc.vision.tokenizer.model import ImageTokenizer, nearest_rows, prepare_frame, to_frames, to_images
 
 _POOL_FACTOR = 8
-"""Encoder outputs kept for the first k-means, over the number of codes."""
+"""Encoder outputs kept for the first k-means, as a multiple of the number of codes."""
 _LLOYD_STEPS = 8
 _LINEAR_START_IMAGES = 500
 _NUM_PICTURES = 8
@@ -51,8 +52,8 @@ class TokenizerTask(Task):
     Args:
         tokenizer: shape of the tokenizer.
         loss: losses and codebook.
-        seed: of the draws for new codes.
-        grad_accumulation: micro-batches in an optimizer step, ``train.grad_accumulation``.
+        seed: seed of the draws for new codes.
+        grad_accumulation: micro-batches per optimizer step, ``train.grad_accumulation``.
     """
 
     step: Tensor
@@ -79,7 +80,7 @@ class TokenizerTask(Task):
         self.register_buffer("code_sums", torch.zeros(codes, width))
         self.register_buffer("idle_steps", torch.zeros(codes, dtype=torch.int64))
         self.register_buffer("pool", torch.zeros(_POOL_FACTOR * codes, width))
-        # of the step under way; checkpoints are written between steps, where these are zero
+        # of the current step; checkpoints are written between steps, when these are zero
         self.register_buffer("step_counts", torch.zeros(codes), persistent=False)
         self.register_buffer("step_sums", torch.zeros(codes, width), persistent=False)
         self.register_buffer("step_candidates", torch.zeros(codes, width), persistent=False)
@@ -91,7 +92,7 @@ class TokenizerTask(Task):
     # -- one micro-batch ---------------------------------------------------------------------------------------------
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
-        """``batch``: "images" uint8 (B, 3, H, W), "continuous" bool (B,): decode these without quantisation."""
+        """``batch`` has "images" uint8 (B, 3, H, W) and "continuous" bool (B,): decode these without quantisation."""
         images_BCHW = batch["images"].float() / 255
         target_BCHW = 2 * images_BCHW - 1
         step = int(self.step)
@@ -148,7 +149,7 @@ class TokenizerTask(Task):
             self.step_sums.index_add_(0, tokens, rows)
 
     def _update_codebook(self, step: int, quantised: bool) -> dict[str, Tensor | float]:
-        """End of an optimizer step: move the codes, revive dead ones, remember candidates for the first k-means."""
+        """At the end of an optimizer step: move the codes, revive dead ones, keep candidates for the first k-means."""
         if _rank_and_world()[1] > 1:
             flat = torch.cat([self.step_counts, self.step_sums.flatten(), self.step_candidates.flatten()])
             dist.all_reduce(flat)
@@ -182,7 +183,7 @@ class TokenizerTask(Task):
         return self.tokenizer.codebook
 
     def _revive(self, step: int) -> int:
-        """Place dead codes among this step's candidates, the likelier the worse the codebook fits them."""
+        """Move dead codes to candidates of this step, drawn in proportion to how badly the codebook fits them."""
         dead = (self.idle_steps >= self.loss.revive_after).nonzero()[:, 0]
         if not len(dead):
             return 0
@@ -194,10 +195,10 @@ class TokenizerTask(Task):
         return len(dead)
 
     def _begin_codebook(self, step: int) -> None:
-        """k-means centres of the pooled encoder outputs of the last steps."""
+        """Initialise the codes as k-means centres of the pooled encoder outputs of the last steps."""
         filled = self.pool[self.pool.abs().sum(1) > 0]
         centres, sizes = kmeans(filled.cpu(), len(self.codebook), self._generator(step, "kmeans"))
-        if _rank_and_world()[1] > 1:  # equal already; a GPU's sums may differ in the last bit
+        if _rank_and_world()[1] > 1:  # they are equal, but sums on a GPU may differ in the last bit
             centres, sizes = centres.to(self.codebook.device), sizes.to(self.codebook.device)
             dist.broadcast(centres, 0)
             dist.broadcast(sizes, 0)
@@ -219,7 +220,7 @@ class TokenizerTask(Task):
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
-        """PSNR and SSIM (means over images), share of codes used and their perplexity, on held-out images."""
+        """Mean PSNR and SSIM, share of codes used and their perplexity, on held-out images."""
         counts = np.zeros(self.tokenizer.config.codebook_size, dtype=np.int64)
         scores: list[tuple[float, float]] = []
         pictures: list[np.ndarray] = []
@@ -247,9 +248,9 @@ class TokenizerTask(Task):
 
 
 class PatchDiscriminator(nn.Module):
-    """Judges overlapping patches: (B, 3, H, W) to logits (B, 1, H / 8, W / 8).
+    """Classifies overlapping patches as real or made: (B, 3, H, W) to logits (B, 1, H / 8, W / 8).
 
-    Without batch normalisation, so that what it says of an image does not depend on the rest of the micro-batch.
+    Without batch normalisation, so that its output for an image does not depend on the rest of the micro-batch.
     """
 
     def __init__(self, channels: int = 32) -> None:
@@ -265,10 +266,10 @@ class PatchDiscriminator(nn.Module):
 
 
 def adversarial_losses(discriminator: nn.Module, made: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-    """(the generator's loss, the discriminator's hinge loss), to be minimised together by one optimizer.
+    """Returns (the generator's loss, the discriminator's hinge loss), to be minimised together by one optimizer.
 
-    The first reads the discriminator with detached weights and so trains only what made the images; the second reads
-    detached images and so trains only the discriminator.
+    The first uses the discriminator with detached weights, so it trains only the generator; the second uses detached
+    images, so it trains only the discriminator.
     """
     fixed = {name: parameter.detach() for name, parameter in discriminator.named_parameters()}
     fooled = -functional_call(discriminator, fixed, (made,)).mean()
@@ -277,12 +278,13 @@ def adversarial_losses(discriminator: nn.Module, made: Tensor, real: Tensor) -> 
 
 
 def kmeans(rows: Tensor, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """``count`` centres (count, D) of ``rows`` (N, D), k-means++ and some Lloyd steps, and their sizes (count,).
+    """Cluster ``rows`` (N, D) by k-means++ and some Lloyd steps: centres (count, D) and their sizes (count,).
 
-    With fewer rows than centres, rows are repeated with a little noise.
+    With fewer rows than centres, rows are repeated with a little noise. Not scikit-learn's, because the draws come from
+    a torch generator and every trained codebook, the demo's too, depends on them and on the order of the sums.
     """
     if not len(rows):
-        raise ValueError("there are no encoder outputs to begin the codebook with")
+        raise ValueError("the codebook cannot be initialised: there are no encoder outputs")
     if len(rows) < count:
         scale = 1e-3 * float(rows.std()) if len(rows) > 1 else 1e-3
         again = rows.repeat(-(-count // len(rows)), 1)[:count]
@@ -313,12 +315,12 @@ def _rank_and_world() -> tuple[int, int]:
 
 
 class PairImages:
-    """The images of pairs, before and after one by one, prepared for the tokenizer; a dataset of the loop.
+    """Dataset of the single images of pairs, before and after, prepared for the tokenizer.
 
     Args:
         rows: pairs with their encoded ``before`` and ``after``, by index.
-        augment: mix before and after, mirror, and leave out the quantisation, as ``loss`` says (training).
-        limit: only the first so many pairs.
+        augment: blend before and after, mirror, and skip the quantisation, by the settings of ``loss`` (for training).
+        limit: use only the first pairs, this many.
     """
 
     def __init__(
@@ -342,7 +344,7 @@ class PairImages:
         return 2 * self.num_pairs
 
     def get(self, index: int, epoch: int) -> tuple[np.ndarray, bool]:
-        """(uint8 (H, W, 3), whether to decode it without quantisation)."""
+        """Returns (uint8 (H, W, 3), whether to decode it without quantisation)."""
         row = self.rows[index // 2]
         pixels = self._frame(row["after" if index % 2 else "before"])
         if not self.augment:
@@ -360,7 +362,7 @@ class PairImages:
 
 
 def collate(samples: list[tuple[np.ndarray, bool]]) -> dict[str, Tensor]:
-    """{"images": uint8 (B, 3, H, W), "continuous": bool (B,)}."""
+    """Make a batch: {"images": uint8 (B, 3, H, W), "continuous": bool (B,)}."""
     images = np.stack([pixels for pixels, _ in samples])
     return {
         "images": torch.from_numpy(images).permute(0, 3, 1, 2),
@@ -374,7 +376,7 @@ def collate(samples: list[tuple[np.ndarray, bool]]) -> dict[str, Tensor]:
 def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     """Train on this rank; ``payload`` is a resolved :class:`TrainTokenizerJob`. Returns what ``fit`` returns.
 
-    The tokenizer is written to ``<run>/artifact``, as :meth:`ImageTokenizer.save` does, with metrics.json beside it.
+    The tokenizer is written to ``<run>/artifact``, as :meth:`ImageTokenizer.save` does, with metrics.json next to it.
     """
     job = TrainTokenizerJob.model_validate(payload)
     task = TokenizerTask(job.tokenizer, job.loss, job.train.seed, job.train.grad_accumulation)
@@ -413,25 +415,3 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         )
 
     return fit(task, loaders, context, job.train, export=export)
-
-
-# -- measures ----------------------------------------------------------------------------------------------------
-
-
-def psnr_ssim(true: np.ndarray, guess: np.ndarray) -> tuple[float, float]:
-    """PSNR in dB (100 for equal images) and SSIM of two uint8 images (H, W, 3), by scikit-image."""
-    from skimage.metrics import peak_signal_noise_ratio, structural_similarity
-
-    if np.array_equal(true, guess):
-        return 100.0, 1.0
-    return (
-        float(peak_signal_noise_ratio(true, guess, data_range=255)),
-        float(structural_similarity(true, guess, data_range=255, channel_axis=2)),
-    )
-
-
-def contact_sheet(pictures: Sequence[np.ndarray], rows: int) -> np.ndarray:
-    """uint8 pictures of one size, column by column in ``rows`` rows, as one picture."""
-    count = len(pictures) // rows * rows
-    columns = [np.concatenate(pictures[n : n + rows], axis=0) for n in range(0, count, rows)]
-    return np.concatenate(columns, axis=1)

@@ -187,7 +187,7 @@ def test_another_tokenizer_than_that_of_the_procedures_is_refused(runs: Path, wo
     with pytest.raises(ValueError, match=r"pretrained: .* was trained with another tokenizer"):
         start(STAGE_2, job, tmp_path / "finetune")
     ImageTokenizer.load(world.tokenizer).save(tmp_path / "tokenizer")  # it was trained anew in its place
-    with pytest.raises(ValueError, match="another tokenizer now than the one the procedures were made with"):
+    with pytest.raises(ValueError, match="another tokenizer than the one the procedures were built with"):
         start(STAGE_1, world.pretrain(procedures=procedures), tmp_path / "pretrain")
 
 

@@ -19,7 +19,7 @@ from idc.systems.procap.captioner import PairCaptioner
 from idc.systems.procap.config import SCHEMES, EncoderConfig, FinetuneJob, MaskingConfig, PretrainJob
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, collate, draw_mask
 from idc.systems.procap.procedures.config import ProceduresConfig
-from idc.systems.procap.procedures.keyframes import even_frames
+from idc.systems.procap.procedures.similarity import evenly_spaced
 from idc.systems.procap.task import FinetuneTask, PretrainTask
 from idc.training.artifact import read_artifact
 from idc.vision.tokenizer.model import ImageTokenizer
@@ -167,7 +167,7 @@ def test_the_explicit_captioner_makes_the_frames_itself(
     assert all(which_frames)  # each is a frame of the stored procedure
     assert (which_frames[0][0], which_frames[-1][-1]) == (0, 4)
     if which == "even":
-        assert [found[0] for found in which_frames] == [0, *even_frames(3, 2), 4] == [0, 1, 3, 4]
+        assert [found[0] for found in which_frames] == [0, *evenly_spaced(3, 2), 4] == [0, 1, 3, 4]
     alone = captioner.explicit([before], [after])
     torch.testing.assert_close(alone, made[:1], rtol=1e-4, atol=1e-4)  # the same draw in any company
     assert captioner([before], [after]) == captioner([before, after], [after, before])[:1]
@@ -194,11 +194,11 @@ def test_the_captioner_without_a_procedure(world: World, pretrained: str, pair: 
 
 
 def test_evenly_spaced_frames_are_the_official_ones() -> None:
-    assert even_frames(7, 2) == [3, 5]
-    assert even_frames(7, 7) == [1, 2, 3, 4, 5, 6, 7]
+    assert evenly_spaced(7, 2) == [3, 5]
+    assert evenly_spaced(7, 7) == [1, 2, 3, 4, 5, 6, 7]
     for between, k in itertools.product((1, 3, 7, 15), range(1, 16)):
         if k <= between:
-            chosen = even_frames(between, k)
+            chosen = evenly_spaced(between, k)
             assert len(set(chosen)) == k
             assert (min(chosen), max(chosen)) >= (1, 1)
             assert max(chosen) <= between
@@ -208,7 +208,7 @@ def test_evenly_spaced_frames_need_all_frames(world: World) -> None:
     job = world.finetune(procedure="frames", explicit_frames="even", procedures=world.keyframes)
     with pytest.raises(ValueError, match=r"explicit_frames=even needs all frames.*stored_frames=all"):
         stage_2(job)
-    with pytest.raises(ValueError, match="explicit_frames: procedure = queries takes no frames"):
+    with pytest.raises(ValueError, match="explicit_frames: procedure = queries uses no frames"):
         world.finetune(explicit_frames="even")
     task, data = stage_2(world.finetune(procedure="frames", procedures=world.keyframes))
     train(task, data)
@@ -303,7 +303,7 @@ def test_the_schemes_of_figure_7() -> None:
     assert MaskingConfig(varied="entire", varied_to=0.0).probabilities() == pytest.approx((1 / 3, 0, 1 / 3, 1 / 3))
     only = {"random": 1.0, "entire": 0.0, "in_block": 0.0, "out_of_block": 0.0}
     faults = {
-        "varied_to: 0.3 is the probability of no scheme; set varied too": {"varied_to": 0.3},
+        "varied_to: 0.3 needs the scheme that it is for; set varied too": {"varied_to": 0.3},
         "varied: without random no scheme is left, as the others have probability 0": {**only, "varied": "random"},
     }
     for fault, settings in faults.items():

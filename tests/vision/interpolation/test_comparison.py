@@ -10,11 +10,11 @@ import torch
 
 from idc.config import ConfigError, load
 from idc.data.images import encode_png
+from idc.vision.image_quality import psnr_ssim
 from idc.vision.interpolation.comparison import compare, table
 from idc.vision.interpolation.config import CompareInterpolatorsJob
 from idc.vision.interpolation.middle_frames import DISFlow, LinearBlend
-from idc.vision.interpolation.vfiformer import VFIformer
-from idc.vision.tokenizer.task import psnr_ssim
+from idc.vision.interpolation.model import VFIformer
 from tests.vision.interpolation.test_interpolator_task import moving
 from tests.vision.interpolation.test_vfiformer import TINY
 

@@ -15,8 +15,10 @@ from idc.data.images import encode_png
 from idc.training.config import GroupConfig
 from idc.training.context import LocalContext
 from idc.training.data import Loader
+from idc.vision.image_quality import psnr_ssim
 from idc.vision.interpolation.config import InterpolatorLossConfig, TrainInterpolatorJob
 from idc.vision.interpolation.middle_frames import make_middle
+from idc.vision.interpolation.model import VFIformer
 from idc.vision.interpolation.task import (
     InterpolatorTask,
     TrainingTriplets,
@@ -28,8 +30,6 @@ from idc.vision.interpolation.task import (
     train,
 )
 from idc.vision.interpolation.triplets import Triplet
-from idc.vision.interpolation.vfiformer import VFIformer
-from idc.vision.tokenizer.task import psnr_ssim
 from tests.vision.interpolation.test_middle_frames import textured
 from tests.vision.interpolation.test_vfiformer import TINY
 

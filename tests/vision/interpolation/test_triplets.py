@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from idc.config import ConfigError, load
-from idc.data.config import TripletsConfig
 from idc.data.images import encode_png
 from idc.data.pipeline import run_local
 from idc.data.rendered.config import MotionConfig
 from idc.data.store import iter_rows
-from idc.vision.interpolation.motion import draw_motion
+from idc.vision.interpolation.config import TripletsConfig
+from idc.vision.interpolation.moving_scenes import draw_motion
 from idc.vision.interpolation.triplets import build, find_image_files, open_triplets
 
 

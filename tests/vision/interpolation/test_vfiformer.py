@@ -13,19 +13,17 @@ from torch import Tensor
 
 from idc.config import ConfigError, load
 from idc.vision.interpolation.config import VFIformerConfig
-from idc.vision.interpolation.convert import load_official
+from idc.vision.interpolation.convert import fingerprint_of_weights, load_official, load_vfiformer
+from idc.vision.interpolation.flow_network import warp
 from idc.vision.interpolation.middle_frames import interpolate, make_middle
-from idc.vision.interpolation.vfiformer import (
-    OFFICIAL_CROP,
-    VFIformer,
+from idc.vision.interpolation.model import OFFICIAL_CROP, VFIformer
+from idc.vision.interpolation.window_transformer import (
     attend,
-    fingerprint_of_weights,
     from_windows,
     relative_positions,
     shift_masks,
     to_wide_windows,
     to_windows,
-    warp,
 )
 
 KEYS = Path(__file__).parent / "keys"
@@ -262,7 +260,7 @@ def official() -> dict[str, Tensor]:
 
 def test_an_official_checkpoint_loads_strictly(official: dict[str, Tensor], tmp_path: Path) -> None:
     torch.save(official, tmp_path / "net_220.pth")
-    model = VFIformer.load(tmp_path / "net_220.pth")
+    model = load_vfiformer(tmp_path / "net_220.pth")
     assert model.config == SMALL
     assert all(torch.equal(value, official[f"module.{name}"]) for name, value in model.state_dict().items())
 

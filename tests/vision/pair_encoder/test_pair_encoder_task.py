@@ -23,8 +23,10 @@ from idc.data.text import Vocabulary
 from idc.training.context import LocalContext
 from idc.training.loop import read_log
 from idc.vision.pair_encoder.config import TrainPairEncoderJob
-from idc.vision.pair_encoder.model import NEW, PairEncoder, WordTokens, load_clip
+from idc.vision.pair_encoder.convert import load_clip
+from idc.vision.pair_encoder.model import NEW, PairEncoder
 from idc.vision.pair_encoder.task import CaptionedPairs, CollatePairs, PairEncoderTask, contrastive_loss, train
+from idc.vision.pair_encoder.text_tokens import WordTokens
 from idc.vision.tokenizer.model import ImageTokenizer
 from tests.vision.pair_encoder.test_pair_encoder import TINY as SHAPE
 from tests.vision.scenes import COLOURS, TINY, pair_row, scene, write_pairs
@@ -263,7 +265,7 @@ def test_faults_are_found_before_anything_starts(tmp_path: Path) -> None:
     for part in (
         "max_words: 80 is more than encoder.text_positions = 77",
         "train.grad_accumulation: 2, but the loss compares all pairs of a step",
-        "init: 'comparing' would be undone by the weights of clip = 'c'",
+        "init: 'comparing' would be overwritten by the weights of clip = 'c'",
     ):
         assert part in text
 

@@ -24,9 +24,7 @@ from idc.vision.tokenizer.task import (
     TokenizerTask,
     adversarial_losses,
     collate,
-    contact_sheet,
     kmeans,
-    psnr_ssim,
     train,
 )
 from tests.vision.scenes import COLOURS, TINY, pair_row, scene, write_pairs
@@ -340,17 +338,6 @@ def test_images_of_pairs_are_drawn_by_index_and_epoch() -> None:
     assert (plain.get(1, 0)[0] == plain.get(1, 5)[0]).all()
     assert (plain.get(0, 0)[0] != plain.get(1, 0)[0]).any()  # before and after of a changed pair
     assert len(PairImages(rows, TINY, loss, augment=True, limit=3)) == 6
-
-
-def test_measures() -> None:
-    image = scene("red")
-    assert psnr_ssim(image, image) == (100.0, 1.0)
-    noisy = np.clip(image.astype(int) + 10, 0, 255).astype(np.uint8)
-    psnr, ssim = psnr_ssim(image, noisy)
-    assert psnr == pytest.approx(20 * np.log10(255 / 10), abs=0.01)
-    assert 0.9 < ssim < 1
-    sheet = contact_sheet([np.full((2, 3, 3), n, np.uint8) for n in range(4)], rows=2)
-    assert sheet[:, :, 0].tolist() == [[0] * 3 + [2] * 3] * 2 + [[1] * 3 + [3] * 3] * 2
 
 
 def test_defaults_hold_together() -> None:

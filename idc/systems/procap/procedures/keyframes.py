@@ -1,4 +1,4 @@
-"""Key frames of pairs that lie in no folder: for captioners that read frames, not only the two images."""
+"""Key frames of pairs that are in no folder of procedures, for captioners that read frames between the images."""
 
 from __future__ import annotations
 
@@ -10,29 +10,25 @@ import torch
 from torch import Tensor
 
 from idc.data.text import Vocabulary
-from idc.systems.procap.procedures.build import Interpolate, Score, stages
 from idc.systems.procap.procedures.config import ProceduresConfig
+from idc.systems.procap.procedures.similarity import evenly_spaced
+from idc.systems.procap.procedures.stages import Interpolate, Score, stages
 from idc.vision.tokenizer.model import ImageTokenizer, to_images
 
 
-def even_frames(between: int, k: int) -> list[int]:
-    """k of the frames 1..between, evenly spaced from 0 to between + 1 (ProCap's official switch `use_fi_frames`)."""
-    return [round(n * (between + 1) / (k + 1)) for n in range(1, k + 1)]
-
-
 class KeyFrames:
-    """Pairs to the features of their frames before, key frames and after, as a folder of procedures has them.
+    """Computes the features of before, key frames and after of a pair, as a folder of procedures stores them.
 
-    The draw by confidence is seeded by the settings' seed and the pixels of the two images: the same for the same pair,
-    and not that of a stored procedure, which is seeded by the pair's id.
+    The draw by confidence is seeded by the settings' seed and the pixels of the two images: the same pair always has
+    the same draw, but not that of its stored procedure, which is seeded by the pair's id.
 
     Args:
         config: the settings that a folder of procedures was built with.
-        tokenizer: the one it was built with.
+        tokenizer: the tokenizer that it was built with.
         even: evenly spaced frames instead of the draw; no confidence is computed then.
 
     Raises:
-        ValueError: a part that the settings name cannot be loaded.
+        ValueError: weights that the settings name cannot be loaded.
     """
 
     def __init__(self, config: ProceduresConfig, tokenizer: ImageTokenizer, *, even: bool) -> None:
@@ -49,7 +45,7 @@ class KeyFrames:
         batch = self.interpolate({"pair_id": drawn, "before": list(befores), "after": list(afters)})
         last = self.config.num_between + 1
         if self.score is None:
-            chosen = [even_frames(last - 1, self.config.num_keyframes)] * len(befores)
+            chosen = [evenly_spaced(last - 1, self.config.num_keyframes)] * len(befores)
             kept = [frames[[0, *chosen[i], last]] for i, frames in enumerate(batch["frames"])]
             return self._features(kept)
         features = self._features(batch["frames"])

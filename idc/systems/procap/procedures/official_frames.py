@@ -1,8 +1,8 @@
-"""Frames made elsewhere: the official ProCap's HDF5 files, ``{sc,nsc}_videos.h5``, ``{spot,edit}_videos.h5``.
+"""Frames of the official ProCap's HDF5 files, ``{sc,nsc}_videos.h5`` and ``{spot,edit}_videos.h5``.
 
     "000123.png" -> uint8 (9, 3, H, W)      before, seven frames between, after
 
-In a build of procedures they stand in the place of interpolation; captions, splits and masks come from the pairs.
+In a build of procedures they replace interpolation; captions, splits and masks come from the pairs.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from idc.vision.tokenizer.model import prepare_frame
 
 
 class ReadVideos:
-    """``pair_id`` finds ``frames``: uint8 (l + 2, Y, X, 3), of the tokenizer's size; ``before`` and ``after`` are not
-    looked at.
+    """Adds the ``frames`` of each ``pair_id``: uint8 (l + 2, Y, X, 3) of the tokenizer's size; ``before`` and ``after``
+    are ignored.
 
     A pair of CLEVR-Change, ``000123c`` or ``000123nc``, is ``000123.png`` in the file whose name begins with ``sc`` or
-    ``nsc``; any other is found by its own name, with or without ``.png``, in the first file that has it. A pair that no
-    file has, and one of another shape, is rejected.
+    ``nsc``; any other is found by its own name, with or without ``.png``, in the first file that has it. A pair that is
+    in no file, or has another shape, is rejected.
 
     Args:
-        between: frames l.
+        between: number l of frames between.
     """
 
     def __init__(self, tokenizer: dict[str, Any], videos: list[str], between: int, channels: str) -> None:
@@ -41,7 +41,7 @@ class ReadVideos:
         try:
             self.files = {Path(path).name: h5py.File(path, "r") for path in videos}
         except OSError as error:
-            raise ValueError(f"videos: not an HDF5 file that can be read: {error}") from None
+            raise ValueError(f"videos: cannot be read as HDF5: {error}") from None
 
     def __call__(self, batch: Batch) -> Batch:
         batch = with_errors(batch)
@@ -55,7 +55,7 @@ class ReadVideos:
         return {**{key: value for key, value in batch.items() if key not in ("before", "after")}, "frames": frames}
 
     def _frames(self, pair_id: str) -> np.ndarray | str:
-        """The frames of a pair, or why there are none."""
+        """The frames of a pair, or the reason why there are none."""
         for name, key in self._places(pair_id):
             try:
                 stored = stored_in(self.files[name], key)
@@ -75,7 +75,7 @@ class ReadVideos:
         return np.stack([prepare_frame(frame, self.tokenizer) for frame in np.ascontiguousarray(pixels)])
 
     def _places(self, pair_id: str) -> list[tuple[str, str]]:
-        """(file, key) where the pair may be."""
+        """Possible places (file, key) of the pair."""
         for ending, start in (("nc", "nsc"), ("c", "sc")):
             number = pair_id.removesuffix(ending)
             if number != pair_id and number.isdigit():
@@ -84,7 +84,7 @@ class ReadVideos:
 
 
 def video_fingerprint(path: str) -> str:
-    """A short hash of a file's size, first and last MiB: the files have tens of GB."""
+    """A short hash of a file's size, first and last MiB; the files have tens of GB."""
     size = Path(path).stat().st_size
     digest = hashlib.sha256(str(size).encode())
     with Path(path).open("rb") as stream:

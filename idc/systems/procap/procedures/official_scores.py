@@ -4,8 +4,8 @@
             "bef_inter_dino_score": [9], "inter_aft_dino_score": [9]}}                  (the last two may be absent)
     {"000123.png": {"sc_sim_matrixes": {as above}, "nsc_sim_matrixes": {as above}}}     (CLEVR-Change)
 
-The 9 are before, the 7 frames between, and after. What stands there for before and after itself is not documented; it
-counts for the limits of :attr:`OfficialScores.limits` alone, as in the official code.
+The 9 are before, the 7 frames between, and after. The meaning of the values at before and after themselves is not
+documented; they count only for :attr:`OfficialScores.limits`, as in the official code.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _MATRICES = {"sc_sim_matrixes": "c", "nsc_sim_matrixes": "nc"}
 
 @dataclass(frozen=True)
 class OfficialScores:
-    """What a file holds, captions averaged; small enough to be sent to every worker.
+    """The contents of a file, averaged over captions; small enough to be sent to every worker.
 
     Attributes:
-        rows: row of each pair, by its id (CLEVR-Change's as our reader names them, 000123c and 000123nc).
+        rows: pair id -> row (CLEVR-Change's ids as our reader names them, 000123c and 000123nc).
         groups: (N,) 1 for CLEVR-Change's pairs without a change, else 0.
         values: kind -> (N, 2, l + 2) float32, the second axis before and after; NaN where a pair has none.
-        limits: kind -> (2, 2), the least and the greatest squared difference of each group.
+        limits: kind -> (2, 2), minimum and maximum squared difference of each group.
         fingerprint: of the file.
     """
 
@@ -58,7 +58,7 @@ class OfficialScores:
         except ValueError as error:
             raise ValueError(f"{path} is not JSON: {error}") from error
         if not isinstance(content, dict) or not content:
-            raise ValueError(f"{path} is no file of similarity scores: it holds no pairs by name")
+            raise ValueError(f"{path} is not a file of similarity scores: it has no pairs by name")
         rows: dict[str, int] = {}
         groups: list[int] = []
         read: dict[Kind, list[np.ndarray | None]] = {"text": [], "visual": []}
@@ -69,7 +69,7 @@ class OfficialScores:
                 read[kind].append(_ends(entry, _KEYS[kind], name, path))
         lengths = {ends.shape[1] for found in read.values() for ends in found if ends is not None}
         if len(lengths) != 1:
-            raise ValueError(f"{path} should have one number of frames, and has {sorted(lengths) or 'no similarities'}")
+            raise ValueError(f"{path} must have one number of frames, but has {sorted(lengths) or 'no similarities'}")
         nothing = np.full((2, lengths.pop()), np.nan, np.float32)
         values: dict[Kind, np.ndarray] = {
             kind: np.stack([nothing if ends is None else ends for ends in read[kind]]) for kind in KINDS
@@ -84,7 +84,7 @@ class OfficialScores:
         return int(self.values["text"].shape[2])
 
     def lacking(self, kind: Kind) -> int:
-        """How many pairs have no numbers of this kind."""
+        """Number of pairs without similarities of this kind."""
         return int(np.isnan(self.values[kind]).any(axis=(1, 2)).sum())
 
     def ends(self, row: int, kind: Kind) -> tuple[np.ndarray, np.ndarray]:
@@ -93,13 +93,13 @@ class OfficialScores:
         return before, after
 
     def limits_of(self, row: int, kind: Kind) -> tuple[float, float]:
-        """The least and the greatest squared difference of all pairs of this row's group."""
+        """Minimum and maximum squared difference over all pairs of this row's group."""
         low, high = self.limits[kind][self.groups[row]]
         return float(low), float(high)
 
 
 def _entries(content: dict[str, Any]) -> Iterator[tuple[str, int, Any]]:
-    """(id of the pair, its group, its similarities)."""
+    """Yields (id of the pair, its group, its similarities)."""
     for key, entry in content.items():
         if isinstance(entry, dict) and _MATRICES.keys() & entry.keys():
             for matrix, suffix in _MATRICES.items():
@@ -110,7 +110,7 @@ def _entries(content: dict[str, Any]) -> Iterator[tuple[str, int, Any]]:
 
 
 def _ends(entry: Any, keys: tuple[str, str], name: str, path: Any) -> np.ndarray | None:
-    """(2, l + 2) float32, the mean over the captions; None if the entry has neither key."""
+    """Mean over the captions, (2, l + 2) float32; None if the entry has neither key."""
     if not isinstance(entry, dict):
         raise ValueError(f"{path}: {name!r} holds a {type(entry).__name__}, not similarities")
     if not any(entry.get(key) for key in keys):
@@ -125,7 +125,7 @@ def _ends(entry: Any, keys: tuple[str, str], name: str, path: Any) -> np.ndarray
 
 
 def _limits(values: np.ndarray) -> np.ndarray:
-    """(least, greatest) squared difference of (N, 2, l + 2), what is NaN left out; (0, 0) of nothing."""
+    """(minimum, maximum) squared difference of (N, 2, l + 2), ignoring NaN; (0, 0) without values."""
     squares = np.square(values[:, 0].astype(np.float64) - values[:, 1])
     squares = squares[~np.isnan(squares)]
     return np.array([squares.min(), squares.max()]) if squares.size else np.zeros(2)

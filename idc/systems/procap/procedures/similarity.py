@@ -1,10 +1,10 @@
-"""How informative a frame is: similarity to both ends, confidence, the draw of key frames (ProCap, section 3.1.2)."""
+"""Choice of key frames: similarity of a frame to both ends, confidence, draw (ProCap, section 3.1.2)."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -19,7 +19,7 @@ class Similarity(Protocol):
     """s of eq. 2, for both ends at once."""
 
     def __call__(self, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends | None:
-        """The similarities of the frames between, or None where nothing is known.
+        """The similarities of the frames between, or None if they cannot be computed.
 
         Args:
             frames: uint8 (l + 2, H, W, 3), before first and after last.
@@ -30,9 +30,9 @@ class Similarity(Protocol):
 
 
 class TokenizerSimilarity:
-    """Cosine of the features patch by patch, mean over the patches: needs no other model than the run's own.
+    """Cosine of the features patch by patch, mean over the patches; needs no model besides the run's own tokenizer.
 
-    The pair's mean feature is taken off first; what all its frames have in common would bring every cosine close to 1.
+    The pair's mean feature is subtracted first; what all its frames have in common would bring every cosine close to 1.
     """
 
     def __call__(self, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends:
@@ -51,46 +51,20 @@ class PixelSimilarity:
 class Dinov2Similarity:
     """Cosine of DINOv2's class token after the last norm (eq. 11).
 
-    Frames are resized to about 224 pixels a side and normalised as DINOv2 was trained. On a GPU in bfloat16.
-
     Args:
         source: a local folder or a hub id.
 
     Raises:
-        ValueError: it is no DINOv2, or cannot be reached.
+        ValueError: it is not a DINOv2, or cannot be reached.
     """
 
     def __init__(self, source: str) -> None:
-        import torch
-        from transformers import Dinov2Model
+        from idc.vision.features import Dinov2Features
 
-        try:
-            model = Dinov2Model.from_pretrained(source)
-        except (OSError, ValueError) as error:
-            first = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ValueError(f"dinov2={source!r} is no DINOv2, or cannot be reached: {first}") from error
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.model: Any = model.eval().requires_grad_(False).to(self.device)
-        patch = self.model.config.patch_size
-        self.size = max(1, round(224 / patch)) * patch
+        self.features = Dinov2Features(source)
 
     def __call__(self, frames: np.ndarray, features: np.ndarray, captions: Sequence[str]) -> Ends:
-        import torch
-
-        from idc.data.images import resize_image
-
-        pixels = torch.from_numpy(np.stack([resize_image(frame, self.size) for frame in frames])).to(self.device)
-        images = (pixels.permute(0, 3, 1, 2).float() / 255 - pixels.new_tensor(_MEAN, dtype=torch.float32)) / (
-            pixels.new_tensor(_STD, dtype=torch.float32)
-        )
-        with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=self.device.type == "cuda"):
-            vectors = self.model(pixel_values=images).pooler_output
-        return _cosines(vectors.float().cpu().numpy()[:, None])
-
-
-_MEAN = [[[0.485]], [[0.456]], [[0.406]]]
-_STD = [[[0.229]], [[0.224]], [[0.225]]]
-"""ImageNet's, which DINOv2 takes."""
+        return _cosines(self.features(frames)[:, None])
 
 
 class PairEncoderSimilarity:
@@ -122,10 +96,10 @@ def _cosines(vectors: np.ndarray) -> Ends:
 
 
 class Sampling:
-    """The confidence of a pair's frames by one strategy. Only what the strategy needs is loaded.
+    """Computes the confidence of a pair's frames by one strategy; loads only the models that the strategy needs.
 
     Args:
-        scores: take these similarities instead of computing any.
+        scores: use these similarities instead of computing any.
         others: settings of :class:`.config.ProceduresConfig` that the strategy needs.
     """
 
@@ -194,7 +168,7 @@ class Sampling:
 
 
 def kinds_of(strategy: Strategy) -> tuple[Kind, ...]:
-    """The similarities that a strategy asks for."""
+    """The kinds of similarity that a strategy needs."""
     if strategy == "mixed":
         return KINDS
     if strategy == "visual":
@@ -203,7 +177,7 @@ def kinds_of(strategy: Strategy) -> tuple[Kind, ...]:
 
 
 def make_visual(name: str, dinov2: str = "") -> Similarity:
-    """The visual similarity called ``name`` in :class:`idc.systems.procap.procedures.config.ProceduresConfig`."""
+    """Make the visual similarity called ``name`` in :class:`idc.systems.procap.procedures.config.ProceduresConfig`."""
     if name == "tokenizer":
         return TokenizerSimilarity()
     if name == "pixels":
@@ -216,9 +190,9 @@ def make_visual(name: str, dinov2: str = "") -> Similarity:
 def confidence(s_before: np.ndarray, s_after: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     """w = 1 - softmax((s_before - s_after)^2 / temperature), eq. 2: (l,) to (l,) float32.
 
-    High for frames half way in meaning. The paper has no temperature (1). Cosines of frames of one pair differ by
-    little, their squared differences by less, so at 1 the softmax is nearly uniform, w is about 1 - 1/l for all, and
-    the draw nearly uniform too; a temperature of the order of the squared differences makes the score tell.
+    High for frames half way in meaning. The paper has no temperature (1). Cosines of frames of one pair differ little,
+    their squared differences even less, so at 1 the softmax is nearly uniform, w is about 1 - 1/l for all, and the draw
+    is nearly uniform too; with a temperature of the order of the squared differences the scores differ.
     """
     return _confidence_of(squared_difference(s_before, s_after), temperature)
 
@@ -229,7 +203,7 @@ def squared_difference(s_before: np.ndarray, s_after: np.ndarray) -> np.ndarray:
 
 
 def equal_confidence(between: int) -> np.ndarray:
-    """What eq. 2 gives frames that nothing tells apart: 1 - 1/l for each, (l,) float32."""
+    """The confidence by eq. 2 of frames with equal similarities: 1 - 1/l for each, (l,) float32."""
     return np.full(between, 1 - 1 / between, np.float32)
 
 
@@ -239,7 +213,7 @@ def evenly_spaced(between: int, k: int) -> list[int]:
 
 
 def only(keyframes: Sequence[int], between: int) -> np.ndarray:
-    """The confidence (l,) float32 by which these frames, of 1..l, are drawn and no other."""
+    """The confidence (l,) float32 with which exactly these frames, of 1..l, are drawn."""
     weight = np.zeros(between, np.float32)
     weight[np.asarray(keyframes) - 1] = 1
     return weight
@@ -252,12 +226,12 @@ def _confidence_of(difference: np.ndarray, temperature: float) -> np.ndarray:
 
 
 def _to_unit(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """``values`` with ``low`` at 0 and ``high`` at 1; all 0 where both are equal."""
+    """Scale ``values`` so that ``low`` becomes 0 and ``high`` 1; all 0 if both are equal."""
     return (values - low) / (high - low) if high > low else np.zeros_like(values)
 
 
 def sample_keyframes(confidence: np.ndarray, k: int, rng: np.random.Generator) -> list[int]:
-    """k frames drawn without replacement, in proportion to their confidence: ascending indices into 1..l.
+    """Draw k frames without replacement, in proportion to their confidence: ascending indices into 1..l.
 
     Index 0 is the frame before; the l frames between are 1..l, as in a stored procedure.
 
@@ -272,5 +246,5 @@ def sample_keyframes(confidence: np.ndarray, k: int, rng: np.random.Generator) -
 
 
 def pair_rng(seed: int, pair_id: str) -> np.random.Generator:
-    """The generator of a pair's stored draw: the same whatever the worker and the order."""
+    """The generator of a pair's stored draw, independent of worker and order."""
     return np.random.default_rng((seed, zlib.crc32(pair_id.encode())))

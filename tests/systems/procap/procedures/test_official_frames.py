@@ -118,7 +118,7 @@ def test_other_videos_are_other_procedures(files: tuple[str, str], tokenizer: st
 def test_what_is_no_hdf5_and_what_is_missing(tokenizer: str, tmp_path: Path) -> None:
     (tmp_path / "sc_videos.h5").write_bytes(b"no")
     made = config(tmp_path, tokenizer, ["000000c"], videos=[str(tmp_path / "sc_videos.h5")])
-    with pytest.raises(ValueError, match="videos: not an HDF5 file"):
+    with pytest.raises(ValueError, match="videos: cannot be read as HDF5"):
         build(made, str(tmp_path / "out"), run)
     missing = {
         "procedures": "p",

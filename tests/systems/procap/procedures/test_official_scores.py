@@ -80,13 +80,13 @@ def test_other_data_sets_by_their_own_names(tmp_path: Path) -> None:
 
 def test_what_is_no_score_file_is_refused(tmp_path: Path) -> None:
     for content, message in (
-        ([], "holds no pairs by name"),
+        ([], "has no pairs by name"),
         ({"10": 3}, "'10' holds a int"),
         ({"10": {"bef_inter_sim": [[1, 2, 3]]}}, "'10' has no rows of numbers under bef_inter_sim and inter_aft_sim"),
         ({"10": {"bef_inter_sim": [[1, 2, 3]], "inter_aft_sim": [[1, 2]]}}, "'10' has"),
         ({"10": {"other": 1}}, "no similarities"),
         ({"1": {"bef_inter_sim": [[1] * 9], "inter_aft_sim": [[1] * 9]},
-          "2": {"bef_inter_sim": [[1] * 5], "inter_aft_sim": [[1] * 5]}}, r"one number of frames, and has \[5, 9\]"),
+          "2": {"bef_inter_sim": [[1] * 5], "inter_aft_sim": [[1] * 5]}}, r"one number of frames, but has \[5, 9\]"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             OfficialScores.read(write(tmp_path / "x.json", content))

@@ -16,8 +16,10 @@ from idc.data.images import decode_image
 from idc.data.pipeline import TooManyRejects, run_local
 from idc.data.store import iter_rows, read_manifest, read_rejects
 from idc.data.text import BOS, EOS, Vocabulary
-from idc.systems.procap.procedures.build import Interpolate, build, filmstrip, procedure_schema
+from idc.systems.procap.procedures.build import build, procedure_schema
 from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
+from idc.systems.procap.procedures.filmstrip import filmstrip
+from idc.systems.procap.procedures.stages import Interpolate
 from idc.vision.interpolation.middle_frames import DISFlow, interpolate
 from idc.vision.tokenizer.model import ImageTokenizer, to_images
 from tests.vision.scenes import TINY, pair_row, write_pairs
@@ -205,7 +207,7 @@ def test_scores_that_do_not_fit_are_refused(pairs: str, tokenizer: str, tmp_path
     names = sorted(rows_of(pairs))
     good = score_file(tmp_path / "good.json", names)
     for changes, message in (
-        ({"scores": good, "depth": 3}, "scores of 5 frames, and depth=3 makes 9; take depth=2"),
+        ({"scores": good, "depth": 3}, "scores of 5 frames, but depth=3 makes 9; take depth=2"),
         ({"scores": good, "strategy": "mixed"}, "12 of 12 pairs have no DINOv2 scores; strategy='mixed' needs them"),
         ({"scores": score_file(tmp_path / "other.json", ["1.png"])}, "such as '1.png', and none of those in"),
     ):

@@ -14,8 +14,9 @@ from idc.data.images import decode_image
 from idc.data.pipeline import run_local
 from idc.data.store import iter_rows
 from idc.data.text import Vocabulary
-from idc.systems.procap.procedures.build import build, stages
+from idc.systems.procap.procedures.build import build
 from idc.systems.procap.procedures.config import ProceduresConfig
+from idc.systems.procap.procedures.stages import stages
 from idc.vision.interpolation.middle_frames import interpolate, make_middle
 from idc.vision.tokenizer.model import ImageTokenizer
 from tests.vision.interpolation.test_vfiformer import tiny
@@ -79,5 +80,5 @@ def test_faults() -> None:
     given = {"pairs": "p", "tokenizer": "t"}
     with pytest.raises(ConfigError, match="interpolation=vfiformer needs them"):
         load(ProceduresConfig, None, {**given, "interpolation": "vfiformer"})
-    with pytest.raises(ConfigError, match="interpolation=dis has none; take interpolation=vfiformer"):
+    with pytest.raises(ConfigError, match="interpolation=dis has none; set interpolation=vfiformer"):
         load(ProceduresConfig, None, {**given, "interpolation_weights": "w"})

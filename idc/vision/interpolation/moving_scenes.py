@@ -1,4 +1,5 @@
-"""Scenes in motion: some things and the camera move evenly along lines, seen at the start, half way and at the end."""
+"""Rendered scenes in motion: some objects and the camera move at constant speed along lines; three frames are rendered,
+at the start, half way and at the end."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from idc.data.rendered.render import RenderScenes
 from idc.data.rendered.scene import Point, Thing, View, draw_scene
 
 TIMES = (0.0, 0.5, 1.0)
-"""Of the first, the middle and the last frame."""
+"""Times of the first, the middle and the last frame."""
 
 _MOVING_SHARE = 0.5
 _LARGEST_TURN = 0.3
@@ -21,10 +22,10 @@ Shot = tuple[tuple[Thing, ...], View]
 
 
 def draw_motion(config: MotionConfig, index: int) -> tuple[Shot, Shot, Shot]:
-    """What stands where, and from where it is seen, at the three times, of scene ``index`` of ``config.seed``.
+    """Draw the objects' places and the camera at the three times, for scene ``index`` of ``config.seed``.
 
-    About half of the things move, at least one if any has room; no two are ever nearer than half of ``min_gap`` at
-    the three times. The camera goes from the scene's default view to that of its after image (``config.jitter``); the
+    About half of the objects move, at least one if any has room; at the three times no two are nearer than half of
+    ``min_gap``. The camera goes from the scene's default view to that of its after image (``config.jitter``); the
     lamps stay.
 
     Raises:
@@ -50,7 +51,7 @@ def draw_motion(config: MotionConfig, index: int) -> tuple[Shot, Shot, Shot]:
 def _moved(
     config: MotionConfig, starts: tuple[Thing, ...], ends: list[Thing], at: int, rng: np.random.Generator
 ) -> Thing:
-    """The thing ``at`` at its end, or where it is if it has no room to move."""
+    """The object ``at`` at its end position, or unmoved if it has no room."""
     thing = starts[at]
     for _ in range(_ATTEMPTS):
         angle, way, turn = rng.uniform(0, 2 * np.pi), config.max_move * rng.uniform(0.2, 1), rng.uniform(-1, 1)
@@ -85,7 +86,7 @@ def _mix(start: Point, end: Point, time: float) -> Point:
 
 
 class MotionRenderer:
-    """Renders :func:`draw_motion`. Mitsuba is loaded once."""
+    """Renders the scenes of :func:`draw_motion`; loads Mitsuba once."""
 
     def __init__(self, config: MotionConfig) -> None:
         self.config = config

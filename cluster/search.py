@@ -1,0 +1,174 @@
+"""The search of a sweep on Ray Tune: settings by Optuna or at random, bad trials stopped early by ASHA."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from cluster.train import FATAL_ERRORS
+from cluster.trials import ENVIRONMENT, Place, Reporter, resources, run_config, run_step, write_json
+from idc.data.store import fingerprint
+from idc.sweep.chain import TrialSteps, chain_of, train_sections
+from idc.sweep.config import SearchConfig
+from idc.sweep.plan import TrialPlan
+from idc.sweep.summary import SearchedTrial
+
+
+def run_search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
+    """Run the search, or resume it; returns its trials, the best first."""
+    os.environ.update(ENVIRONMENT)
+    from ray import tune
+    from ray.tune.integration.ray_train import TuneReportCallback
+
+    total = _watched_steps(place, search)
+
+    class Validations(TuneReportCallback):
+        """Forwards those reports of a Ray Train run that contain the searched metric."""
+
+        def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
+            if search.metric in metrics[0] and metrics[0]["step"] != total:
+                super().after_report(run_context, metrics, checkpoint)
+
+    def trainable(config: dict[str, Any]) -> None:
+        settings = search.expand(config)
+        path = place.folder / "trials" / f"{_search_key(settings)}.json"
+
+        def record(value: float | None, step: int, state: str) -> None:
+            found = SearchedTrial(settings=settings, value=value, step=step, state=state)
+            write_json(path, found.model_dump(mode="json"))
+
+        def watch(metrics: dict[str, float], step: int) -> None:
+            record(metrics[search.metric], step, "stopped early")
+            if step != total:  # the last one is reported once the artifact is written
+                tune.report({search.metric: metrics[search.metric], "step": step})
+
+        if not path.exists():
+            record(None, 0, "stopped early")
+        steps = _search_steps(place, settings)
+        try:
+            *before, last = steps.work
+            for step in before:
+                run_step(step, place)
+            callbacks = [Validations()] if place.job.trials.mode == "ray_train" else []
+            result = run_step(last, place, watch, callbacks)
+            value = result["metrics"][search.metric]
+        except FATAL_ERRORS as error:
+            record(None, 0, f"{type(error).__name__}: {error}")
+            traceback.print_exc()
+            tune.report({search.metric: -float("inf") if search.mode == "max" else float("inf"), "step": 0})
+            return
+        record(value, result["steps"], "finished")
+        tune.report({search.metric: value, "step": result["steps"]})
+
+    trials = tune.with_resources(trainable, resources(place))
+    folder = place.folder.absolute() / "tune"
+    if tune.Tuner.can_restore(str(folder)):
+        print(f"{place.job.name}: resuming the search in {folder}", flush=True)
+        tuner = tune.Tuner.restore(str(folder), trials, resume_unfinished=True, restart_errored=True)
+    else:
+        tuner = tune.Tuner(
+            trials,
+            param_space=_space(search),
+            tune_config=tune.TuneConfig(
+                metric=search.metric,
+                mode=search.mode,
+                num_samples=search.num_trials,
+                max_concurrent_trials=place.job.trials.concurrent,
+                search_alg=_searcher(search),
+                scheduler=_scheduler(place, search),
+                trial_dirname_creator=lambda trial: trial.trial_id,
+            ),
+            run_config=run_config(place, []),
+        )
+    results = tuner.fit()
+    # For trials finished before the search was restored, Tune has neither settings nor metrics; their files have both.
+    reported: dict[str, dict[str, Any]] = {}
+    for number in range(len(results)):
+        if config := results[number].config:
+            reported[_search_key(search.expand(config))] = results[number].metrics or {}
+    found = []
+    for path in sorted((place.folder / "trials").glob("search-*.json")):
+        one = SearchedTrial.model_validate_json(path.read_text(encoding="utf-8"))
+        last = reported.get(path.stem, {})
+        if one.value is None and search.metric in last and one.state == "stopped early":  # of a Ray Train run
+            one = one.model_copy(update={"value": last[search.metric], "step": last["step"]})
+            write_json(path, one.model_dump(mode="json"))
+        found.append(one)
+    sign = -1 if search.mode == "max" else 1
+    found.sort(key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))
+    report = Reporter(place, len(found))
+    for trial in found:
+        values = {search.metric: trial.value} if trial.value is not None else {}
+        report.track(_search_key(trial.settings), trial.settings, values, trial.value)
+    return found
+
+
+def best_trial(place: Place, search: SearchConfig, searched: Sequence[SearchedTrial]) -> TrialPlan:
+    """The best finished trial as a plan: only this one is evaluated on the test split."""
+    finished = [trial for trial in searched if trial.state == "finished"]
+    if not finished:
+        states = sorted({trial.state for trial in searched})
+        raise ValueError(f"no trial of the search finished: {'; '.join(states)}")
+    settings = finished[0].settings
+    steps = _search_steps(place, settings)
+    key = fingerprint([step.name for step in (*steps.work, steps.evaluation)])
+    return TrialPlan(key, "best", 0, place.job.seeds[0], steps, settings)
+
+
+def _search_steps(place: Place, settings: dict[str, Any]) -> TrialSteps:
+    trial = place.job.trial(settings, place.job.seeds[0])
+    return chain_of(place.job.system).steps(trial, str(place.store))
+
+
+def _search_key(settings: dict[str, Any]) -> str:
+    return f"search-{fingerprint(settings)[:12]}"
+
+
+def _space(search: SearchConfig) -> dict[str, Any]:
+    """The searched settings as domains of Ray Tune."""
+    from ray import tune
+
+    space: dict[str, Any] = {}
+    for key, dimension in search.space.items():
+        if dimension.choice:
+            space[key] = tune.choice(list(dimension.choice))
+            continue
+        low, high = dimension.ends()
+        if dimension.integer:
+            space[key] = (tune.lograndint if dimension.log else tune.randint)(low, high + 1)
+        else:
+            space[key] = (tune.loguniform if dimension.log else tune.uniform)(low, high)
+    return space
+
+
+def _searcher(search: SearchConfig) -> Any:
+    from ray.tune.search.basic_variant import BasicVariantGenerator
+
+    if search.algorithm == "random":
+        return BasicVariantGenerator(random_state=search.seed)
+    from ray.tune.search.optuna import OptunaSearch
+
+    return OptunaSearch(seed=search.seed)
+
+
+def _scheduler(place: Place, search: SearchConfig) -> Any:
+    from ray.tune.schedulers import ASHAScheduler
+
+    if search.scheduler == "none":
+        return None
+    steps = _watched_steps(place, search)
+    return ASHAScheduler(
+        time_attr="step",
+        max_t=steps + 1 if steps is not None else 10**9,  # at max_t ASHA stops a trial, before it has an artifact
+        grace_period=search.grace,
+        reduction_factor=search.reduction,
+    )
+
+
+def _watched_steps(place: Place, search: SearchConfig) -> int | None:
+    """Number of steps of the last training; None if it is given in epochs."""
+    settings = search.expand({key: dimension.ends()[0] for key, dimension in search.space.items()})
+    trial = place.job.trial(settings, place.job.seeds[0])
+    return train_sections(trial)[chain_of(place.job.system).WATCHED].steps

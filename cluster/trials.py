@@ -1,0 +1,215 @@
+"""The trials of a sweep: where they run, their steps, their results, and how Ray Tune starts them.
+
+A trial is a chain of steps (:mod:`idc.sweep.chain`). A step's folder is named by what it depends on; it is locked while
+one process works in it, and a file next to it marks that it is done. So a step is done once for all trials that need
+it, and an interrupted sweep resumes: finished trials are not repeated, a training continues from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import json
+import os
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cluster.config import ClusterConfig
+from cluster.session import run_chunks
+from cluster.tracking import MlflowTracker, flat
+from cluster.train import FATAL_ERRORS, Watch, launch
+from idc.sweep.chain import Step
+from idc.sweep.config import SweepJob
+from idc.sweep.plan import TrialPlan
+from idc.sweep.summary import TrialResult
+
+_WAITING_CPUS = 0.1
+"""CPUs reserved for a trial's process while its trainings are Ray Train runs."""
+
+ENVIRONMENT = {
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths stay valid in trials
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # trials write their own files; MLflow is written here
+    "TUNE_GLOBAL_CHECKPOINT_S": "2",  # write the state of a search soon after it changes
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a Ray Train run also reports before its first validation
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the trials of a sweep run.
+
+    Attributes:
+        folder: the sweep's own folder.
+        store: folder of all steps.
+        job: the sweep.
+        cluster: the Ray cluster of data jobs.
+        local: without Ray.
+        parent: MLflow run id of the sweep; None if it is not tracked.
+        uri: the MLflow store.
+    """
+
+    folder: Path
+    store: Path
+    job: SweepJob
+    cluster: ClusterConfig
+    local: bool
+    parent: str | None = None
+    uri: str | None = None
+
+
+def run_step(
+    step: Step, place: Place, watch: Watch | None = None, callbacks: Sequence[Any] = (), alone: bool = False
+) -> dict[str, Any]:
+    """Run a step unless it is done; if another process is running it, wait for that. Returns its result.
+
+    Args:
+        watch, callbacks: for a training, passed to :func:`cluster.train.launch`.
+        alone: the step measures time and no other step is running.
+    """
+    marker = place.store / f"{step.name}.json"
+    folder = place.store / step.name
+    with _locked(place.store / f".{step.name}.lock"):
+        if marker.exists() and folder.exists():
+            found: dict[str, Any] = json.loads(marker.read_text(encoding="utf-8"))["result"]
+            return found
+        started = time.monotonic()
+        plain = place.local or place.job.trials.mode == "plain"
+        if step.train is not None:
+            tracking = place.job.tracking.model_copy(update={"uri": place.uri})
+            train = step.train.model_copy(update={"tracking": tracking})
+            result = launch(
+                step.entry,
+                step.payload,
+                train,
+                folder,
+                local=plain,
+                parent=place.parent,
+                watch=watch if plain else None,
+                callbacks=callbacks,
+            )
+            seconds = result["seconds"]  # of all starts of the run together
+        else:
+            run = partial(run_chunks, plain, place.cluster)
+            if not plain or (alone and not place.local):
+                result = _remote(step, str(folder), run, place)
+            else:
+                result = _call(step, str(folder), run)
+            folder.mkdir(exist_ok=True)  # for a step whose only output is its result
+            seconds = time.monotonic() - started
+        cpus = 1.0 if plain and step.train is None else step.cpus
+        record = {"name": step.name, "seconds": seconds, "cpus": cpus, "gpus": step.gpus, "result": result}
+        write_json(marker, record)
+        return result
+
+
+def _call(step: Step, folder: str, run: Any) -> dict[str, Any]:
+    module, _, function = step.entry.partition(":")
+    result: dict[str, Any] = getattr(importlib.import_module(module), function)(step.payload, folder, run)
+    return result
+
+
+def _remote(step: Step, folder: str, run: Any, place: Place) -> dict[str, Any]:
+    """Run the step in a process of its own with the cores and GPUs it needs."""
+    import ray
+
+    # Outside the trial's placement group, which reserves only what a waiting trial needs.
+    cpus = place.job.trials.cpus
+    task = ray.remote(num_cpus=cpus, num_gpus=step.gpus, max_retries=0, scheduling_strategy="DEFAULT")(_call)
+    result: dict[str, Any] = ray.get(task.remote(step, folder, run))
+    return result
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Lock across processes; the lock ends with its process. On several machines the file system must support flock
+    (NFS 4 does)."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def run_trial(plan: TrialPlan, place: Place) -> bool:
+    """Run the steps of a table's trial and write its result. Returns False if it failed in a way that would repeat."""
+    path = place.folder / "trials" / f"{plan.key}.json"
+    try:
+        for step in plan.steps.work:
+            run_step(step, place)
+        run_step(plan.steps.evaluation, place)
+    except FATAL_ERRORS as error:
+        write_json(path.with_suffix(".failed"), {"error": f"{type(error).__name__}: {error}"})
+        traceback.print_exc()
+        return False
+    evaluation = str(place.store / plan.steps.evaluation.name)
+    write_json(path, {"label": plan.label, "steps": plan.required, "evaluation": evaluation})
+    path.with_suffix(".failed").unlink(missing_ok=True)
+    return True
+
+
+def result_of(place: Place, plan: TrialPlan) -> TrialResult | None:
+    path = place.folder / "trials" / f"{plan.key}.json"
+    return TrialResult.model_validate_json(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def failure_of(place: Place, key: str) -> str:
+    path = place.folder / "trials" / f"{key}.failed"
+    return json.loads(path.read_text(encoding="utf-8"))["error"] if path.exists() else "its process was lost"
+
+
+class Reporter:
+    """Prints a trial's result on the driver, and tracks it as a child of the sweep's MLflow run."""
+
+    def __init__(self, place: Place, total: int):
+        self.place, self.total, self.number = place, total, 0
+
+    def __call__(self, plan: TrialPlan) -> None:
+        self.number += 1
+        result = result_of(self.place, plan)
+        scores = result.scores() if result is not None else {}
+        text = "  ".join(f"{name} {100 * value:.1f}" for name, value in scores.items())
+        text = text or f"FAILED: {failure_of(self.place, plan.key)}"
+        print(f"trial {self.number} of {self.total}: {plan.label}: {text}", flush=True)
+        self.track(plan.label, {**plan.settings, "seed": plan.seed, "steps": " ".join(plan.required)}, scores, result)
+
+    def track(self, label: str, params: dict[str, Any], scores: dict[str, float], result: Any) -> None:
+        if self.place.parent is None:
+            return
+        tracking = self.place.job.tracking.model_copy(update={"uri": self.place.uri})
+        name = f"{self.place.job.name}: {label}"
+        tracker = MlflowTracker(tracking, self.place.folder, name, self.place.parent)
+        tracker.params(flat(params))
+        tracker.metrics(scores, step=0)
+        tracker.end(result is not None)
+
+
+# -- Ray Tune ------------------------------------------------------------------------------------------------------
+
+
+def resources(place: Place) -> dict[str, float]:
+    trials = place.job.trials
+    if trials.mode == "ray_train":
+        return {"CPU": _WAITING_CPUS}
+    return {"CPU": trials.cpus, "GPU": trials.gpus}
+
+
+def run_config(place: Place, callbacks: list[Any]) -> Any:
+    from ray import tune
+
+    return tune.RunConfig(
+        name="tune",
+        storage_path=str(place.folder.absolute()),
+        failure_config=tune.FailureConfig(max_failures=place.job.trials.max_failures),
+        callbacks=callbacks,
+        verbose=0,
+    )
+
+
+def write_json(path: Path, value: Any) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)

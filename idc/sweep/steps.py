@@ -1,0 +1,153 @@
+"""The steps that the sweeps of all systems share: a training, then evaluation, baselines and captioning speed.
+
+A system's ``sweep.py`` makes its trainings by :func:`train_step` and hands them to :func:`with_evaluation`. A step's
+name depends on the settings and inputs that determine its result, files by content and not by path.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from idc.config import ConfigModel
+from idc.data.store import fingerprint, iter_rows, read_manifest
+from idc.evaluation.config import EvaluateJob, EvaluateSection
+from idc.evaluation.job import finished, scoring_fingerprint
+from idc.evaluation.job import run as score
+from idc.sweep.chain import Step, TrialSteps
+from idc.systems import load_captioner
+from idc.training.config import OPERATIONAL, TrainConfig
+from idc.training.hashing import content_or_id
+
+if TYPE_CHECKING:
+    from idc.data.pipeline import Runner
+
+EVALUATE_DERIVED = ("out", "pairs", "artifact", "predictions")
+"""Settings of a trial's evaluation that :func:`with_evaluation` sets; the section ``evaluate`` of ``DERIVED``."""
+
+
+def derived_faults(trial: ConfigModel, derived: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Faults of a trial's config that gives settings which the chain sets itself (``DERIVED``)."""
+    for section, names in derived.items():
+        given = getattr(trial, section)
+        for name in names:
+            if given is not None and name in given.model_fields_set:
+                yield f"{section}.{name}: the sweep sets it; remove it"
+
+
+def train_step(
+    kind: str,
+    entry: str,
+    job: ConfigModel,
+    made: Mapping[str, Any],
+    store: str,
+    depends: Sequence[str],
+    models: Sequence[str] = (),
+) -> Step:
+    """A training as a step; its artifact is ``<store>/<step.name>/artifact``.
+
+    Args:
+        kind: first part of the step's name.
+        entry: ``"module:function"`` of the training.
+        job: its config, with ``name``, ``runs`` and ``train``.
+        made: settings of ``job`` that the chain fills in: folders, results of earlier steps. ``depends`` represents
+            them in the step's name.
+        store: folder of all steps.
+        depends: fingerprints of its data and names of earlier steps.
+        models: settings of ``job`` that name a model by folder or hub id; they count by content.
+    """
+    settings = job.model_dump(mode="json", exclude={*made, "name", "runs", "train"})
+    read = {name: content_or_id(settings[name]) for name in models if settings.get(name) is not None}
+    train: TrainConfig = job.train  # type: ignore[attr-defined]
+    learned = train.model_dump(mode="json", exclude=set(OPERATIONAL))
+    name = f"{kind}-{fingerprint({**settings, **read}, learned, list(depends))[:12]}"
+    return Step(
+        name=name,
+        entry=entry,
+        payload={**settings, **made, "name": name, "runs": store},
+        train=train,
+        cpus=train.num_workers * train.cpus_per_worker,
+        gpus=train.num_workers * train.gpus_per_worker,
+    )
+
+
+def with_evaluation(
+    work: Sequence[Step], *, pairs: str, evaluate: EvaluateSection, max_tokens: int, gpus: float, store: str
+) -> TrialSteps:
+    """A trial of these steps, followed by evaluation, baselines and speed of the last one's artifact.
+
+    Args:
+        work: the steps of the system; the last one trains a captioner.
+        pairs: folder of pairs that are captioned and scored.
+        evaluate: settings of the evaluation; the baselines among them are scored once for all trials.
+        max_tokens: tokens of the longest caption, for the speed.
+        gpus: number of GPUs for captioning; without any it runs on the CPU.
+        store: folder of all steps.
+
+    Raises:
+        ValueError: the pairs cannot be read.
+    """
+    last = work[-1].name
+    artifact, device = f"{store}/{last}/artifact", "cuda" if gpus else "cpu"
+    settings = evaluate.model_dump(mode="json", exclude=set(EVALUATE_DERIVED))
+    without = {"constant_candidates": 0, "nearest_train_pairs": 0}
+    scored = evaluate.model_copy(update={"pairs": pairs})
+    evaluation = Step(
+        name=f"evaluation-{fingerprint(last, scoring_fingerprint(scored.model_copy(update=without)))[:12]}",
+        entry=f"{__name__}:evaluate_artifact",
+        payload={"job": {**settings, **without, "pairs": pairs, "artifact": artifact}, "device": device},
+        gpus=gpus,
+    )
+    baselines = None
+    if evaluate.constant_candidates or evaluate.nearest_train_pairs:
+        baselines = Step(
+            name=f"baselines-{scoring_fingerprint(scored)[:12]}",
+            entry=f"{__name__}:score_baselines",
+            payload={"job": {**settings, "pairs": pairs}},
+        )
+    content = read_manifest(pairs, kind="pairs").fingerprint
+    speed = Step(
+        name=f"speed-{fingerprint(last, device, content, evaluate.split)[:12]}",
+        entry="idc.captioning.throughput:tokens_per_second",
+        payload={
+            "artifact": artifact, "pairs": pairs, "split": evaluate.split, "tokens": max_tokens, "device": device
+        },
+        gpus=gpus,
+    )  # fmt: skip
+    return TrialSteps(tuple(work), evaluation, baselines, speed)
+
+
+# ---------------------------------------------------------------------------------------------- entries, run by workers
+
+
+def evaluate_artifact(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
+    """Caption and score, in this process, which has the step's cores and GPU; a finished evaluation is kept."""
+    job = EvaluateJob.model_validate({**payload["job"], "out": folder})
+    load = partial(load_captioner, job.artifact or "", payload["device"])
+    return (finished(job) or score(job, load)).scores
+
+
+def score_baselines(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
+    """Score the baselines of the evaluated split, as part of an evaluation of the most frequent training caption."""
+    pairs, split = payload["job"]["pairs"], payload["job"]["split"]
+    frequency: Counter[str] = Counter()
+    for row in iter_rows(pairs, ["captions"], "train"):
+        frequency.update(row["captions"])
+    if not frequency:
+        raise ValueError(
+            f"{pairs}: its training split has no captions, so there are no baselines; set "
+            "evaluate.constant_candidates=0 and evaluate.nearest_train_pairs=0"
+        )
+    caption = frequency.most_common(1)[0][0]
+    predictions = Path(folder) / "constant.jsonl"
+    predictions.parent.mkdir(parents=True, exist_ok=True)
+    of = None if split == "all" else split
+    rows = [{"pair_id": row["pair_id"], "caption": caption} for row in iter_rows(pairs, ["pair_id"], of)]
+    predictions.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    job = EvaluateJob.model_validate({**payload["job"], "out": folder, "predictions": str(predictions)})
+    found = finished(job) or score(job)
+    return {name: baseline.scores for name, baseline in found.baselines.items()}

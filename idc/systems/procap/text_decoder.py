@@ -1,0 +1,205 @@
+"""ProCap's text decoder of stage 2: caption words from the latent procedure.
+
+Unusual here: post-norm layers whose attention has no biases; input and output embedding are one tensor; the memory may
+be normalised per position over the batch (:class:`PositionNorm`); quirks of the official code are config switches.
+Decoding caches keys and values (:class:`idc.decoding.CachedDecoder`): the procedure's once per pair, not per beam.
+
+Shapes:
+    B pairs   R rows = pairs * beams   S = F*P positions of the procedure   D encoder width   E decoder width
+    T caption length   V words   H heads
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from idc.systems.procap.config import DecoderConfig
+
+
+class OfficialNorm(nn.Module):
+    """The official decoder's norm: unbiased standard deviation, epsilon added to it rather than to the variance."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        centred = x - x.mean(dim=-1, keepdim=True)
+        return self.weight * centred / (x.std(dim=-1, keepdim=True) + 1e-6) + self.bias
+
+
+class PositionNorm(nn.Module):
+    """Batch norm over each position and channel of (B, S, E)."""
+
+    def __init__(self, positions: int, width: int):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(positions * width)
+
+    def forward(self, x_BSE: Tensor) -> Tensor:
+        return self.norm(x_BSE.flatten(1)).view_as(x_BSE)
+
+
+class DecoderAttention(nn.Module):
+    """Attention without biases, whose keys and values can be cached."""
+
+    def __init__(self, config: DecoderConfig):
+        super().__init__()
+        self.heads = config.heads
+        self.scale = (config.width if config.scale_by_width else config.width // config.heads) ** -0.5
+        self.q, self.k, self.v, self.out = (nn.Linear(config.width, config.width, bias=False) for _ in range(4))
+
+    def keys_values(self, x_BSE: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, H, S, E/H)."""
+        return self._split(self.k(x_BSE)), self._split(self.v(x_BSE))
+
+    def forward(self, x_BTE: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:
+        query = self._split(self.q(x_BTE))
+        mixed = F.scaled_dot_product_attention(query, keys, values, is_causal=causal, scale=self.scale)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+    def weights(self, x_BTE: Tensor, keys: Tensor) -> Tensor:
+        """Attention weights of each position on each key, (B, T, S), mean over the heads; :meth:`forward` never forms
+        them."""
+        scores = self._split(self.q(x_BTE)) @ keys.transpose(2, 3) * self.scale
+        return scores.float().softmax(dim=-1).mean(dim=1)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+class DecoderLayer(nn.Module):
+    """Post-norm: self-attention, cross-attention to the procedure, feed-forward."""
+
+    def __init__(self, config: DecoderConfig):
+        super().__init__()
+        norm = OfficialNorm if config.official_norm else nn.LayerNorm
+        self.self_attention, self.norm_self = DecoderAttention(config), norm(config.width)
+        self.cross_attention, self.norm_cross = DecoderAttention(config), norm(config.width)
+        self.widen, self.narrow = (
+            nn.Linear(config.width, config.feedforward),
+            nn.Linear(config.feedforward, config.width),
+        )
+        self.norm_feedforward = norm(config.width)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def after_self(self, x: Tensor, mixed: Tensor, cross_keys: Tensor, cross_values: Tensor) -> Tensor:
+        """The part of the layer after its self-attention."""
+        x = self.norm_self(x + self.dropout(mixed))
+        x = self.norm_cross(x + self.dropout(self.cross_attention(x, cross_keys, cross_values, causal=False)))
+        return self.norm_feedforward(x + self.dropout(self.narrow(F.relu(self.widen(x)))))
+
+
+@dataclass
+class DecoderCache:
+    """Keys and values of R = pairs * beams rows.
+
+    Attributes:
+        keys, values: one tensor per layer, (R, H, max_length, E/H), filled up to the current position.
+        places: sinusoids of the positions, (max_length, E).
+        cross: (keys, values) per layer, (pairs, H, S, E/H), one per pair, not per row.
+        beams: rows per pair.
+    """
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    cross: list[tuple[Tensor, Tensor]]
+    places: Tensor
+    beams: int
+
+
+class TextDecoder(nn.Module):
+    """Predicts caption words from the latent procedure; positions are sinusoids.
+
+    Args:
+        config: sizes.
+        encoder_width: D of the procedure.
+        vocabulary_size: V.
+        positions: S of the procedure, F*P; only `memory_norm: batch` needs it.
+    """
+
+    def __init__(self, config: DecoderConfig, encoder_width: int, vocabulary_size: int, positions: int = 0):
+        super().__init__()
+        self.config = config
+        width = config.width
+        norm = nn.LayerNorm(width) if config.memory_norm == "layer" else PositionNorm(positions, width)
+        self.project = nn.Sequential(
+            nn.Linear(encoder_width, encoder_width), nn.ReLU(), nn.Linear(encoder_width, width), norm
+        )
+        self.words = nn.Parameter(torch.randn(vocabulary_size, width) * width**-0.5)
+        self.word_bias = nn.Parameter(torch.zeros(vocabulary_size))
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, ids_BT: Tensor, procedure_BSD: Tensor) -> Tensor:
+        """Logits (B, T, V) of the word after each position; position t sees ids 0..t."""
+        memory = self.project(procedure_BSD)
+        x = self._embed(ids_BT, self._places(ids_BT.shape[1], memory.device), memory.dtype)
+        for layer in self._layers():
+            mixed = layer.self_attention(x, *layer.self_attention.keys_values(x), causal=True)
+            x = layer.after_self(x, mixed, *layer.cross_attention.keys_values(memory))
+        return self._logits(x)
+
+    def attended(self, ids_BT: Tensor, procedure_BSD: Tensor) -> Tensor:
+        """Cross-attention of the position that predicts the word after each of ``ids_BT`` on each position of the
+        procedure: (B, T, S), mean over layers and heads, sums to 1 over S."""
+        memory = self.project(procedure_BSD)
+        x = self._embed(ids_BT, self._places(ids_BT.shape[1], memory.device), memory.dtype)
+        looks = []
+        for layer in self._layers():
+            mixed = layer.self_attention(x, *layer.self_attention.keys_values(x), causal=True)
+            keys, values = layer.cross_attention.keys_values(memory)
+            looks.append(layer.cross_attention.weights(layer.norm_self(x + mixed), keys))
+            x = layer.after_self(x, mixed, keys, values)
+        return torch.stack(looks).mean(dim=0)
+
+    def start(self, procedure_BSD: Tensor, max_length: int, beams: int) -> DecoderCache:
+        """See :class:`idc.decoding.CachedDecoder`."""
+        memory = self.project(procedure_BSD)
+        cross = [layer.cross_attention.keys_values(memory) for layer in self._layers()]
+        rows, heads = procedure_BSD.shape[0] * beams, self.config.heads
+        shape = (rows, heads, max_length, self.config.width // heads)
+        empty = [[cross[0][0].new_zeros(shape) for _ in self.layers] for _ in range(2)]
+        return DecoderCache(empty[0], empty[1], cross, self._places(max_length, memory.device), beams)
+
+    def step(self, ids_R: Tensor, position: int, cache: DecoderCache) -> Tensor:
+        """See :class:`idc.decoding.CachedDecoder`."""
+        x_R1E = self._embed(ids_R.unsqueeze(1), cache.places[position], cache.keys[0].dtype)
+        pairs = cache.cross[0][0].shape[0]
+        for index, layer in enumerate(self._layers()):
+            key, value = layer.self_attention.keys_values(x_R1E)
+            cache.keys[index][:, :, position] = key[:, :, 0]
+            cache.values[index][:, :, position] = value[:, :, 0]
+            keys, values = (part[index][:, :, : position + 1] for part in (cache.keys, cache.values))
+            mixed = layer.self_attention(x_R1E, keys, values, causal=False)
+            # The beams of a pair are one sequence of queries to the same memory, which is therefore not copied.
+            x, mixed = (part.view(pairs, cache.beams, -1) for part in (x_R1E, mixed))
+            x_R1E = layer.after_self(x, mixed, *cache.cross[index]).view_as(x_R1E)
+        return self._logits(x_R1E)[:, 0]
+
+    def reorder(self, cache: DecoderCache, rows_R: Tensor) -> None:
+        """See :class:`idc.decoding.CachedDecoder`."""
+        cache.keys = [keys[rows_R] for keys in cache.keys]
+        cache.values = [values[rows_R] for values in cache.values]
+
+    def _layers(self) -> list[DecoderLayer]:
+        return [cast(DecoderLayer, layer) for layer in self.layers]
+
+    def _places(self, length: int, device: torch.device) -> Tensor:
+        """Sinusoids of positions 0 .. length - 1, (length, E)."""
+        width = self.config.width
+        rate = torch.exp(torch.arange(0, width, 2, device=device) * (-math.log(10_000.0) / width))
+        angles = torch.arange(length, device=device).unsqueeze(1) * rate
+        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
+
+    def _embed(self, ids: Tensor, places: Tensor, dtype: torch.dtype) -> Tensor:
+        return self.dropout(F.embedding(ids, self.words) * math.sqrt(self.config.width) + places).to(dtype)
+
+    def _logits(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.words, self.word_bias)

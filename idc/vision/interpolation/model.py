@@ -1,0 +1,140 @@
+"""VFIformer (Lu et al., Video Frame Interpolation with Transformer, CVPR 2022): the frame half way between two.
+
+1. An IFNet-like flow network (``flow_network.py``) estimates the flow from the unknown middle frame to the first and to
+   the last.
+2. It warps features of both frames at four resolutions; the full variant refines the flow on the way, from coarse to
+   fine, by local correlations.
+3. A U-shaped Swin transformer (``window_transformer.py``) reads both frames and their warped versions, takes in the
+   warped features at every resolution, and predicts a blending mask and a residual for the two warped frames.
+
+Unusual here: the network predicts only the exact middle, not any time between; it works on BGR in [0, 1] and on sizes
+that are multiples of 64 (:meth:`VFIformer.forward` takes RGB of any size, pads and crops); its flow runs in float32
+even under bf16 autocast.
+
+Submodules have the names of the official code, so that its checkpoints load. The official state dict also holds
+constant tables (attention masks for the crop size it was built at, relative positions): they are made here only with
+``crop_size``, and those of an official file are compared with ours, not used.
+
+Shapes: B images, H x W pixels, c = context_channels. Flows are (B, 4, H, W): x and y displacement, in pixels of
+their own resolution, to the first and to the last frame.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from idc.vision.interpolation.config import VFIformerConfig
+from idc.vision.interpolation.flow_network import FlowNet, WarpedFeatures, warp
+from idc.vision.interpolation.window_transformer import Transformer
+
+CONFIG_FILE, WEIGHTS_FILE, PREPROCESS_FILE = "config.json", "model.safetensors", "preprocess.json"
+PREPROCESS = {"channels": "RGB", "range": [0.0, 1.0], "size": "any"}
+
+OFFICIAL_CROP = 192
+"""Crop size of the official training; its checkpoints hold the attention masks for it."""
+
+
+class Prediction(NamedTuple):
+    """VFIformer's output for two frames.
+
+    Attributes:
+        frame: (B, 3, H, W) RGB in [0, 1].
+        flow: (B, 4, H, W), the final flow.
+        estimates: (B, 4, H' / 2, W' / 2) after each of the flow network's three blocks; H' x W' is the padded size.
+    """
+
+    frame: Tensor
+    flow: Tensor
+    estimates: list[Tensor]
+
+
+class VFIformer(nn.Module):
+    """The network.
+
+    Args:
+        crop_size: also hold the official constant tables as buffers, with the masks for images of this side. Nothing
+            reads them: ``forward`` computes the masks for the size at hand.
+    """
+
+    def __init__(self, config: VFIformerConfig, crop_size: int | None = None) -> None:
+        super().__init__()
+        c = config.context_channels
+        self.config = config
+        self.flownet = FlowNet(config.flow_channels)
+        self.refinenet = WarpedFeatures(c, config.refine)
+        self.fuse_block = nn.Sequential(
+            nn.Conv2d(12, 2 * c, 3, padding=1),
+            nn.LeakyReLU(0.2),
+            nn.Conv2d(2 * c, 2 * c, 3, padding=1),
+            nn.LeakyReLU(0.2),
+        )
+        self.transformer = Transformer(config, crop_size)
+
+    def forward(self, first: Tensor, last: Tensor) -> Prediction:
+        """Predict the middle of two batches of frames: float RGB (B, 3, H, W) in [0, 1], any size."""
+        height, width = first.shape[-2:]
+        multiple = self.config.pad_multiple
+        down, across = -height % multiple, -width % multiple
+        top, left = down // 2, across // 2
+        first, last = (
+            F.pad(images.flip(1), [left, across - left, top, down - top]) for images in (first, last)
+        )  # flip: RGB to BGR
+        frame, flow, estimates = self.middle_of(first, last)
+        inside = (..., slice(top, top + height), slice(left, left + width))
+        return Prediction(frame[inside].flip(1), flow[inside], estimates)
+
+    def middle_of(self, first: Tensor, last: Tensor) -> Prediction:
+        """The network itself: BGR in and out, sizes that ``pad_multiple`` divides."""
+        with torch.autocast(first.device.type, enabled=False):  # bf16 would put a flow of 20 pixels 0.06 off
+            estimates = self.flownet(first, last)
+            flow, to_first, to_last = self.refinenet(first, last, estimates[-1])
+        warped_first, warped_last = warp(first, flow[:, :2]), warp(last, flow[:, 2:])
+        x = self.fuse_block(torch.cat([first, last, warped_first, warped_last], dim=1))
+        out = self.transformer(x, to_first, to_last)
+        residual, mask = 2 * torch.sigmoid(out[:, :3]) - 1, torch.sigmoid(out[:, 3:])
+        frame = warped_first * mask + warped_last * (1 - mask) + residual
+        return Prediction(frame.clamp(0, 1), flow, estimates)
+
+    # -- at rest -----------------------------------------------------------------------------------------------------
+
+    def save(self, folder: Path | str) -> None:
+        """Write config.json, model.safetensors and preprocess.json."""
+        from safetensors.torch import save_file
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in self.state_dict().items()}
+        save_file(state, folder / WEIGHTS_FILE)
+        for name, value in ((PREPROCESS_FILE, PREPROCESS), (CONFIG_FILE, self.config.model_dump(mode="json"))):
+            (folder / name).write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path | str) -> VFIformer:
+        """Read what :meth:`save` wrote, for inference.
+
+        Raises:
+            ValueError: a file is missing or damaged, or does not fit the network in every tensor.
+        """
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        folder = Path(folder)
+        for name in (CONFIG_FILE, WEIGHTS_FILE):
+            if not (folder / name).is_file():
+                raise ValueError(f"{folder} is not an interpolator: it has no {name}; a training writes <run>/artifact")
+        try:
+            config = VFIformerConfig.model_validate_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{folder} is not an interpolator of this version: {error}") from None
+        model = cls(config)
+        try:
+            model.load_state_dict(load_file(folder / WEIGHTS_FILE))
+        except (RuntimeError, OSError, SafetensorError) as error:
+            raise ValueError(f"{folder / WEIGHTS_FILE} does not fit {CONFIG_FILE}: {error}") from None
+        return model.eval().requires_grad_(False)

@@ -1,0 +1,26 @@
+"""Loading pretrained models of transformers, from a local folder or the hub."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def load_pretrained(kind: Any, source: Path | str, setting: str) -> Any:
+    """``kind.from_pretrained(source)``, with one readable line if that fails.
+
+    Args:
+        kind: a class of transformers.
+        source: a local folder or a hub id.
+        setting: the setting that names ``source``, for the message.
+
+    Raises:
+        ValueError: there is no such model, or it cannot be reached.
+    """
+    try:
+        return kind.from_pretrained(source)
+    except (OSError, ValueError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            f"{setting}={str(source)!r} cannot be loaded as {kind.__name__}: {first}; give a local folder or a hub id"
+        ) from error

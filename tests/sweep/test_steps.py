@@ -1,0 +1,124 @@
+"""The steps that the sweeps of all systems share: what their names depend on, and what they refuse."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from idc.config import ConfigModel, load
+from idc.data.pipeline import run_local
+from idc.data.store import DatasetFolder
+from idc.evaluation.config import EvaluateSection
+from idc.schema import pair_arrow_schema
+from idc.sweep.chain import Step, TrialSteps
+from idc.sweep.steps import EVALUATE_DERIVED, derived_faults, score_baselines, train_step, with_evaluation
+from idc.training.config import TrainConfig
+from tests.vision.scenes import pair_row, write_pairs
+
+
+class ToyJob(ConfigModel):
+    """A training of no system."""
+
+    name: str = "toy"
+    runs: str = "runs"
+    pairs: str = "pairs"
+    backbone: str | None = None
+    width: int = 8
+    train: TrainConfig = TrainConfig(steps=5, batch_size=4)
+
+
+class ToyTrial(ConfigModel):
+    pairs: str = "pairs"
+    fit: ToyJob = ToyJob()
+    evaluate: EvaluateSection = EvaluateSection()
+
+
+TOY = ToyJob()
+
+
+def fit(job: ToyJob, data: str = "data", folder: str = "pairs") -> Step:
+    return train_step("fit", "m:train", job, {"pairs": folder}, "store", (data,), models=("backbone",))
+
+
+def pairs_at(path: Path, content: str) -> str:
+    """A folder of no pairs whose fingerprint is ``content``."""
+    DatasetFolder.open_for_build(
+        path, kind="pairs", schema=pair_arrow_schema(), fingerprint=content, config={}, num_chunks=0
+    ).finish()
+    return str(path)
+
+
+def test_a_training_is_named_by_settings_and_data_and_not_by_places_or_how_it_runs() -> None:
+    step = fit(ToyJob())
+    assert step.name.startswith("fit-")
+    assert step.payload["name"] == step.name
+    assert (step.payload["pairs"], step.payload["runs"], step.payload["width"]) == ("pairs", "store", 8)
+    same = (
+        fit(ToyJob(name="other", runs="elsewhere")),
+        fit(ToyJob(), folder="moved"),
+        fit(ToyJob(train=TrainConfig(steps=5, batch_size=4, num_workers=2, keep_last=3))),
+    )
+    assert {one.name for one in same} == {step.name}
+    others = (
+        fit(ToyJob(width=9)),
+        fit(ToyJob(), data="other"),
+        fit(ToyJob(train=TrainConfig(steps=6, batch_size=4))),
+        fit(ToyJob(backbone="org/model")),
+    )
+    assert len({step.name, *(one.name for one in others)}) == 5
+
+
+def test_a_training_counts_the_models_it_names_by_content(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "config.json").write_text("{}")
+    first = fit(ToyJob(backbone=str(tmp_path / "a"))).name
+    moved = shutil.copytree(tmp_path / "a", tmp_path / "b")
+    assert fit(ToyJob(backbone=str(moved))).name == first
+    (moved / "config.json").write_text('{"other": 1}')
+    assert fit(ToyJob(backbone=str(moved))).name != first
+
+
+def test_evaluation_baselines_and_speed_follow_the_pairs_and_their_settings(tmp_path: Path) -> None:
+    def planned(pairs: str, job: ToyJob = TOY, gpus: float = 0.0, **settings: Any) -> TrialSteps:
+        evaluate = load(EvaluateSection, None, settings)
+        return with_evaluation([fit(job)], pairs=pairs, evaluate=evaluate, max_tokens=24, gpus=gpus, store="store")
+
+    def names(steps: TrialSteps) -> list[str]:
+        assert steps.baselines is not None
+        return [steps.evaluation.name, steps.baselines.name, steps.speed.name]
+
+    first = planned(pairs_at(tmp_path / "a", "one"))
+    assert names(planned(pairs_at(tmp_path / "moved", "one"))) == names(first)
+    assert set(names(planned(pairs_at(tmp_path / "other", "two")))).isdisjoint(names(first))
+    pairs = str(tmp_path / "a")
+
+    def changed(**other: Any) -> list[bool]:
+        return [a != b for a, b in zip(names(planned(pairs, **other)), names(first), strict=True)]
+
+    assert changed(job=ToyJob(width=9)) == [True, False, True]  # baselines do not depend on the model
+    assert changed(nearest_train_pairs=7) == [False, True, False]  # scored once, not with every trial
+    assert changed(split="val") == [True, True, True]
+    assert changed(gpus=1.0) == [False, False, True]
+    assert first.evaluation.payload["job"]["artifact"] == f"store/{first.work[0].name}/artifact"
+    assert first.evaluation.payload["job"]["constant_candidates"] == 0
+    assert planned(pairs, constant_candidates=0, nearest_train_pairs=0).baselines is None
+    on_gpu = planned(pairs, gpus=0.5)
+    assert [step.payload["device"] for step in (on_gpu.evaluation, on_gpu.speed)] == ["cuda", "cuda"]
+    assert (on_gpu.evaluation.gpus, on_gpu.speed.gpus) == (0.5, 0.5)
+
+
+def test_settings_that_the_chain_sets_are_refused() -> None:
+    trial = load(ToyTrial, None, {"fit.name": "mine", "fit.width": 3, "evaluate.out": "x"})
+    assert list(derived_faults(trial, {"fit": ("name", "runs"), "evaluate": EVALUATE_DERIVED})) == [
+        "fit.name: the sweep sets it; remove it",
+        "evaluate.out: the sweep sets it; remove it",
+    ]
+
+
+def test_without_training_captions_there_are_no_baselines(tmp_path: Path) -> None:
+    pairs = write_pairs(tmp_path / "pairs", [pair_row(0, "train", captions=[])])
+    with pytest.raises(ValueError, match=r"no captions.*evaluate\.constant_candidates=0"):
+        score_baselines({"job": {"pairs": pairs, "split": "test"}}, str(tmp_path / "out"), run_local)
