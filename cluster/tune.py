@@ -26,6 +26,7 @@ from cluster.config import ClusterConfig
 from cluster.session import run_chunks, session
 from cluster.tracking import MlflowTracker, flat
 from cluster.train import FATAL_ERRORS, Watch, launch
+from idc.atomic import write_json
 from idc.data.store import fingerprint
 from idc.sweep.config import STEPS, TOKENS_PER_SECOND, RowConfig, SearchConfig, SweepJob
 from idc.sweep.plan import Step, TrialPlan, TrialSteps, chain_of, plan_table, spread_out, train_sections
@@ -126,7 +127,7 @@ def _claim(place: Place, overwrite: bool) -> None:
     path = place.folder / "search.json"
     if path.exists() and json.loads(path.read_text(encoding="utf-8")) != identity:
         raise ValueError(f"{place.folder} holds another search; take another name, or --overwrite it")
-    _write_json(path, identity)
+    write_json(path, identity)
 
 
 # ------------------------------------------------------------------------------------------------------------ a step
@@ -173,7 +174,7 @@ def run_step(
             seconds = time.monotonic() - started
         cpus = 1.0 if plain and step.train is None else step.cpus
         record = {"name": step.name, "seconds": seconds, "cpus": cpus, "gpus": step.gpus, "result": result}
-        _write_json(marker, record)
+        write_json(marker, record)
         return result
 
 
@@ -214,11 +215,11 @@ def run_trial(plan: TrialPlan, place: Place) -> bool:
             run_step(step, place)
         run_step(plan.steps.evaluation, place)
     except FATAL_ERRORS as error:
-        _write_json(path.with_suffix(".failed"), {"error": f"{type(error).__name__}: {error}"})
+        write_json(path.with_suffix(".failed"), {"error": f"{type(error).__name__}: {error}"})
         traceback.print_exc()
         return False
     evaluation = str(place.store / plan.steps.evaluation.name)
-    _write_json(path, {"label": plan.label, "steps": plan.required, "evaluation": evaluation})
+    write_json(path, {"label": plan.label, "steps": plan.required, "evaluation": evaluation})
     path.with_suffix(".failed").unlink(missing_ok=True)
     return True
 
@@ -360,7 +361,7 @@ def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
 
         def record(value: float | None, step: int, state: str) -> None:
             found = SearchedTrial(settings=settings, value=value, step=step, state=state)
-            _write_json(path, found.model_dump(mode="json"))
+            write_json(path, found.model_dump(mode="json"))
 
         def watch(metrics: dict[str, float], step: int) -> None:
             record(metrics[search.metric], step, "stopped early")
@@ -417,7 +418,7 @@ def _search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
         last = reported.get(path.stem, {})
         if one.value is None and search.metric in last and one.state == "stopped early":  # of a Ray Train run
             one = one.model_copy(update={"value": last[search.metric], "step": last["step"]})
-            _write_json(path, one.model_dump(mode="json"))
+            write_json(path, one.model_dump(mode="json"))
         found.append(one)
     sign = -1 if search.mode == "max" else 1
     found.sort(key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))
@@ -495,12 +496,6 @@ def _watched_steps(place: Place, search: SearchConfig) -> int | None:
     settings = search.expand({key: dimension.ends()[0] for key, dimension in search.space.items()})
     trial = place.job.trial(settings, place.job.seeds[0])
     return train_sections(trial)[chain_of(place.job.system).WATCHED].steps
-
-
-def _write_json(path: Path, value: Any) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
 
 
 def _say(text: str) -> None:

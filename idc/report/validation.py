@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
-from pyarrow import fs
-
 from idc.data import files
 from idc.data.images import decode_image
 from idc.data.validation.caption_statistics import LONG
@@ -27,12 +25,9 @@ def page_path(report: str) -> str:
     return f"{report.removesuffix('.json')}.html"
 
 
-def write_page(
-    path: str, found: Findings, beside: Sequence[Validation] = (), filesystem: fs.FileSystem | None = None
-) -> None:
+def write_page(path: str, found: Findings, beside: Sequence[Validation] = ()) -> None:
     """Write the page; ``beside`` are other sets whose captions stand in one table with these."""
-    where, inner = files.resolve(path, filesystem)
-    files.write_atomic(where, inner, render(found, beside).encode())
+    files.locate(path).write(render(found, beside).encode())
 
 
 def render(found: Findings, beside: Sequence[Validation] = ()) -> str:

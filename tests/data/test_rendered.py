@@ -20,8 +20,9 @@ from idc.data.images import decode_image
 from idc.data.pipeline import TooManyRejects, run_local
 from idc.data.rendered.captions import SYNONYMS, TEMPLATES, descriptions, sights, true_captions
 from idc.data.rendered.config import JITTERS, RenderConfig, RenderJob
+from idc.data.rendered.draw import UnplaceableScene, cast, draw_scene, split_of
 from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes, open_build, scene_dict
-from idc.data.rendered.scene import Change, Scene, Thing, UnplaceableScene, cast, draw_scene, split_of
+from idc.data.rendered.scene import Change, Scene, Thing
 from idc.data.store import read_table
 from idc.schema import ChangePair
 

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from idc.data.config import ValidateJob
-from idc.data.readers.base import open_build
+from idc.data.importing import open_build
 from idc.data.store import Manifest, iter_rows
 from idc.data.validation.run import validate
 from tests.data.readers.test_more_readers import shard

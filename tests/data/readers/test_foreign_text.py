@@ -16,7 +16,7 @@ import pytest
 
 from idc.data.config import ImportConfig, ValidateJob
 from idc.data.pipeline import iter_chunks
-from idc.data.readers.base import open_reader
+from idc.data.readers import open_reader
 from idc.data.rows import open_rows
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.run import validate

@@ -16,7 +16,8 @@ import pytest
 
 from idc.data.config import ImportConfig, ImportJob, ValidateJob
 from idc.data.images import decode_image
-from idc.data.readers.base import open_build, open_reader
+from idc.data.importing import open_build
+from idc.data.readers import open_reader
 from idc.data.store import iter_rows, read_rejects
 from idc.data.validation.run import validate
 from tests.data.official_layouts import (
