@@ -146,8 +146,8 @@ class RenderJob(ConfigModel):
     render: RenderConfig = RenderConfig()
     """The scenes."""
     chunk_size: int = Field(default=20, ge=1, le=10_000)
-    """Scenes in one chunk of work, which is one Parquet part with twice as many pairs."""
+    """Scenes per chunk of work (one Parquet part with twice as many pairs)."""
     workers: int = Field(default=2, ge=1)
-    """Copies of the render stage on Ray, one CPU each."""
+    """Parallel render stages on Ray, one CPU each."""
     max_reject_share: float = Field(default=0.01, ge=0, le=1)
     """The job fails if more than this share of the scenes cannot be placed."""

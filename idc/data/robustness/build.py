@@ -52,7 +52,7 @@ def open_build(job: CorruptJob, overwrite: bool = False) -> tuple[DatasetFolder,
         ValueError: ``job.pairs`` is not a complete folder of pairs (or procedures, for words), has no images, or no
             captions to draw words from; or ``job.out`` holds something else and ``overwrite`` is off.
     """
-    splits = None if job.keep_others else job.touched()
+    splits = None if job.keep_others else job.perturbed()
     source = FolderSource(job.pairs, chunk_size=job.chunk_size, splits=splits)
     of = source.manifest
     words_only = job.kind == "replace_words"
@@ -64,8 +64,8 @@ def open_build(job: CorruptJob, overwrite: bool = False) -> tuple[DatasetFolder,
     config = RobustnessConfig(**job.model_dump(include=set(RobustnessConfig.model_fields), exclude_unset=True))
     which = "captions" if words_only else job.which
     record = {"of": of.fingerprint, "kind": job.kind, "severity": job.share if words_only else job.severity,
-              "which": which, "splits": list(job.touched()), "seed": job.seed}  # fmt: skip
-    settings = {**config.model_dump(mode="json"), "splits": list(job.touched())}
+              "which": which, "splits": list(job.perturbed()), "seed": job.seed}  # fmt: skip
+    settings = {**config.model_dump(mode="json"), "splits": list(job.perturbed())}
     folder = DatasetFolder.open_for_build(
         job.out,
         kind=of.kind,
@@ -85,7 +85,7 @@ def open_build(job: CorruptJob, overwrite: bool = False) -> tuple[DatasetFolder,
 
 def sentence(config: RobustnessConfig) -> str:
     """The perturbation, as text."""
-    of = " and ".join(config.touched())
+    of = " and ".join(config.perturbed())
     if config.kind == "replace_words":
         return f"robustness: {config.share:.0%} of the words in the captions of {of} replaced (seed {config.seed})"
     if config.kind == "swap_order":
@@ -131,7 +131,7 @@ class _Stage:
         batch = {name: list(column) for name, column in with_errors(batch).items()}
         left_out = set()
         for i in good_rows(batch):
-            if batch["split"][i] not in self.config.touched():
+            if batch["split"][i] not in self.config.perturbed():
                 continue
             try:
                 changed = self._row({name: column[i] for name, column in batch.items()})

@@ -18,7 +18,7 @@ from idc.data.config import ValidateJob
 from idc.data.importing import open_build
 from idc.data.store import Manifest, iter_rows
 from idc.data.validation.run import validate
-from tests.data.readers.test_more_readers import shard
+from tests.data.container_sets import shard
 from tests.data.readers.test_own import import_job, picture, prepare, put
 
 

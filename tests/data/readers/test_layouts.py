@@ -11,6 +11,7 @@ import pytest
 from idc.data.config import ValidateJob
 from idc.data.readers.layouts import find_layout
 from idc.data.validation.run import validate
+from tests.data import container_sets
 from tests.data.official_layouts import Official
 from tests.data.readers import test_more_readers as more_readers
 from tests.data.readers.test_own import FOLDERS, prepare, put
@@ -27,9 +28,9 @@ def expected(official: Official) -> tuple[str, dict[str, Any]]:
     return official.format, {**settings, **official.settings}
 
 
-@pytest.mark.parametrize("name", [*OFFICIAL, *more_readers.OFFICIAL])
+@pytest.mark.parametrize("name", [*OFFICIAL, *container_sets.OFFICIAL])
 def test_official_layouts_whole_and_damaged(name: str, tmp_path: Path) -> None:
-    official = {**OFFICIAL, **more_readers.OFFICIAL}[name]()
+    official = {**OFFICIAL, **container_sets.OFFICIAL}[name]()
     assert found(official.write(tmp_path / "whole")) == expected(official)
     damaged, _ = official.write_damaged(tmp_path / "damaged")
     assert found(damaged) == expected(official)
