@@ -251,7 +251,7 @@ class TripletsConfig(ConfigModel):
 
     def faults(self) -> Iterator[str]:
         if bool(self.videos) == (self.scenes is not None):
-            yield "videos, scenes: give exactly one of the two"
+            yield "videos and scenes: give one of the two"
 
     def preflight(self) -> Iterator[str]:
         for n, path in enumerate(self.videos):

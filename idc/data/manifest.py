@@ -83,7 +83,7 @@ class Manifest(BaseModel):
         """
         if not self.has_images and (columns is None or _IMAGES & set(columns)):
             raise ValueError(
-                f"{path} has annotations but no images: it can be validated, and captions made elsewhere can be scored "
+                f"{path} has annotations alone, no images: it can be validated, and captions made elsewhere can be scored "
                 "against it (predictions=FILE); for anything else import it again with its images"
             )
 
@@ -107,7 +107,7 @@ def read_manifest(path: AnyPath, kind: str | None = None) -> Manifest:
         content = parse_json(decode(place.read(), "surrogateescape"))
         version, newest = content["schema_version"], SCHEMA_VERSIONS.get(content["kind"], 1)
         if version > newest:
-            raise ValueError(f"{place} has schema version {version}, this program knows up to {newest}; update it")
+            raise ValueError(f"{place} has schema version {version}, this program reads up to {newest}; update it")
         manifest = Manifest.model_validate(content)
     except (JsonError, KeyError, TypeError, ValidationError) as exc:
         raise ValueError(f"{place} is not a manifest of this project: {exc}") from exc

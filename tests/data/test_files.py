@@ -134,3 +134,21 @@ def test_readers_survive_pickling_with_what_they_may(tmp_path: Path) -> None:
     assert reader.read("../x.png") == picture(1)
     with pytest.raises(files.OutsideSource):
         files.Reader(files.locate(tmp_path / "in")).read("../x.png")
+
+
+def test_a_location_is_resolved_once_and_names_what_the_user_wrote(tmp_path: Path) -> None:
+    place = files.locate(f"{tmp_path}/in/")
+    assert (place.path, str(place / "a/x.png")) == (f"{tmp_path}/in", f"{tmp_path}/in/a/x.png")
+    assert files.locate(place) is place
+    assert (place.name, place.parent.path, (place / "/abs").path) == ("in", str(tmp_path), "/abs")
+    assert (files.locate("/").path, (files.locate("/") / "x").path, files.locate("/x").parent.path) == ("/", "/x", "/")
+    assert not place.exists()
+    (tmp_path / "in").mkdir()
+    (place / "x").write(b"12")
+    assert ((place / "x").read(), place.is_folder(), (place / "x").is_file()) == (b"12", True, True)
+    assert [place.relative(file.path) for file in place.list_files()] == ["x"]
+    with pytest.raises(files.TooLarge):
+        (place / "x").read(max_bytes=1)
+    remote = files.locate("memory://bucket/deep/t.csv")
+    assert (remote.local, remote.name, remote.parent.path) == (None, "t.csv", "bucket/deep")
+    assert str(remote.parent / "x.png") == "memory://bucket/deep/x.png"

@@ -89,7 +89,7 @@ class FolderReader:
         record = dict(value) if isinstance(value, dict) else {"captions": value}
         record = {**record, "pair_id": key, **{role: names[0] for role, names in roles.items()}}
         split = SPLIT_NAMES.get(key.partition("/")[0].lower()) if "/" in key else None
-        said, record["split"] = record.get("split"), record.get("split") or split
+        named, record["split"] = record.get("split"), record.get("split") or split
         places = [file for file, _ in given if len(given) > 1 or captions_of(record)] + texts
         error = None
         if texts and len(places) == 1:
@@ -112,8 +112,8 @@ class FolderReader:
             row["error"] = error
         elif len(places) > 1:
             row["error"] = f"bad row: captions in {' and in '.join(places)}; keep one of them"
-        elif split is not None and said and split_name(said) != split:
-            row["error"] = f"bad split: {key} is in the folder of {split}, but captions.json gives {said!r}"
+        elif split is not None and named and split_name(named) != split:
+            row["error"] = f"bad split: {key} is in the folder of {split}, but captions.json gives {named!r}"
         return row
 
     def _captions(self) -> dict[str, list[tuple[str, Any]]]:

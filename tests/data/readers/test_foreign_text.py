@@ -54,7 +54,7 @@ FAULTS = {
     "a repeated key": ('"a": 1, "a": 2', "the key 'a' occurs twice"),
     "depth": (f'"a": {DEEP}', "nested too deep"),
     "an integer of 5,000 digits": (f'"a": {LONG}', "4300 digits"),
-    "NaN": ('"a": NaN', "NaN is no JSON number"),
+    "NaN": ('"a": NaN', "NaN is not a JSON number"),
 }
 
 
@@ -238,7 +238,7 @@ def test_a_split_that_contradicts_the_folder_is_a_reject(tmp_path: Path) -> None
     text = '{"x": {"split": "val"}, "y": {"split": "training"}}'
     pairs, rejects = imported(tmp_path, put(tmp_path / "in", {**images, "train/captions.json": text}), "folder")
     assert set(pairs) == {"train/y", "train/z"}
-    assert rejects == {"train/x": "bad split: train/x is in the folder of train, but captions.json says 'val'"}
+    assert rejects == {"train/x": "bad split: train/x is in the folder of train, but captions.json gives 'val'"}
 
 
 def test_text_files_of_no_pair_are_counted(tmp_path: Path) -> None:

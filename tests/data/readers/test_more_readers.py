@@ -132,7 +132,7 @@ def test_annotations_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["instruct_pix2pix", "procap_hdf5", "webdataset", "video", "cdvqa", "qag360k"])
 def test_another_folder_is_refused(name: str, tmp_path: Path) -> None:
     put(tmp_path / "in", {"x.png": 1, "notes.md": "x"})
-    with pytest.raises(ValueError, match=r"layout|no shards|no video"):
+    with pytest.raises(ValueError, match=r"layout|no shards|not a video"):
         open_reader(name, str(tmp_path / "in"), ImportConfig())  # type: ignore[arg-type]
 
 
@@ -221,7 +221,7 @@ def test_cdvqa_damaged_and_without_images(tmp_path: Path) -> None:
         "00000": 1, "00010": 2, "00011": 1, "00020": 0, "00021": 0, "00030": 2, "00031": 2,
     }  # fmt: skip
     assert asked["00030"][0]["answer"] is None
-    assert any("Test2_answers.json is not there" in note for note in manifest.extra["notes"])
+    assert any("Test2_answers.json is missing" in note for note in manifest.extra["notes"])
     for path in source.rglob("*.png"):
         path.unlink()
     assert not prepare(source, tmp_path / "alone", "cdvqa").has_images

@@ -130,7 +130,7 @@ def test_one_useless_file_of_several_costs_only_its_split(tmp_path: Path) -> Non
     assert manifest.rows_by_split == {"test": 2}
     ((place, reason),) = read_rejects(tmp_path / "out")
     assert (place, reason[:42]) == ("train.json", "bad file: train.json is not JSON: Expectin")
-    assert "there are no annotations of val" in manifest.extra["notes"]
+    assert "no annotations of val were found" in manifest.extra["notes"]
 
 
 def test_nothing_that_can_be_read_is_an_error_that_names_the_file(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_nothing_that_can_be_read_is_an_error_that_names_the_file(tmp_path: Path
     with pytest.raises(ValueError, match=r"no pair that can be read: .*LevirCCcaptions\.json is not JSON"):
         open_reader("levir", str(source), ImportConfig())
     (source / "LevirCCcaptions.json").write_text('{"pictures": []}')
-    with pytest.raises(ValueError, match="holds no list 'images'"):
+    with pytest.raises(ValueError, match="has no list 'images'"):
         open_reader("levir", str(source), ImportConfig())
 
 

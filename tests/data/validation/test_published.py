@@ -72,7 +72,7 @@ def test_splits_that_are_not_here_are_not_compared() -> None:
     found = compare("spot_the_diff", only_test, ["no file of train"])
     assert found.agrees
     assert found.absent_splits == ["train", "val"]
-    assert "not here: train, val" in found.sentence()
+    assert "missing: train, val" in found.sentence()
     assert "1,270 pairs (test)" in found.sentence()
     assert "no file of train" in found.explained
 
