@@ -83,8 +83,8 @@ class Manifest(BaseModel):
         """
         if not self.has_images and (columns is None or _IMAGES & set(columns)):
             raise ValueError(
-                f"{path} has annotations alone, no images: it can be validated, and captions made elsewhere can be scored "
-                "against it (predictions=FILE); for anything else import it again with its images"
+                f"{path} has annotations alone, no images: it can be validated, and captions made elsewhere can be "
+                "scored against it (predictions=FILE); for anything else import it again with its images"
             )
 
 
