@@ -134,7 +134,7 @@ def webdataset() -> Official:
     }
 
     def damage(files: dict[str, Any]) -> dict[str, str]:
-        bad = {
+        bad: dict[str, dict[str, Any]] = {
             "3": {"before.png": 1, "after.png": 2},
             "4": {"before.png": 1, "txt": "alone"},
             "5": {"before.png": 1, "after.png": 2, "json": "{"},
