@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from cluster.train import FATAL_ERRORS
-from cluster.trials import ENVIRONMENT, Place, Reporter, resources, run_config, run_step, write_json
+from cluster.trials import ENVIRONMENT, Place, Reporter, resources, run_config, run_step
+from idc.atomic import write_json
 from idc.data.store import fingerprint
 from idc.sweep.chain import TrialSteps, chain_of, train_sections
 from idc.sweep.config import SearchConfig

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.tracking import MlflowTracker, flat
+from idc.atomic import write_json
 from idc.provenance import ORIGIN, command_line, commit
 from idc.training.config import OPERATIONAL, TrainConfig
 
@@ -131,8 +132,8 @@ def _claim(run_dir: Path, record: dict[str, Any], overwrite: bool) -> dict[str, 
         raise ValueError(f"{run_dir} is not empty and not a training run (it has no {CONFIG}); take another run name")
     run_dir.mkdir(parents=True, exist_ok=True)
     (run_dir / FATAL).unlink(missing_ok=True)
-    _write_json(config_path, record)
-    _write_json(run_dir / ORIGIN, {"command": command_line(), "commit": commit()})
+    write_json(config_path, record)
+    write_json(run_dir / ORIGIN, {"command": command_line(), "commit": commit()})
     return None
 
 
@@ -175,7 +176,7 @@ def _run_entry(entry: str, record: dict[str, Any], train: TrainConfig, context: 
         artifact = context.run_dir / "artifact"
         if artifact.exists():
             context.tracker.artifacts(artifact, "artifact")
-        _write_json(
+        write_json(
             context.run_dir / RESULT, {**result, "run_dir": str(context.run_dir), "has_artifact": artifact.exists()}
         )
 
@@ -258,7 +259,7 @@ def _memory_watch(run_dir: Path, train: TrainConfig) -> Any:
                 killed = getattr(error, "health_check_failure", error)
                 if isinstance(killed, ray.exceptions.OutOfMemoryError):
                     message = out_of_memory_advice(train, f"the node of rank {rank}", killed)
-                    _write_json(run_dir / FATAL, {"type": "ValueError", "message": message, "traceback": str(killed)})
+                    write_json(run_dir / FATAL, {"type": "ValueError", "message": message, "traceback": str(killed)})
 
     return MemoryWatch()
 
@@ -274,7 +275,7 @@ def _worker(config: dict[str, Any]) -> None:
         _run_entry(config["entry"], config["record"], train, context)
     except FATAL_ERRORS as error:
         fatal = {"type": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
-        _write_json(run_dir / FATAL, fatal)
+        write_json(run_dir / FATAL, fatal)
         raise  # takes the other ranks down with it: they may be waiting for this one
     finally:
         if isinstance(context.tracker, MlflowTracker):
@@ -323,9 +324,3 @@ def _ray_context(run_dir: Path, train: TrainConfig, name: str) -> Any:
             return all_gather_object(value, self.world_size)
 
     return RayContext()
-
-
-def _write_json(path: Path, value: Any) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import importlib
 import json
-import os
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -24,6 +23,7 @@ from cluster.config import ClusterConfig
 from cluster.session import run_chunks
 from cluster.tracking import MlflowTracker, flat
 from cluster.train import FATAL_ERRORS, Watch, launch
+from idc.atomic import write_json
 from idc.sweep.chain import Step
 from idc.sweep.config import SweepJob
 from idc.sweep.plan import TrialPlan
@@ -207,9 +207,3 @@ def run_config(place: Place, callbacks: list[Any]) -> Any:
         callbacks=callbacks,
         verbose=0,
     )
-
-
-def write_json(path: Path, value: Any) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    temporary.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)

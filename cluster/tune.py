@@ -27,8 +27,8 @@ from cluster.trials import (
     run_config,
     run_step,
     run_trial,
-    write_json,
 )
+from idc.atomic import write_json
 from idc.sweep.config import STEPS, TOKENS_PER_SECOND, RowConfig, SweepJob
 from idc.sweep.plan import TrialPlan, plan_table, spread_out
 from idc.sweep.summary import SearchedTrial, SweepResult, TrialResult, summarise

@@ -3,8 +3,8 @@
     python jobs/build_triplets.py triplets=data/triplets/street build.videos=[street.mp4] build.min_motion=1
     python jobs/build_triplets.py triplets=data/triplets/rendered build.scenes.num_scenes=2000
 
-Triplets that are image files already (Vimeo-90k, one folder a triplet, *_frame0/1/2) need no building. A killed build
-goes on where it was when the same command is given again; a complete one is left as it is.
+Triplets that are image files already (Vimeo-90k, one folder per triplet, *_frame0/1/2) need no building. The same
+command continues a killed build; a complete one is not changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from idc.vision.interpolation.config import BuildTripletsJob
 
 
 class Job(BuildTripletsJob):
-    """Frame triplets, and where to make them."""
+    """Frame triplets, and the cluster to make them on."""
 
     cluster: ClusterConfig = ClusterConfig()
     """The Ray cluster (not with --local)."""

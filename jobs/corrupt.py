@@ -4,8 +4,8 @@
     python jobs/corrupt.py pairs=data/pairs out=data/words-40 kind=replace_words share=0.4
     python jobs/corrupt.py pairs=data/pairs out=data/swapped kind=swap_order --local
 
-What is drawn depends on the seed and the pair's id alone. A killed job goes on where it was when the same command is
-given again; the folder is read by every other job.
+All draws depend on the seed and the pair's id alone. The same command continues a killed job. The result can be used
+wherever a folder of pairs can.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from idc.data.config import CorruptJob
 
 
 class Job(CorruptJob):
-    """Make a robustness set, and where to do it."""
+    """Make a robustness set, and the cluster to do it on."""
 
     cluster: ClusterConfig = ClusterConfig()
     """The Ray cluster (not with --local)."""

@@ -3,9 +3,8 @@
     python jobs/import_dataset.py --format spot_the_diff --source SPOT_FOLDER --out data/spot
     python jobs/import_dataset.py format=csv source=pairs.csv out=s3://bucket/pairs --local
 
-Rows that cannot be used are left out and listed with their reasons in rejects-*.parquet. Where the images of a data set
-are not there, its annotations are imported alone. A killed import goes on where it was when the same command is given
-again.
+Unusable rows are left out and listed with their reasons in rejects-*.parquet. If the images of a data set are missing,
+its annotations are imported alone. The same command continues a killed import.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from idc.data.config import ImportJob
 
 
 class Job(ImportJob):
-    """Import pairs, and where to do it."""
+    """Import pairs, and the cluster to do it on."""
 
     cluster: ClusterConfig = ClusterConfig()
     """The Ray cluster (not with --local)."""
@@ -25,7 +24,7 @@ class Job(ImportJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from idc.data.readers.base import open_build
+    from idc.data.importing import open_build
     from idc.data.validation.next_command import after_import
 
     job = args.config

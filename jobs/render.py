@@ -3,8 +3,8 @@
     python jobs/render.py --config jobs/configs/render/demo.yaml out=data/demo/pairs
     python jobs/render.py out=s3://bucket/pairs render.num_scenes=1000 render.jitter=extreme workers=64
 
-Two pairs a scene: one with a change, one with distractors only. Scene n of a seed has the same pixels and captions
-whatever the number of workers. A killed build goes on where it was when the same command is given again.
+Two pairs per scene: one with a change, one with distractors only. Scene n of a seed has the same pixels and captions
+whatever the number of workers. The same command continues a killed build.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from idc.data.rendered.config import RenderJob
 
 
 class Job(RenderJob):
-    """Render pairs, and where to do it."""
+    """Render pairs, and the cluster to do it on."""
 
     cluster: ClusterConfig = ClusterConfig()
     """The Ray cluster (not with --local)."""

@@ -314,7 +314,7 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
         [
             "seed: input should be greater than or equal to 0, got -1",
             "severity: required with kind=fog",
-            "share: kind=fog does not use it",
+            "share: not used with kind=fog",
             "pairs: no such file or folder: 'nowhere'",
         ],
     ),

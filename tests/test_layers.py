@@ -20,6 +20,7 @@ CODE = ("idc", "cluster", "jobs", "serve", "benchmarks")
 FORBIDDEN = {
     "idc": ("cluster", "jobs", "serve", "benchmarks", "ray", "mlflow"),
     "idc/config.py": HEAVY,
+    "idc/atomic.py": HEAVY,
     "idc/schema.py": HEAVY,
     "idc/provenance.py": HEAVY,
     "idc/data": HEAVY,

@@ -28,7 +28,7 @@ from idc.data.files import Reader
 from idc.data.images import ImageError, cell_bytes, decode_image
 from idc.data.rows import open_rows
 from idc.data.store import fingerprint, iter_rows, read_manifest
-from idc.data.validation.checks import says_changed
+from idc.data.validation.checks import is_changed
 from idc.metrics.changes import says_no_change
 from idc.training.artifact import CALIBRATION, add_file, captioning_identity, read_artifact
 
@@ -343,7 +343,7 @@ def _told(job: CalibrateJob, captioner: Describer, split: str) -> tuple[list[dic
     """The inputs of a split's pairs, and whether they changed; pairs of which it is not known are left out."""
     columns = ["pair_id", "before", "after", "change_type", "meta"]
     every = (
-        (row, says_changed(row["change_type"], json.loads(row["meta"] or "{}")))
+        (row, is_changed(row["change_type"], json.loads(row["meta"] or "{}")))
         for row in iter_rows(job.pairs, columns, split)
     )
     known = itertools.islice(((row, changed) for row, changed in every if changed is not None), job.max_pairs)

@@ -18,7 +18,8 @@ from PIL import Image
 
 from idc.captioning import running_server as caption_server
 from idc.captioning.contract import draw_map
-from idc.data.images import ImageError, decode_image, encode_png, read_bytes
+from idc.data.files import locate
+from idc.data.images import ImageError, decode_image, encode_png
 from idc.systems import load_captioner, newest_captioner
 
 FRAME_ENDS = (".png", ".gif")
@@ -176,7 +177,7 @@ def _read(*paths: str) -> list[tuple[bytes, np.ndarray]]:
     images, faults = [], []
     for path in paths:
         try:
-            images.append((data := read_bytes(path), decode_image(data)))
+            images.append((data := locate(path).read(), decode_image(data)))
         except (OSError, ImageError) as error:
             faults.append(f"{path}: {error}")
     if faults:

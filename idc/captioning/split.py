@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from idc.captioning.contract import Describer
 from idc.data import files
 from idc.data.images import ImageError, decode_image
-from idc.data.pipeline import Batch, Runner, StageSpec, _read_range, good_rows, num_rows, with_errors
+from idc.data.pipeline import Batch, Runner, StageSpec, good_rows, num_rows, read_range, with_errors
 from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_manifest
 from idc.evaluation.config import EvaluateJob
 from idc.metrics.change_maps import ChangeMaps, score_pair, summarise
@@ -141,12 +141,11 @@ class SplitBatches:
         batch_size: int,
         columns: Sequence[str] = ("pair_id", "before", "after"),
     ) -> None:
-        self._filesystem, inner = files.resolve(path)
-        self._path = inner.rstrip("/")
+        self._folder = files.locate(path)
         self._columns = list(columns)
         wanted: list[tuple[str, int]] = []
-        for part in read_manifest(path).parts:
-            with self._filesystem.open_input_file(f"{self._path}/{part.file}") as stream:
+        for part in read_manifest(self._folder).parts:
+            with (self._folder / part.file).open() as stream:
                 splits = pq.read_table(stream, columns=["split"])["split"].to_pylist()
             wanted += [(part.file, row) for row, own in enumerate(splits) if split in ("all", own)]
         wanted = wanted[:limit]
@@ -162,7 +161,7 @@ class SplitBatches:
         for file, row in self._batches[chunk_id]:
             rows_of.setdefault(file, []).append(row)
         for file, rows in rows_of.items():
-            with self._filesystem.open_input_file(f"{self._path}/{file}") as stream:
-                read = _read_range(pq.ParquetFile(stream), rows[0], rows[-1] + 1, self._columns)
+            with (self._folder / file).open() as stream:
+                read = read_range(pq.ParquetFile(stream), rows[0], rows[-1] + 1, self._columns)
             tables.append(read.take(np.array(rows) - rows[0]))
         return pa.concat_tables(tables).to_pydict()

@@ -116,8 +116,8 @@ _PLACES = frozenset({"artifact", "input", "out", "jsonl"})
 
 
 def _same_place(input: str, out: str) -> bool:
-    (one, inner), (other, place) = files.resolve(input), files.resolve(out)
-    return one.equals(other) and f"{place.rstrip('/')}/".startswith(f"{inner.rstrip('/')}/")
+    one, other = files.locate(input), files.locate(out)
+    return one.filesystem.equals(other.filesystem) and f"{other.path}/".startswith(f"{one.path}/")
 
 
 @dataclass(frozen=True)
@@ -213,13 +213,13 @@ def open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> 
     """
     from idc.training.artifact import identity
 
-    filesystem, inner = files.resolve(job.out)
-    if files.exists(filesystem, f"{inner.rstrip('/')}/{MANIFEST}") and (kind := read_manifest(job.out).kind) != KIND:
+    out = files.locate(job.out)
+    if (out / MANIFEST).exists() and (kind := read_manifest(out).kind) != KIND:
         raise ValueError(f"out: {job.out} holds {kind}, which this job does not replace; choose another folder")
     settings = job.model_dump(mode="json", include=set(CaptionJob.model_fields))
     counts = {name: value for name, value in settings.items() if name not in HOW | _PLACES | {"format"}}
     return DatasetFolder.open_for_build(
-        job.out,
+        out,
         kind=KIND,
         schema=SCHEMA,
         fingerprint=fingerprint(KIND, _VERSION, source.fingerprint, identity(job.artifact), counts),
@@ -368,9 +368,6 @@ def _reason(error: str) -> str:
 
 def write_jsonl(folder: str, path: str) -> None:
     """The rows of a complete folder as JSON lines, seen by others when all of them are there."""
-    filesystem, inner = files.resolve(path)
-    temporary = files.temporary_name(inner)
-    with filesystem.open_output_stream(temporary) as stream:
+    with files.locate(path).replacing() as stream:
         for row in iter_rows(folder):
             stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-    files.move(filesystem, temporary, inner)

@@ -1,5 +1,6 @@
-"""Data sets: what a pair looks like at rest, how it gets there, and how it is read back.
+"""Data sets: folders of Parquet parts, how they are made, checked and read.
 
-``store`` folders of Parquet parts · ``pipeline`` chunks of work through stages · ``images``, ``text`` the two
-kinds of content · ``clevr_change``, ``own`` readers · ``validate`` the checks of a data set · ``rendered`` our scenes.
+``store`` folders of Parquet parts · ``pipeline`` chunks of work through stages · ``files`` paths and URIs · ``images``,
+``text`` the two kinds of content · ``readers``, ``importing`` data sets of others · ``rows`` unchanged input rows ·
+``validation`` checks · ``robustness`` perturbed sets · ``rendered`` our own scenes.
 """

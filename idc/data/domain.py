@@ -1,4 +1,4 @@
-"""What a data set shows, in a few words: for the sentence "This model has only seen ...". Imports no torch."""
+"""What a data set shows, in a few words, for the sentence "This model has only seen ..."."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from idc.data.validation.published import PUBLISHED
 
 
 def training_domain(procedures: Manifest) -> str:
-    """What a model that is trained on these procedures has seen.
+    """What a model trained on these procedures has seen.
 
     Returns:
-        e.g. ``"rendered scenes at 64x64 pixels (3,692 training pairs)"``: no path of this machine.
+        e.g. ``"rendered scenes at 64x64 pixels (3,692 training pairs)"``, without local paths.
     """
     side, count = procedures.extra["image_size"], procedures.rows_by_split.get("train", 0)
     return f"{_images(procedures.config['pairs'])} at {side}x{side} pixels ({count:,} training pairs)"
@@ -19,7 +19,7 @@ def training_domain(procedures: Manifest) -> str:
 def _images(pairs: str) -> str:
     try:
         config = read_manifest(pairs, kind="pairs").config
-    except (ValueError, OSError):  # the pairs may be gone, or on another machine, when the procedures are used
+    except (ValueError, OSError):  # the pairs may be deleted, or on another machine, when the procedures are used
         return "the images of its training set"
     if "render" in config:
         return "rendered scenes"

@@ -1,7 +1,10 @@
-"""Paths and URIs: one way to reach a file, local or in any pyarrow (or fsspec) filesystem.
+"""Paths and URIs: one way to reach a file, local or in any pyarrow (or fsspec) file system.
 
-Whoever wrote a data set chose the names in it. :class:`Reader` opens them, and by default nothing but regular files
-below the source, after resolving links; :class:`Access` has what a format or a setting allows besides.
+A public function takes ``str | Path | Location`` and calls :func:`locate` once; from there the :class:`Location`
+travels, a file system and a path in it together.
+
+The names inside a data set were chosen by its author. :class:`Reader` opens them: by default only regular files below
+the source, after resolving links; :class:`Access` lists what a format or a setting allows in addition.
 """
 
 from __future__ import annotations
@@ -9,6 +12,8 @@ from __future__ import annotations
 import os
 import stat
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -17,18 +22,175 @@ import pyarrow as pa
 from pyarrow import fs
 
 
-def resolve(path: str | os.PathLike[str], filesystem: fs.FileSystem | None = None) -> tuple[fs.FileSystem, str]:
-    """The filesystem of ``path`` and the path inside it (absolute for local files).
+@dataclass(frozen=True)
+class Location:
+    """A file or folder, local or remote, that may or may not exist.
 
-    ``path`` is a local path or a URI: ``file://``, ``s3://``, ``gs://``, ``hdfs://`` go to pyarrow, any other scheme
-    (``memory://``, ``az://``, ...) to fsspec. With ``filesystem`` given, ``path`` is a path inside that one.
+    Attributes:
+        filesystem: the file system.
+        path: the path in it, absolute if local, without a slash at its end.
+        text: the path or URI as the user wrote it, for messages.
+    """
+
+    filesystem: fs.FileSystem
+    path: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __truediv__(self, name: str) -> Location:
+        """The file or folder ``name`` in this folder."""
+        return Location(self.filesystem, join(self.path, name), join(self.text, name))
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def parent(self) -> Location:
+        """The folder that this lies in."""
+        folder = self.path.rpartition("/")[0] or ("/" if self.path.startswith("/") else "")
+        return Location(self.filesystem, folder, self.text.rpartition("/")[0] or ".")
+
+    @property
+    def local(self) -> str | None:
+        """The path on the local disk; None if the file system is remote."""
+        if isinstance(self.filesystem, fs.LocalFileSystem):
+            return self.path
+        if isinstance(self.filesystem, fs.SubTreeFileSystem) and isinstance(
+            self.filesystem.base_fs, fs.LocalFileSystem
+        ):
+            return str(self.filesystem.base_path) + self.path
+        return None
+
+    def relative(self, path: str) -> str:
+        """The name, relative to this folder, of a file that :meth:`list_files` or :meth:`scan` found in it."""
+        return path[len(self.path.rstrip("/")) + 1 :] if self.path else path
+
+    def exists(self) -> bool:
+        """Whether there is a file or folder here."""
+        return self.filesystem.get_file_info(self.path).type != fs.FileType.NotFound
+
+    def is_file(self) -> bool:
+        return self.filesystem.get_file_info(self.path).type == fs.FileType.File
+
+    def is_folder(self) -> bool:
+        return self.filesystem.get_file_info(self.path).type == fs.FileType.Directory
+
+    def open(self) -> pa.NativeFile:
+        """The file, opened for reading at any position."""
+        return self.filesystem.open_input_file(self.path)
+
+    def read(self, max_bytes: int | None = None) -> bytes:
+        """The whole file. A local one must be a regular file: opening a FIFO or a device may never return.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            TooLarge: it has more than ``max_bytes``.
+            OSError: it cannot be read (a folder, a device, no permission, a failed transfer).
+        """
+        local = self.local
+        if local is not None:
+            size = check_regular(local)
+            if max_bytes is not None and size > max_bytes:
+                raise TooLarge(f"{size:,} bytes, more than {max_bytes:,}")
+            return Path(local).read_bytes()
+        with self.filesystem.open_input_stream(self.path) as stream:
+            data: bytes = stream.read(None if max_bytes is None else max_bytes + 1)
+        if max_bytes is not None and len(data) > max_bytes:
+            raise TooLarge(f"more than {max_bytes:,} bytes")
+        return data
+
+    @contextmanager
+    def replacing(self) -> Iterator[pa.NativeFile]:
+        """A stream to write to; when the block ends without an error, its content replaces the file.
+
+        A reader sees the old file or the whole new one, also after a kill (on object stores, which copy, after the
+        copy). :class:`idc.data.store.DatasetFolder` deletes what a killed writer left.
+        """
+        folder, _, name = self.path.rpartition("/")
+        temporary = f"{folder}/.tmp-{os.getpid()}-{os.urandom(4).hex()}-{name}"
+        with self.filesystem.open_output_stream(temporary) as stream:
+            yield stream
+        Location(self.filesystem, temporary, temporary)._move(self)
+
+    def write(self, data: bytes) -> None:
+        """Write the whole file at once, as :meth:`replacing`."""
+        with self.replacing() as stream:
+            stream.write(data)
+
+    def _move(self, target: Location) -> None:
+        local, local_target = self.local, target.local
+        if local is not None and local_target is not None:
+            os.replace(local, local_target)
+            return
+        try:
+            self.filesystem.move(self.path, target.path)  # object stores replace; a few file systems refuse to
+        except OSError:
+            if not target.exists():
+                raise
+            target.delete()
+            self.filesystem.move(self.path, target.path)
+
+    def delete(self) -> None:
+        """Delete the file."""
+        self.filesystem.delete_file(self.path)
+
+    def list_files(self) -> list[File]:
+        """The files (not folders) in this folder, sorted by path; an empty list if there is no such folder."""
+        if isinstance(self.filesystem, fs.LocalFileSystem):  # pyarrow refuses a folder with one name not in UTF-8
+            return sorted(_entries(self.path).files) if os.path.isdir(self.path) else []
+        return self._select(recursive=False)
+
+    def _select(self, recursive: bool) -> list[File]:
+        selector = fs.FileSelector(self.path, allow_not_found=True, recursive=recursive)
+        infos = [info for info in self.filesystem.get_file_info(selector) if info.type == fs.FileType.File]
+        if self.path.startswith("/"):
+            return sorted(File(info.path, info.size) for info in infos)
+        return sorted(File(info.path.lstrip("/"), info.size) for info in infos)  # fsspec's memory:// adds a slash
+
+    def scan(self, follow_links: bool = False) -> Tree:
+        """Everything below this folder, sorted by path; an empty tree if there is no such folder.
+
+        Args:
+            follow_links: also into folders that do not lie below this one.
+
+        Raises:
+            ValueError: a folder in it cannot be listed.
+        """
+        root = self.local
+        if root is None:
+            return Tree(files=self._select(recursive=True))
+        found = Tree()
+        if os.path.isdir(root):
+            _walk(root, follow_links, found)
+        base = len(root) - len(self.path)
+        return Tree(
+            files=sorted(File(file.path[base:], file.size) for file in found.files),
+            special=sorted(path[base:] for path in found.special),
+            outside=sorted(path[base:] for path in found.outside),
+        )
+
+
+def locate(path: str | os.PathLike[str] | Location) -> Location:
+    """The location of a local path or a URI; a location is returned as it is.
+
+    ``file://``, ``s3://``, ``gs://`` and ``hdfs://`` go to pyarrow, any other scheme (``memory://``, ``az://``, ...)
+    to fsspec.
 
     Raises:
         ValueError: the scheme is not known, or the URI is malformed.
     """
+    if isinstance(path, Location):
+        return path
     text = os.fspath(path)
-    if filesystem is not None:
-        return filesystem, text
+    filesystem, inner = _resolve(text)
+    return Location(filesystem, inner.rstrip("/") or inner[:1], text)
+
+
+def _resolve(text: str) -> tuple[fs.FileSystem, str]:
     if "://" not in text:
         return fs.LocalFileSystem(), str(Path(text).expanduser().absolute())
     try:
@@ -36,7 +198,7 @@ def resolve(path: str | os.PathLike[str], filesystem: fs.FileSystem | None = Non
     except pa.ArrowInvalid as exc:
         scheme, rest = text.split("://", 1)
         if "Unrecognized filesystem" not in str(exc):
-            raise ValueError(f"{text!r} is not a usable URI: {exc}") from exc
+            raise ValueError(f"{text!r} is not a valid URI: {exc}") from exc
         import fsspec
 
         try:
@@ -47,50 +209,17 @@ def resolve(path: str | os.PathLike[str], filesystem: fs.FileSystem | None = Non
 
 
 def join(base: str, name: str) -> str:
-    """``name`` under the folder ``base``; ``name`` itself where it is absolute or a URI."""
+    """``name`` in the folder ``base``; ``name`` itself if it is absolute or a URI."""
     if "://" in name or name.startswith("/"):
         return name
     return base.rstrip("/") + "/" + name if base else name
-
-
-def local_path(filesystem: fs.FileSystem, path: str) -> str | None:
-    """The path on the local disk of a path inside a filesystem; None if the filesystem is not local."""
-    if isinstance(filesystem, fs.LocalFileSystem):
-        return path
-    if isinstance(filesystem, fs.SubTreeFileSystem) and isinstance(filesystem.base_fs, fs.LocalFileSystem):
-        return str(filesystem.base_path) + path
-    return None
-
-
-def read_bytes(
-    path: str | os.PathLike[str], filesystem: fs.FileSystem | None = None, max_bytes: int | None = None
-) -> bytes:
-    """The whole file. A local one must be a regular file: opening a FIFO or a device may never end.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        TooLarge: it has more than ``max_bytes``.
-        OSError: it cannot be read (a folder, a device, no permission, a failed transfer).
-    """
-    filesystem, inner = resolve(path, filesystem)
-    local = local_path(filesystem, inner)
-    if local is not None:
-        size = check_regular(local)
-        if max_bytes is not None and size > max_bytes:
-            raise TooLarge(f"{size:,} bytes, more than {max_bytes:,}")
-        return Path(local).read_bytes()
-    with filesystem.open_input_stream(inner) as stream:
-        data: bytes = stream.read(None if max_bytes is None else max_bytes + 1)
-    if max_bytes is not None and len(data) > max_bytes:
-        raise TooLarge(f"more than {max_bytes:,} bytes")
-    return data
 
 
 def check_regular(path: str) -> int:
     """The size of a local file.
 
     Raises:
-        OSError: it is not there, or it is a FIFO, a device or a socket, whose opening may never end.
+        OSError: it does not exist, or it is a FIFO, a device or a socket, whose opening may never return.
     """
     info = os.stat(path)
     if not stat.S_ISREG(info.st_mode) and not stat.S_ISDIR(info.st_mode):
@@ -99,45 +228,11 @@ def check_regular(path: str) -> int:
 
 
 class TooLarge(OSError):
-    """A file with more bytes than its reader takes."""
-
-
-def write_atomic(filesystem: fs.FileSystem, path: str, data: bytes) -> None:
-    """Write ``data`` so that a reader sees the old file or the whole new one, also after a kill."""
-    temporary = temporary_name(path)
-    with filesystem.open_output_stream(temporary) as stream:
-        stream.write(data)
-    move(filesystem, temporary, path)
-
-
-def temporary_name(path: str) -> str:
-    """A name beside ``path`` that no other process uses and that :mod:`idc.data.store` clears away later."""
-    folder, _, name = path.rpartition("/")
-    return f"{folder}/.tmp-{os.getpid()}-{os.urandom(4).hex()}-{name}"
-
-
-def move(filesystem: fs.FileSystem, source: str, target: str) -> None:
-    """Rename, replacing ``target`` if it is there (atomic on local disks; object stores copy a whole object)."""
-    local, local_target = local_path(filesystem, source), local_path(filesystem, target)
-    if local is not None and local_target is not None:
-        os.replace(local, local_target)
-        return
-    try:
-        filesystem.move(source, target)  # object stores replace; a few file systems refuse to
-    except OSError:
-        if not exists(filesystem, target):
-            raise
-        filesystem.delete_file(target)
-        filesystem.move(source, target)
-
-
-def exists(filesystem: fs.FileSystem, path: str) -> bool:
-    """Whether there is a file or folder at ``path``."""
-    return filesystem.get_file_info(path).type != fs.FileType.NotFound
+    """A file with more bytes than its reader accepts."""
 
 
 class File(NamedTuple):
-    """A file in a listing; ``path`` is complete, inside its filesystem."""
+    """A file in a listing; ``path`` is complete, inside its file system."""
 
     path: str
     size: int
@@ -147,28 +242,13 @@ class File(NamedTuple):
         return self.path.rpartition("/")[2]
 
 
-def list_files(filesystem: fs.FileSystem, folder: str) -> list[File]:
-    """The files (not folders) in ``folder``, sorted by path; an empty list if there is no such folder."""
-    if isinstance(filesystem, fs.LocalFileSystem):  # pyarrow gives up on the whole folder for one name not in UTF-8
-        return sorted(_entries(folder).files) if os.path.isdir(folder) else []
-    return _select(filesystem, folder, recursive=False)
-
-
-def _select(filesystem: fs.FileSystem, folder: str, recursive: bool) -> list[File]:
-    selector = fs.FileSelector(folder, allow_not_found=True, recursive=recursive)
-    infos = [info for info in filesystem.get_file_info(selector) if info.type == fs.FileType.File]
-    if folder.startswith("/"):
-        return sorted(File(info.path, info.size) for info in infos)
-    return sorted(File(info.path.lstrip("/"), info.size) for info in infos)  # fsspec's memory:// adds a slash
-
-
 @dataclass
 class Tree:
-    """All files below a folder, each real folder once (by device and inode), so that links cannot make a loop.
+    """All files below a folder; each real folder is visited once (by device and inode), so links cannot make a loop.
 
     Attributes:
         files: the regular files.
-        special: what is neither a file nor a folder: FIFOs, sockets, devices, links that lead nowhere.
+        special: what is neither a file nor a folder: FIFOs, sockets, devices, dangling links.
         outside: links to folders that do not lie below the folder and were not followed.
     """
 
@@ -177,31 +257,8 @@ class Tree:
     outside: list[str] = field(default_factory=list)
 
 
-def scan(filesystem: fs.FileSystem, folder: str, follow_links: bool = False) -> Tree:
-    """All that lies below ``folder``, sorted by path; an empty tree if there is no such folder.
-
-    Args:
-        follow_links: also into folders that do not lie below ``folder``.
-
-    Raises:
-        ValueError: a folder in it cannot be listed.
-    """
-    root = local_path(filesystem, folder)
-    if root is None:
-        return Tree(files=_select(filesystem, folder, recursive=True))
-    found = Tree()
-    if os.path.isdir(root):
-        _walk(root, follow_links, found)
-    base = len(root) - len(folder)
-    return Tree(
-        files=sorted(File(file.path[base:], file.size) for file in found.files),
-        special=sorted(path[base:] for path in found.special),
-        outside=sorted(path[base:] for path in found.outside),
-    )
-
-
 def _walk(root: str, follow_links: bool, found: Tree) -> None:
-    """Real folders first, so that what can be reached by a link as well has its real name."""
+    """Visits real folders first, so that files which a link reaches too are listed under their real names."""
     seen: set[tuple[int, int]] = set()
     folders, links = deque([root]), deque[str]()
     while folders or links:
@@ -228,7 +285,7 @@ def _walk(root: str, follow_links: bool, found: Tree) -> None:
 
 @dataclass
 class _Entries:
-    """What one local folder holds; paths are complete."""
+    """Entries of one local folder; paths are complete."""
 
     files: list[File] = field(default_factory=list)
     folders: list[str] = field(default_factory=list)
@@ -262,16 +319,16 @@ def is_below(path: str, folder: str) -> bool:
 
 
 class OutsideSource(ValueError):
-    """A name in a data set that leads to where its reader may not read; the message says why."""
+    """A name in a data set that leads to a place its reader may not read; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """What the names in a source may reach besides regular files below it.
+    """What the names in a source may reach in addition to regular files below it.
 
     Attributes:
         links: follow links that lead out of the source.
-        local: any local file, by an absolute path, ``..`` or ``file://``. For tables, whose user wrote the paths.
+        local: any local file, by an absolute path, ``..`` or ``file://``. For tables, whose paths the user wrote.
         remote: with ``local``, also other hosts, by URI.
     """
 
@@ -287,61 +344,56 @@ LOCAL = Access(local=True)
 
 
 class Reader:
-    """Reads the files that a data set names, as far as ``access`` allows; keeps the filesystems it has met. Picklable.
+    """Reads the files that a data set names, as far as ``access`` allows; caches the file systems it meets. Picklable.
 
     Names are relative to ``folder``; with ``access.local`` also absolute or URIs.
 
     Args:
-        also: local folders below which an absolute name may lie, whatever ``access`` says.
+        also: local folders below which an absolute name may lie, whatever ``access`` is.
     """
 
-    def __init__(
-        self, filesystem: fs.FileSystem, folder: str, access: Access = BELOW, also: tuple[str, ...] = ()
-    ) -> None:
-        self.filesystem = filesystem
+    def __init__(self, folder: Location, access: Access = BELOW, also: tuple[str, ...] = ()) -> None:
         self.folder = folder
         self.access = access
         self._also = also
-        self._known: dict[str, tuple[fs.FileSystem, str]] = {}
+        self._known: dict[str, Location] = {}
 
     def read(self, name: str, max_bytes: int | None = None) -> bytes:
         """The whole file.
 
         Raises:
             OutsideSource: the name leads out of what may be read; nothing was opened.
-            ValueError: a URI that cannot be used.
-            OSError: as :func:`read_bytes`.
+            ValueError: the name is a malformed URI.
+            OSError: as :meth:`Location.read`.
         """
-        filesystem, path = self.locate(name)
-        return read_bytes(path, filesystem, max_bytes)
+        return self.locate(name).read(max_bytes)
 
     def exists(self, name: str) -> bool:
         """Whether there is such a file or folder; raises as :meth:`read`."""
-        filesystem, path = self.locate(name)
-        return exists(filesystem, path)
+        return self.locate(name).exists()
 
-    def locate(self, name: str) -> tuple[fs.FileSystem, str]:
-        """The filesystem of a name and the path inside it.
+    def locate(self, name: str) -> Location:
+        """The location of a name.
 
         Raises:
-            OutsideSource: it leads out of what may be read; no host was asked.
-            ValueError: a URI that cannot be used.
+            OutsideSource: it leads out of what may be read; no host was contacted.
+            ValueError: the name is a malformed URI.
         """
         if "://" in name:
             return self._locate_uri(name)
-        path = join(self.folder, name)
+        place = self.folder / name
         if self.access.local:
-            return self.filesystem, path
+            return place
         if name.startswith("/") and any(is_below(name, folder) for folder in self._also):
-            return self.filesystem, path
+            return place
         if name.startswith("/") or ".." in name.split("/"):
             raise OutsideSource("names in this layout are those of files below the source")
-        local, root = local_path(self.filesystem, path), local_path(self.filesystem, self.folder)
+        local, root = place.local, self.folder.local
         if not self.access.links and local is not None and root is not None and not is_below(local, root):
             raise OutsideSource("a link leads out of the source; follow_links=true follows it")
-        return self.filesystem, path
+        return place
 
-    def _locate_uri(self, name: str) -> tuple[fs.FileSystem, str]:
+    def _locate_uri(self, name: str) -> Location:
         scheme, _, rest = name.partition("://")
         host, _, tail = rest.partition("/")
         if not self.access.local:
@@ -349,14 +401,14 @@ class Reader:
         if "?" in name or "@" in host:
             raise OutsideSource("options and credentials in a URI are not taken from data; set them in the environment")
         if scheme == "file":
-            if not isinstance(self.filesystem, fs.LocalFileSystem):
+            if not isinstance(self.folder.filesystem, fs.LocalFileSystem):
                 raise OutsideSource("a table on another host names a file of this machine")
-            return resolve(name)
+            return locate(name)
         if not self.access.remote:
             raise OutsideSource(f"{scheme}:// is on another host; allow_remote=true reads it")
         root = f"{scheme}://{host}"
         if root not in self._known:
-            filesystem, inner = resolve(name)
-            self._known[root] = filesystem, inner.removesuffix(tail)  # s3 keeps the host in the path, hdfs does not
-        filesystem, base = self._known[root]
-        return filesystem, base + tail
+            filesystem, inner = _resolve(name)
+            self._known[root] = Location(filesystem, inner.removesuffix(tail), root)  # s3 keeps the host in the path,
+        known = self._known[root]  # hdfs does not
+        return Location(known.filesystem, known.path + tail, name)

@@ -1,13 +1,13 @@
 """Image bytes to pixels and back. Every decoder of the project goes through :func:`decode_image`.
 
-The formats are those of :data:`FORMATS`, everywhere: here, in what a folder's files may be called, and in what is
-served. Pillow knows more, of which some start other programs (EPS) or are guessed (TGA); those are never tried.
+The formats are those of :data:`FORMATS` everywhere: for decoding, for file names in a folder, and in serving. Pillow
+supports more, of which some start other programs (EPS) or are guessed (TGA); those are never tried.
 
 Pixels are uint8 RGB ``(H, W, 3)``. Decisions, the same everywhere so that before and after stay comparable:
 
-- of 16 bits the upper 8 count (65535 becomes 255), in grey as in colour, never stretched to the content of one image;
-- transparent pixels are laid over black: they mean "no data", and zero is what padding is elsewhere;
-- the EXIF orientation is applied; of an animation the first frame counts.
+- of 16 bits the upper 8 are used (65535 becomes 255), in grey as in colour, never stretched to one image's range;
+- transparent pixels are composited over black: they mean "no data", and padding is zero elsewhere too;
+- the EXIF orientation is applied; of an animation the first frame is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from idc.data.files import OutsideSource, Reader, TooLarge, read_bytes
+from idc.data.files import OutsideSource, Reader, TooLarge
 
 __all__ = [
     "ACCEPT",
@@ -40,7 +40,6 @@ __all__ = [
     "decode_image",
     "encode_png",
     "open_image",
-    "read_bytes",
     "resize_image",
     "stored_bytes",
 ]
@@ -62,7 +61,7 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "JPEG2000": (".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx"),
     "PPM": (".ppm", ".pgm", ".pbm", ".pnm"),
 }
-"""Pillow's names of the formats that are read, and what their files are called."""
+"""Pillow's names of the supported formats, with their file suffixes."""
 
 IMAGE_SUFFIXES = frozenset(suffix for suffixes in FORMATS.values() for suffix in suffixes)
 
@@ -73,17 +72,17 @@ OTHER_IMAGE_SUFFIXES = frozenset(
         ".pcx", ".sgi", ".ras", ".xcf", ".xbm", ".xpm", ".wmf", ".emf", ".fits", ".fit", ".icns",
     }
 )  # fmt: skip
-"""Files that are images, too, and that are not read: they are named instead of passed over."""
+"""Suffixes of other image formats; such files are reported instead of ignored."""
 
 FORMAT_NAMES = "PNG, JPEG, WebP, BMP, GIF, TIFF, AVIF, JPEG 2000 and PPM"
 """For messages."""
 
 _MEDIA_TYPES = ("png", "jpeg", "webp", "bmp", "gif", "tiff", "avif", "jp2")
 ACCEPT = ",".join([*(f"image/{name}" for name in _MEDIA_TYPES), *sorted(IMAGE_SUFFIXES)])
-"""What a page's ``<input type="file" accept>`` takes: media types, and suffixes for systems that do not know them."""
+"""Value of ``<input type="file" accept>``: media types, and suffixes for systems that do not know them."""
 
 _LONGEST_NAME = 300
-"""Of a name in a message."""
+"""Most characters of a file name in a message."""
 
 _PLAIN_MODES = ("1", "L", "P", "RGB", "CMYK", "YCbCr", "LAB", "HSV", "RGBX")
 _ALPHA_MODES = ("RGBA", "LA", "PA", "La", "RGBa")
@@ -99,7 +98,7 @@ class ImageError(ValueError):
         code: one of "empty file", "truncated image", "damaged image", "not an image", "too many pixels",
             "too much metadata", "unsupported mode", "missing file", "unreadable file", "too many bytes",
             "outside the source", "bad row"; stable, the text of the error begins with it.
-        detail: never has anything of what the file contains.
+        detail: never contains parts of the file.
     """
 
     def __init__(self, code: str, detail: str = "") -> None:
@@ -110,7 +109,7 @@ class ImageError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class CheckedImage:
-    """What :func:`check_image` found: the size in pixels and the bytes worth storing."""
+    """Result of :func:`check_image`: the size in pixels and the bytes to store."""
 
     data: bytes
     height: int
@@ -118,7 +117,7 @@ class CheckedImage:
 
 
 def cell_bytes(cell: Any, reader: Reader) -> bytes:
-    """The encoded image that a table's cell holds, or the file that it names.
+    """The encoded image that a table's cell contains or names.
 
     Raises:
         ImageError: "missing file" (also of an empty cell), "outside the source", "too many bytes", "unreadable file",
@@ -141,7 +140,7 @@ def cell_bytes(cell: Any, reader: Reader) -> bytes:
 
 
 def cell_name(cell: Any) -> str:
-    """What a message calls the image of such a cell."""
+    """How error messages refer to the image of such a cell."""
     if isinstance(cell, bytes):
         return "bytes in the table"
     if isinstance(cell, str) and cell:
@@ -153,16 +152,16 @@ def decode_image(data: bytes, max_pixels: float = MAX_PIXELS) -> np.ndarray:
     """Decode to uint8 RGB ``(H, W, 3)``.
 
     Raises:
-        ImageError: with its stable ``code``, if the bytes are no usable image.
+        ImageError: with its stable ``code``, if the bytes are not a usable image.
     """
     return _decode(data, max_pixels)[0]
 
 
 def check_image(data: bytes, max_pixels: float = MAX_PIXELS) -> CheckedImage:
-    """Decode once to see that it works, and give the bytes to keep.
+    """Decode once to verify the image, and return the bytes to store.
 
-    The original bytes are kept, except where other software would show other pixels than :func:`decode_image`
-    (16-bit grey, CMYK, TIFF and the like): those become an 8-bit RGB PNG.
+    The original bytes are kept unless other software would show other pixels than :func:`decode_image` (16-bit grey,
+    CMYK, TIFF and the like): those become an 8-bit RGB PNG.
 
     Raises:
         ImageError: as :func:`decode_image`.
@@ -172,10 +171,10 @@ def check_image(data: bytes, max_pixels: float = MAX_PIXELS) -> CheckedImage:
 
 
 def stored_bytes(data: bytes, max_pixels: float = MAX_PIXELS) -> bytes:
-    """The bytes that :func:`check_image` keeps, without decoding the pixels where the original is kept.
+    """The bytes that :func:`check_image` stores, without decoding the pixels if the original is kept.
 
     Raises:
-        ImageError: as :func:`decode_image`; damage in the pixels of an image that is kept as it is goes unnoticed.
+        ImageError: as :func:`decode_image`; damaged pixels of an image that is kept unchanged are not detected.
     """
     with open_image(data) as image:
         if _is_kept(image):
@@ -199,10 +198,10 @@ def _decode(data: bytes, max_pixels: float) -> tuple[np.ndarray, bool]:
 
 @contextmanager
 def open_image(data: bytes) -> Iterator[Image.Image]:
-    """The image with its header read and no pixel decoded; every fault, also within the block, becomes an ImageError.
+    """The image with its header read and no pixel decoded; every fault, also inside the block, becomes an ImageError.
 
     Raises:
-        ImageError: with its stable ``code``, if the bytes are no usable image.
+        ImageError: with its stable ``code``, if the bytes are not a usable image.
     """
     if not data:
         raise ImageError("empty file")
@@ -225,7 +224,7 @@ def open_image(data: bytes) -> Iterator[Image.Image]:
 
 
 _QUOTED = re.compile(r"""b?(['"]).*\1""", re.DOTALL)
-"""Bytes of the file in Pillow's messages."""
+"""Matches bytes of the file in Pillow's messages."""
 
 
 def _code(exc: Exception, text: str) -> str:
@@ -236,7 +235,7 @@ def _code(exc: Exception, text: str) -> str:
 
 
 def _to_rgb(image: Image.Image, rounded: bool) -> np.ndarray:
-    """``rounded``: 16 bits are divided by 257 and rounded, as Pillow does with the colours of this format."""
+    """``rounded``: divide 16 bits by 257 and round, as Pillow does for colours in this format."""
     if image.mode in _GREY_16_MODES:
         grey = np.asarray(image).astype(np.int64)
         if grey.min() < 0 or grey.max() > 65535:
@@ -264,7 +263,7 @@ def encode_png(pixels: np.ndarray, compress_level: int = 4) -> bytes:
 def resize_image(pixels: np.ndarray, size: int | tuple[int, int]) -> np.ndarray:
     """Resize uint8 ``(H, W, 3)`` or ``(H, W)`` to ``size`` (height, width; one number for a square).
 
-    The whole image is squeezed into the size, as ProCap does with 480x320 to 224x224; bicubic with antialiasing.
+    The aspect ratio is not kept, as in ProCap (480x320 to 224x224); bicubic with antialiasing.
     """
     height, width = (size, size) if isinstance(size, int) else size
     if pixels.shape[:2] == (height, width):

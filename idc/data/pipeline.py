@@ -1,13 +1,13 @@
-"""Chunks of work through stages into a data set folder: the part that knows no Ray.
+"""Chunks of work through stages into a data set folder, without Ray.
 
-A *source* reads a chunk as a columnar batch, *stages* change it, and the rows end in one part file of the folder.
-:func:`run_local` does that in this process; ``cluster.data.run`` does the same with the same arguments on Ray actors.
-Both give the same files.
+A *source* reads a chunk as a columnar batch, *stages* transform it, and the rows are written to one part file of the
+folder. :func:`run_local` does this in the calling process; ``cluster.data.run`` takes the same arguments and does it on
+Ray actors. Both write the same files.
 
 A batch is ``dict[str, list | np.ndarray]`` with columns of equal length. The column ``error`` holds ``None`` for a
 good row and ``"code: detail"`` for a bad one. A stage is a plain class: ``__init__`` loads what it needs once,
-``__call__(batch) -> batch`` works on all rows that have no error, marks the ones it fails on, and never raises for a
-bad row. A row's name is its ``pair_id`` (``row_id``, ``index`` before it has one).
+``__call__(batch) -> batch`` processes all rows without an error, marks those it fails on, and never raises for a bad
+row. A row is identified by its ``pair_id`` (``row_id`` or ``index`` until it has one).
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow import fs
 from tqdm import tqdm
 
 from idc.data import files
-from idc.data.store import DatasetFolder, Manifest, Reject, _complete_manifest, fingerprint, undamaged
+from idc.data.store import AnyPath, DatasetFolder, Manifest, Reject, complete_manifest, fingerprint, undamaged
 
 log = logging.getLogger(__name__)
 
@@ -35,28 +34,28 @@ _NAME_COLUMNS = ("pair_id", "row_id", "index")
 
 
 class Source(Protocol):
-    """Where rows come from; picklable and cheap to copy, so that workers read their own chunks."""
+    """A provider of rows in chunks; picklable and cheap to copy, so that workers read their own chunks."""
 
     @property
     def num_chunks(self) -> int:
-        """How many chunks there are."""
+        """Number of chunks."""
         ...
 
     def read(self, chunk_id: int) -> Batch:
-        """Chunk ``chunk_id`` as a batch, the same whenever it is read."""
+        """Chunk ``chunk_id`` as a batch, the same every time."""
         ...
 
 
 @dataclass(frozen=True)
 class StageSpec:
-    """A stage and what it needs.
+    """A stage, its arguments and its resources.
 
     Attributes:
-        cls: the stage class; importable, so that workers find it.
+        cls: the stage class; workers must be able to import it.
         kwargs: its constructor's arguments.
         num_cpus, num_gpus: of each copy.
-        concurrency: copies on Ray; ``(min, max)`` lets Ray choose. A local run has one.
-        batch_size: rows given to the stage at once; ``None`` for a whole chunk.
+        concurrency: copies on Ray; ``(min, max)`` lets Ray choose. A local run uses one.
+        batch_size: rows passed to the stage at once; ``None`` for a whole chunk.
     """
 
     cls: type
@@ -102,7 +101,7 @@ def take(batch: Batch, rows: Sequence[int]) -> Batch:
 
 
 def concat(batches: Sequence[Batch]) -> Batch:
-    """Batches with the same columns one after the other; arrays of equal row shape stay arrays."""
+    """Concatenate batches with the same columns; arrays of equal row shape stay arrays."""
     out: Batch = {}
     for name in batches[0]:
         columns = [batch[name] for batch in batches]
@@ -119,7 +118,7 @@ def with_errors(batch: Batch) -> Batch:
 
 
 def good_rows(batch: Batch) -> list[int]:
-    """Positions of the rows without an error: what a stage has to work on."""
+    """Positions of the rows without an error: those that a stage processes."""
     return [i for i, error in enumerate(with_errors(batch)["error"]) if error is None]
 
 
@@ -140,11 +139,11 @@ def batch_to_rows(batch: Batch) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class ChunkResult:
-    """What became of a chunk.
+    """Result of one chunk.
 
     Attributes:
         num_rows, num_rejects: rows written and rows rejected.
-        seconds: of the work that a stage timed: the sum of its column ``seconds``, if it gives one.
+        seconds: the sum of the column ``seconds``, if a stage measures its work in one; else 0.
     """
 
     chunk_id: int
@@ -166,7 +165,7 @@ def write_result(folder: DatasetFolder, chunk_id: int, batch: Batch, to_rows: To
     good, rejects = split_errors(batch)
     if to_rows is None:
         missing = [name for name in folder.schema.names if name not in good]
-        assert not missing, f"the stages gave no column {', '.join(missing)}; they gave {', '.join(good)}"
+        assert not missing, f"the stages returned no column {', '.join(missing)}; they returned {', '.join(good)}"
         rows: pa.Table | list[dict[str, Any]] = batch_to_rows({name: good[name] for name in folder.schema.names})
     else:
         rows = to_rows(good) if num_rows(good) else []
@@ -183,7 +182,7 @@ def finish(folder: DatasetFolder, max_reject_share: float, extra: dict[str, Any]
     """Complete the folder, unless too many rows were rejected.
 
     Raises:
-        TooManyRejects: naming the reasons; the written chunks stay, so a run with a higher limit ends at once.
+        TooManyRejects: names the reasons; the written chunks stay, so a run with a higher limit finishes at once.
     """
     counts = folder.counted(complete=False)
     total = counts.num_rows + counts.num_rejected
@@ -191,13 +190,13 @@ def finish(folder: DatasetFolder, max_reject_share: float, extra: dict[str, Any]
         reasons = ", ".join(f"{n} x {reason}" for reason, n in counts.reject_reasons.items())
         raise TooManyRejects(
             f"{counts.num_rejected} of {total} rows were rejected, more than max_reject_share={max_reject_share:g} "
-            f"allows: {reasons}. See {folder.path}/rejects-*.parquet; mend the input, or raise max_reject_share"
+            f"allows: {reasons}. See {folder.location}/rejects-*.parquet; fix the input, or raise max_reject_share"
         )
     return folder.finish(extra)
 
 
 class Runner(Protocol):
-    """What runs chunks through stages: :func:`run_local`, or the same on Ray."""
+    """Runs chunks through stages: :func:`run_local`, or its counterpart on Ray."""
 
     def __call__(
         self, folder: DatasetFolder, source: Source, stages: list[StageSpec], *, max_reject_share: float, name: str
@@ -219,12 +218,12 @@ def run_local(
     """Run the pending chunks of ``folder`` in this process, then complete it.
 
     Args:
-        to_rows: makes the rows of the folder from the good rows of the last batch; by default the columns of the
-            folder's schema are taken from the batch by name.
-        max_reject_share: of all rows; above it the job fails at its end.
+        to_rows: converts the good rows of the last batch to rows of the folder; by default the columns of the folder's
+            schema are taken from the batch by name.
+        max_reject_share: share of all rows; above it the job fails at its end.
         extra: merged into the manifest's ``extra``.
-        name: what the progress bar calls it.
-        watch: is given every chunk's result as it is done.
+        name: label of the progress bar.
+        watch: called with the result of every chunk.
 
     Raises:
         TooManyRejects: see :func:`finish`.
@@ -255,7 +254,7 @@ def show(
     name: str,
     watch: Callable[[ChunkResult], None] | None = None,
 ) -> None:
-    """Consume the results and draw the progress bar: chunks done, rows, rejects."""
+    """Consume the results and show a progress bar: chunks done, rows, rejects."""
     total, rows, rejects = folder.num_chunks, 0, 0
     with tqdm(total=total, initial=total - pending, desc=name, unit="chunk", disable=not progress) as bar:
         for result in results:
@@ -270,31 +269,27 @@ def show(
 class FolderSource:
     """The rows of a complete data set folder as a source, in chunks of ``chunk_size`` rows at most.
 
-    A chunk never spans two parts, so it is read with little more than its own bytes.
+    A chunk never spans two parts, so reading it costs little more than its own bytes.
 
     Args:
-        columns: all by default.
+        columns: the columns to read; all by default.
         splits: only rows of these splits; all by default. Chunks may then hold fewer rows, or none.
-        limit: only the first so many rows of the folder (before ``splits``).
+        limit: only the first ``limit`` rows of the folder (counted before ``splits``).
     """
 
     def __init__(
         self,
-        path: str,
+        path: AnyPath,
         *,
         chunk_size: int = 32,
         columns: Sequence[str] | None = None,
         splits: Sequence[str] | None = None,
         limit: int | None = None,
         kind: str | None = None,
-        filesystem: fs.FileSystem | None = None,
     ) -> None:
-        manifest = _complete_manifest(path, filesystem)
-        if kind is not None and manifest.kind != kind:
-            raise ValueError(f"{path} holds {manifest.kind}, not {kind}")
+        self.folder = files.locate(path)
+        manifest = complete_manifest(self.folder, kind)
         manifest.need_images(path, columns or ())
-        self.filesystem, self.path = files.resolve(path, filesystem)
-        self.path = self.path.rstrip("/")
         self.columns = list(columns) if columns is not None else None
         self.splits = list(splits) if splits is not None else None
         self.manifest = manifest
@@ -312,17 +307,16 @@ class FolderSource:
 
     def read(self, chunk_id: int) -> Batch:
         file, start, stop = self._chunks[chunk_id]
-        name = f"{self.path}/{file}"
-        with undamaged(name), self.filesystem.open_input_file(name) as stream:
-            table = _read_range(pq.ParquetFile(stream), start, stop, self.columns)
+        with undamaged(self.folder / file), (self.folder / file).open() as stream:
+            table = read_range(pq.ParquetFile(stream), start, stop, self.columns)
         batch = table.to_pydict()
         if self.splits is not None:
             batch = take(batch, [i for i, split in enumerate(batch["split"]) if split in self.splits])
         return batch
 
 
-def _read_range(parquet: pq.ParquetFile, start: int, stop: int, columns: Sequence[str] | None) -> pa.Table:
-    """Rows ``start`` to ``stop``, reading only the row groups that hold them."""
+def read_range(parquet: pq.ParquetFile, start: int, stop: int, columns: Sequence[str] | None) -> pa.Table:
+    """Rows ``start`` to ``stop``; only the row groups that hold them are read."""
     groups: list[int] = []
     first = seen = 0
     for group in range(parquet.num_row_groups):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from idc.atomic import write_text
 from idc.data.textfiles import decode, parse_json
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
@@ -42,17 +43,17 @@ def words(caption: str) -> list[str]:
 
 
 def map_words(caption: str, change: Callable[[str], str]) -> str:
-    """The caption with every lower-case word replaced by ``change`` of it; what is between the words stays, and ``;``
+    """The caption in lower case with every word replaced by ``change(word)``; text between the words is kept, and ``;``
     and ``,`` are not words here."""
     text = caption.lower().replace("\u2019", "'")
     return _WORD.sub(lambda match: match[0] if match[0] in _MARKS else change(match[0]), text)
 
 
 class Vocabulary:
-    """A fixed list of words; first come the ids of the special marks, then ``words`` in order.
+    """A fixed list of words; the first ids are those of the special marks, then ``words`` in order.
 
     Attributes:
-        words: the known words without the special ones.
+        words: the words without the special marks.
         layout: ``own``: ids 0 to 3 are padding, beginning, end and unknown. ``procap``: the eight special ids of the
             official ProCap checkpoints, see :data:`PROCAP_SPECIALS`.
         special: ids of the marks.
@@ -70,7 +71,7 @@ class Vocabulary:
 
     @classmethod
     def build(cls, captions: Iterable[str], min_count: int = 1) -> Vocabulary:
-        """The words that occur at least ``min_count`` times, the most frequent first, equal counts by alphabet."""
+        """The words that occur at least ``min_count`` times, the most frequent first, equal counts alphabetically."""
         counts: Counter[str] = Counter()
         for caption in captions:
             counts.update(words(caption))
@@ -87,7 +88,7 @@ class Vocabulary:
     __hash__ = None  # type: ignore[assignment]
 
     def encode(self, caption: str, max_len: int | None = None) -> list[int]:
-        """``[bos, ..., eos]``; with ``max_len``, words at the end are left out so that no more ids than that remain."""
+        """``[bos, ..., eos]``; with ``max_len``, words at the end are dropped to keep that number of ids."""
         if max_len is not None and max_len < 2:
             raise ValueError(f"max_len is {max_len}; a caption needs at least 2 ids (beginning and end)")
         ids = [self._ids.get(word, self.special.unk) for word in words(caption)]
@@ -96,10 +97,10 @@ class Vocabulary:
         return [self.special.bos, *ids, self.special.eos]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text up to the first end mark; padding and beginning marks are left out.
+        """The text up to the first end mark; padding and beginning marks are dropped.
 
-        In the layout ``procap`` as the official code has it: words joined by blanks, also before ``;`` and ``,``, only
-        the first beginning mark left out, other marks kept as words, characters outside ASCII dropped.
+        In the layout ``procap`` as in the official code: words joined by blanks, also before ``;`` and ``,``, only the
+        first beginning mark dropped, other marks kept as words, characters outside ASCII dropped.
         """
         out: list[str] = []
         begun = False
@@ -124,11 +125,11 @@ class Vocabulary:
     def save(self, path: str | Path) -> None:
         """Write ``{"words": [...]}`` as JSON, with the layout if it is not our own."""
         content = {"words": self.words} if self.layout == "own" else {"layout": self.layout, "words": self.words}
-        Path(path).write_text(json.dumps(content, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Vocabulary:
-        """Read what :meth:`save` wrote. Raises ``ValueError`` if the file is something else."""
+        """Read a file of :meth:`save`. Raises ``ValueError`` if the file is something else."""
         try:
             content = parse_json(decode(Path(path).read_bytes()))
             layout = content.get("layout", "own")

@@ -1,8 +1,8 @@
-"""Text, lines and JSON of files that others wrote: read strictly, so that nothing in them is lost without a word.
+"""Text, lines and JSON from files of others, read strictly, so that nothing in them is lost silently.
 
-One reader for the whole project. It raises :class:`JsonError` (a ``ValueError``) where Python's own is silent or ends
-in something else: a key that occurs twice, ``NaN``, nesting without end, an integer of thousands of digits, half a
-character (a lone surrogate).
+One reader for the whole project. It raises :class:`JsonError` (a ``ValueError``) where Python's parser accepts the
+input or fails with another exception: a repeated key, ``NaN``, unlimited nesting, an integer of thousands of digits,
+half a character (a lone surrogate).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any, BinaryIO, Literal
 _BOM = "\ufeff"
 _LINE_END = re.compile("\r\n|\n|\r")
 _BLOCK = 8192
-"""Bytes of a stream that are looked at together for line ends."""
+"""Bytes of a stream searched for line ends at a time."""
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|([\]}])')
 
 
 class JsonError(ValueError):
-    """A text that is not usable as JSON; the message says why, and where if that is known.
+    """A text that is not usable as JSON; the message gives the reason, and the position if known.
 
     Attributes:
-        end: of :func:`parse_json_at`: where the value ends, if it has the form of JSON and only its content is refused.
+        end: set by :func:`parse_json_at`: the end of the value, if its syntax is valid and only its content is refused.
     """
 
     end: int | None = None
@@ -36,11 +36,11 @@ def decode(data: bytes, errors: Literal["strict", "surrogateescape"] = "strict")
     """Bytes as UTF-8 text, without a byte order mark.
 
     Args:
-        errors: ``surrogateescape`` keeps bytes that are not UTF-8 as lone surrogates, to be found where the text is
-            used.
+        errors: ``surrogateescape`` keeps bytes that are not UTF-8 as lone surrogates, which are detected where the
+            text is used.
 
     Raises:
-        ValueError: the bytes are not UTF-8 (with ``strict``); names the place.
+        ValueError: the bytes are not UTF-8 (with ``strict``); names the position.
     """
     try:
         return data.decode("utf-8", errors).removeprefix(_BOM)
@@ -60,9 +60,9 @@ def split_lines(text: str) -> list[str]:
 
 
 def iter_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of a stream with their ends, from where it is; LF, CRLF and CR end a line. Memory is that of a line."""
+    """The lines of a stream with their ends, from its position; LF, CRLF and CR end a line. Holds one line."""
     rest = bytearray()
-    after_cr = False  # whether this block ends the line of the block before, perhaps with its LF
+    after_cr = False  # whether this block ends the previous block's line, perhaps with its LF
     while block := stream.readline(_BLOCK):
         if not rest and block.endswith(b"\n") and block.find(b"\r", 0, -2) < 0:
             yield block
@@ -105,10 +105,10 @@ def parse_json(
 
 
 def parse_json_at(text: str, start: int) -> tuple[Any, int]:
-    """The JSON value that begins at a place of a text, and where it ends; surrogates are kept.
+    """The JSON value that begins at a position of a text, and its end; surrogates are kept.
 
     Raises:
-        JsonError: as :func:`parse_json`; its ``end`` is where the value ends, if that is known.
+        JsonError: as :func:`parse_json`; its ``end`` is the end of the value, if known.
     """
     try:
         with _json_errors():
@@ -119,7 +119,7 @@ def parse_json_at(text: str, start: int) -> tuple[Any, int]:
 
 
 def _end_of_value(text: str, start: int) -> int | None:
-    """The end of a value that has the form of JSON, whatever it contains."""
+    """The end of a value with valid JSON syntax, whatever its content."""
     try:
         return _LENIENT.raw_decode(text, start)[1]
     except json.JSONDecodeError:
@@ -135,7 +135,7 @@ def _end_of_value(text: str, start: int) -> int | None:
 
 @contextlib.contextmanager
 def _json_errors() -> Iterator[None]:
-    """Whatever the decoder raises as a :class:`JsonError`."""
+    """Re-raise the errors of the decoder as :class:`JsonError`."""
     try:
         yield
     except RecursionError:
@@ -166,9 +166,9 @@ def _object(pairs: list[tuple[str, Any]], on_repeated_key: Callable[[str], None]
 
 
 def _constant(name: str) -> Any:
-    raise JsonError(f"not JSON: {name} is no JSON number; write null, or leave the entry out")
+    raise JsonError(f"not JSON: {name} is not a JSON number; write null, or omit the entry")
 
 
 _STRICT = _decoder(None)
 _LENIENT = json.JSONDecoder(parse_int=str)
-"""Accepts whatever has the form of JSON, but for its depth."""
+"""Accepts everything with valid JSON syntax, up to its depth."""

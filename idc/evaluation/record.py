@@ -17,6 +17,7 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
+from idc.atomic import write_text
 from idc.metrics import changes
 from idc.metrics.change_maps import ChangeMaps
 from idc.metrics.hallucination import Hallucination
@@ -136,8 +137,8 @@ def save(folder: str | os.PathLike[str], evaluation: Evaluation, rows: Iterable[
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / EVALUATION
     target.unlink(missing_ok=True)
-    _write(folder / PREDICTIONS, "".join(row.model_dump_json() + "\n" for row in rows))
-    _write(target, evaluation.model_dump_json(indent=1) + "\n")
+    write_text(folder / PREDICTIONS, "".join(row.model_dump_json() + "\n" for row in rows))
+    write_text(target, evaluation.model_dump_json(indent=1) + "\n")
     return target
 
 
@@ -160,12 +161,6 @@ def load_predictions(folder: str | os.PathLike[str]) -> list[ScoredCaption]:
     """Read ``predictions.jsonl``."""
     text = (Path(folder) / PREDICTIONS).read_text(encoding="utf-8")
     return [ScoredCaption.model_validate_json(line) for line in text.split("\n") if line]
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
 
 
 # ------------------------------------------------------------------------------------------------------------ seeds

@@ -27,6 +27,7 @@ from typing import Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
+from idc.atomic import write_text
 from idc.config import ConfigModel, missing
 from idc.data.textfiles import decode, parse_json, split_lines
 from idc.provenance import origin
@@ -378,11 +379,7 @@ def run(job: AnswersJob) -> AnswerScores:
         average_accuracy=statistics.fmean(one.scores["Accuracy"] for one in others) if others else None,
         **origin(None),
     )
-    folder = Path(job.out)
-    folder.mkdir(parents=True, exist_ok=True)
-    partial = folder / f".{RESULT}.partial"
-    partial.write_text(result.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    partial.replace(folder / RESULT)
+    write_text(Path(job.out) / RESULT, result.model_dump_json(indent=1) + "\n")
     return result
 
 

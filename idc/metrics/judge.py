@@ -27,6 +27,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from idc.atomic import write_text
 from idc.config import ConfigModel, missing
 from idc.metrics.judge_endpoint import Endpoint, Wait
 
@@ -234,9 +235,7 @@ class Answers:
             except (ValueError, KeyError, TypeError):
                 continue
         if path.exists():
-            partial = path.with_name(f".{path.name}.partial")
-            partial.write_text("".join(line + "\n" for line in whole), encoding="utf-8")
-            partial.replace(path)
+            write_text(path, "".join(line + "\n" for line in whole))
 
     def add(self, record: dict[str, Any]) -> None:
         """Keep an answer at once."""
@@ -270,10 +269,7 @@ def run(job: JudgeJob, wait: Wait | None = None) -> JudgeResult:
     print(f"{len(asked)} judgements, {len(open_ones)} requests to {job.judge}", flush=True)
     unreadable = _ask_all(job, open_ones, answers, wait)
     result = _result(job, evaluation, asked, answers.known, unreadable, len(open_ones))
-    target = Path(job.out) / RESULT
-    partial = target.with_name(f".{RESULT}.partial")
-    partial.write_text(result.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    partial.replace(target)
+    write_text(Path(job.out) / RESULT, result.model_dump_json(indent=1) + "\n")
     return result
 
 

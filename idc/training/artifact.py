@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from idc.atomic import write_bytes, write_text
 from idc.data.text import Vocabulary
 from idc.data.textfiles import decode, parse_json
 from idc.training.base import Base
@@ -198,10 +199,10 @@ def add_file(path: Path | str, name: str, content: str | bytes) -> None:
         ValueError: ``path`` is not an artifact.
     """
     artifact = read_artifact(path).path
-    _replace(artifact / name, content)
+    write_bytes(artifact / name, content.encode() if isinstance(content, str) else content)
     head = _read_json(artifact / CONFIG)
     if name not in head["files"]:
-        _replace(artifact / CONFIG, _json({**head, "files": sorted([*head["files"], name])}))
+        write_text(artifact / CONFIG, _json({**head, "files": sorted([*head["files"], name])}))
 
 
 def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
@@ -327,13 +328,7 @@ def _json(value: Any) -> str:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    path.write_text(_json(value), encoding="utf-8")
-
-
-def _replace(path: Path, content: str | bytes) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(content.encode() if isinstance(content, str) else content)
-    partial.replace(path)
+    write_text(path, _json(value))
 
 
 def _is_inside(name: str) -> bool:

@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from idc.atomic import replacing, write_text
 from idc.training.config import TrainConfig, learning_rate
 from idc.training.context import Context, Tracker
 from idc.training.data import Loaders, OnDevice, to_device
@@ -345,9 +346,7 @@ class _JsonLines:
             with contextlib.suppress(ValueError):
                 if json.loads(text)["step"] <= step:
                     kept.append(text + "\n")
-        temporary = self.path.with_suffix(".partial")
-        temporary.write_text("".join(kept), encoding="utf-8")
-        temporary.replace(self.path)
+        write_text(self.path, "".join(kept))
 
     def write(self, line: dict[str, Any]) -> None:
         with self.path.open("a", encoding="utf-8") as file:
@@ -403,10 +402,8 @@ def save_safetensors(state: dict[str, Tensor], path: Path) -> None:
     """Write tensors to ``path``, atomically."""
     from safetensors.torch import save_file
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.partial")
-    save_file(state, temporary)
-    temporary.replace(path)
+    with replacing(path) as partial:
+        save_file(state, partial)
 
 
 def peak_rss_gib() -> float:

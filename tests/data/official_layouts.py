@@ -17,8 +17,8 @@ import pytest
 
 from idc.data.config import ValidateJob
 from idc.data.images import IMAGE_SUFFIXES, decode_image
+from idc.data.importing import open_build
 from idc.data.pipeline import FolderSource
-from idc.data.readers.base import open_build
 from idc.data.store import MappedRows, iter_rows, read_manifest, read_rejects
 from idc.data.validation.run import validate
 from idc.evaluation.config import EvaluateJob

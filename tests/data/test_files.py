@@ -13,14 +13,13 @@ from pyarrow import fs
 from idc.data import files
 from idc.data.config import ImportConfig
 from idc.data.images import ImageError, cell_bytes
-from idc.data.readers.base import open_reader
+from idc.data.readers import open_reader
 from idc.data.rows import open_rows
 from idc.data.store import iter_rows, read_rejects
 from idc.vision.interpolation.triplets import find_image_files
 from tests.data.readers.test_own import picture, prepare, put
 from tests.data.small_sets import spot_the_diff
 
-LOCAL = fs.LocalFileSystem()
 PAIRS: dict[str, int | str | bytes] = {f"{role}/{n}.png": n for role in ("before", "after") for n in (1, 2, 3)}
 
 
@@ -34,9 +33,9 @@ def test_each_real_folder_once(tmp_path: Path) -> None:
     (root / "before" / "up").symlink_to("..")
     (root / "again").symlink_to("after")  # sorts before the folder, which keeps its real name
     (root / "itself").symlink_to("itself")
-    assert names(files.scan(LOCAL, str(root)), root) == sorted(PAIRS)
-    assert names(files.scan(LOCAL, str(root), follow_links=True), root) == sorted(PAIRS)
-    inside = files.scan(fs.SubTreeFileSystem(str(tmp_path), LOCAL), "in")
+    assert names(files.locate(root).scan(), root) == sorted(PAIRS)
+    assert names(files.locate(root).scan(follow_links=True), root) == sorted(PAIRS)
+    inside = files.Location(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "in", "in").scan()
     assert [file.path for file in inside.files] == [f"in/{name}" for name in sorted(PAIRS)]
     assert inside.special == ["in/itself"]
 
@@ -46,15 +45,15 @@ def test_links_out_of_a_folder_are_followed_only_if_asked_for(tmp_path: Path) ->
     put(tmp_path / "disk", {"b.png": 2})
     (root / "disk").symlink_to(tmp_path / "disk")
     (tmp_path / "disk" / "back").symlink_to(root)
-    tree = files.scan(LOCAL, str(root))
+    tree = files.locate(root).scan()
     assert (names(tree, root), tree.outside) == (["a.png"], [str(root / "disk")])
-    tree = files.scan(LOCAL, str(root), follow_links=True)
+    tree = files.locate(root).scan(follow_links=True)
     assert (names(tree, root), tree.outside) == (["a.png", "disk/b.png"], [])
 
 
 def test_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
-    assert files.scan(LOCAL, str(tmp_path / "nothing")) == files.Tree()
-    assert files.list_files(LOCAL, str(tmp_path / "nothing")) == []
+    assert files.locate(tmp_path / "nothing").scan() == files.Tree()
+    assert files.locate(tmp_path / "nothing").list_files() == []
 
 
 @pytest.mark.parametrize("layout", ["folder", "official", "captions", "triplets"])
@@ -100,7 +99,7 @@ def test_what_is_no_regular_file_is_not_opened(tmp_path: Path) -> None:
         "fifo": "unreadable file", "socket": "unreadable file", "device": "unreadable file", "gone": "unreadable file",
     }  # fmt: skip
     with pytest.raises(OSError, match="not a regular file"):
-        files.read_bytes(source / "after" / "fifo.png")
+        files.locate(source / "after" / "fifo.png").read()
 
 
 @pytest.mark.parametrize("format", ["csv", "jsonl", "parquet", "webdataset", "video"])
@@ -126,12 +125,30 @@ def test_a_file_of_too_many_bytes_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "x.png").open("wb") as stream:
         stream.truncate(2**40)
     with pytest.raises(ImageError, match="too many bytes"):
-        cell_bytes("x.png", files.Reader(LOCAL, str(tmp_path)))
+        cell_bytes("x.png", files.Reader(files.locate(tmp_path)))
 
 
 def test_readers_survive_pickling_with_what_they_may(tmp_path: Path) -> None:
     put(tmp_path, {"x.png": 1, "in/y.png": 2})
-    reader = pickle.loads(pickle.dumps(files.Reader(LOCAL, str(tmp_path / "in"), files.Access(local=True))))
+    reader = pickle.loads(pickle.dumps(files.Reader(files.locate(tmp_path / "in"), files.Access(local=True))))
     assert reader.read("../x.png") == picture(1)
     with pytest.raises(files.OutsideSource):
-        files.Reader(LOCAL, str(tmp_path / "in")).read("../x.png")
+        files.Reader(files.locate(tmp_path / "in")).read("../x.png")
+
+
+def test_a_location_is_resolved_once_and_names_what_the_user_wrote(tmp_path: Path) -> None:
+    place = files.locate(f"{tmp_path}/in/")
+    assert (place.path, str(place / "a/x.png")) == (f"{tmp_path}/in", f"{tmp_path}/in/a/x.png")
+    assert files.locate(place) is place
+    assert (place.name, place.parent.path, (place / "/abs").path) == ("in", str(tmp_path), "/abs")
+    assert (files.locate("/").path, (files.locate("/") / "x").path, files.locate("/x").parent.path) == ("/", "/x", "/")
+    assert not place.exists()
+    (tmp_path / "in").mkdir()
+    (place / "x").write(b"12")
+    assert ((place / "x").read(), place.is_folder(), (place / "x").is_file()) == (b"12", True, True)
+    assert [place.relative(file.path) for file in place.list_files()] == ["x"]
+    with pytest.raises(files.TooLarge):
+        (place / "x").read(max_bytes=1)
+    remote = files.locate("memory://bucket/deep/t.csv")
+    assert (remote.local, remote.name, remote.parent.path) == (None, "t.csv", "bucket/deep")
+    assert str(remote.parent / "x.png") == "memory://bucket/deep/x.png"

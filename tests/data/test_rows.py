@@ -195,7 +195,7 @@ def test_images_without_a_partner_are_rows(tmp_path: Path) -> None:
     errors = {batch["row"][i]: e for batch in batches for i, e in enumerate(batch["error"]) if e is not None}
     assert errors == {
         3: "missing partner: there is no after image for before/p03.png",
-        COUNT: "unplaced image: it is neither a before nor an after",
+        COUNT: "unplaced image: it is neither a before nor an after image",
     }
     assert source.num_rows == COUNT + 1
 
@@ -227,7 +227,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
             open_rows(str(tmp_path / name), **options)
 
     (tmp_path / "no.csv").write_text("before,image\nx,y\n")
-    refused("no.csv", "no.csv has no column after; it has 'before', 'image'. Needed: before, after;")
+    refused("no.csv", "no.csv has no column after; it has 'before', 'image'. Required: before, after;")
     (tmp_path / "empty.csv").write_text("before,after\n")
     refused("empty.csv", "has no rows")
     pq.write_table(table("bytes").drop(["after"]), tmp_path / "t.parquet")
@@ -235,7 +235,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t2.parquet").write_bytes(b"PAR1 but not really PAR1")
     refused("t2.parquet", "is not a Parquet file")
     (tmp_path / "nothing").mkdir()
-    refused("nothing", "no format fits its files. Put the images into before/ and after/")
+    refused("nothing", "no format matches its files. Put the images into before/ and after/")
     refused("nothing", "has no Parquet files", format="parquet")
     write_pairs(tmp_path / "bare", images=False)
     refused("bare", "has annotations alone")

@@ -15,14 +15,24 @@ import pytest
 from pyarrow import fs
 
 from idc.data import store
-from idc.data.store import DatasetFolder, MappedRows, Reject, iter_rows, read_manifest, read_rejects, read_table
+from idc.data.files import Location
+from idc.data.store import (
+    AnyPath,
+    DatasetFolder,
+    MappedRows,
+    Reject,
+    iter_rows,
+    read_manifest,
+    read_rejects,
+    read_table,
+)
 from idc.schema import ChangePair, pair_arrow_schema
 
 
-def open_build(path: object, fingerprint: str = "one", num_chunks: int = 3, **more: object) -> DatasetFolder:
-    return DatasetFolder.open_for_build(  # type: ignore[arg-type]
+def open_build(path: AnyPath, fingerprint: str = "one", num_chunks: int = 3, overwrite: bool = False) -> DatasetFolder:
+    return DatasetFolder.open_for_build(
         path, kind="pairs", schema=pair_arrow_schema(), fingerprint=fingerprint, config={"a": 1}, num_chunks=num_chunks,
-        **more,
+        overwrite=overwrite,
     )  # fmt: skip
 
 
@@ -42,41 +52,41 @@ def rows(chunk: int, count: int = 4) -> list[dict[str, object]]:
     ]
 
 
-def build(path: object, **more: object) -> store.Manifest:
-    folder = open_build(path, **more)
+def build(path: AnyPath) -> store.Manifest:
+    folder = open_build(path)
     for chunk in folder.pending():
         folder.write_chunk(chunk, rows(chunk), [Reject("bad", "truncated image: x")] if chunk == 1 else [])
     return folder.finish({"more": True})
 
 
-def places(tmp_path: Path) -> dict[str, tuple[object, dict[str, object]]]:
+def places(tmp_path: Path) -> dict[str, AnyPath]:
     (tmp_path / "sub").mkdir()
     subtree = fs.SubTreeFileSystem(str(tmp_path / "sub"), fs.LocalFileSystem())
     return {
-        "path": (tmp_path / "plain", {}),
-        "file uri": ((tmp_path / "uri").as_uri(), {}),
-        "memory uri": (f"memory://{tmp_path.name}-{time.time_ns()}", {}),
-        "subtree": ("inner/folder", {"filesystem": subtree}),
+        "path": tmp_path / "plain",
+        "file uri": (tmp_path / "uri").as_uri(),
+        "memory uri": f"memory://{tmp_path.name}-{time.time_ns()}",
+        "subtree": Location(subtree, "inner/folder", "inner/folder"),
     }
 
 
 @pytest.mark.parametrize("place", ["path", "file uri", "memory uri", "subtree"])
 def test_what_is_written_is_read(tmp_path: Path, place: str) -> None:
-    path, fsys = places(tmp_path)[place]
-    manifest = build(path, **fsys)
-    assert manifest == read_manifest(path, "pairs", **fsys)  # type: ignore[arg-type]
+    path = places(tmp_path)[place]
+    manifest = build(path)
+    assert manifest == read_manifest(path, "pairs")
     assert manifest.complete
     assert (manifest.num_rows, manifest.rows_by_split) == (12, {"test": 3, "train": 6, "val": 3})
     assert (manifest.num_rejected, manifest.reject_reasons) == (1, {"truncated image": 1})
     assert manifest.num_without_captions == 3
     assert manifest.extra == {"more": True}
     expected = [row for chunk in range(3) for row in rows(chunk)]
-    assert list(iter_rows(path, batch_size=3, **fsys)) == expected  # type: ignore[arg-type]
-    assert [r["pair_id"] for r in iter_rows(path, ["pair_id"], split="val", **fsys)] == ["p0-2", "p1-2", "p2-2"]  # type: ignore[arg-type]
-    assert read_table(path, ["split", "pair_id"], **fsys).column_names == ["split", "pair_id"]  # type: ignore[arg-type]
-    assert read_table(path, ["pair_id"], split="none", **fsys).num_rows == 0  # type: ignore[arg-type]
-    assert read_rejects(path, **fsys) == [Reject("bad", "truncated image: x")]  # type: ignore[arg-type]
-    mapped = MappedRows(path, split="train", cache_dir=tmp_path / "cache", **fsys)  # type: ignore[arg-type]
+    assert list(iter_rows(path, batch_size=3)) == expected
+    assert [r["pair_id"] for r in iter_rows(path, ["pair_id"], split="val")] == ["p0-2", "p1-2", "p2-2"]
+    assert read_table(path, ["split", "pair_id"]).column_names == ["split", "pair_id"]
+    assert read_table(path, ["pair_id"], split="none").num_rows == 0
+    assert read_rejects(path) == [Reject("bad", "truncated image: x")]
+    mapped = MappedRows(path, split="train", cache_dir=tmp_path / "cache")
     assert list(mapped) == [row for row in expected if row["split"] == "train"]
 
 

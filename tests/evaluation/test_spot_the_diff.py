@@ -12,8 +12,8 @@ import pytest
 
 from idc.config import load
 from idc.data.config import ImportJob
+from idc.data.importing import open_build
 from idc.data.pipeline import run_local
-from idc.data.readers.base import open_build
 from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob

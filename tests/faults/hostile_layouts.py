@@ -12,9 +12,9 @@ from typing import Any
 import h5py
 import numpy as np
 
+from tests.data.container_sets import OFFICIAL as MORE
+from tests.data.container_sets import frames
 from tests.data.official_layouts import Official
-from tests.data.readers.test_more_readers import OFFICIAL as MORE
-from tests.data.readers.test_more_readers import frames
 from tests.data.readers.test_own import picture
 from tests.data.small_sets import OFFICIAL
 from tests.faults.hostile import HOST, OUTSIDE, Content, Hostile, Surroundings, fifo, link

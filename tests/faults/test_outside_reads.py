@@ -22,7 +22,7 @@ import pytest
 from idc.data.config import AccessConfig, ImportConfig
 from idc.data.images import ImageError, cell_bytes
 from idc.data.pipeline import iter_chunks
-from idc.data.readers.base import open_reader
+from idc.data.readers import open_reader
 from idc.data.rows import open_rows
 from idc.data.store import iter_rows, read_rejects
 from idc.data.video_frames import count_frames

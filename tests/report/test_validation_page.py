@@ -37,7 +37,7 @@ def test_what_was_found_is_on_the_page(found: Findings, tmp_path: Path) -> None:
     assert "LEVIR-CC and LEVIR-MCI: what is in it" in page
     assert "1 (published 6,815)" in page
     assert "a&lt;b and p3 share an image (train and test)" in page
-    assert "said to be unchanged, but 12.50% of the mask is set" in page
+    assert "annotated as unchanged, but 12.50% of the mask is set" in page
     assert "before, missing.png" in page
     assert 'alt="what changed, pair p3"' in page
     assert "<title>161 words and more: 1 captions</title>" in page

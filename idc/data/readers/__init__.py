@@ -1,1 +1,91 @@
-"""Readers: what brings data sets from outside into the one format, one module per layout."""
+"""Readers bring data sets from outside into the one format: one module per layout, :func:`open_reader` chooses.
+
+A reader for a new data set: its module here (``read(found, config)`` over annotation files, see
+:mod:`idc.data.readers.annotations`; anything else a class as :class:`idc.data.readers.base.PairReader`), its name in
+``Format`` (:mod:`idc.data.config`), a branch in ``_open`` below, and the files it is recognised by in
+:mod:`idc.data.readers.layouts`. ``tests/data/small_sets.py`` gets a small example, which every reader's tests then use.
+"""
+
+from __future__ import annotations
+
+import os
+
+from idc.data import files
+from idc.data.config import Format, ImportConfig
+from idc.data.readers.base import PairReader, access, printable
+
+
+def open_reader(format: Format, path: str | os.PathLike[str] | files.Location, config: ImportConfig) -> PairReader:
+    """The reader for a layout.
+
+    Raises:
+        ValueError: the source is missing, or does not have that layout.
+    """
+    source = _open(format, path, config)
+    if not (config.images and source.extra.get("images", True)):
+        why = "no images found" if config.images else "images=false"
+        note = f"{why}: the pairs are annotations alone; captions made elsewhere can be scored, no model can run"
+        source.extra |= {"images": False, "notes": [*source.extra["notes"], note]}
+    source.extra["notes"] = [printable(note) for note in source.extra["notes"]]
+    return source
+
+
+def _open(format: Format, path: str | os.PathLike[str] | files.Location, config: ImportConfig) -> PairReader:
+    """Each branch imports its reader alone."""
+    if format == "hugging_face":  # may be the name of a data set on the hub
+        from idc.data.readers.hugging_face import HuggingFaceReader
+
+        return HuggingFaceReader(str(path), config)
+    place, allowed = files.locate(path), access(format, config)
+    if format == "folder":
+        from idc.data.readers.own_folder import FolderReader
+
+        return FolderReader(place, chunk_size=config.chunk_size, access=allowed)
+    if format == "csv" or format == "jsonl":
+        from idc.data.readers.own_table import TableReader
+
+        return TableReader(place, format, chunk_size=config.chunk_size, access=allowed)
+    if format == "parquet":
+        from idc.data.readers.own_parquet import ParquetReader
+
+        return ParquetReader(place, chunk_size=config.chunk_size, access=allowed)
+    if format == "clevr_change":
+        from idc.data.readers.clevr_change import ClevrChangeReader
+
+        return ClevrChangeReader(place, config)
+    if format == "instruct_pix2pix":
+        from idc.data.readers.instruct_pix2pix import InstructPix2PixReader
+
+        return InstructPix2PixReader(place, config)
+    if format == "procap_hdf5":
+        from idc.data.readers.procap_hdf5 import ProcapHdf5Reader
+
+        return ProcapHdf5Reader(place, config)
+    if format == "webdataset":
+        from idc.data.readers.webdataset import WebdatasetReader
+
+        return WebdatasetReader(place, config)
+    if format == "video":
+        from idc.data.readers.video import VideoReader
+
+        return VideoReader(place, config)
+    from idc.data.readers.annotations import AnnotationReader, ReadPairs
+
+    read: ReadPairs
+    if format == "clevr_dc":
+        from idc.data.readers.clevr_dc import read
+    elif format == "spot_the_diff":
+        from idc.data.readers.spot_the_diff import read
+    elif format == "image_editing_request":
+        from idc.data.readers.image_editing_request import read
+    elif format == "birds_to_words":
+        from idc.data.readers.birds_to_words import read
+    elif format == "levir":
+        from idc.data.readers.levir import read
+    elif format == "omnidiff":
+        from idc.data.readers.omnidiff import read
+    elif format == "cdvqa":
+        from idc.data.readers.cdvqa import read
+    elif format == "qag360k":
+        from idc.data.readers.qag360k import read
+    return AnnotationReader(format, place, read, config)

@@ -1,12 +1,12 @@
-"""Official layouts whose annotations fit into memory: what their readers have in common.
+"""What the readers of official layouts share whose annotations fit into memory.
 
 Such a reader is a function ``read(found, config)`` that yields the pairs of an :class:`Annotations` as rows with some
-of :data:`idc.data.readers.base.COLUMNS`; ``before``, ``after``, ``mask`` are names (or the several names an image may
-have) that :class:`AnnotationReader` looks up anywhere below the source, so that it does not matter into which folder
-the images were unpacked. ``"76.png"`` finds ``images/76.png``, and ``"train/A/x.png"`` does not find ``train/B/x.png``.
+of :data:`idc.data.readers.base.COLUMNS`; ``before``, ``after`` and ``mask`` are file names (or alternatives for one
+image) that :class:`AnnotationReader` looks up anywhere below the source, so the folder into which the images were
+unpacked does not matter. ``"76.png"`` finds ``images/76.png``; ``"train/A/x.png"`` does not find ``train/B/x.png``.
 
-What is damaged becomes a reject with its place (``train.json:12``), and the rest is read: an entry of the wrong type,
-an entry that is no JSON in a file that otherwise is, one file of several that is nothing at all.
+Damaged parts become rejects with their place (``train.json:12``) and the rest is read: an entry of the wrong type, an
+entry that is not JSON in a file that otherwise is, one unreadable file of several.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
-
-from pyarrow import fs
 
 from idc.data import files
 from idc.data.config import Format, ImportConfig
@@ -31,10 +29,10 @@ from idc.schema import SPLITS
 
 Row = dict[str, Any]
 ReadPairs = Callable[["Annotations", ImportConfig], Iterable[Row]]
-"""Yields the pairs; ``rows`` of a pair is how many rows of the annotations it was made of (1 if not given)."""
+"""Yields the pairs; ``rows`` of a pair is the number of annotation rows it was made of (default 1)."""
 
 EMPTY_SENTENCES = "empty_sentences"
-"""Key of ``meta``: places of a pair's empty sentences among all its sentences, if it has any."""
+"""Key of ``meta``: positions of a pair's empty sentences among all its sentences, if it has any."""
 
 _KEY = re.compile(r'"(?:[^"\\]|\\.)*"\s*:\s*')
 
@@ -43,81 +41,81 @@ class Annotations:
     """The annotation files of one data set.
 
     Attributes:
-        reader: of the files below the source, as far as names in it may lead.
-        rejects: a row with ``error`` for each thing that could not be read; readers add theirs by :meth:`reject`.
-        extra: what the manifest should say besides; readers add to it.
-        hash: of all that was read.
+        root: the folder of the data set.
+        reader: reads the files below it, as far as ``access`` allows.
+        rejects: a row with ``error`` for each entry that could not be read; readers add theirs by :meth:`reject`.
+        extra: further values for the manifest; readers add to it.
+        hash: of everything that was read.
     """
 
-    def __init__(self, path: str, filesystem: fs.FileSystem | None = None, access: files.Access = files.BELOW) -> None:
-        self.path = path
-        self.filesystem, root = files.resolve(path, filesystem)
-        self.root = root.rstrip("/")
-        if self.filesystem.get_file_info(self.root).type != fs.FileType.Directory:
-            raise ValueError(f"{path} is not a folder; this format takes the folder of the data set")
-        self.reader = files.Reader(self.filesystem, self.root, access)
+    def __init__(self, root: files.Location, access: files.Access = files.BELOW) -> None:
+        if not root.is_folder():
+            raise ValueError(f"{root} is not a folder; this format takes the folder of the data set")
+        self.root = root
+        self.reader = files.Reader(root, access)
         self.rejects: list[Row] = []
         self.extra: dict[str, Any] = {"notes": []}
         self.hash = hashlib.sha256()
 
     def note(self, text: str) -> None:
-        """Tell the user."""
+        """Add a note for the user."""
         self.extra["notes"].append(text)
 
     def reject(self, place: str, error: str) -> None:
-        """An entry that cannot be used; ``error`` begins with a code of :mod:`idc.data.readers.base`.
+        """Record an unusable entry; ``error`` begins with a code of :mod:`idc.data.readers.base`.
 
-        Of several things that are wrong with an entry only the first is kept.
+        Of several faults of one entry only the first is kept.
         """
         if not self.rejects or self.rejects[-1]["pair_id"] != place:
             self.rejects.append({"pair_id": place, "error": error})
 
     def find(self, *names: str) -> str | None:
-        """The first of these files that is there."""
-        return next((name for name in names if files.exists(self.filesystem, f"{self.root}/{name}")), None)
+        """The first of these files that exists."""
+        return next((name for name in names if (self.root / name).exists()), None)
 
     def need(self, *names: str) -> str:
         """As :meth:`find`.
 
         Raises:
-            ValueError: none of them is there.
+            ValueError: none of them exists.
         """
         found = self.find(*names)
         if found is None:
-            raise ValueError(f"{self.path} has no {' and no '.join(names)}; it is not the layout of this format")
+            raise ValueError(f"{self.root} has no {' and no '.join(names)}; it does not have the layout of this format")
         return found
 
     def split_files(self, *folders: str, suffix: str = ".json") -> dict[str, str]:
         """The file of every split, ``{"train": "train.json", ...}``, in the first folder that has any.
 
         Raises:
-            ValueError: there is none, or several for one split.
+            ValueError: there are none, or several for one split.
         """
         for folder in folders:
-            names = [info.base_name for info in files.list_files(self.filesystem, f"{self.root}/{folder}".rstrip("/"))]
+            inside = self.root / folder.rstrip("/") if folder else self.root
+            names = [info.base_name for info in inside.list_files()]
             there = {name: SPLIT_NAMES.get(name.removesuffix(suffix)) for name in names if name.endswith(suffix)}
             found: dict[str, str] = {}
             for split in SPLITS:
                 of_split = [folder + name for name, of in there.items() if of == split]
                 if len(of_split) > 1:
                     raise ValueError(
-                        f"{self.path} has several files for {split}: {', '.join(of_split)}; leave the one that is meant"
+                        f"{self.root} has several files for {split}: {', '.join(of_split)}; keep one of them"
                     )
                 if of_split:
                     found[split] = of_split[0]
             if found:
                 for split in SPLITS:
                     if split not in found:
-                        self.note(f"there are no annotations of {split}")
+                        self.note(f"no annotations of {split} were found")
                 if strangers := sorted(folder + name for name, split in there.items() if split is None):
-                    self.note(f"not read, no split is called so: {', '.join(strangers)}")
+                    self.note(f"not read, their names are none of a split: {', '.join(strangers)}")
                 return found
         raise ValueError(
-            f"{self.path} has no train{suffix}, val{suffix} or test{suffix}; it is not the layout of this format"
+            f"{self.root} has no train{suffix}, val{suffix} or test{suffix}; it does not have the layout of this format"
         )
 
     def text(self, name: str) -> str:
-        """A whole file; bytes that are not UTF-8 are kept as surrogates, and found where the text is used.
+        """A whole file; bytes that are not UTF-8 are kept as surrogates and rejected where the text is used.
 
         Raises:
             ValueError: it cannot be read.
@@ -125,12 +123,12 @@ class Annotations:
         try:
             data = self.reader.read(name)
         except (OSError, files.OutsideSource) as exc:
-            raise ValueError(f"{self.path}: {name} cannot be read: {exc}") from exc
+            raise ValueError(f"{self.root}: {name} cannot be read: {exc}") from exc
         self.hash.update(name.encode("utf-8", "surrogateescape") + hashlib.sha256(data).digest())
         return decode(data, "surrogateescape")
 
     def records(self, name: str, key: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
-        """The objects in a JSON list (the one under ``key`` of an object), each with its place."""
+        """The objects of a JSON list (the one under ``key`` of an object), each with its place."""
         text = self.text(name)
         content, broken = self._json(name, text)
         if broken is not None:
@@ -139,7 +137,7 @@ class Annotations:
             content = content.get(key) if key is not None and isinstance(content, dict) else content
             entries = enumerate(content if isinstance(content, list) else ())
             if not isinstance(content, list):
-                self._bad_file(name, "holds no list" + ("" if key is None else f" {key!r}"))
+                self._bad_file(name, "has no list" + ("" if key is None else f" {key!r}"))
         for number, record in self._good(name, entries, broken):
             if isinstance(record, dict):
                 yield f"{name}:{number}", record
@@ -159,7 +157,7 @@ class Annotations:
         """``{"train": [76, ...], ...}`` as ``{"76": "train", ...}``.
 
         Args:
-            identity: the pair's id of an entry, ``None`` if it is none.
+            identity: returns the pair id of an entry, ``None`` if it is not an id.
         """
         out: dict[str, str] = {}
         for group, members in self.items(name).items():
@@ -180,7 +178,7 @@ class Annotations:
         return out
 
     def name_in(self, place: str, record: dict[str, Any], key: str) -> str | None:
-        """The id or file name under ``key``; if there is none, the record is rejected."""
+        """The id or file name under ``key``; without one the record is rejected."""
         value = record.get(key)
         if isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip():
             return str(value).strip()
@@ -188,14 +186,14 @@ class Annotations:
         return None
 
     def texts_in(self, place: str, value: Any, what: str) -> list[str] | None:
-        """``value`` if it is a list of texts; if not, the record is rejected."""
+        """``value`` if it is a list of texts; otherwise the record is rejected."""
         if isinstance(value, list) and all(isinstance(text, str) for text in value):
             return value
         self.reject(place, f"bad row: {what} is {str(value)[:80]!r}, not a list of texts")
         return None
 
     def _json(self, name: str, text: str) -> tuple[Any, JsonError | None]:
-        """The content of a file, or what is wrong with it."""
+        """The content of a file, or its fault."""
         try:
             return parse_json(text, keep_surrogates=True), None
         except JsonError as exc:
@@ -204,7 +202,7 @@ class Annotations:
     def _good(
         self, name: str, entries: Iterable[tuple[Any, Any]], broken: JsonError | None
     ) -> Iterator[tuple[Any, Any]]:
-        """The entries that could be read; of a broken file the others are rejected one by one."""
+        """The readable entries; of a broken file the others are rejected one by one."""
         good = bad = 0
         seen: set[str | int] = set()
         for key, value in entries:
@@ -230,9 +228,9 @@ class Annotations:
 
 
 def _entries_of_list(text: str, key: str | None) -> Iterator[tuple[int, Any]]:
-    """The objects in the list of a file that is not usable as a whole, the error in place of those that are damaged.
+    """The objects in the list of a file that cannot be parsed as a whole, the error in place of damaged ones.
 
-    They are found by the key with which the first of them begins, as they are written by one program.
+    They are found by the first key of the first object, because one program wrote them all.
     """
     begin = re.search(r"\[" if key is None else re.escape(json.dumps(key)) + r"\s*:\s*\[", text)
     first = re.compile(r"\s*\{\s*" + _KEY.pattern).match(text, begin.end()) if begin else None
@@ -250,7 +248,7 @@ def _entries_of_list(text: str, key: str | None) -> Iterator[tuple[int, Any]]:
 
 
 def _entries_of_object(text: str) -> Iterator[tuple[str, Any]]:
-    """The entries of an object in a file that is not usable as a whole, the error in place of the damaged ones."""
+    """The entries of an object in a file that cannot be parsed as a whole, the error in place of damaged ones."""
     if not text.lstrip().startswith("{"):
         return
     end = 0
@@ -263,7 +261,7 @@ def _entries_of_object(text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _entry(text: str, start: int, else_from: int) -> tuple[Any, int]:
-    """The value that begins at ``start`` or its error, and where to read on: ``else_from`` if its end is not known."""
+    """The value that begins at ``start`` or its error, and where to continue: ``else_from`` if its end is unknown."""
     try:
         return parse_json_at(text, start)
     except JsonError as exc:
@@ -273,23 +271,16 @@ def _entry(text: str, start: int, else_from: int) -> tuple[Any, int]:
 class AnnotationReader:
     """A :class:`~idc.data.readers.base.PairReader` of the pairs that ``read`` finds.
 
-    ``extra["counts"]`` has for each split the ``rows`` of the annotation files, the ``sentences`` in them and how many
-    of those are empty (``empty_sentences``); empty sentences are left out of the pairs. ``meta`` has the names of the
-    images as ``before`` and ``after``, and where sentences were left out (:data:`EMPTY_SENTENCES`).
+    ``extra["counts"]`` has for each split the number of annotation ``rows``, of ``sentences`` and of empty ones among
+    them (``empty_sentences``), which are left out of the pairs. ``meta`` has the names of the images as ``before`` and
+    ``after``, and the positions of left-out sentences (:data:`EMPTY_SENTENCES`).
 
     Raises:
-        ValueError: it is not the layout of the format, or nothing at all could be read.
+        ValueError: the folder does not have the layout of the format, or no pair could be read.
     """
 
-    def __init__(
-        self,
-        format: Format,
-        path: str,
-        read: ReadPairs,
-        config: ImportConfig,
-        filesystem: fs.FileSystem | None = None,
-    ) -> None:
-        found = Annotations(path, filesystem, access(format, config))
+    def __init__(self, format: Format, folder: files.Location, read: ReadPairs, config: ImportConfig) -> None:
+        found = Annotations(folder, access(format, config))
         self._rows: list[Row] = []
         counts: dict[str, dict[str, int]] = {}
         seen: set[str] = set()
@@ -306,7 +297,7 @@ class AnnotationReader:
             self._rows.append(row)
         if not self._rows:
             why = "; ".join(row["error"] for row in found.rejects[:3])
-            raise ValueError(f"{path} has no pair that can be read{': ' if why else ''}{why}")
+            raise ValueError(f"{folder} has no pair that can be read{': ' if why else ''}{why}")
         self.extra = {**found.extra, "counts": counts}
         if config.images:
             self.extra["images"] = _find_images(found, self._rows) or config.strict
@@ -332,15 +323,15 @@ def _count(counts: dict[str, dict[str, int]], row: Row) -> None:
 
 
 def _find_images(found: Annotations, rows: Sequence[Row]) -> bool:
-    """Put the paths of the images in place of their names; whether there was any.
+    """Replace the names of the images by their paths; returns whether any was found.
 
-    A name that is not there is left, and the loading stage rejects its row; masks are dropped where there is none.
+    A name without a file is kept, and the loading stage rejects its row; masks are dropped if none exists.
     """
     by_name: dict[str, list[str]] = {}
     other_images: set[str | None] = set()
-    tree = files.scan(found.filesystem, found.root, found.reader.access.links)
+    tree = found.root.scan(found.reader.access.links)
     for file, size in sorted([*tree.files, *((file, 0) for file in tree.special)]):
-        inner = file[len(found.root) + 1 :]
+        inner = found.root.relative(file)
         place = PurePosixPath(inner)
         suffix = place.suffix.lower()
         if suffix in IMAGE_SUFFIXES or suffix in OTHER_IMAGE_SUFFIXES:

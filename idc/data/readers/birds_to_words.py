@@ -1,10 +1,10 @@
 """Birds-to-Words (Forbes et al. 2019): the official table, and the tokenised texts others made of it.
 
-    birds-to-words-v1.0.tsv     eleven columns with a heading, one description a row:
+    birds-to-words-v1.0.tsv     eleven columns with a header, one description per row:
                                 img1ObservationURL img1ImgURL img1Species img1Selection, the same four of img2,
                                 split annN description
-    train.json val.json test.json    {"img1": "647514", "img2": "5595152", "description": ["animal1", "is", ...]}
-                                a line; the description is a list of tokens, or a list of such lists
+    train.json val.json test.json    one {"img1": "647514", "img2": "5595152", "description": ["animal1", "is", ...]}
+                                per line; the description is a list of tokens, or a list of such lists
 
 A pair is two photographs: ``647514_5595152``, the numbers that iNaturalist gives them (in the table part of the image's
 address). Its descriptions by several annotators, in rows of their own, are its references. The photographs are not part
@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from idc.data import files
 from idc.data.config import ImportConfig
 from idc.data.readers.annotations import Annotations, Row
 from idc.data.textfiles import JsonError, parse_json, split_lines
@@ -31,7 +30,7 @@ _KEPT = ("img1Species", "img1Selection", "img2Species", "img2Selection", "img1Im
 
 
 def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
-    """The pairs of the table, or of the tokenised files where there is no table; see the module's text."""
+    """The pairs of the table, or of the tokenised files if there is no table; see the module's text."""
     pairs: dict[str, Row] = {}
     for place, one, two, split, sentences, meta in _rows(found):
         pair_id = f"{one}_{two}"
@@ -58,10 +57,10 @@ def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
 
 def _rows(found: Annotations) -> Iterator[tuple[str, str, str, str, list[str], dict[str, Any]]]:
     """``(place, photograph 1, photograph 2, split, descriptions, meta)``."""
-    names = [info.base_name for info in files.list_files(found.filesystem, found.root)]
+    names = [info.base_name for info in found.root.list_files()]
     tables = [name for name in names if name.endswith(".tsv")]
     if len(tables) > 1:
-        raise ValueError(f"{found.path} has several tables: {', '.join(tables)}; leave the one that is meant")
+        raise ValueError(f"{found.root} has several tables: {', '.join(tables)}; keep one of them")
     if tables:
         yield from _table(found, tables[0])
         return

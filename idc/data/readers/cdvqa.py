@@ -7,7 +7,7 @@
     im1/02180.png  im2/02180.png        the images of SECOND, from which the questions were made (not part of CDVQA)
 
 An image of the lists is one round of questions; the same file has several. A pair is one file: all its questions are in
-``meta["questions"]`` as ``{"question", "type", "answer", "id"}``, and ``meta["part"]`` says Test or Test2.
+``meta["questions"]`` as ``{"question", "type", "answer", "id"}``; ``meta["part"]`` is the part, e.g. Test or Test2.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _PARTS = {"Train": "train", "Val": "val", "Test": "test", "Test2": "test"}
 
 
 def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
-    """The pairs of all parts that are there; see the module's text."""
+    """The pairs of all parts found; see the module's text."""
     there = [part for part in _PARTS if found.find(f"{part}_questions.json")]
     if not there:
         found.need(*(f"{part}_questions.json" for part in _PARTS))
     if absent := [part for part in _PARTS if part not in there]:
-        found.note(f"there are no questions of {', '.join(absent)}")
+        found.note(f"no questions of {', '.join(absent)} were found")
     pairs: dict[str, Row] = {}
     for part in there:
         _read_part(found, part, pairs)
@@ -43,7 +43,7 @@ def _read_part(found: Annotations, part: str, pairs: dict[str, Row]) -> None:
         pair = pairs.setdefault(PurePosixPath(file).stem, _pair(part, file))
         if pair["meta"]["part"] != part:
             refused.add(file)
-            found.reject(f"{part}_images.json:{number}", f"duplicate pair id: {file} is in {pair['meta']['part']}, too")
+            found.reject(f"{part}_images.json:{number}", f"duplicate pair id: {file} is also in {pair['meta']['part']}")
     inactive = 0
     for place, record in found.records(f"{part}_questions.json", "questions"):
         if record.get("active") is False:
@@ -54,23 +54,23 @@ def _read_part(found: Annotations, part: str, pairs: dict[str, Row]) -> None:
         if ident is None or image is None or text is None or kind is None:
             continue
         if image not in names:
-            found.reject(place, f"bad row: img_id {image} is in no list of images")
+            found.reject(place, f"bad row: img_id {image} is not in the list of images")
         elif answers and ident not in answers:
-            found.reject(place, f"bad row: there is no answer to question {ident}")
+            found.reject(place, f"bad row: question {ident} has no answer")
         elif names[image] not in refused:
             pair = pairs[PurePosixPath(names[image]).stem]
             question = {"question": text, "type": kind, "answer": answers.get(ident), "id": ident}
             pair["meta"]["questions"].append(question)
             pair["rows"] += 1
     if inactive:
-        found.note(f"{part}: {inactive} questions are marked as not active and left out")
+        found.note(f"{part}: {inactive} questions are marked inactive and left out")
 
 
 def _by_id(found: Annotations, name: str, key: str, identity: str, value: str) -> dict[str, str]:
-    """``{id: value}`` of the records of a file; a file that is not there is told."""
+    """``{id: value}`` of the records of a file; a missing file is noted."""
     out: dict[str, str] = {}
     if found.find(name) is None:
-        found.note(f"{name} is not there")
+        found.note(f"{name} is missing")
         return out
     for place, record in found.records(name, key):
         number, text = (found.name_in(place, record, which) for which in (identity, value))

@@ -2,14 +2,14 @@
 
     images/CLEVR_default_000123.png  sc_images/CLEVR_semantic_000123.png  nsc_images/CLEVR_nonsemantic_000123.png
     splits.json                     {"train": [123, ...], "val": [...], "test": [...]}
-    type_mapping.json               {"color": ["000123.png", ...], ...}                     (may be absent)
-    change_captions.json            {"CLEVR_default_000123.png": ["...", ...]}              (may be absent)
-    no_change_captions.json         the same for the distractor pairs                       (may be absent)
-    change_captions_by_IOU.json     {"123": 0.42}: viewpoint IoU of the change pair         (may be absent)
+    type_mapping.json               {"color": ["000123.png", ...], ...}                     (optional)
+    change_captions.json            {"CLEVR_default_000123.png": ["...", ...]}              (optional)
+    no_change_captions.json         the same for the distractor pairs                       (optional)
+    change_captions_by_IOU.json     {"123": 0.42}: viewpoint IoU of the change pair         (optional)
 
 A triple gives two pairs, named as ProCap names them: ``000123c`` (default, semantic) and ``000123nc`` (default,
-nonsemantic: only the viewpoint and the light differ). Entries of the files that name no triple, name one twice or
-cannot be read are rejects, named by their place (``splits.json:train:12``), and the rest is read.
+nonsemantic: only the viewpoint and the light differ). Entries that name no triple, name one twice
+or cannot be read are rejects, identified by their place (``splits.json:train:12``); the rest is read.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import re
 from typing import Any
 
 import numpy as np
-from pyarrow import fs
 
 from idc.data import files
+from idc.data.config import ImportConfig
 from idc.data.pipeline import Batch
 from idc.data.readers.annotations import Annotations
-from idc.data.readers.base import rows_to_batch, unread
+from idc.data.readers.base import access, rows_to_batch, unread
 from idc.data.store import fingerprint
 from idc.schema import NO_CHANGE, SPLITS
 
@@ -35,57 +35,47 @@ _IOU = "change_captions_by_IOU.json"
 class ClevrChangeReader:
     """Reads the official layout; see the module's text.
 
-    Args:
-        strict: every triple of ``splits.json`` must be there. Otherwise triples of which no image is there are
-            counted in ``extra["absent_triples"]`` and left out (a sample of the data set is a usable data set), or all
-            are read without images if there is none at all.
-        images: look for images at all.
+    With ``config.strict`` every triple of ``splits.json`` must have its images. Otherwise triples without any image are
+    counted in ``extra["absent_triples"]`` and left out (a sample of the data set is a usable data set); if no triple
+    has an image, all are read without.
 
     Raises:
         ValueError: ``splits.json`` is missing or useless, or ``strict`` and there are no images.
     """
 
-    def __init__(
-        self,
-        path: str,
-        *,
-        chunk_size: int = 64,
-        strict: bool = False,
-        images: bool = True,
-        filesystem: fs.FileSystem | None = None,
-        access: files.Access = files.BELOW,
-    ) -> None:
-        found = Annotations(path, filesystem, access)
+    def __init__(self, folder: files.Location, config: ImportConfig) -> None:
+        found = Annotations(folder, access("clevr_change", config))
+        strict, chunk_size = config.strict, config.chunk_size
         self.reader = found.reader
         if found.find("splits.json") is None:
-            raise ValueError(f"{path} has no splits.json; it is not the official CLEVR-Change layout")
+            raise ValueError(f"{folder} has no splits.json; it does not have the official CLEVR-Change layout")
         split_of = {int(key): split for key, split in found.splits("splits.json", _triple).items()}
         if not split_of:
             why = "; ".join(row["error"] for row in found.rejects[:3]) or "it is empty"
-            raise ValueError(f"{path} has no triple that can be read: {why}")
+            raise ValueError(f"{folder} has no triple that can be read: {why}")
         type_of = _types(found)
         for name in (*_CAPTIONS.values(), _IOU):
             if found.find(name) is None:
                 what = "its pairs have no viewpoint IoU" if name == _IOU else "its pairs have no captions"
-                found.note(f"{name} is not there: {what}")
+                found.note(f"{name} is missing: {what}")
             for number in _by_triple(found, name).keys() - split_of.keys():
                 found.reject(f"{name}:{number}", f"bad split: triple {number} is in none of the splits")
 
-        there = _images_there(found) if images else {}
+        there = _images_there(found) if config.images else {}
         any_image, every = set[int]().union(*there.values()), sorted(split_of)
         if strict and not any_image:
-            raise ValueError(f"{path} has no images named as in images/CLEVR_default_000123.png")
+            raise ValueError(f"{folder} has no images named like images/CLEVR_default_000123.png")
         alone = not any_image
         kept = [n for n in every if strict or alone or n in any_image]
         self._numbers = np.array(kept, dtype=np.int64)
         self._splits = np.array([SPLITS.index(split_of[n]) for n in kept], dtype=np.int8)
         self._types = [type_of.get(n) for n in kept]
         self._there = {role: np.array([alone or n in there[role] for n in kept], dtype=bool) for role in _FOLDERS}
-        self._triples_a_chunk = max(1, chunk_size // 2)
+        self._triples_per_chunk = max(1, chunk_size // 2)
         self._rejects = found.rejects
         self.fingerprint = fingerprint("clevr_change", chunk_size, strict, found.hash.hexdigest())
         if len(kept) < len(every):
-            found.note(f"{len(every) - len(kept)} of the {len(every)} triples in splits.json have no images here")
+            found.note(f"{len(every) - len(kept)} of the {len(every)} triples in splits.json have no images")
         in_split = list(split_of.values())
         self.extra: dict[str, Any] = {
             **found.extra,
@@ -102,13 +92,13 @@ class ClevrChangeReader:
 
     @property
     def _triple_chunks(self) -> int:
-        return -(-len(self._numbers) // self._triples_a_chunk)
+        return -(-len(self._numbers) // self._triples_per_chunk)
 
     def read(self, chunk_id: int) -> Batch:
         if chunk_id == self._triple_chunks:
             return rows_to_batch(self._rejects)
-        start = chunk_id * self._triples_a_chunk
-        stop = min(start + self._triples_a_chunk, len(self._numbers))
+        start = chunk_id * self._triples_per_chunk
+        stop = min(start + self._triples_per_chunk, len(self._numbers))
         return rows_to_batch([self._pair(i, kind) for i in range(start, stop) for kind in ("c", "nc")])
 
     def _pair(self, i: int, kind: str) -> dict[str, Any]:
@@ -133,11 +123,9 @@ class ClevrChangeReader:
         }
 
     def _text(self, name: str) -> dict[int, Any]:
-        """A caption or IoU file by triple number, read by a worker when it first needs it."""
+        """A caption or IoU file by triple number; each worker reads it when it first needs it."""
         if name not in self._texts:
-            self._texts[name] = _by_triple(
-                Annotations(self.reader.folder, self.reader.filesystem, self.reader.access), name
-            )
+            self._texts[name] = _by_triple(Annotations(self.reader.folder, self.reader.access), name)
         return self._texts[name]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -150,14 +138,14 @@ def _images_there(found: Annotations) -> dict[str, set[int]]:
     for role, folder in _FOLDERS.items():
         there[role] = set()
         pattern = re.compile(rf"CLEVR_{role}_(\d+)\.png")
-        for info in files.list_files(found.filesystem, f"{found.root}/{folder}"):
+        for info in (found.root / folder).list_files():
             match = pattern.fullmatch(info.base_name)
             if match:
                 there[role].add(int(match.group(1)))
                 found.hash.update(f"{info.base_name} {info.size}\n".encode())
             else:
                 others.append(f"{folder}/{info.base_name}")
-    for note in unread(others, "not called as in images/CLEVR_default_000123.png"):
+    for note in unread(others, "not named like images/CLEVR_default_000123.png"):
         found.note(note)
     return there
 
@@ -166,7 +154,7 @@ def _types(found: Annotations) -> dict[int, str]:
     """``{"color": ["000001.png"]}`` as ``{1: "color"}``."""
     name, out = "type_mapping.json", dict[int, str]()
     if found.find(name) is None:
-        found.note(f"{name} is not there: change types are unknown")
+        found.note(f"{name} is missing: change types are unknown")
         return out
     for kind, members in found.items(name).items():
         if not isinstance(members, list):
@@ -182,7 +170,7 @@ def _types(found: Annotations) -> dict[int, str]:
 
 
 def _by_triple(found: Annotations, name: str) -> dict[int, Any]:
-    """The entries of a caption or IoU file by triple; empty if the file is not there."""
+    """The entries of a caption or IoU file by triple; empty if the file is missing."""
     out: dict[int, Any] = {}
     for key, value in found.items(name).items() if found.find(name) else ():
         triple = _triple(key)

@@ -4,8 +4,7 @@
     captions.json                   {"123": ["...", ...], ...}
     split.json                      {"train": [123, ...], "val": [...], "test": [...]}
 
-A pair is one id. The sixth of the pairs whose scene did not change have files like all others; no file says which they
-are, so ``change_type`` is unknown.
+A pair is one id. In a sixth of the pairs nothing changed; no file lists them, so ``change_type`` is unknown.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
     splits = found.splits(found.need("split.json"), _id)
     captions: dict[str, list[str]] = {}
     if (name := found.find("captions.json")) is None:
-        found.note("captions.json is not there: the pairs have no captions")
+        found.note("captions.json is missing: the pairs have no captions")
     else:
         for key, value in found.items(name).items():
             pair_id = _id(key)

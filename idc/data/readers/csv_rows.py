@@ -1,9 +1,9 @@
-"""CSV that others wrote, row by row: a row that cannot be read is named, and costs no other row.
+"""CSV of others, row by row: an unreadable row is reported and does not affect other rows.
 
-A cell may hold delimiters, doubled quotes and line ends if it is quoted. Its closing quote must be followed by a
-delimiter or a line end, at most :data:`MAX_LINES` lines after the opening one. Where it is not, the line of the opening
-quote is the fault, and the lines after it are read as rows of their own. So it is where a quoted cell would hold whole
-rows, as with inch marks: an opening ``"9 inch`` in one row and a closing ``10"`` in a later one.
+A quoted cell may hold delimiters, doubled quotes and line ends. Its closing quote must be followed by a delimiter or a
+line end, at most :data:`MAX_LINES` lines after the opening one; otherwise the line of the opening quote is rejected and
+the lines after it are read as rows of their own. The same holds where a quoted cell would contain whole rows, as with
+inch marks: an opening ``"9 inch`` in one row and a closing ``10"`` in a later one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 MAX_LINES = 64
-"""Lines that a quoted cell may begin on one and end on another of."""
+"""Most lines over which a quoted cell may extend."""
 MAX_CELL = 131_072
 """Characters of a cell; the limit of Python's ``csv``."""
 
@@ -23,7 +23,7 @@ _FILE_NAME = re.compile(r'\s*[^\s"][^"]*(?:\.\w{2,5}|://[^"]+)\s*')
 
 
 class Line(NamedTuple):
-    """A line of a file with its end: where it begins, its number from 1, its text."""
+    """A line of a file with its line end: its offset, its number from 1, its text."""
 
     offset: int
     number: int
@@ -31,7 +31,7 @@ class Line(NamedTuple):
 
 
 class Cells(NamedTuple):
-    """The cells of a row, or why it cannot be read; ``line`` is its first."""
+    """The cells of a row, or its error; ``line`` is its first line."""
 
     line: Line
     cells: list[str] | str
@@ -42,7 +42,7 @@ class CsvRows:
 
     Args:
         header: the names of the columns.
-        images: those columns whose cells are names of files. A line is taken for a row by them.
+        images: the columns whose cells are file names; a line is recognised as a row by them.
     """
 
     def __init__(self, header: Sequence[str], delimiter: str, images: Sequence[str]) -> None:
@@ -51,7 +51,7 @@ class CsvRows:
         self._images = [header.index(name) for name in images]
 
     def read(self, lines: Iterator[Line]) -> Iterator[Cells]:
-        """The rows of the lines after the header; empty lines are left out."""
+        """The rows of the lines after the header; empty lines are skipped."""
         given = _Lines(lines)
         for line in given:
             if '"' in line.text:
@@ -67,7 +67,7 @@ class CsvRows:
                 yield Cells(line, cells)
 
     def _quoted(self, line: Line, given: _Lines) -> list[str] | str:
-        """The cells of a row with quotes; takes the further lines of its cells from those that are given."""
+        """The cells of a row with quotes; consumes further lines as far as its cells extend."""
         taken: list[Line] = []
         open_until = ""
 
@@ -100,13 +100,13 @@ class CsvRows:
             return f"bad row: {error}"
 
     def _names_files(self, line: Line) -> bool:
-        """Whether a line, by itself, has names of files where a row has them."""
+        """Whether a line, by itself, has file names where a row has them."""
         cells = line.text.split(self.delimiter)
         return len(cells) > max(self._images) and all(_FILE_NAME.fullmatch(cells[i]) for i in self._images)
 
 
 class _Lines(Iterator[Line]):
-    """Lines, some of which may be put back."""
+    """An iterator of lines to which lines can be put back."""
 
     def __init__(self, lines: Iterator[Line]) -> None:
         self._lines = lines
@@ -120,7 +120,7 @@ class _Lines(Iterator[Line]):
 
 
 def read_header(text: str, known: frozenset[str]) -> tuple[list[str], str]:
-    """The names of the columns, and the delimiter (comma, semicolon or tab) that gives most of the known ones."""
+    """The names of the columns, and the delimiter (comma, semicolon or tab) that yields most known names."""
     line = text.rstrip("\r\n")
     found = {mark: [name.strip() for name in next(csv.reader([line], delimiter=mark), [])] for mark in (",", ";", "\t")}
     delimiter = max(found, key=lambda mark: len(set(found[mark]) & known))

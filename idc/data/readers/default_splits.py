@@ -1,15 +1,15 @@
 """Default splits: pairs without a split get one, and pairs that share an image get the same one.
 
-Sharing is transitive: where the after image of a pair is the before image of the next, as in a sequence of photographs,
-the whole sequence is one group. An image is identified by the bytes that the import stores, as in
-:mod:`idc.data.validation.duplicates`, so an import passes its own validation.
+Sharing is transitive: if the after image of a pair is the before image of the next, as in a sequence of photographs,
+the whole sequence is one group. Images are identified by the bytes that the import stores, as in
+:mod:`idc.data.validation.duplicates`, so that an import passes its own validation.
 
 A group that holds pairs with a given split takes that split (the first of train, val and test if there are several).
 Other groups are drawn by a hash of their images, independently of each other and of the order of the pairs. A group
 that is larger than the share of its split goes to the split with the largest share.
 
-Only where a pair without a split exists, all images are read once for this, before the import reads them again. Memory
-is a few hundred bytes per pair.
+Only if some pair has no split, all images are read once for this before the import reads them again. Memory is a few
+hundred bytes per pair.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from idc.data.config import Format, ImportConfig
 from idc.data.images import ImageError, cell_bytes, stored_bytes
 from idc.data.pipeline import Batch, good_rows, with_errors
 from idc.data.readers.base import SPLIT_NAMES, PairReader
-from idc.data.readers.own import ParquetReader
+from idc.data.readers.own_parquet import ParquetReader
 from idc.data.validation.duplicates import digest
 from idc.schema import SPLITS
 
 _SPLIT_BY_LAYOUT: frozenset[Format] = frozenset({"clevr_change", "instruct_pix2pix", "procap_hdf5", "video"})
-"""Formats whose readers give every pair a split, and are slow to ask."""
+"""Formats whose readers give every pair a split; checking it would be slow."""
 _READERS = 8
-"""Images that are read at the same time."""
+"""Images read at the same time."""
 _NOT_GIVEN = -1
 _NO_PAIR = -2
 
@@ -57,7 +57,7 @@ def with_default_splits(
 
 
 class _WithSplits:
-    """A source whose pairs without a split get the one that was chosen for them."""
+    """A source whose pairs without a split get the one chosen for them."""
 
     def __init__(self, source: PairReader, splits: Sequence[array[int]], extra: dict[str, Any]) -> None:
         self._source, self._splits = source, splits
@@ -76,7 +76,7 @@ class _WithSplits:
 
 
 def _lacks_splits(source: PairReader) -> bool:
-    if isinstance(source, ParquetReader):  # whose chunks hold the images, too
+    if isinstance(source, ParquetReader):  # its chunks hold the images too
         return not source.all_split
     for chunk in range(source.num_chunks):
         batch = with_errors(source.read(chunk))
@@ -91,10 +91,10 @@ def _is_empty(split: Any) -> bool:
 
 @dataclass
 class _Groups:
-    """Rows of all chunks in their order, joined where they share an image.
+    """Rows of all chunks in order, joined if they share an image.
 
     Attributes:
-        max_pixels: of an image; None where no image is read and images are identified by their names.
+        max_pixels: of an image; None if no image is read and images are identified by their names.
     """
 
     max_pixels: int | None
@@ -102,7 +102,7 @@ class _Groups:
     _parents: array[int] = field(default_factory=lambda: array("q"))
     _given: array[int] = field(default_factory=lambda: array("b"))
     _keys: list[bytes] = field(default_factory=list)
-    """Of each row, the least of its images' digests."""
+    """The smallest digest of each row's images."""
     _owners: dict[bytes, int] = field(default_factory=dict)
     """Digest of an image -> the first row that has it."""
     _by_name: dict[str, bytes | None] = field(default_factory=dict)
@@ -125,8 +125,8 @@ class _Groups:
         return len(batch["error"])
 
     def _images(self, cells: Sequence[Any]) -> list[bytes | None]:
-        """The digest of each image, None of those that cannot be used."""
-        cells = [cell[0] if isinstance(cell, list) else cell for cell in cells]  # the several names that it may have
+        """The digest of each image, None for unusable ones."""
+        cells = [cell[0] if isinstance(cell, list) else cell for cell in cells]  # alternative names of one image
         new = list(dict.fromkeys(cell for cell in cells if isinstance(cell, str) and cell not in self._by_name))
         if self.max_pixels is None:
             self._by_name |= {name: digest(name.encode("utf-8", "replace")) if name else None for name in new}
@@ -159,8 +159,8 @@ class _Groups:
         self._parents[max(one, other)] = min(one, other)
 
     def splits(self, val_share: float, test_share: float) -> tuple[array[int], dict[str, Any]]:
-        """The split of every row (index into SPLITS; of rows that are no pairs, a negative number), and what the
-        manifest says about it."""
+        """The split of every row (index into SPLITS; negative for rows that are not pairs), and the values for the
+        manifest."""
         roots = [self._root(row) for row in range(len(self._parents))]
         given, sizes, keys = dict[int, int](), Counter[int](), dict[int, bytes]()
         for row, root in enumerate(roots):
@@ -181,9 +181,7 @@ class _Groups:
         notes = []
         if too_large:
             largest = SPLITS[shares.index(max(shares))]
-            notes.append(
-                f"{too_large} groups of pairs that share images are larger than their split: put into {largest}"
-            )
+            notes.append(f"{too_large} groups of pairs that share images exceed their split: put into {largest}")
         extra = {"default_splits": {"pairs": total, "groups": len(sizes)}, "notes": notes}
         return array("b", _each(roots, self._given, chosen)), extra
 
@@ -194,7 +192,7 @@ def _each(roots: Iterable[int], given: Iterable[int], chosen: dict[int, int]) ->
 
 
 def _index(split: Any) -> int:
-    """Index into SPLITS of a given split; a row whose split is no split is no pair."""
+    """Index into SPLITS of a given split; a row with an unknown split is not a pair."""
     if _is_empty(split):
         return _NOT_GIVEN
     name = SPLIT_NAMES.get(str(split).strip().lower())

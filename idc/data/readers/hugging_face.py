@@ -1,12 +1,12 @@
 """A data set of the Hugging Face ``datasets`` library, with its columns named in ``hugging_face``.
 
-The source is a folder that ``save_to_disk`` wrote (one split, or a dictionary of splits), or a name on the hub, or
-whatever else ``datasets.load_dataset`` takes. Images are an Image feature, bytes, or paths. Its splits are ours as far
-as they are called so (``validation`` is val); a data set that has only ``train`` is split by the shares for val and
-test. Columns that are not named are kept in ``meta`` if they are text, numbers or lists of them.
+The source is a folder that ``save_to_disk`` wrote (one split, or a dictionary of splits), a name on the hub, or
+anything else that ``datasets.load_dataset`` takes. Images are an Image feature, bytes, or paths. Splits with our names
+are used (``validation`` is val); a data set that has only ``train`` is split by the shares for val and test. Columns
+that are not named are kept in ``meta`` if they are text, numbers or lists of them.
 
-Of a folder, images and Arrow files are read that lie below it; of a data set on the hub those in the library's caches.
-A folder whose README has the library load files from elsewhere is refused without ``allow_remote``.
+Of a folder, only images and Arrow files below it are read; of a data set on the hub those in the library's caches.
+A folder whose README makes the library load files from elsewhere is refused without ``allow_remote``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pyarrow import fs
 
 from idc.data import files
 from idc.data.config import ImportConfig
@@ -86,7 +85,7 @@ class HuggingFaceReader:
                 )
 
     def _repeated(self) -> set[tuple[str, int]]:
-        """Rows whose id an earlier row has; only ids of a column can repeat."""
+        """Rows that repeat the id of an earlier row; only ids taken from a column can repeat."""
         if self._config.pair_id is None:
             return set()
         seen: set[str] = set()
@@ -134,7 +133,7 @@ class HuggingFaceReader:
 
     def _named(self, value: Any) -> Any:
         """The library makes the names of a folder's files absolute."""
-        folder = self.reader.folder + "/"
+        folder = self.reader.folder.path + "/"
         return os.path.normpath(value).removeprefix(folder) if isinstance(value, str) and value[:1] == "/" else value
 
     def _change_type(self, split: str, record: dict[str, Any]) -> Any:
@@ -156,19 +155,19 @@ def _reader(path: str, config: ImportConfig) -> files.Reader:
     """A reader of the files below a folder, or below the library's caches if the data set is on the hub."""
     allowed = access("hugging_face", config)
     if Path(path).exists():
-        return files.Reader(fs.LocalFileSystem(), os.path.abspath(path), allowed)
+        return files.Reader(files.locate(path), allowed)
     import datasets
     import huggingface_hub
 
     caches = str(datasets.config.HF_DATASETS_CACHE), huggingface_hub.constants.HF_HUB_CACHE
-    return files.Reader(fs.LocalFileSystem(), caches[0], allowed, also=caches)
+    return files.Reader(files.locate(caches[0]), allowed, also=caches)
 
 
 def _check_folder(path: str, reader: files.Reader, allow_remote: bool) -> None:
-    """Refuse a folder that has the library read other files than those below it.
+    """Refuse a folder that makes the library read files outside of it.
 
     Raises:
-        ValueError: naming the file that is to be read.
+        ValueError: names such a file.
     """
     for name, place in _named_files(Path(path)):
         if "://" in place and allow_remote:
@@ -181,7 +180,7 @@ def _check_folder(path: str, reader: files.Reader, allow_remote: bool) -> None:
 
 
 def _named_files(root: Path) -> Iterator[tuple[str, str]]:
-    """The files of which the description of a data set says that they belong to it, and where it says so."""
+    """The files that the descriptions of a data set list, each as (description, listed file)."""
     states = ["state.json"]
     try:
         if (root / "dataset_dict.json").is_file():
@@ -211,7 +210,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _undecoded(rows: Any) -> Any:
-    """The rows with images as bytes or paths instead of pictures."""
+    """The rows with images as bytes or paths instead of decoded ones."""
     import datasets
 
     for name, feature in rows.features.items():

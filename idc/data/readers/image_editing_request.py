@@ -3,8 +3,8 @@
     train.json  valid.json  test.json       (also in dataset/adobe/ or data/, as in the official repository)
     [{"img0": "a.jpg", "img1": "b.jpg", "sents": ["Remove the people", ...], "uid": "Reddit_1052"}, ...]
 
-A pair is one ``uid``; several uids may share images, in two splits even. Train has one sentence a pair, valid and test
-have three. The images may lie in any folder.
+A pair is one ``uid``; several uids may share images, in two splits even. Train has one sentence per pair, valid and
+test have three. The images may lie in any folder.
 """
 
 from __future__ import annotations

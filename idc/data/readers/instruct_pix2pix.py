@@ -4,7 +4,7 @@
     0000001/prompt.json                 {"input": caption, "edit": instruction, "output": caption}
     0000001/1234_0.jpg  1234_1.jpg      before and after of a seed
 
-Every seed is a pair, ``0000001_1234``; its caption is the instruction, and the captions of both images are in ``meta``.
+Every seed is a pair, ``0000001_1234``; its caption is the instruction; the captions of both images are in ``meta``.
 Splits are those of the official code: the first 90 % of the examples in ``seeds.json`` are train, the next 5 % val.
 
 313,010 examples lie in 436 GB, so a prompt is read when its chunk is; the seeds of an example stay in one chunk.
@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import math
 from typing import Any
-
-from pyarrow import fs
 
 from idc.data import files
 from idc.data.config import ImportConfig
@@ -27,7 +25,7 @@ from idc.data.textfiles import JsonError, decode, parse_json
 
 _SEEDS = "seeds.json"
 _LOOKED_AT = 100
-"""Examples of which one must have an image, or else the images are taken not to be here."""
+"""The images are taken to be absent if none of the first examples, this many, has one."""
 
 
 class InstructPix2PixReader:
@@ -37,15 +35,15 @@ class InstructPix2PixReader:
         ValueError: ``seeds.json`` is missing, or nothing in it can be read.
     """
 
-    def __init__(self, path: str, config: ImportConfig, filesystem: fs.FileSystem | None = None) -> None:
-        found = Annotations(path, filesystem, access("instruct_pix2pix", config))
+    def __init__(self, folder: files.Location, config: ImportConfig) -> None:
+        found = Annotations(folder, access("instruct_pix2pix", config))
         self.reader = found.reader
         try:
             entries = parse_json(found.text(found.need(_SEEDS)), keep_surrogates=True)
         except JsonError as exc:
-            raise ValueError(f"{path}/{_SEEDS}: {exc}") from exc
+            raise ValueError(f"{folder}/{_SEEDS}: {exc}") from exc
         if not isinstance(entries, list):
-            raise ValueError(f"{path}/{_SEEDS} holds a {type(entries).__name__}, not a list of examples and seeds")
+            raise ValueError(f"{folder}/{_SEEDS} has a {type(entries).__name__}, not a list of examples and seeds")
         ends = math.floor(0.9 * len(entries)), math.floor(0.95 * len(entries))
         self._examples: list[tuple[str, str, list[str]]] = []
         seen: set[str] = set()
@@ -55,13 +53,13 @@ class InstructPix2PixReader:
             if example is None:
                 found.reject(place, f"bad row: {str(entry)[:80]!r} is not [name, [seed, ...]]")
             elif example[0] in seen:
-                found.reject(place, f"duplicate pair id: the example {example[0]} stands twice")
+                found.reject(place, f"duplicate pair id: the example {example[0]} occurs twice")
             else:
                 seen.add(example[0])
                 split = "train" if number < ends[0] else "val" if number < ends[1] else "test"
                 self._examples.append((example[0], split, example[1]))
         if not self._examples:
-            raise ValueError(f"{path}/{_SEEDS} names no example that can be read")
+            raise ValueError(f"{folder}/{_SEEDS} names no example that can be read")
         self._rejects = found.rejects
         self._starts = [0]
         pairs = 0
@@ -100,13 +98,13 @@ class InstructPix2PixReader:
                 "split": split,
                 "source": f"InstructPix2Pix/{name}/{seed}",
                 "meta": {"example": name, "seed": seed, "input": prompt.get("input"), "output": prompt.get("output")},
-                "error": error or (f"duplicate pair id: the seed {seed} stands twice" if seed in seeds[:n] else None),
+                "error": error or (f"duplicate pair id: the seed {seed} occurs twice" if seed in seeds[:n] else None),
             }
             for n, seed in enumerate(seeds)
         ]
 
     def _prompt(self, name: str) -> tuple[dict[str, Any], str | None]:
-        """The prompt of an example, or why it cannot be read."""
+        """The prompt of an example, or its error."""
         file = f"{name}/prompt.json"
         try:
             prompt = parse_json(decode(self.reader.read(file), "surrogateescape"), keep_surrogates=True)
@@ -126,7 +124,7 @@ class InstructPix2PixReader:
 def _there(reader: files.Reader, name: str) -> bool:
     try:
         return reader.exists(name)
-    except files.OutsideSource:  # its row says so
+    except files.OutsideSource:  # its row is rejected
         return False
 
 

@@ -1,8 +1,8 @@
-"""Which format a source has, from its files: ``format=auto``.
+"""Recognises the format of a source by its files, for ``format=auto``.
 
 Official layouts are recognised by the names of their annotation files and, where several data sets use the same names
 (``train.json``, ``splits.json``), by the keys in them. They come before the general formats (a folder of image pairs,
-Parquet files, shards, clips), because the images of many official layouts are such a folder too.
+Parquet files, shards, clips), because the images of many official layouts form such a folder too.
 """
 
 from __future__ import annotations
@@ -12,32 +12,30 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from pyarrow import fs
-
 from idc.config import ConfigModel, arguments
 from idc.data import files
 from idc.data.config import Format, SpotTheDiffConfig
 from idc.data.images import IMAGE_SUFFIXES
 from idc.data.readers.annotations import Annotations
-from idc.data.readers.own import _role_and_key
+from idc.data.readers.own_folder import role_and_key
 from idc.data.readers.video import SUFFIXES
 from idc.data.store import MANIFEST
 from idc.schema import SPLITS
 
 _HEAD = 64 * 1024
-"""Bytes of an annotation file in which its keys are looked for."""
+"""Bytes of an annotation file that are searched for its keys."""
 _TABLES: dict[str, Format] = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl"}
 _FILES: dict[str, Format] = {**_TABLES, ".parquet": "parquet", ".tar": "webdataset"}
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A format that the files of a source fit.
+    """A format that matches the files of a source.
 
     Attributes:
-        files: those that it was recognised by.
+        files: the files it was recognised by.
         settings: sections of the config that go with the format.
-        source: the file to read, where it is not the folder itself.
+        source: the file to read, if it is not the folder itself.
     """
 
     format: Format
@@ -50,36 +48,32 @@ class Layout:
         return f"{' '.join(arguments({'format': self.format, **given}))} ({self.files})"
 
 
-def find_layout(path: str, filesystem: fs.FileSystem | None = None) -> Layout:
-    """The layout of what is at ``path``.
+def find_layout(path: str | files.Location) -> Layout:
+    """The layout of a source.
 
     Raises:
-        ValueError: none fits, or several do; the message names them.
+        ValueError: none matches, or several do; the message names them.
     """
-    filesystem, inner = files.resolve(path, filesystem)
-    kind = filesystem.get_file_info(inner).type
-    if kind == fs.FileType.NotFound:
+    source = files.locate(path)
+    if not source.exists():
         raise ValueError(f"{path}: there is no such file or folder")
-    if kind != fs.FileType.Directory:
-        return _of_file(path, inner)
-    fitting = list(_official(Annotations(path if filesystem is None else inner, filesystem)))
-    fitting = fitting or list(_general(filesystem, inner.rstrip("/")))
+    if not source.is_folder():
+        return _of_file(source)
+    fitting = list(_official(Annotations(source))) or list(_general(source))
     if not fitting:
         raise ValueError(
-            f"{path}: no format fits its files. Put the images into before/ and after/ under the same names, name them "
-            "x_before.png and x_after.png, or give format= (docs/data.md)"
+            f"{path}: no format matches its files. Put the images into before/ and after/ under the same names, "
+            "name them x_before.png and x_after.png, or give format= (docs/data.md)"
         )
     if len(fitting) > 1:
-        raise ValueError(f"{path}: several formats fit its files, give one of: {'; '.join(map(str, fitting))}")
+        raise ValueError(f"{path}: several formats match its files, give one of: {'; '.join(map(str, fitting))}")
     if fitting[0].source is not None:
-        raise ValueError(
-            f"{path} is a folder with a table; give the table itself: {path.rstrip('/')}/{fitting[0].source}"
-        )
+        raise ValueError(f"{path} is a folder with a table; give the table itself: {source / fitting[0].source}")
     return fitting[0]
 
 
-def _of_file(path: str, name: str) -> Layout:
-    suffix = PurePosixPath(name).suffix.lower()
+def _of_file(file: files.Location) -> Layout:
+    suffix = PurePosixPath(file.name).suffix.lower()
     formats: dict[str, Format] = {
         **_TABLES,
         ".parquet": "parquet",
@@ -87,10 +81,8 @@ def _of_file(path: str, name: str) -> Layout:
         **dict.fromkeys(SUFFIXES, "video"),
     }
     if suffix not in formats:
-        raise ValueError(
-            f"{path}: the suffix {suffix!r} is of no known format; give format= (csv, jsonl, parquet, ...)"
-        )
-    return Layout(formats[suffix], PurePosixPath(name).name)
+        raise ValueError(f"{file}: no format has the suffix {suffix!r}; give format= (csv, jsonl, parquet, ...)")
+    return Layout(formats[suffix], file.name)
 
 
 # ------------------------------------------------------------------------------------------------ official layouts
@@ -123,7 +115,7 @@ def _official(found: Annotations) -> Iterator[Layout]:
     if name := _split_files(found, ("question", "img_id", "answer"), "", "json/", "annotations/"):
         yield Layout("qag360k", name)
     for split in SPLITS:
-        texts = files.list_files(found.filesystem, f"{found.root}/{split}/txt")
+        texts = (found.root / f"{split}/txt").list_files()
         if name := next((info.base_name for info in texts if info.base_name.endswith("_videos.json")), None):
             yield Layout("procap_hdf5", f"{split}/txt/{name}")
             break
@@ -132,7 +124,7 @@ def _official(found: Annotations) -> Iterator[Layout]:
 
 
 def _clevr_change(found: Annotations) -> str | None:
-    """What marks the folder as CLEVR-Change's; ``splits.json`` alone is in Spot-the-Diff's multi-change layout too."""
+    """The file that identifies CLEVR-Change; ``splits.json`` alone is in Spot-the-Diff's multi-change layout too."""
     if not found.find("splits.json"):
         return None
     for captions in ("change_captions.json", "no_change_captions.json"):
@@ -140,7 +132,7 @@ def _clevr_change(found: Annotations) -> str | None:
             return captions
     if name := found.find("type_mapping.json", "change_captions_by_IOU.json"):
         return name
-    images = files.list_files(found.filesystem, f"{found.root}/images")
+    images = (found.root / "images").list_files()
     return next((f"images/{info.base_name}" for info in images if info.base_name.startswith("CLEVR_default_")), None)
 
 
@@ -155,22 +147,21 @@ def _split_files(found: Annotations, keys: tuple[str, ...], *folders: str) -> st
 
 
 def _birds_table(found: Annotations) -> str | None:
-    names = [info.base_name for info in files.list_files(found.filesystem, found.root)]
+    names = [info.base_name for info in found.root.list_files()]
     return next((n for n in names if n.endswith(".tsv") and "img1ObservationURL" in _head(found, n)), None)
 
 
 def _head(found: Annotations, name: str) -> str:
-    with found.filesystem.open_input_stream(f"{found.root}/{name}") as stream:
-        return stream.read(_HEAD).decode("utf-8", "replace")
+    return _begin(found.root / name).decode("utf-8", "replace")
 
 
 # ------------------------------------------------------------------------------------------------- general formats
 
 
-def _general(filesystem: fs.FileSystem, root: str) -> Iterator[Layout]:
-    inside = [info.path[len(root) + 1 :] for info in files.scan(filesystem, root).files]
+def _general(root: files.Location) -> Iterator[Layout]:
+    inside = [root.relative(file.path) for file in root.scan().files]
     names = [PurePosixPath(name) for name in inside if not any(part[:1] in "._" for part in name.split("/"))]
-    roles = {_role_and_key(name)[0]: name for name in reversed(names) if name.suffix.lower() in IMAGE_SUFFIXES}
+    roles = {role_and_key(name)[0]: name for name in reversed(names) if name.suffix.lower() in IMAGE_SUFFIXES}
     if "before" in roles and "after" in roles:
         yield Layout("folder", f"{roles['before']}, {roles['after']}")
     if clip := next((n for n in names if n.suffix.lower() in SUFFIXES), None):
@@ -181,12 +172,16 @@ def _general(filesystem: fs.FileSystem, root: str) -> Iterator[Layout]:
     if shard := next((n for n in top if n.suffix == ".tar"), None):
         yield Layout("webdataset", str(shard))
     for table in top:
-        if (format := _TABLES.get(table.suffix.lower())) and _names_pairs(filesystem, f"{root}/{table}"):
+        if (format := _TABLES.get(table.suffix.lower())) and _names_pairs(root / str(table)):
             yield Layout(format, str(table), source=str(table))
 
 
-def _names_pairs(filesystem: fs.FileSystem, table: str) -> bool:
+def _names_pairs(table: files.Location) -> bool:
     """Whether the first row has both columns of the images."""
-    with filesystem.open_input_stream(table) as stream:
-        first = stream.read(_HEAD).partition(b"\n")[0]
+    first = _begin(table).partition(b"\n")[0]
     return b"before" in first and b"after" in first
+
+
+def _begin(file: files.Location) -> bytes:
+    with file.filesystem.open_input_stream(file.path) as stream:
+        return stream.read(_HEAD)

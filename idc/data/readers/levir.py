@@ -6,13 +6,13 @@
     images/train/label/train_000001.png         LEVIR-MCI only: 0 background, 128 road, 255 building
 
     levir_cc_captions.json      {"train_000001": ["a road appears", ...], ...}
-    train.txt  val.txt  test.txt                one file name a line
+    train.txt  val.txt  test.txt                one file name per line
 
-The second layout is what the token files of Change-Agent can be joined to; it is read where the first is not there. It
+The second layout is what the token files of Change-Agent can be joined to; it is read if the first is missing. It
 has no ``changeflag``: a pair has flag 0 if all its sentences are among the five that the data set uses for no change.
 
-A label is kept as the pair's mask as it is; whatever is not 0 has changed. ``change_type`` is "none" where the flag is
-0 and unknown elsewhere, ``meta["changeflag"]`` is the flag. In LEVIR-MCI some flags and labels contradict each other.
+A label is stored unchanged as the pair's mask; non-zero means changed. ``change_type`` is "none" if the flag is 0 and
+unknown otherwise; ``meta["changeflag"]`` is the flag. In LEVIR-MCI some flags and labels contradict each other.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ NO_CHANGE_SENTENCES = frozenset(
         "almost nothing has changed",
     }
 )
-"""What the annotators chose from where nothing had changed."""
+"""The sentences among which annotators chose if nothing had changed."""
 
 
 def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
-    """The pairs of whichever layout is there; see the module's text."""
+    """The pairs of the layout found; see the module's text."""
     return _official(found) if found.need(_CAPTIONS, _JOINED) == _CAPTIONS else _joined(found)
 
 
@@ -60,7 +60,7 @@ def _official(found: Annotations) -> Iterable[Row]:
 
 
 def _joined(found: Annotations) -> Iterable[Row]:
-    found.note("changeflag is not in this layout: taken from the sentences, 0 where all are of the five for no change")
+    found.note("this layout has no changeflag: derived from the sentences, 0 if all are of the five for no change")
     captions: dict[str, Any] = found.items(_JOINED)
     listed: dict[str, str] = {}
     for split, name in found.split_files("", suffix=".txt").items():

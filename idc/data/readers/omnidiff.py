@@ -1,16 +1,15 @@
 """OmniDiff (the M3Diff paper, sections 3 and 5): real and rendered pairs with one long description each.
 
 Assumed. The paper says what there is and publishes no file format: 15,598 pairs in two parts, real (8,609) and render
-(6,989), each split into train, val and test; a description of about 60 words a pair; pairs of one or more of twelve
-types of change. This reader takes the plainest layout that holds it, in the names of the paper::
+(6,989), each split into train, val and test; a description of about 60 words per pair; pairs of one or more of twelve
+types of change. This reader takes the simplest layout for this, with the names of the paper::
 
     real/train.json  real/val.json  real/test.json  render/train.json  render/val.json  render/test.json
     [{"id": "000001", "before": "images/1_a.jpg", "after": "images/1_b.jpg", "captions": ["..."],
       "types": ["addition", "color"], "scene": "street_01"}, ...]
 
-``types`` and ``scene`` may be absent. The pair's id is ``real/000001``; ``change_type`` is the type where it is the
-only one, and ``meta`` has the part as ``subset``, the types and the scene. If the published files come to differ, this
-module is what has to change.
+``types`` and ``scene`` are optional. The pair's id is ``real/000001``; ``change_type`` is the type if there is one;
+``meta`` has the part as ``subset``, the types and the scene. If the published files differ, adapt this module.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ TYPES = (
 
 
 def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
-    """The pairs of both parts, or of the one that is there; see the module's text."""
+    """The pairs of both parts, or of the one found; see the module's text."""
     there = [subset for subset in SUBSETS if found.find(subset)]
     if not there:
         raise ValueError(
-            f"{found.path} has no folder {' and no folder '.join(SUBSETS)}; it is not the layout of this format"
+            f"{found.root} has no folder {' and no folder '.join(SUBSETS)}; it does not have the layout of this format"
         )
     for subset in SUBSETS:
         if subset not in there:
-            found.note(f"{subset} is not there")
+            found.note(f"{subset} is missing")
     for subset in there:
         for split, name in found.split_files(f"{subset}/").items():
             for place, record in found.records(name):

@@ -1,7 +1,7 @@
-"""Rows of Parquet files that others wrote: where a page is damaged, what lies around it is read.
+"""Rows of Parquet files of others: the rows around a damaged page are still read.
 
-A page that cannot be decoded costs its rows. Those after it in the same row group are lost, too, as a row group is
-read from its beginning; those before it, and all other row groups, are not.
+Rows of a page that cannot be decoded are lost, and those after it in the same row group too, because a row group is
+read from its beginning; rows before it and all other row groups are kept.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 Record = dict[str, Any] | str
-"""A row, or why it cannot be read."""
+"""A row, or its error."""
 
 DAMAGE = (OSError, pa.ArrowException)
-"""What pyarrow raises for bytes that it cannot decode; also what it raises where they cannot be fetched."""
+"""Errors of pyarrow for bytes that it cannot decode, or cannot fetch."""
 
 
 def open_file(stream: pa.NativeFile, name: str) -> pq.ParquetFile:
-    """A file whose pages are read as they are asked for, and checked where they have checksums.
+    """A file whose pages are read on demand, and verified if they have checksums.
 
     Raises:
         ValueError: it is not a Parquet file, or its footer is damaged.
     """
     try:
-        # Buffered, so that of a long row group not more is in memory than what is being read.
+        # Buffered, so that only the part of a long row group that is being read is in memory.
         return pq.ParquetFile(stream, buffer_size=2**20, pre_buffer=False, page_checksum_verification=True)
     except DAMAGE as exc:
         raise ValueError(f"{name} is not a Parquet file, or is damaged: {exc}") from exc
@@ -35,7 +35,7 @@ def open_file(stream: pa.NativeFile, name: str) -> pq.ParquetFile:
 def read_groups(
     stream: pa.NativeFile, parquet: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str] | None = None
 ) -> list[Record]:
-    """The rows of row groups; if one is damaged, they are read one by one.
+    """The rows of some row groups; if one is damaged, they are read one by one.
 
     Raises:
         OSError: the bytes cannot be fetched.
@@ -45,20 +45,20 @@ def read_groups(
     except DAMAGE:
         found: list[Record] = []
         for group in groups:
-            found += GroupRows(stream, parquet, group, columns, size=64).rows(0, num_rows(parquet, group))
+            found += GroupRows(stream, parquet, group, columns, size=64).rows(0, rows_of_group(parquet, group))
         return found
 
 
-def num_rows(parquet: pq.ParquetFile, group: int) -> int:
-    """Rows of a row group."""
+def rows_of_group(parquet: pq.ParquetFile, group: int) -> int:
+    """Number of rows of a row group."""
     return parquet.metadata.row_group(group).num_rows
 
 
 class GroupRows:
-    """A row group that is read from its beginning to its end, as far as it is asked for.
+    """A row group, read from its beginning as far as needed.
 
     Args:
-        size: rows that are decoded together.
+        size: number of rows decoded together.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class GroupRows:
         )
 
     def _next(self) -> pa.RecordBatch | None:
-        """The batch at ``position``; nothing where a page is damaged, up to which the rows are read one by one."""
+        """The batch at ``position``; None at a damaged page, up to which the rows are read one by one."""
         if self._damage is not None:
             return None
         try:
@@ -121,7 +121,7 @@ class GroupRows:
         return None
 
     def _fetch(self) -> None:
-        """Read the bytes of the group, to tell damage from a filesystem that does not give them."""
+        """Read the bytes of the group, to distinguish damage from a file system that fails."""
         group = self._parquet.metadata.row_group(self._group)
         for column in (group.column(i) for i in range(group.num_columns)):
             begin = column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
@@ -130,7 +130,7 @@ class GroupRows:
 
 
 def records(table: pa.Table | pa.RecordBatch) -> list[Record]:
-    """The rows of a table; bytes that are not UTF-8 in its texts are kept as lone surrogates."""
+    """The rows of a table; bytes in its texts that are not UTF-8 are kept as lone surrogates."""
     try:
         return table.to_pylist()
     except UnicodeDecodeError:
@@ -143,14 +143,14 @@ def records(table: pa.Table | pa.RecordBatch) -> list[Record]:
 
 
 def _as_binary(kind: pa.DataType) -> pa.DataType:
-    """A type with bytes in place of texts, in it and in its lists."""
+    """The type with bytes in place of texts, also inside lists."""
     if pa.types.is_list(kind):
         return pa.list_(_as_binary(kind.value_type))
     return pa.binary() if pa.types.is_string(kind) else kind
 
 
 def _text(value: Any, kind: pa.DataType) -> Any:
-    """A value of such a column as one of the type that it was."""
+    """A value of such a column converted back to its original type."""
     if value is not None and pa.types.is_list(kind):
         return [_text(item, kind.value_type) for item in value]
     if value is not None and pa.types.is_string(kind):

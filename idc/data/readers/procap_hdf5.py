@@ -1,12 +1,12 @@
-"""The official ProCap's training data: captions by key, and HDF5 files of nine frames, whose ends are the pair.
+"""The official ProCap's training data: captions by key, and HDF5 files of nine frames; the first and last are the pair.
 
     clevr_for_mmvid/train/txt/sc_videos.json        {"000123.png": ["...", ...], ...}
     clevr_for_mmvid/train/video/sc_videos.h5        "000123.png" -> uint8 (9, 3, H, W)
     .../nsc_videos.json, .h5   spot_videos.json, .h5   edit_videos.json, .h5
 
-The official conversion makes ``train`` alone; other splits are read from folders of their names beside it, and their
-HDF5 file may be the one of ``train``. Pairs of ``sc_videos`` are called ``000123c``, those of ``nsc_videos``
-``000123nc``, and these have not changed; others have the key's name.
+The official conversion makes only ``train``; other splits are read from folders with their names next to it, and may
+use the HDF5 file of ``train``. Pairs of ``sc_videos`` are named ``000123c``, those of ``nsc_videos`` (unchanged)
+``000123nc``; others have the key's name.
 
 The frames between are for the build of procedures (``build.videos``), which reads the same files.
 """
@@ -17,7 +17,6 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
-from pyarrow import fs
 
 from idc.data import files
 from idc.data.config import ImportConfig
@@ -35,25 +34,29 @@ class ProcapHdf5Reader:
     """Reads the official layout; see the module's text. A local folder: HDF5 is read by position.
 
     Raises:
-        ValueError: it is no local folder of that layout, or nothing in it can be read.
+        ValueError: it is not a local folder of that layout, or nothing in it can be read.
     """
 
-    def __init__(self, path: str, config: ImportConfig, filesystem: fs.FileSystem | None = None) -> None:
-        found = Annotations(path, filesystem, access("procap_hdf5", config))
-        if not isinstance(found.filesystem, fs.LocalFileSystem):
-            raise ValueError(f"{path}: HDF5 files are read from a local folder; copy them here first")
+    def __init__(self, folder: files.Location, config: ImportConfig) -> None:
+        found = Annotations(folder, access("procap_hdf5", config))
+        if folder.local is None:
+            raise ValueError(f"{folder}: HDF5 files are read from a local folder; copy them to this machine first")
         self.reader = found.reader
-        self._root, self._channels, self._chunk_size = Path(found.root), config.procap_hdf5.channels, config.chunk_size
+        self._root, self._channels, self._chunk_size = (
+            Path(folder.local),
+            config.procap_hdf5.channels,
+            config.chunk_size,
+        )
         self._max_pixels = config.max_pixels
         self._rows: list[Row] = []
         seen: dict[str, str] = {}
-        folders = sorted(folder.name for folder in self._root.iterdir() if (folder / "txt").is_dir())
-        for folder in sorted(folders, key=lambda name: SPLITS.index(SPLIT_NAMES.get(name.lower(), SPLITS[-1]))):
-            for text in sorted((self._root / folder / "txt").glob("*.json")):
-                self._read(found, folder, text.name, seen)
+        splits = sorted(split.name for split in self._root.iterdir() if (split / "txt").is_dir())
+        for split in sorted(splits, key=lambda name: SPLITS.index(SPLIT_NAMES.get(name.lower(), SPLITS[-1]))):
+            for text in sorted((self._root / split / "txt").glob("*.json")):
+                self._read(found, split, text.name, seen)
         if not self._rows:
             why = "; ".join(row["error"] for row in found.rejects[:3]) or "it has no train/txt/*.json"
-            raise ValueError(f"{path} is not the layout of the official ProCap's data: {why}")
+            raise ValueError(f"{folder} does not have the layout of the official ProCap's data: {why}")
         self.extra: dict[str, Any] = {**found.extra}
         if config.images:
             self.extra["images"] = config.strict or any(row["before"] for row in self._rows)
@@ -68,20 +71,20 @@ class ProcapHdf5Reader:
         name = PurePosixPath(text).stem
         video = found.find(f"{folder}/video/{name}.h5", f"train/video/{name}.h5")
         if video is None:
-            found.note(f"{folder}/video/{name}.h5 is not there")
+            found.note(f"{folder}/video/{name}.h5 is missing")
         for key, captions in found.items(f"{folder}/txt/{text}").items():
             place = f"{folder}/txt/{text}:{key}"
             if found.texts_in(place, captions, "captions") is None:
                 continue
             pair_id = key.removesuffix(".png") + _ENDINGS.get(name, "")
             if pair_id in seen:
-                found.reject(place, f"duplicate pair id: {pair_id} is in {seen[pair_id]}, too")
+                found.reject(place, f"duplicate pair id: {pair_id} is also in {seen[pair_id]}")
                 continue
             seen[pair_id] = f"{folder}/txt/{text}"
             self._rows.append(
                 {
                     "pair_id": pair_id,
-                    "before": video,  # the file; the frames are put in its place by `read`
+                    "before": video,  # the file; `read` replaces it by the frames
                     "after": key,
                     "captions": captions,
                     "change_type": NO_CHANGE if name == "nsc_videos" else None,
@@ -115,10 +118,11 @@ class ProcapHdf5Reader:
         """The first and the last frame as PNG, or the error."""
         name, key = row["before"], row["after"]
         if name is None:
-            return {"before": None, "after": None, "error": f"missing file: there is no {row['meta']['video']}"}
+            return {"before": None, "after": None, "error": f"missing file: {row['meta']['video']}"}
         if name not in opened:
             try:
-                _, place = self.reader.locate(name)
+                place = self.reader.locate(name).local
+                assert place is not None
                 files.check_regular(place)
                 opened[name] = h5py.File(place, "r")
             except OSError as exc:
@@ -151,13 +155,13 @@ class ProcapHdf5Reader:
 
 
 def stored_in(file: Any, key: str) -> Any:
-    """What an open HDF5 file itself holds under ``key``; None if there is nothing.
+    """The object that an open HDF5 file itself stores under ``key``; None if there is nothing.
 
-    HDF5 can keep a link to another file, or the other file's name with the place of the values in it; following them
-    would read whatever file the author of this one named.
+    HDF5 can store a link to another file, or another file's name and the position of the values in it; following them
+    would read any file that the author of this one named.
 
     Raises:
-        OutsideSource: it is kept in another file; that one was not opened.
+        OutsideSource: it is stored in another file, which was not opened.
     """
     import h5py
 
@@ -170,9 +174,9 @@ def stored_in(file: Any, key: str) -> Any:
             raise files.OutsideSource("it is a link within HDF5; links are not followed")
         place = place[part]
     if isinstance(place, h5py.Dataset) and (place.external or place.is_virtual):
-        raise files.OutsideSource("its values are kept in another file")
+        raise files.OutsideSource("its values are stored in another file")
     return place
 
 
 class _Bad(Exception):
-    """Why a pair has no frames."""
+    """The reason a pair has no frames."""

@@ -2,11 +2,11 @@
 
     train.json  val.json  test.json     {"question": [{"id", "img_id": "00001.png", "question", "type", "answer"}, ...]}
     im1/00001.png  im2/00001.png        before and after
-    mask/<question id>.png              what the answer is about, one mask a question
+    mask/<question id>.png              the region of the answer, one mask per question
 
-The questions' layout is that of the official loader (``dataset/DataNew.py``); it is given each file by its path, so the
-names of the files are assumed, also that they may lie in ``json/`` or ``annotations/``, and that the images of a split
-may lie in a folder of its name. Question ids may repeat between splits.
+The layout of the questions is that of the official loader (``dataset/DataNew.py``). It takes each file by its path, so
+the file names are assumptions, as are the folders ``json/`` and ``annotations/``, and a folder of each split's name for
+its images. Question ids may repeat between splits.
 
 A pair is one ``img_id``: all its questions are in ``meta["questions"]`` as ``{"question", "type", "answer", "id",
 "mask"}``. The masks belong to questions and not to the pair, so only their names are kept.
@@ -22,7 +22,7 @@ from idc.data.readers.annotations import Annotations, Row
 
 
 def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
-    """The pairs of all splits that are there; see the module's text."""
+    """The pairs of all splits found; see the module's text."""
     pairs: dict[str, Row] = {}
     for split, name in found.split_files("", "json/", "annotations/").items():
         for place, record in found.records(name, "question"):

@@ -6,9 +6,9 @@
             splits.json                         {"train": [76, ...], "val": [...], "test": [...]}
     images  76.png before, 76_2.png after (``resized_images`` of the authors); 76_diff.jpg is not a mask and not read
 
-A pair is one ``img_id``. The official rows repeat an id once an annotator: their sentences together are the pair's
+A pair is one ``img_id``. The official rows repeat an id once per annotator: their sentences together are the pair's
 references, as in the single-change references of the literature (1,404 test rows, 1,270 pairs). The multi-change
-protocol has one reference a pair, all its sentences joined. Both give the same pair ids.
+protocol has one reference per pair, all its sentences joined. Both yield the same pair ids.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _MULTI = "change_multi_captions.json"
 
 
 def read(found: Annotations, config: ImportConfig) -> Iterable[Row]:
-    """The pairs of the protocol asked for; see the module's text."""
+    """The pairs of the configured protocol; see the module's text."""
     found.extra["protocol"] = config.spot_the_diff.protocol
     if config.spot_the_diff.protocol == "multi":
         return _multi(found)
     if found.find(_MULTI) and not found.find("train.json", "annotations", "data"):
-        raise ValueError(f"{found.path} has {_MULTI}: give spot_the_diff.protocol=multi")
+        raise ValueError(f"{found.root} has {_MULTI}: give spot_the_diff.protocol=multi")
     return _single(found)
 
 

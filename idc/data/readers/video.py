@@ -1,7 +1,7 @@
-"""Clips of a fixed camera: the frame now and the frame a while later are a pair; nobody has written captions for it.
+"""Clips of a fixed camera: a frame and a later one are a pair without captions.
 
-The source is a clip, or a folder of clips, on a local disk. A pair is ``clip.mp4-0000120``, by the number of its first
-frame. The last parts of every clip are val and test, by the configured shares, so that neighbours stay together.
+The source is a clip, or a folder of clips, on a local disk. A pair is ``clip.mp4-0000120``: clip and number of its
+first frame. The last parts of every clip are val and test, by the configured shares, so that neighbours stay together.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pyarrow import fs
 
 from idc.data import files
 from idc.data.config import ImportConfig
@@ -30,21 +29,20 @@ class VideoReader:
         ValueError: there is no clip, or none that can be read and has enough frames.
     """
 
-    def __init__(self, path: str, config: ImportConfig, filesystem: fs.FileSystem | None = None) -> None:
-        filesystem, inner = files.resolve(path, filesystem)
-        if not isinstance(filesystem, fs.LocalFileSystem):
-            raise ValueError(f"{path}: videos are read from a local disk; copy them here first")
-        self._root = Path(inner)
+    def __init__(self, source: files.Location, config: ImportConfig) -> None:
+        if source.local is None:
+            raise ValueError(f"{source}: videos are read from a local disk; copy them to this machine first")
+        self._root = Path(source.local)
         clips = [self._root] if self._root.is_file() else []
         others: list[Path] = []
-        tree = files.scan(filesystem, str(self._root), config.follow_links)
+        tree = source.scan(config.follow_links)
         for file in sorted(Path(name) for name in [*(file.path for file in tree.files), *tree.special]):
             (clips if file.suffix.lower() in SUFFIXES else others).append(file)
         if not clips:
-            raise ValueError(f"{path} is no video and has none: {', '.join(sorted(SUFFIXES))}")
-        self.reader = files.Reader(filesystem, str(self._root), access("video", config))
+            raise ValueError(f"{source} is not a video and has none: {', '.join(sorted(SUFFIXES))}")
+        self.reader = files.Reader(source, access("video", config))
         self._config = config.video
-        self._rejects = outside_rows(tree, str(self._root))
+        self._rejects = outside_rows(tree, source)
         self._chunks: list[tuple[Path, list[tuple[int, str]]]] = []
         prints: dict[str, str] = {}
         short = []
@@ -70,7 +68,7 @@ class VideoReader:
             self._chunks += [(clip, named[at : at + size]) for at in range(0, len(named), size)]
         if not self._chunks:
             why = "; ".join(row["error"] for row in self._rejects) or f"none has {self._config.distance + 1} frames"
-            raise ValueError(f"{path} has no pair: {why}")
+            raise ValueError(f"{source} has no pair: {why}")
         notes = ["cut from video: no pair has a caption or a change type"]
         if short:
             notes.append(f"shorter than video.distance = {self._config.distance} frames: {', '.join(short)}")

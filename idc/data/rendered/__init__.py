@@ -12,19 +12,19 @@ Scene n of seed s gives the pairs ``r{s}-{n:06d}-s`` (default, semantic) and ``r
 nonsemantic; change type ``none``), always in the same split. Every random draw of a scene comes from a generator
 seeded by (s, n), so pixels, captions and masks do not depend on the number or the order of workers.
 
-What is promised of a scene: no two objects are nearer than ``min_gap``; every object shows ``min_visible_pixels`` in
-every image it is in; the changed object can be described without doubt. Draws that break a promise are repeated.
+Guarantees: no two objects are nearer than ``min_gap``; every object shows ``min_visible_pixels`` in every image it is
+in; the changed object has an unambiguous description. A draw that violates one is repeated.
 
-A pair's columns beside those of every pair:
+The columns of a pair that need explanation:
 
 - ``captions``: several true references from varied templates; descriptions by attributes, and by a relation ("... that
-  is left of the red cube") where attributes are ambiguous and in ``relation_share`` of the other cases;
-- ``mask``: grey PNG of the images' size; 85 where the changed object is seen in the before image, 170 in the after
+  is left of the red cube") if attributes are ambiguous and in ``relation_share`` of the other cases;
+- ``mask``: grey PNG of the images' size; 85 where the changed object is visible in the before image, 170 in the after
   image, 255 in both (each in its own image's pixels); all zero for a pair without a change;
 - ``meta``: ``before`` and ``after`` (the scene graphs), ``views`` (camera and target of both images), ``scene`` (n) and
   ``viewpoint_iou``: the mean over unchanged objects of the intersection over union of the object's visible pixels in
-  the two images; 1 if the camera stood still. With ``jitter: moderate`` it has CLEVR-Change's mean (0.51).
+  the two images; 1 if the camera did not move. With ``jitter: moderate`` it has CLEVR-Change's mean (0.51).
 
-Modules: ``config`` (settings), ``scene`` (what stands where; numpy only), ``captions``, ``render`` (pixels, the data
-stage, the build). The command is ``jobs/render.py``; presets are in ``jobs/configs/render``.
+Modules: ``config`` (settings), ``scene`` (objects, views, changes), ``captions``, ``draw`` (random scenes; numpy only),
+``render`` (pixels, the data stage, the build). The command is ``jobs/render.py``, its presets ``jobs/configs/render``.
 """

@@ -1,9 +1,9 @@
-"""Reference captions of a pair: true, varied, in CLEVR-Change's manner and of about its vocabulary.
+"""Reference captions of a pair: true, varied, in CLEVR-Change's style and with about its vocabulary.
 
-A caption names the changed object by a description that fits this object alone: by some of its attributes, and, where
-these are shared or now and then otherwise, by a relation to a second object that is itself named without doubt.
-Descriptions of what is recoloured, remade, dropped or moved are unique in the before image, of what is added in the
-after image (of what is moved, in both). A relation counts only if it holds in every image that shows both objects,
+A caption names the changed object by a description that fits no other object: by some of its attributes, and, if these
+are ambiguous or in a share of the other cases, by a relation to a second object that is itself described unambiguously.
+Descriptions of recoloured, remade, dropped or moved objects are unique in the before image, those of added objects in
+the after image (of moved ones in both). A relation is used only if it holds in every image that shows both objects,
 because the camera may turn between them.
 """
 
@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from idc.data.rendered.config import ChangeType
-    from idc.data.rendered.scene import Change, Scene, Thing, View
+from idc.data.rendered.config import ChangeType
+from idc.data.rendered.scene import Change, Scene, Thing, View
 
 ATTRIBUTES = ("size", "color", "material", "shape")
 
@@ -48,7 +47,7 @@ RELATIONS: dict[str, tuple[str, ...]] = {
 }
 
 CLEAR_OFFSET = 0.4
-"""An object is left of another only if it is by at least so many scene units, seen along the ground."""
+"""Least distance in scene units, along the ground, for an object to be left (right, ...) of another."""
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "color": (
@@ -117,7 +116,7 @@ TEMPLATES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Sight:
-    """An object as one image shows it: the object there, all objects there, and from where they are seen."""
+    """An object in one image, with all objects of that image and its view."""
 
     thing: Thing
     things: tuple[Thing, ...]
@@ -126,7 +125,7 @@ class Sight:
 
 @dataclass(frozen=True)
 class Description:
-    """What is said of an object: some of its attributes, and perhaps its relation to a second object."""
+    """A description of an object: some of its attributes and optionally its relation to a second object."""
 
     attributes: tuple[str, ...]
     relation: str | None = None
@@ -135,7 +134,7 @@ class Description:
 
 
 def holds(relation: str, a: Thing, b: Thing, view: View, margin: float) -> bool:
-    """Whether ``a`` stands in ``relation`` to ``b`` by more than ``margin`` along the ground, as the camera sees it."""
+    """Whether ``relation`` holds between ``a`` and ``b`` by more than ``margin``, seen along the ground."""
     (right_x, right_y), (away_x, away_y) = view.ground_axes
     dx, dy = a.x - b.x, a.y - b.y
     right, away = dx * right_x + dy * right_y, dx * away_x + dy * away_y
@@ -150,7 +149,7 @@ def matching(things: Iterable[Thing], thing: Thing, attributes: Sequence[str]) -
 def sights(
     change: Change, before: tuple[Thing, ...], after: tuple[Thing, ...], views: Sequence[View]
 ) -> tuple[list[Sight], list[Sight]]:
-    """Where the changed object must be unique as it is described, and where a relation of it must hold."""
+    """The images in which its description must be unique, and those in which a relation of it must hold."""
     seen = []
     if change.before is not None:
         seen.append(Sight(change.before, before, views[0]))
@@ -191,7 +190,7 @@ def descriptions(unique_in: list[Sight], holds_in: list[Sight]) -> tuple[list[De
 
 
 def describable(change: Change, before: tuple[Thing, ...], after: tuple[Thing, ...], views: Sequence[View]) -> bool:
-    """Whether anything true and unambiguous can be said of the changed object."""
+    """Whether the changed object has a true and unambiguous description."""
     return any(descriptions(*sights(change, before, after, views)))
 
 
@@ -203,10 +202,8 @@ def change_captions(scene: Scene, count: int, relation_share: float, rng: np.ran
 def captions_of_record(
     kind: ChangeType, record: Mapping[str, Any], count: int, relation_share: float, rng: np.random.Generator
 ) -> list[str]:
-    """``count`` captions of a change that is known by the ``meta`` of a rendered pair: ``before``, ``after``,
-    ``views``. None, if no description of the changed object fits it alone (a pair in the other order may be so)."""
-    from idc.data.rendered.scene import Change, Thing, View
-
+    """``count`` captions of a change given by the ``meta`` of a rendered pair: ``before``, ``after``, ``views``. Empty
+    if no description of the changed object is unambiguous (possible for a pair in reverse order)."""
     before, after = (tuple(Thing(**thing) for thing in record[name]) for name in ("before", "after"))
     gone = [thing for thing in before if thing not in after]
     new = [thing for thing in after if thing not in before]
@@ -240,7 +237,7 @@ def _captions(
 
 
 def no_change_captions(count: int, rng: np.random.Generator) -> list[str]:
-    """``count`` different ways to say that nothing changed."""
+    """``count`` different captions for no change."""
     templates = TEMPLATES["none"]
     return [templates[t] for t in rng.permutation(len(templates))[:count]]
 
@@ -248,7 +245,7 @@ def no_change_captions(count: int, rng: np.random.Generator) -> list[str]:
 def true_captions(
     change_type: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """The truth in one wording after the other: the changed object by all its attributes, in each template of its type.
+    """True captions in every template of the change type, with all attributes of the changed object.
 
     Args:
         change_type: of the pair.

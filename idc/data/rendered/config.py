@@ -19,7 +19,7 @@ JitterName = Literal["none", "slight", "mild", "moderate", "extreme"]
 
 @dataclass(frozen=True)
 class Jitter:
-    """How far camera and lamps may stand from their base places; every draw is uniform in the given range.
+    """Largest deviations of camera and lamps from their base positions; every draw is uniform in its range.
 
     Attributes:
         azimuth: largest turn of the camera about the vertical axis through its target, degrees to either side.
@@ -49,7 +49,7 @@ JITTERS: dict[JitterName, Jitter] = {
 
 
 class RenderConfig(ConfigModel):
-    """What the scenes look like. The defaults are CLEVR-Change's: 480x320, 3 to 10 objects, moderate jitter."""
+    """Appearance of the scenes. The defaults are CLEVR-Change's: 480x320, 3 to 10 objects, moderate jitter."""
 
     num_scenes: int = Field(default=39_803, ge=1)
     """Scenes; each gives two pairs, one with a change and one with distractors only (CLEVR-Change: 39,803)."""
@@ -60,8 +60,8 @@ class RenderConfig(ConfigModel):
     height: int = Field(default=320, ge=16, le=4096)
     """Pixels."""
     samples_per_pixel: int = Field(default=16, ge=1, le=4096)
-    """Light paths a pixel, rounded up to a grid; time grows in proportion. 8, 16 and 64 look best for their time,
-    because they are shared evenly among the lamps."""
+    """Light paths per pixel, rounded up to a grid; time is proportional. 8, 16 and 64 look best for their time, because
+    they are divided evenly among the lamps."""
     min_objects: int = Field(default=3, ge=1, le=12)
     """Fewest objects in the default image."""
     max_objects: int = Field(default=10, ge=1, le=12)
@@ -83,7 +83,7 @@ class RenderConfig(ConfigModel):
     small_radius: float = Field(default=0.35, gt=0, le=2)
     """The same of a small object."""
     extent: float = Field(default=3.0, gt=0, le=10)
-    """Objects stand within plus and minus this on both ground axes."""
+    """Objects lie within plus and minus this on both ground axes."""
     camera_distance: float = Field(default=11.6, gt=2, le=60)
     """From the camera to the point it looks at."""
     min_gap: float = Field(default=0.25, ge=0, le=5)
@@ -91,11 +91,11 @@ class RenderConfig(ConfigModel):
     min_move: float = Field(default=1.0, ge=0, le=5)
     """Smallest distance that a moved object travels."""
     min_visible_pixels: int = Field(default=200, ge=1)
-    """Every object shows at least so many pixels in every image it is in (CLEVR: 200 at 480x320)."""
+    """Least number of visible pixels of every object in every image it is in (CLEVR: 200 at 480x320)."""
     captions_per_pair: int = Field(default=6, ge=1, le=8)
     """Reference captions of each pair (CLEVR-Change has 6.2 on average)."""
     relation_share: float = Field(default=0.25, ge=0, le=1)
-    """Share of captions that use a relation although the attributes alone would do."""
+    """Share of captions that use a relation although attributes alone would be unambiguous."""
     val_share: float = Field(default=0.05, ge=0, lt=1)
     """Share of the scenes in the validation split."""
     test_share: float = Field(default=0.10, ge=0, lt=1)
@@ -107,7 +107,7 @@ class RenderConfig(ConfigModel):
         if self.small_radius >= self.large_radius:
             yield f"small_radius {self.small_radius} is not below large_radius {self.large_radius}"
         if self.val_share + self.test_share >= 1:
-            yield f"val_share + test_share is {self.val_share + self.test_share:g}; nothing is left to train on"
+            yield f"val_share + test_share is {self.val_share + self.test_share:g}; nothing is left for training"
         if "color" in self.change_types and len(set(self.colors)) < 2:
             yield "change_types has 'color', so colors needs at least two colours"
         if "material" in self.change_types and len(set(self.materials)) < 2:
@@ -120,8 +120,8 @@ class RenderConfig(ConfigModel):
 
 
 class MotionConfig(RenderConfig):
-    """Scenes in motion: things and the camera move evenly along lines. Each scene gives three frames; what concerns
-    changes and captions does not count."""
+    """Scenes in motion: objects and the camera move along lines at constant speed. Each scene gives three frames;
+    settings of changes and captions are not used."""
 
     num_scenes: int = Field(default=2000, ge=1)
     """Scenes; each gives one triplet."""
@@ -130,11 +130,11 @@ class MotionConfig(RenderConfig):
     height: int = Field(default=128, ge=16, le=4096)
     """Pixels."""
     jitter: JitterName = "mild"
-    """How far the camera goes: to where an after image of such pairs is seen from. The lamps stay."""
+    """Camera motion: to the view of an after image with this jitter. The lamps do not move."""
     min_visible_pixels: int = Field(default=40, ge=1)
-    """Every object shows at least so many pixels in the first frame."""
+    """Least number of visible pixels of every object in the first frame."""
     max_move: float = Field(default=0.6, gt=0, le=10)
-    """Longest way of a thing from the first to the last frame, in scene units; the shortest of one that moves is a
+    """Longest path of an object from the first to the last frame, in scene units; the shortest of a moving object is a
     fifth of it."""
 
 
@@ -146,8 +146,8 @@ class RenderJob(ConfigModel):
     render: RenderConfig = RenderConfig()
     """The scenes."""
     chunk_size: int = Field(default=20, ge=1, le=10_000)
-    """Scenes in one chunk of work, which is one Parquet part with twice as many pairs."""
+    """Scenes per chunk of work (one Parquet part with twice as many pairs)."""
     workers: int = Field(default=2, ge=1)
-    """Copies of the render stage on Ray, one CPU each."""
+    """Parallel render stages on Ray, one CPU each."""
     max_reject_share: float = Field(default=0.01, ge=0, le=1)
     """The job fails if more than this share of the scenes cannot be placed."""

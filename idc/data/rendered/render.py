@@ -1,4 +1,4 @@
-"""From a scene to its images, and from an index to the rows of its two pairs."""
+"""Renders a scene's images with Mitsuba, and makes the rows of its two pairs from an index."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from idc.data.images import encode_png
 from idc.data.pipeline import Batch, StageSpec, with_errors
 from idc.data.rendered.captions import change_captions, no_change_captions
 from idc.data.rendered.config import RenderConfig, RenderJob
-from idc.data.rendered.scene import IMAGES, Scene, Thing, UnplaceableScene, View, draw_scene, split_of, tangents
+from idc.data.rendered.draw import UnplaceableScene, draw_scene, split_of
+from idc.data.rendered.scene import IMAGES, Scene, Thing, View, tangents
 from idc.data.store import DatasetFolder, fingerprint
 from idc.schema import NO_CHANGE, PAIR_SCHEMA_VERSION, ChangePair, pair_arrow_schema
 
 GENERATOR_VERSION = 1
-"""Part of the fingerprint of every rendered folder; raised whenever a setting would give other rows than before."""
+"""Part of the fingerprint of every rendered folder; to be raised when a setting would produce other rows."""
 
 COLORS: dict[str, tuple[int, int, int]] = {
     "gray": (87, 87, 87),
@@ -38,7 +39,7 @@ SKY = 0.18
 """Radiance of the uniform surroundings, which light the shadows and show in metal."""
 
 MASK_BEFORE, MASK_AFTER = 85, 170
-"""Values of the change mask: the changed object is seen there in the before image, in the after image; added, both."""
+"""Values of the change mask: the changed object shows in the before image, in the after image; the sum: in both."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def open_build(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFolder, 
 
 
 class RenderScenes:
-    """The stage that turns the column ``index`` (scene numbers) into the columns of pairs, two rows a scene.
+    """The stage that converts the column ``index`` (scene numbers) to the columns of pairs, two rows per scene.
 
     A scene that cannot be placed becomes one row with the error ``"unplaceable scene: ..."``. Mitsuba is loaded once
     and limited to one thread in this process: one stage is one core's work.
@@ -90,7 +91,7 @@ class RenderScenes:
 
         mitsuba.set_variant("scalar_rgb")
         drjit.set_thread_count(1)
-        mitsuba.set_log_level(mitsuba.LogLevel.Error)  # else a line an image where samples_per_pixel is rounded
+        mitsuba.set_log_level(mitsuba.LogLevel.Error)  # else one line per image if samples_per_pixel is rounded
         self.config = config
         self.mi = mitsuba
 
@@ -112,12 +113,12 @@ class RenderScenes:
         """The semantic and the distractor-only pair of a scene.
 
         Raises:
-            UnplaceableScene: if no scene meets the settings.
+            UnplaceableScene: no scene meets the settings.
         """
         config = self.config
         scene, rng = draw_scene(config, index)
-        said = change_captions(scene, config.captions_per_pair, config.relation_share, rng)
-        unsaid = no_change_captions(config.captions_per_pair, rng)
+        changes = change_captions(scene, config.captions_per_pair, config.relation_share, rng)
+        unchanged = no_change_captions(config.captions_per_pair, rng)
         seeds = np.random.SeedSequence((config.seed, index)).generate_state(len(IMAGES))
         images = [encode_png(self.render(scene.things(i), scene.views[i], int(seed))) for i, seed in enumerate(seeds)]
         record = scene.record()
@@ -143,15 +144,15 @@ class RenderScenes:
 
         changed = change_mask(scene)
         return (
-            pair("s", 1, scene.change.kind, said, changed),
-            pair("n", 2, NO_CHANGE, unsaid, np.zeros_like(changed)),
+            pair("s", 1, scene.change.kind, changes, changed),
+            pair("n", 2, NO_CHANGE, unchanged, np.zeros_like(changed)),
         )
 
     def render(self, things: tuple[Thing, ...], view: View, seed: int) -> np.ndarray:
         """uint8 (H, W, 3), sRGB.
 
-        Mitsuba's scene optimisation must be off: it merges equal objects by way of an order of memory addresses, and
-        so permutes the lamps, and with them the samples, from load to load.
+        Mitsuba's scene optimisation must be off: it merges equal objects in the order of memory addresses and so
+        permutes the lamps, and with them the samples, from load to load.
         """
         mi, config = self.mi, self.config
         scene = mi.load_dict(scene_dict(mi, things, view, config), parallel=False, optimize=False)
@@ -160,7 +161,7 @@ class RenderScenes:
 
 
 def scene_dict(mi: Any, things: tuple[Thing, ...], view: View, config: RenderConfig) -> dict[str, Any]:
-    """The scene in Mitsuba's terms."""
+    """The scene as a dict for Mitsuba."""
     transform = mi.ScalarTransform4f
     tan_x, _ = tangents(config.width, config.height)
     scene: dict[str, Any] = {
@@ -216,7 +217,7 @@ def _shapes(mi: Any, thing: Thing) -> dict[str, dict[str, Any]]:
         return {"": {"type": "cube", "to_world": place.scale(half), "bsdf": bsdf}}
     top = transform().translate([thing.x, thing.y, 2 * half]).scale(thing.radius)
     ends = {"p0": [thing.x, thing.y, 0.0], "p1": [thing.x, thing.y, 2 * half], "radius": thing.radius}
-    return {  # the lower cap would lie in the ground
+    return {  # the lower cap would coincide with the ground
         "": {"type": "cylinder", **ends, "bsdf": bsdf},
         "cap": {"type": "disk", "to_world": top, "bsdf": bsdf},
     }
@@ -239,7 +240,7 @@ def change_mask(scene: Scene) -> np.ndarray:
 def without_sparks(image: np.ndarray) -> np.ndarray:
     """The image (H, W, C) with no pixel brighter than its brightest neighbour.
 
-    It takes away the single bright dots that paths from the ground over metal to a lamp leave at few samples.
+    This removes the single bright dots that paths from the ground over metal to a lamp leave at few samples.
     """
     padded = np.pad(image, ((1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
     height, width = image.shape[:2]
@@ -248,7 +249,7 @@ def without_sparks(image: np.ndarray) -> np.ndarray:
 
 
 def to_srgb(linear: np.ndarray) -> np.ndarray:
-    """The sRGB curve on [0, 1]; what is brighter is clipped."""
+    """The sRGB curve on [0, 1]; larger values are clipped."""
     linear = np.clip(linear, 0.0, 1.0)
     return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
 

@@ -1,21 +1,22 @@
-"""Robustness sets: a folder of pairs made harder in one way, seeded, a folder of pairs again.
+"""Robustness sets: a folder of pairs, perturbed in one way with a seed, as a folder of pairs.
 
-**Words replaced.** NAMC (appendix A.3, table 10) fine-tunes on a data set whose words are replaced at 20, 40, 60 and
-80 %; it says neither which words nor by what. Here every word of a caption is replaced with that probability by another
-word of the training captions, all equally likely. The draws do not depend on the share: what is replaced at 20 % is
-replaced alike at 40 %. The captions of val and test stay as they are unless ``splits`` says otherwise, so a model that
-was trained on noise is scored against clean references.
+**Words replaced.** NAMC (appendix A.3, table 10) fine-tunes with 20, 40, 60 and 80 % of the words replaced; it
+specifies neither which words nor their replacements. Here every word of a caption is replaced with that probability
+by another word of the training captions, all equally likely. The draws do not depend on the share: words replaced at
+20 % are replaced by the same words at 40 %. The captions of val and test stay unchanged unless ``splits`` includes
+them, so a model trained on noise is scored against clean references.
 
-**Images corrupted.** The 15 of :mod:`idc.data.robustness.corruptions` on before, after or both, a draw per image;
-the change mask stays.
+**Images corrupted.** The 15 corruptions of :mod:`idc.data.robustness.corruptions` on before, after or both, one draw
+per image; the change mask is unchanged.
 
-**Order swapped.** After becomes before. ``add`` and ``drop`` change places, and so do the two images' scene graphs and
-views in a rendered pair's ``meta`` and the two values of its mask. A reference caption tells what became of the first
-image, so those of changed pairs are no references of the swapped pair: rendered pairs get new ones, made as the first
-were; what becomes of other pairs is ``RobustnessConfig.directed``. ``meta`` of every pair then has ``swapped: true``.
+**Order swapped.** After becomes before. ``add`` and ``drop`` are exchanged, and so are the two images' scene graphs and
+views in a rendered pair's ``meta`` and the two values of its mask. A reference caption describes the change from the
+first to the second image, so those of changed pairs are no references of the swapped pair: rendered pairs get new ones
+from the scene; ``RobustnessConfig.directed`` decides about other pairs. ``meta`` of every pair then has
+``swapped: true``.
 
-A word replaced in a folder of *procedures* (its captions and their ids) costs seconds, where building the procedures
-of noised pairs again takes minutes; only captions are changed, so both give the same training rows.
+Replacing words in a folder of *procedures* (its captions and their ids) takes seconds, where building the procedures
+of noised pairs again takes minutes; only captions change, so both give the same training rows.
 """
 
 from __future__ import annotations
@@ -39,32 +40,32 @@ from idc.data.text import Vocabulary, map_words, words
 from idc.schema import CAPTION_ORIGINS, NO_CHANGE, PAIR_SCHEMA_VERSION
 
 VERSION = 1
-"""Part of the fingerprint: raised when the same settings would give other rows."""
+"""Part of the fingerprint; to be raised when the same settings would produce other rows."""
 
-_TURNED = {"add": "drop", "drop": "add"}
+_REVERSED = {"add": "drop", "drop": "add"}
 
 
 def open_build(job: CorruptJob, overwrite: bool = False) -> tuple[DatasetFolder, FolderSource, list[StageSpec]]:
     """The folder, source and stages of a robustness set, for ``run_local`` or ``cluster.data.run``.
 
     Raises:
-        ValueError: ``job.pairs`` is no complete folder of pairs (or procedures, for words), has no images, or no
-            captions to take words from; or ``job.out`` holds something else and ``overwrite`` is off.
+        ValueError: ``job.pairs`` is not a complete folder of pairs (or procedures, for words), has no images, or no
+            captions to draw words from; or ``job.out`` holds something else and ``overwrite`` is off.
     """
-    splits = None if job.keep_others else job.touched()
+    splits = None if job.keep_others else job.perturbed()
     source = FolderSource(job.pairs, chunk_size=job.chunk_size, splits=splits)
     of = source.manifest
     words_only = job.kind == "replace_words"
     if of.kind != "pairs" and not (words_only and of.kind == "procedures"):
         allowed = "pairs or procedures" if words_only else "pairs"
-        raise ValueError(f"{job.pairs} holds {of.kind}; kind={job.kind} is done to {allowed}")
+        raise ValueError(f"{job.pairs} holds {of.kind}; kind={job.kind} takes {allowed}")
     if of.extra.get("images") is False and not words_only:
         raise ValueError(f"{job.pairs} was imported without images; kind={job.kind} needs them")
     config = RobustnessConfig(**job.model_dump(include=set(RobustnessConfig.model_fields), exclude_unset=True))
     which = "captions" if words_only else job.which
-    told = {"of": of.fingerprint, "kind": job.kind, "severity": job.share if words_only else job.severity,
-            "which": which, "splits": list(job.touched()), "seed": job.seed}  # fmt: skip
-    settings = {**config.model_dump(mode="json"), "splits": list(job.touched())}
+    record = {"of": of.fingerprint, "kind": job.kind, "severity": job.share if words_only else job.severity,
+              "which": which, "splits": list(job.perturbed()), "seed": job.seed}  # fmt: skip
+    settings = {**config.model_dump(mode="json"), "splits": list(job.perturbed())}
     folder = DatasetFolder.open_for_build(
         job.out,
         kind=of.kind,
@@ -73,7 +74,7 @@ def open_build(job: CorruptJob, overwrite: bool = False) -> tuple[DatasetFolder,
         config=job.model_dump(mode="json"),
         num_chunks=source.num_chunks,
         overwrite=overwrite,
-        extra={**of.extra, "notes": [*of.extra.get("notes", []), sentence(config)], "robustness": told},
+        extra={**of.extra, "notes": [*of.extra.get("notes", []), sentence(config)], "robustness": record},
     )
     kwargs: dict[str, Any] = {"config": config}
     if words_only:
@@ -83,14 +84,14 @@ def open_build(job: CorruptJob, overwrite: bool = False) -> tuple[DatasetFolder,
 
 
 def sentence(config: RobustnessConfig) -> str:
-    """What was done, in words."""
-    of = " and ".join(config.touched())
+    """The perturbation, as text."""
+    of = " and ".join(config.perturbed())
     if config.kind == "replace_words":
         return f"robustness: {config.share:.0%} of the words in the captions of {of} replaced (seed {config.seed})"
     if config.kind == "swap_order":
         lost = {
-            "remake": "references made anew where the scene is known, changed pairs of which it is not are left out",
-            "clear": "no captions, because references tell the other order",
+            "remake": "references rewritten if the scene is known, other changed pairs left out",
+            "clear": "no captions, because references describe the other order",
         }
         return f"robustness: before and after swapped in {of}; {lost[config.directed]}"
     images = "both images" if config.which == "both" else f"the {config.which} image"
@@ -98,7 +99,7 @@ def sentence(config: RobustnessConfig) -> str:
 
 
 def training_words(path: str) -> list[str]:
-    """The words of the training captions, by alphabet.
+    """The words of the training captions, sorted.
 
     Raises:
         ValueError: there are fewer than two.
@@ -114,14 +115,14 @@ def training_words(path: str) -> list[str]:
 
 
 def rng_of(config: RobustnessConfig, pair_id: str, role: str) -> np.random.Generator:
-    """The generator for a part of a pair: the same whatever the worker and the order, another for every pair and
-    part. It does not depend on severity or share."""
+    """The random generator of one part of a pair: independent of worker, order, severity and share; another for every
+    pair and part."""
     digest = hashlib.sha256(f"{config.seed}\n{config.kind}\n{role}\n{pair_id}".encode()).digest()
     return np.random.default_rng(int.from_bytes(digest[:8], "big"))
 
 
 class _Stage:
-    """Rows of the touched splits are changed one by one; the others go through."""
+    """Changes the rows of the perturbed splits one by one; the others pass unchanged."""
 
     def __init__(self, config: RobustnessConfig) -> None:
         self.config = config
@@ -130,7 +131,7 @@ class _Stage:
         batch = {name: list(column) for name, column in with_errors(batch).items()}
         left_out = set()
         for i in good_rows(batch):
-            if batch["split"][i] not in self.config.touched():
+            if batch["split"][i] not in self.config.perturbed():
                 continue
             try:
                 changed = self._row({name: column[i] for name, column in batch.items()})
@@ -153,7 +154,7 @@ class ReplaceWords(_Stage):
 
     Args:
         vocabulary: the words to draw from.
-        ids: the words of a folder of procedures, whose ``caption_ids`` are made of them.
+        ids: the vocabulary of a folder of procedures, from which ``caption_ids`` are made.
     """
 
     def __init__(self, config: RobustnessConfig, vocabulary: Sequence[str], ids: Sequence[str] | None = None) -> None:
@@ -206,24 +207,24 @@ class CorruptImages(_Stage):
 
 
 class SwapOrder(_Stage):
-    """``before`` and ``after`` change places, and with them what else tells the two apart."""
+    """Exchanges ``before`` and ``after``, and everything else that depends on their order."""
 
     def _row(self, row: dict[str, Any]) -> dict[str, Any] | None:
         meta = json.loads(row["meta"])
         rendered = row["source"].startswith("rendered:")
-        kind = _TURNED.get(row["change_type"], row["change_type"])
+        kind = _REVERSED.get(row["change_type"], row["change_type"])
         changed = {"before": row["after"], "after": row["before"], "change_type": kind}
         meta["swapped"] = True
         if rendered:
             meta |= {"before": meta["after"], "after": meta["before"], "views": meta["views"][::-1]}
-            changed["mask"] = _turned_mask(row["mask"])
+            changed["mask"] = _swapped_mask(row["mask"])
         if self.config.directed == "clear":
             changed["captions"] = []
         elif kind != NO_CHANGE:
-            again = self._captions(row, kind, meta) if rendered else []
-            if not again:
+            captions = self._captions(row, kind, meta) if rendered else []
+            if not captions:
                 return None
-            changed["captions"] = again
+            changed["captions"] = captions
         if "captions" in changed and CAPTION_ORIGINS in row:
             changed[CAPTION_ORIGINS] = None
         return {**changed, "meta": json.dumps(meta, sort_keys=True)}
@@ -233,7 +234,7 @@ class SwapOrder(_Stage):
         return captions_of_record(kind, meta, len(row["captions"]), RenderConfig().relation_share, rng)
 
 
-def _turned_mask(mask: bytes | None) -> bytes | None:
+def _swapped_mask(mask: bytes | None) -> bytes | None:
     """A rendered pair's mask with the values of before and after exchanged."""
     if mask is None:
         return None

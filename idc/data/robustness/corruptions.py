@@ -1,15 +1,15 @@
 """The 15 common image corruptions of Hendrycks and Dietterich (2019), "Benchmarking Neural Network Robustness to Common
 Corruptions and Perturbations", severities 1 to 5.
 
-The parameters are those of the benchmark (ImageNet-C, https://github.com/hendrycks/robustness) and mean images whose
-shorter side has 224 pixels. For other sizes every length (radius, displacement, flake) is scaled with the shorter side,
-so that a severity looks alike; at 224 x 224 nothing is scaled. What is not the benchmark's own:
+The parameters are those of the benchmark (ImageNet-C, https://github.com/hendrycks/robustness) for images whose shorter
+side has 224 pixels. For other sizes every length (radius, displacement, flake) is scaled with the shorter side,
+so that a severity looks alike; at 224 x 224 nothing is scaled. Differences from the benchmark:
 
-- frost: the benchmark lays photographs of frost over the image, which are not ours to ship. Here the frost is drawn
-  (ridges of noise, denser at the border), so scores under frost do not compare with published ones;
+- frost: the benchmark overlays photographs of frost, which we may not redistribute. Here the frost is drawn (ridges of
+  noise, denser at the border), so scores under frost are not comparable with published ones;
 - motion blur and snow use ImageMagick there; here the same kernel (half of a Gaussian along a line, pixels beyond the
-  border repeated) without ImageMagick;
-- results stay as they are; the benchmark stores them as JPEG of quality 85, a second corruption of every image.
+  border repeated) is implemented without it;
+- results are stored losslessly; the benchmark stores them as JPEG of quality 85, a second corruption of every image.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from skimage.color import hsv2rgb, rgb2hsv
 from idc.data.config import Corruption
 
 CORRUPTIONS: tuple[Corruption, ...] = get_args(Corruption)
-"""Their names: noise, blur, weather, digital."""
+"""Names of the corruptions: noise, blur, weather, digital."""
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -46,7 +46,7 @@ def corrupt(pixels: np.ndarray, kind: Corruption, severity: int, rng: Generator)
         rng: the corruption draws from it alone.
 
     Returns:
-        uint8 RGB (H, W, 3). Fractions are cut off, as the benchmark does.
+        uint8 RGB (H, W, 3). Fractions are truncated, as in the benchmark.
     """
     if severity not in SEVERITIES:
         raise ValueError(f"severity is {severity!r}; the benchmark has 1 to 5")
@@ -73,7 +73,7 @@ def _shot_noise(image: np.ndarray, level: int, scale: float, rng: Generator) -> 
 
 
 def _impulse_noise(image: np.ndarray, level: int, scale: float, rng: Generator) -> np.ndarray:
-    """Salt and pepper, each channel for itself."""
+    """Salt and pepper, each channel separately."""
     share = (0.03, 0.06, 0.09, 0.17, 0.27)[level]
     hit = rng.random(image.shape) < share
     return np.where(hit, rng.random(image.shape) < 0.5, image)
@@ -93,8 +93,8 @@ def _defocus_blur(image: np.ndarray, level: int, scale: float, rng: Generator) -
 
 
 def _glass_blur(image: np.ndarray, level: int, scale: float, rng: Generator) -> np.ndarray:
-    """Each pixel takes the value of one nearby, row by row from the end. (The benchmark means to swap the two, but both
-    are views of one array, so that one value is copied over the other; its images are made so.)"""
+    """Each pixel takes the value of one nearby, row by row from the end. (The benchmark intends to swap the two, but
+    both are views of one array, so that one value overwrites the other; its published images are made this way.)"""
     deviation, reach, rounds = ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[level]
     reach = max(1, round(reach * scale))
     sigma = (deviation * scale, deviation * scale, 0)
@@ -142,7 +142,7 @@ def _snow(image: np.ndarray, level: int, scale: float, rng: Generator) -> np.nda
 
 
 def _frost(image: np.ndarray, level: int, scale: float, rng: Generator) -> np.ndarray:
-    """The benchmark's two weights; the frost itself is drawn, see the module's text."""
+    """With the benchmark's two weights; the frost is drawn, see the module's text."""
     keep, weight = ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[level]
     height, width = image.shape[:2]
     frost = np.zeros((height, width))
@@ -178,7 +178,7 @@ def _contrast(image: np.ndarray, level: int, scale: float, rng: Generator) -> np
 
 
 def _elastic_transform(image: np.ndarray, level: int, scale: float, rng: Generator) -> np.ndarray:
-    """The lengths are shares of 244, which the benchmark has in place of 224."""
+    """The lengths are shares of 244, which the benchmark uses instead of 224."""
     amount, sigma, jitter = ((2, 0.7, 0.1), (2, 0.08, 0.2), (0.05, 0.01, 0.02), (0.07, 0.01, 0.02), (0.12, 0.01, 0.02))[
         level
     ]

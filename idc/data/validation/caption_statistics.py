@@ -26,10 +26,10 @@ class Numbers(BaseModel):
 
 
 class CaptionStatistics(BaseModel):
-    """Of the captions of a data set, or of one split of it.
+    """Statistics of the captions of a data set or split.
 
-    A word is what :func:`idc.data.text.words` finds, without ``;`` and ``,``; the vocabulary is in lower case. A
-    sentence ends with ``.``, ``!`` or ``?`` before a blank or at the end; a caption without them is one sentence.
+    Words are those of :func:`idc.data.text.words` without ``;`` and ``,``, in lower case. A sentence ends with ``.``,
+    ``!`` or ``?`` before a blank or at the end; a caption without them is one sentence.
     """
 
     pairs: int
@@ -45,7 +45,7 @@ class CaptionStatistics(BaseModel):
     captions_with_punctuation: int
     """With any of . , ; : ! ? and quotes."""
     lengths: dict[int, int]
-    """Words in a caption -> how many captions."""
+    """Number of words -> number of captions with so many."""
 
 
 class CaptionCounter:
@@ -58,7 +58,7 @@ class CaptionCounter:
         self._sentences = self._capitals = self._punctuated = 0
 
     def add(self, captions: Sequence[str]) -> None:
-        """The captions of one pair."""
+        """Add the captions of one pair."""
         self._per_pair[len(captions)] += 1
         for caption in captions:
             found = [word for word in words(caption) if word not in (";", ",")]
@@ -87,7 +87,7 @@ class CaptionCounter:
 
     @classmethod
     def sum(cls, counters: Iterable[CaptionCounter]) -> CaptionCounter:
-        """Several splits as one."""
+        """The counters of several splits combined."""
         out = cls()
         for counter in counters:
             out._per_pair.update(counter._per_pair)
@@ -100,7 +100,7 @@ class CaptionCounter:
 
 
 def _numbers(histogram: Counter[int]) -> Numbers:
-    """Of values that occur so many times."""
+    """Numbers of a histogram: value -> number of occurrences."""
     if not histogram:
         return Numbers()
     total = sum(value * count for value, count in histogram.items())

@@ -1,4 +1,4 @@
-"""The checks of a data set, pair by pair: what is counted, what is an error and what a warning."""
+"""The checks of a data set, pair by pair: counts, errors and warnings."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from idc.schema import NO_CHANGE, SPLITS
 
 
 class Checks:
-    """Looks at chunk after chunk; memory is a few hundred bytes a pair.
+    """Checks chunk after chunk; memory is a few hundred bytes per pair.
 
     Args:
-        pictures: how many pairs of each split to choose for showing.
+        pictures: number of pairs of each split to choose for display.
     """
 
     def __init__(self, pictures: int) -> None:
@@ -37,7 +37,7 @@ class Checks:
         self.shared = SharedImages()
         self.ids: set[bytes] = set()
         self.chunks = array("l")
-        """Of each pair of ``shared.pairs``."""
+        """The chunk of each pair of ``shared.pairs``."""
         self.sizes: Counter[str] = Counter()
         self.question_types: set[str] = set()
         self.answers: set[str] = set()
@@ -45,7 +45,7 @@ class Checks:
         self.samples: dict[str, list[tuple[int, str]]] = {}
 
     def add(self, chunk: int, raw: Batch, batch: Batch) -> None:
-        """A chunk as it was read, and after the load stage."""
+        """Check a chunk, given as it was read and after the load stage."""
         good = set(good_rows(batch))
         for i, error in enumerate(batch["error"]):
             self.num_pairs += 1
@@ -55,7 +55,7 @@ class Checks:
                 code, _, detail = error.partition(": ")
                 _note(self.problems, code, f"{pair_id}: {detail}")
             elif key in self.ids:
-                _note(self.problems, "duplicate pair id", f"{pair_id}: stands more than once")
+                _note(self.problems, "duplicate pair id", f"{pair_id}: occurs more than once")
             else:
                 given = raw["captions"][i]
                 texts = [given] if isinstance(given, str) else given or []
@@ -73,17 +73,17 @@ class Checks:
             _note(self.warnings, "blank caption", f"{pair_id}: {blank} of its captions", blank)
         keys = [_image_key(row, meta, role) for role in ("before", "after")]
         self.shared.add(pair_id, split, keys[0], keys[1])
-        says = says_changed(row["change_type"], meta)
+        changed = is_changed(row["change_type"], meta)
         if row["before_size"] is not None:
             self.different += row["before_size"] != row["after_size"]
             self.sizes.update(f"{width}x{height}" for height, width in (row["before_size"], row["after_size"]))
         if keys[0] is not None and keys[0] == keys[1]:
             _note(self.warnings, "identical before and after", f"{pair_id}: in {split}")
-            if says:
-                self._contradiction(pair_id, "said to be changed, but before and after are one image")
+            if changed:
+                self._contradiction(pair_id, "annotated as changed, but before and after are one image")
         if row["mask"] is not None:
             self.masks = True
-            self._check_mask(pair_id, split, row["mask"], says)
+            self._check_mask(pair_id, split, row["mask"], changed)
         if meta.get("subset") in ("real", "render"):  # OmniDiff
             self._count(f"{meta['subset']}_pairs", split)
         questions = meta.get("questions")
@@ -95,14 +95,14 @@ class Checks:
                     self.answers.add(str(question["answer"]))
         self._sample(pair_id, split)
 
-    def _check_mask(self, pair_id: str, split: str, mask: bytes, says: bool | None) -> None:
+    def _check_mask(self, pair_id: str, split: str, mask: bytes, changed: bool | None) -> None:
         share = float((decode_image(mask) > 0).any(axis=2).mean())
-        if says is False and share:
+        if changed is False and share:
             self._count("unchanged_with_mask", split)
-            self._contradiction(pair_id, f"said to be unchanged, but {share:.2%} of the mask is set")
-        elif says and not share:
+            self._contradiction(pair_id, f"annotated as unchanged, but {share:.2%} of the mask is set")
+        elif changed and not share:
             self._count("changed_without_mask", split)
-            self._contradiction(pair_id, "said to be changed, but the mask is empty")
+            self._contradiction(pair_id, "annotated as changed, but the mask is empty")
 
     def _contradiction(self, pair_id: str, text: str) -> None:
         self.contradictions.setdefault(pair_id, text)
@@ -112,7 +112,7 @@ class Checks:
         self.counts.setdefault(name, Counter())[split] += number
 
     def _sample(self, pair_id: str, split: str) -> None:
-        """Keeps the pairs with the smallest hashes: a choice that does not depend on the order."""
+        """Keep the pairs with the smallest hashes: a choice that does not depend on the order."""
         heap = self.samples.setdefault(split, [])
         item = (-int.from_bytes(digest(pair_id), "big"), pair_id)
         if len(heap) < self.pictures:
@@ -123,11 +123,11 @@ class Checks:
     # -------------------------------------------------------------------------------------------- afterwards
 
     def sample(self, split: str) -> list[str]:
-        """The pairs of a split to show."""
+        """The pairs of a split chosen for display."""
         return [pair_id for _, pair_id in sorted(self.samples.get(split, []), reverse=True)]
 
     def chunks_of(self, names: Iterable[str]) -> dict[int, set[str]]:
-        """Chunk -> those of the named pairs that are in it."""
+        """Chunk -> the named pairs that are in it."""
         wanted, out = set(names), dict[int, set[str]]()
         for (pair_id, _), chunk in zip(self.shared.pairs, self.chunks, strict=True):
             if pair_id in wanted:
@@ -145,14 +145,14 @@ class Checks:
         return {**contradictory, **self.shared.to_leave_out(chosen)}
 
     def finish(self) -> None:
-        """What can only be said when all pairs were seen."""
+        """Add the warnings that need all pairs."""
         for double in self.shared.doubles():
             first, *others = double.pairs
             where = "/".join(dict.fromkeys(double.splits))
             _note(self.warnings, "same two images", f"{first}: also {', '.join(others)} ({where})", len(others))
 
     def all_counts(self, of_the_reader: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-        """Everything that was counted, by name and split, zero where a split has none."""
+        """All counts: name -> split -> number, zero if a split has none."""
         counts = {name: Counter(numbers) for name, numbers in self.counts.items()}
         splits = [split for split in SPLITS if split in self.table]
         for split in splits:
@@ -190,20 +190,20 @@ def _note(problems: dict[str, Problem], code: str, example: str, count: int = 1)
 
 
 def _pairs_of_type(kind: str) -> str:
-    """How a count of pairs of a change type is called."""
+    """Name of the count of pairs of a change type."""
     return "unchanged_pairs" if kind == NO_CHANGE else f"{kind}_pairs"
 
 
 def _image_key(row: Mapping[str, Any], meta: Mapping[str, Any], role: str) -> bytes | None:
-    """What an image is known by: its bytes, without them its name in the annotations, if they name it."""
+    """Key of an image: its bytes; without images its name in the annotations, if they give one."""
     if row[role]:
         return digest(row[role])
     name = meta.get(role)
     return digest(name) if isinstance(name, str) and name else None
 
 
-def says_changed(change_type: str | None, meta: Mapping[str, Any]) -> bool | None:
-    """Whether the annotations say that something changed: LEVIR's flag, else the change type; None if neither does."""
+def is_changed(change_type: str | None, meta: Mapping[str, Any]) -> bool | None:
+    """The annotated change flag (LEVIR); if absent, derived from the change type; None if there is neither."""
     if meta.get("changeflag") is not None:
         return str(meta["changeflag"]).strip().lower() not in ("0", "false")
     return None if change_type is None else change_type != NO_CHANGE

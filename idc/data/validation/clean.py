@@ -1,18 +1,16 @@
-"""A clean variant of a data set, beside the official one and never instead of it.
+"""A clean variant of a data set, in addition to the official one and never in place of it.
 
-It leaves out what :mod:`idc.data.validation.checks` reports as leaked or contradictory. Pairs are taken from the splits
-``clean_splits`` alone (train and val by default, so that test stays official and scores comparable); a leaked pair is
-taken if it shares an image with a pair of a later split, in the order train, val, test; a contradictory pair is taken
-wherever it stands in these splits. What was left out stands in the variant's rejects with its reason; check the variant
-itself to see what other splits still hold.
+It leaves out pairs that :mod:`idc.data.validation.checks` reports as leaked or contradictory. Pairs are removed only
+from the splits ``clean_splits`` (train and val by default, so that test stays official and scores comparable): a leaked
+pair if it shares an image with a pair of a later split, in the order train, val, test; a contradictory pair always. The
+removed pairs are in the variant's rejects with their reasons; validate the variant itself to see what other splits
+still contain.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-
-from pyarrow import fs
 
 from idc.data import files
 from idc.data.config import ValidateJob
@@ -23,36 +21,29 @@ from idc.data.validation.run import Findings
 from idc.schema import CAPTION_ORIGINS, pair_arrow_schema
 
 _VERSION = 1
-"""Of the rule: raise it if it would leave out other pairs."""
+"""Version of the rule: to be raised if it would leave out other pairs."""
 
 
 def clean_path(job: ValidateJob) -> str:
-    """Where the clean variant goes: ``job.clean_out``, else ``-clean`` behind the folder's name."""
+    """The folder of the clean variant: ``job.clean_out``, else the folder's name with ``-clean`` appended."""
     return job.clean_out if job.clean_out is not None else f"{job.pairs.rstrip('/')}-clean"
 
 
-def write_clean(
-    job: ValidateJob,
-    findings: Findings,
-    *,
-    overwrite: bool = False,
-    progress: bool = True,
-    filesystem: fs.FileSystem | None = None,
-) -> Manifest:
-    """Write the clean variant of the folder ``job.pairs``; done already, nothing happens.
+def write_clean(job: ValidateJob, findings: Findings, *, overwrite: bool = False, progress: bool = True) -> Manifest:
+    """Write the clean variant of the folder ``job.pairs``; if it is complete already, nothing happens.
 
     Args:
-        findings: what :func:`idc.data.validation.run.validate` said of the same job.
+        findings: the result of :func:`idc.data.validation.run.validate` for the same job.
 
     Raises:
-        ValueError: ``job.pairs`` is no data set folder, or the place is taken by something else.
+        ValueError: ``job.pairs`` is not a data set folder, or the target folder holds something else.
     """
-    out = clean_path(job)
-    if files.resolve(out, filesystem)[1].rstrip("/") == files.resolve(job.pairs, filesystem)[1].rstrip("/"):
+    out, pairs = files.locate(clean_path(job)), files.locate(job.pairs)
+    if out.path == pairs.path:
         raise ValueError(f"clean_out is the official folder {job.pairs!r}; give another one")
     if findings.result.format != DATA_SET_FOLDER:
-        raise ValueError(f"{job.pairs} is no data set folder; import it first, its clean variant is made of that")
-    source = FolderSource(job.pairs, chunk_size=job.chunk_size, kind="pairs", filesystem=filesystem)
+        raise ValueError(f"{job.pairs} is not a data set folder; import it first, then make its clean variant")
+    source = FolderSource(pairs, chunk_size=job.chunk_size, kind="pairs")
     official = source.manifest
     left_out = Counter(reason.partition(":")[0] for reason in findings.left_out.values())
     what = {
@@ -64,7 +55,7 @@ def write_clean(
         "left_out": dict(sorted(left_out.items())),
     }
     note = f"clean variant of {job.pairs}: {_spelled(left_out)} left out; the pairs are listed in rejects-*.parquet"
-    origins = bool(official.parts) and CAPTION_ORIGINS in read_schema(job.pairs, filesystem=filesystem).names
+    origins = bool(official.parts) and CAPTION_ORIGINS in read_schema(pairs).names
     folder = DatasetFolder.open_for_build(
         out,
         kind="pairs",
@@ -74,14 +65,13 @@ def write_clean(
         num_chunks=source.num_chunks,
         overwrite=overwrite,
         extra={**official.extra, "clean": what, "notes": [*official.extra.get("notes", []), note]},
-        filesystem=filesystem,
     )
     stage = StageSpec(LeaveOut, {"reasons": findings.left_out})
     return run_local(folder, source, [stage], progress=progress, max_reject_share=1.0, name="clean pairs")
 
 
 class LeaveOut:
-    """Stage: pairs with a reason to be left out get it as their error."""
+    """Stage: sets the reason to leave a pair out as its error."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         self.reasons = reasons

@@ -1,6 +1,6 @@
 """Images that several pairs share: leaks between splits, and the same two images under several ids.
 
-An image is known by its bytes; where a data set is here without its images, by the name that its annotations give it.
+An image is identified by its bytes; in a data set without images, by its name in the annotations.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Double(NamedTuple):
 
 
 def digest(data: bytes | str) -> bytes:
-    """What an image (its bytes) or its name is remembered by; the two never meet."""
+    """The key of an image (its bytes) or of an image name; keys of the two never coincide."""
     return hashlib.blake2b(data if isinstance(data, bytes) else b"name " + data.encode(), digest_size=12).digest()
 
 
 class SharedImages:
-    """Which pairs hold which image. Memory is a few hundred bytes a pair (ids and hashes), not its images."""
+    """Which pairs have which image. Memory is a few hundred bytes per pair (ids and hashes), not its images."""
 
     def __init__(self) -> None:
         self.pairs: list[tuple[str, int]] = []
@@ -44,7 +44,7 @@ class SharedImages:
         self._images, self._couples = _Owners(), _Owners()
 
     def add(self, pair_id: str, split: str, before: bytes | None, after: bytes | None) -> None:
-        """A pair with the :func:`digest` of its images, None where an image is neither here nor named."""
+        """Add a pair with the :func:`digest` of its images, None for an image that is neither present nor named."""
         number = len(self.pairs)
         self.pairs.append((pair_id, SPLITS.index(split)))
         for image in {before, after} - {None}:
@@ -54,7 +54,7 @@ class SharedImages:
             self._couples.add(before + after, number)
 
     def leaks(self) -> Iterator[Leak]:
-        """Every image that stands in more than one split, in the order of the pairs."""
+        """Every image that occurs in more than one split, in the order of the pairs."""
         for owners in self._images.shared():
             first: dict[int, str] = {}
             for pair_id, split in (self.pairs[number] for number in owners):
@@ -63,7 +63,7 @@ class SharedImages:
                 yield Leak(pairs=list(first.values()), splits=[SPLITS[split] for split in first])
 
     def leaked_pairs(self) -> dict[str, dict[str, int]]:
-        """split -> other split -> how many of its pairs share an image with the other."""
+        """split -> other split -> number of its pairs that share an image with the other."""
         partners: dict[int, set[int]] = {}
         for owners in self._images.shared():
             splits = {self.pairs[number][1] for number in owners}
@@ -76,7 +76,7 @@ class SharedImages:
         return {split: dict(sorted(table[split].items())) for split in SPLITS if split in table}
 
     def leaked_couples(self) -> dict[str, dict[str, int]]:
-        """split -> later split -> how many (before, after) are in both; one in all three splits counts three times."""
+        """split -> later split -> number of (before, after) in both; one in all three splits counts three times."""
         table: dict[str, Counter[str]] = {}
         for owners in self._couples.shared():
             splits = sorted({self.pairs[number][1] for number in owners})
@@ -85,13 +85,13 @@ class SharedImages:
         return {split: dict(sorted(table[split].items())) for split in SPLITS if split in table}
 
     def doubles(self) -> Iterator[Double]:
-        """Every before and after that stands under more than one id."""
+        """Every (before, after) that occurs under more than one id."""
         for owners in self._couples.shared():
             found = [self.pairs[number] for number in owners]
             yield Double([pair_id for pair_id, _ in found], [SPLITS[split] for _, split in found])
 
     def distinct_pairs(self) -> dict[str, int]:
-        """split -> different (before, after); what is in two splits counts in both. Empty if images are not known."""
+        """split -> number of different (before, after); one in two splits counts in both. Empty without images."""
         counts: Counter[str] = Counter()
         for owners in self._couples.all():
             counts.update({SPLITS[self.pairs[number][1]] for number in owners})
@@ -110,7 +110,7 @@ class SharedImages:
 
 
 class _Owners:
-    """Key -> numbers of the pairs that have it; one number is kept without a list."""
+    """Key -> numbers of the pairs that have it; a single number is stored without a list."""
 
     def __init__(self) -> None:
         self._first: dict[bytes, int] = {}

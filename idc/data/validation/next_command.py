@@ -1,4 +1,4 @@
-"""The command to run next, which the import and the check of a data set end with."""
+"""The command to run next, printed at the end of the import and the check of a data set."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _CLEANED = {"leak between splits", "contradiction"}
 
 
 def after_import(pairs: str) -> str:
-    """The check of what was imported."""
+    """The check of the imported folder."""
     return _command("validate", pairs=pairs)
 
 
 def after_validation(found: Findings) -> str:
-    """The import of what is not imported yet; else a clean variant, or the use of the folder."""
+    """The import, if it is not a data set folder yet; else a clean variant, or the use of the folder."""
     job, result = found.job, found.result
     if result.format != DATA_SET_FOLDER:
         given = job.model_dump(exclude_defaults=True, include={"format", *ImportConfig.model_fields})

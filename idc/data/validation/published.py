@@ -1,7 +1,7 @@
-"""What is known of the official data sets, and how an imported one compares: one line a data set, differences in words.
+"""Published counts of the official data sets, and their comparison with an imported one, as one line per data set.
 
 The numbers are those of the official annotation files (repositories and files are named at each set) and of the papers.
-A count has a name, which is also its name in ``Validation.counts``; :func:`compare` puts both side by side.
+A count has the same name in ``Validation.counts``; :func:`compare` compares the two.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from idc.schema import SPLITS
 
 ALL = "all"
-"""In place of a split: a count that is only published for the whole set."""
+"""Used instead of a split for a count that is only published for the whole set."""
 
 SetName = Literal[
     "clevr_change",
@@ -31,12 +31,12 @@ SetName = Literal[
 ]
 
 Counts = Mapping[str, int]
-"""By split."""
+"""Split -> number."""
 
 
 @dataclass(frozen=True)
 class Table1Row:
-    """A row of OmniDiff's table 1: image pairs, average words a caption, share of captions over 20 words (percent)."""
+    """A row of OmniDiff's table 1: image pairs, mean words per caption, share of captions over 20 words (percent)."""
 
     pairs: int
     words: int
@@ -45,7 +45,7 @@ class Table1Row:
 
 @dataclass(frozen=True)
 class Relation:
-    """Why there are more of one thing than of another: ``"9,524 rows are 8,566 pairs: ids repeat"``."""
+    """The reason why one count exceeds another: ``"9,524 rows are 8,566 pairs: ids repeat"``."""
 
     more: str
     fewer: str
@@ -54,15 +54,15 @@ class Relation:
 
 @dataclass(frozen=True)
 class PublishedSet:
-    """What is known of one data set.
+    """Published facts about one data set.
 
     Attributes:
         title: its name in papers.
-        source: where the counts are from.
+        source: the source of the counts.
         counts: name -> split (or :data:`ALL`) -> number.
-        relations: how its counts hang together.
-        remarks: what else a reader of the counts must know; other numbers that are in print.
-        table1: its row in OmniDiff's table 1, where it has one.
+        relations: relations between its counts.
+        remarks: notes on the counts; other published numbers.
+        table1: its row in OmniDiff's table 1, if it has one.
     """
 
     title: str
@@ -94,7 +94,7 @@ PUBLISHED: dict[SetName, PublishedSet] = {
         title="CLEVR-DC",
         source="README of the authors (Kim et al. 2021, hsgkim/clevr-dc): 8,000 pairs for each of 6 actions, 85:5:10",
         counts={"pairs": _splits(40_800, 2_400, 4_800)},
-        remarks=["no change is one of the 6 actions, there are no distractor pairs beside the changed ones"],
+        remarks=["no change is one of the 6 actions; there are no further distractor pairs"],
     ),
     "spot_the_diff": PublishedSet(
         title="Spot-the-Diff",
@@ -107,12 +107,12 @@ PUBLISHED: dict[SetName, PublishedSet] = {
             "empty_sentences": _splits(53, 6, 7),
         },
         relations=[
-            Relation("rows", "pairs", "several annotators of a pair have a row each, under the same img_id"),
+            Relation("rows", "pairs", "several annotators of a pair have one row each, under the same img_id"),
             Relation("sentences", "captions", "empty sentences are dropped"),
         ],
         remarks=[
-            "in print are 13,192 pairs (OmniDiff, table 1); the released files have 12,562 rows of 11,329 pairs",
-            "the 19 words a caption of that table are a row's sentences together (19.5 in the released files)",
+            "OmniDiff, table 1, has 13,192 pairs; the released files have 12,562 rows of 11,329 pairs",
+            "the 19 words per caption of that table are a row's sentences together (19.5 in the released files)",
         ],
         table1=Table1Row(13_192, 19, 19),
     ),
@@ -120,8 +120,8 @@ PUBLISHED: dict[SetName, PublishedSet] = {
         title="Spot-the-Diff (multi-change)",
         source="change_multi_captions.json and splits.json of CARD (Tu et al. 2024, tuyunbin/CARD)",
         counts={"pairs": _splits(8_566, 1_493, 1_270), "sentences": _splits(8_566, 1_493, 1_270)},
-        relations=[Relation("sentences", "captions", "of some pairs all sentences are blank, which is no caption")],
-        remarks=["one caption a pair: all its sentences in a row"],
+        relations=[Relation("sentences", "captions", "some pairs have only blank sentences, so no caption")],
+        remarks=["one caption per pair: all its sentences joined"],
         table1=Table1Row(13_192, 19, 19),
     ),
     "image_editing_request": PublishedSet(
@@ -135,8 +135,8 @@ PUBLISHED: dict[SetName, PublishedSet] = {
             "captions_with_capitals": {"test": 766},
             "captions_with_punctuation": {"test": 326},
         },
-        relations=[Relation("pairs", "distinct_pairs", "the same two images stand under several uids")],
-        remarks=["one request a pair in train, three in val and test"],
+        relations=[Relation("pairs", "distinct_pairs", "the same two images occur under several uids")],
+        remarks=["one request per pair in train, three in val and test"],
         table1=Table1Row(3_939, 8, 2),
     ),
     "birds_to_words": PublishedSet(
@@ -160,7 +160,7 @@ PUBLISHED: dict[SetName, PublishedSet] = {
             "unchanged_with_mask": {"train": 211},
             "changed_without_mask": {"train": 139},
         },
-        remarks=["five captions a pair; an unchanged pair has the same five as every other"],
+        remarks=["five captions per pair; all unchanged pairs have the same five"],
         table1=Table1Row(10_077, 8, 1),
     ),
     "omnidiff": PublishedSet(
@@ -172,7 +172,7 @@ PUBLISHED: dict[SetName, PublishedSet] = {
             "real_pairs": _splits(7_007, 799, 803),
             "render_pairs": _splits(5_445, 777, 767),
         },
-        remarks=["the paper prints 2.5 sentences and 60.0 words a caption and a vocabulary of 3,793 (table 2)"],
+        remarks=["the paper reports 2.5 sentences and 60.0 words per caption and a vocabulary of 3,793 (table 2)"],
         table1=Table1Row(15_598, 60, 37),
     ),
     "instruct_pix2pix": PublishedSet(
@@ -191,7 +191,7 @@ PUBLISHED: dict[SetName, PublishedSet] = {
 
 
 class CountLine(BaseModel):
-    """One count, found and published; ``agrees`` is None where nothing is published for what was found."""
+    """One count, found and published; ``agrees`` is None if nothing comparable is published."""
 
     name: str
     found: dict[str, int]
@@ -200,19 +200,19 @@ class CountLine(BaseModel):
 
 
 class Comparison(BaseModel):
-    """A data set beside what is published of it."""
+    """A data set compared with its published counts."""
 
     name: SetName
     title: str
     source: str
     lines: list[CountLine]
     absent_splits: list[str]
-    """Splits that the published set has and this one has not at all; they are not compared."""
+    """Splits of the published set that are entirely missing here; they are not compared."""
     explained: list[str]
     agrees: bool
 
     def sentence(self) -> str:
-        """All of it in one line."""
+        """The comparison in one line."""
         order = "/".join(SPLITS)
         groups = {
             f"as published ({order})": [_shown(line.name, line.found) for line in self.lines if line.agrees],
@@ -222,18 +222,18 @@ class Comparison(BaseModel):
                 if line.agrees is False
             ],
             "counted": [_shown(line.name, line.found) for line in self.lines if line.agrees is None],
-            "not here": self.absent_splits,
+            "missing": self.absent_splits,
         }
         facts = [f"{head}: {', '.join(parts)}" for head, parts in groups.items() if parts]
         return f"{self.title}: {'; '.join([*facts, *self.explained])}"
 
 
 def compare(name: SetName, found: Mapping[str, Counts], reasons: Sequence[str] = ()) -> Comparison:
-    """Put the counts of a set beside the published ones.
+    """Compare the counts of a set with the published ones.
 
     Args:
-        found: name -> split -> number, as ``Validation.counts``. What is absent in it was not counted, and is left out.
-        reasons: why there may be less here than published (images that are absent, rejected rows), in words.
+        found: name -> split -> number, as ``Validation.counts``. Missing names were not counted and are left out.
+        reasons: possible reasons for lower counts (missing images, rejected rows), as text.
     """
     known = PUBLISHED[name]
     here = {split for split, number in found.get("pairs", {}).items() if number}
@@ -248,7 +248,7 @@ def compare(name: SetName, found: Mapping[str, Counts], reasons: Sequence[str] =
         numbers = {split: numbers.get(split, 0) for split in pertinent}
         agrees = numbers == pertinent if pertinent else None
         if agrees is False and ALL in published and absent:
-            agrees = None  # a part of the set is not here, so the number of the whole set says nothing
+            agrees = None  # a part of the set is missing, so the count of the whole set cannot be compared
         lines.append(CountLine(name=count, found=numbers, published=dict(published), agrees=agrees))
     agrees = all(line.agrees is not False for line in lines) and any(line.agrees for line in lines)
     different = {line.name for line in lines if line.agrees is False}
@@ -265,7 +265,7 @@ def compare(name: SetName, found: Mapping[str, Counts], reasons: Sequence[str] =
     if different or absent:
         explained += reasons
     if different and not reasons:
-        explained.append("nothing here explains the difference: other files than the published ones")
+        explained.append("the difference is unexplained: these are probably not the published files")
     return Comparison(
         name=name, title=known.title, source=known.source, lines=lines, absent_splits=absent, explained=explained,
         agrees=agrees,
@@ -277,7 +277,7 @@ def _in_all(numbers: Counts) -> dict[str, int]:
 
 
 def _numbers(counts: Counts) -> str:
-    """``9,524/1,634/1,404`` by split; of one split, or of the whole set, one number."""
+    """``9,524/1,634/1,404`` by split; one number for one split or the whole set."""
     if len(counts) == 1:
         return "".join(f"{number:,}" for number in counts.values())
     return "/".join(f"{counts[split]:,}" if split in counts else "–" for split in SPLITS) if counts else "0"

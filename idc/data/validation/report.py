@@ -1,11 +1,10 @@
-"""The result of a check of a data set: as a record, as JSON, and for a terminal."""
+"""The result of a data set's validation: as a record, as JSON, and for a terminal."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
 
-from pyarrow import fs
 from pydantic import BaseModel
 
 from idc.data import files
@@ -15,10 +14,10 @@ from idc.data.validation.duplicates import Leak
 from idc.data.validation.published import Comparison
 
 DATA_SET_FOLDER = "data set folder"
-"""The format of what is imported already."""
+"""Name of the format of an imported folder."""
 
 EXAMPLES = 10
-"""Examples kept of each kind of problem."""
+"""Most examples stored of each kind of problem."""
 
 
 class Problem(BaseModel):
@@ -29,32 +28,32 @@ class Problem(BaseModel):
 
 
 class Validation(BaseModel):
-    """What :func:`idc.data.validation.run.validate` found.
+    """Result of :func:`idc.data.validation.run.validate`.
 
-    ``ok`` is false if pairs are unusable, doubled, contradictory, or leak between splits, and if there is none.
+    ``ok`` is false if pairs are unusable, repeated, contradictory, or leak between splits, or if there are none.
     """
 
     pairs: str
     format: str
     ok: bool
     images: bool
-    """False for annotations alone: what can only be seen in images was not looked at."""
+    """False for annotations alone: nothing that needs the images was checked."""
     num_pairs: int
     usable_pairs: int
     by_split_and_type: dict[str, dict[str, int]]
     counts: dict[str, dict[str, int]]
-    """Name -> split -> number: what :mod:`idc.data.validation.published` compares, and what the reader counted."""
+    """Name -> split -> number: those that :mod:`idc.data.validation.published` compares, and the reader's own."""
     published: Comparison | None
-    """None where nothing is published of this set."""
+    """None if no counts of this set are published."""
     problems: dict[str, Problem]
     warnings: dict[str, Problem]
     num_leaks: int
-    """Images that stand in more than one split."""
+    """Number of images that occur in more than one split."""
     leaks: list[Leak]
     leaked_pairs: dict[str, dict[str, int]]
-    """Split -> other split -> how many of its pairs share an image with the other."""
+    """Split -> other split -> number of its pairs that share an image with the other."""
     leaked_couples: dict[str, dict[str, int]]
-    """Split -> later split -> how many (before, after) are in both: pairs that share both images."""
+    """Split -> later split -> number of (before, after) in both: pairs that share both images."""
     without_captions: int
     statistics: CaptionStatistics
     statistics_by_split: dict[str, CaptionStatistics]
@@ -62,12 +61,12 @@ class Validation(BaseModel):
     """Pairs whose before and after have different sizes; they are used, resized."""
     image_sizes: dict[str, int]
     rejected: dict[str, int]
-    """Rows that are in the folder's rejects, by their reason."""
+    """Rows in the folder's rejects, by reason."""
     notes: list[str]
 
     @property
     def errors(self) -> dict[str, int]:
-        """What is wrong, by its name and number. Empty where ``ok``."""
+        """The errors: name -> number. Empty if ``ok``."""
         found = {code: problem.count for code, problem in self.problems.items()}
         if self.num_leaks:
             found["leak between splits"] = self.num_leaks
@@ -80,41 +79,39 @@ class Validation(BaseModel):
 
     @property
     def title(self) -> str:
-        """The data set's name in papers, or where it lies."""
+        """The data set's name in papers, or its path."""
         return self.published.title if self.published is not None else self.pairs
 
 
-def report_path(job: ValidateJob, filesystem: fs.FileSystem | None = None) -> str:
-    """Where the result goes: ``job.report``, else beside the pairs."""
+def report_path(job: ValidateJob) -> str:
+    """The path of the report: ``job.report``, else next to the pairs."""
     if job.report is not None:
         return job.report
-    where, inner = files.resolve(job.pairs, filesystem)
-    if where.get_file_info(inner).type == fs.FileType.File:
+    if files.locate(job.pairs).is_file():
         return f"{job.pairs}.validation.json"
     return files.join(job.pairs, "") + "validation.json"
 
 
-def write_report(result: Validation, path: str, filesystem: fs.FileSystem | None = None) -> None:
+def write_report(result: Validation, path: str) -> None:
     """Write the result as JSON."""
-    where, inner = files.resolve(path, filesystem)
-    files.write_atomic(where, inner, (json.dumps(result.model_dump(), indent=1, ensure_ascii=False) + "\n").encode())
+    files.locate(path).write((json.dumps(result.model_dump(), indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def read_report(path: str, filesystem: fs.FileSystem | None = None) -> Validation:
-    """Read what :func:`write_report` wrote.
+def read_report(path: str) -> Validation:
+    """Read a report of :func:`write_report`.
 
     Raises:
         ValueError: there is no such report.
     """
     try:
-        return Validation.model_validate_json(files.read_bytes(path, filesystem))
+        return Validation.model_validate_json(files.locate(path).read())
     except (OSError, ValueError) as exc:
-        raise ValueError(f"{path} is no report of jobs/validate.py: {exc}") from exc
+        raise ValueError(f"{path} is not a report of jobs/validate.py: {exc}") from exc
 
 
 # ------------------------------------------------------------------------------------------------ for a terminal
 
-COLUMNS = ("pairs", "captions", "words a caption", "over 20 words", "sentences a caption", "vocabulary")
+COLUMNS = ("pairs", "captions", "words per caption", "over 20 words", "sentences per caption", "vocabulary")
 """Those of OmniDiff's tables 1 and 2."""
 
 
@@ -133,14 +130,14 @@ def statistics_row(found: CaptionStatistics) -> list[str]:
 
 
 def table(result: Validation, beside: Sequence[Validation] = ()) -> str:
-    """The result for a terminal; ``beside`` are other sets whose statistics to print as well."""
+    """The result for a terminal; ``beside`` are other sets whose statistics to print too."""
     return "\n".join(_lines(result, beside))
 
 
 def _lines(result: Validation, beside: Sequence[Validation]) -> Iterator[str]:
     yield f"{result.pairs} ({result.format}): {result.usable_pairs} of {result.num_pairs} pairs are usable"
     if not result.images:
-        yield "annotations alone: images were not looked at"
+        yield "annotations alone: images were not checked"
     yield ""
     types = sorted({name for row in result.by_split_and_type.values() for name in row})
     if types:
@@ -157,7 +154,7 @@ def _lines(result: Validation, beside: Sequence[Validation]) -> Iterator[str]:
     yield from _aligned(rows)
     yield ""
     lengths, per_pair = result.statistics.words_per_caption, result.statistics.captions_per_pair
-    yield f"captions      a pair {per_pair.least} to {per_pair.most}, of {lengths.least} to {lengths.most} words"
+    yield f"captions      per pair {per_pair.least} to {per_pair.most}, of {lengths.least} to {lengths.most} words"
     yield f"no caption    {result.without_captions} pairs"
     if result.image_sizes:
         yield "image sizes   " + ", ".join(f"{size} ({count})" for size, count in result.image_sizes.items())
@@ -189,7 +186,7 @@ def errors_line(result: Validation) -> str:
 
 
 def leaked(result: Validation) -> Iterator[str]:
-    """How many pairs of each split share an image with which other, and how many share both."""
+    """Lines: how many pairs of each split share an image with which other, and how many share both."""
     for split, others in result.leaked_pairs.items():
         pairs = result.statistics_by_split[split].pairs
         yield from (

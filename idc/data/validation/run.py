@@ -1,8 +1,8 @@
-"""Is a data set what it should be, and fit for training? Every pair is read once, and everything is looked at.
+"""Validates a data set: every pair is read once and checked.
 
-Errors (the set is not ``ok``): unusable rows, doubled ids, images that splits share, flags that contradict masks.
-Warnings: the same two images under several ids, identical before and after, blank captions. Beside that, counts per
-split, set against the published ones (:mod:`idc.data.validation.published`), and the captions' statistics.
+Errors (the set is not ``ok``): unusable rows, repeated ids, images shared between splits, flags that contradict masks.
+Warnings: the same two images under several ids, identical before and after, blank captions. Also: counts per split,
+compared with the published ones (:mod:`idc.data.validation.published`), and statistics of the captions.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyarrow import fs
 from tqdm import tqdm
 
 from idc.data import files
 from idc.data.config import ValidateJob
+from idc.data.importing import load_stage
 from idc.data.pipeline import FolderSource, Source, StageSpec, good_rows, run_stages
-from idc.data.readers.base import load_stage, open_reader
+from idc.data.readers import open_reader
 from idc.data.readers.default_splits import with_default_splits
 from idc.data.readers.layouts import find_layout
 from idc.data.store import MANIFEST
@@ -31,7 +31,7 @@ from idc.schema import SPLITS
 
 @dataclass(frozen=True)
 class Example:
-    """A pair to show; images are encoded, and empty where the set is here without them."""
+    """A pair to show; images are encoded, and empty if the set has none."""
 
     pair_id: str
     split: str
@@ -44,11 +44,11 @@ class Example:
 
 @dataclass(frozen=True)
 class Findings:
-    """The result, and what only this process needs of it.
+    """The result, and the parts of it that are not stored.
 
     Attributes:
-        job: with the format and its settings where ``format=auto`` found them.
-        left_out: pair id -> reason: what a clean variant leaves out (:mod:`idc.data.validation.clean`).
+        job: with the format and its settings that ``format=auto`` found.
+        left_out: pair id -> reason, of the pairs that a clean variant leaves out (:mod:`idc.data.validation.clean`).
         examples: split -> a few of its pairs.
         shown: pair id -> the pair, for the examples of problems.
     """
@@ -60,13 +60,13 @@ class Findings:
     shown: dict[str, Example]
 
 
-def validate(job: ValidateJob, *, progress: bool = True, filesystem: fs.FileSystem | None = None) -> Findings:
-    """Read every pair once and look at everything; memory is a few hundred bytes a pair (ids, hashes), not its images.
+def validate(job: ValidateJob, *, progress: bool = True) -> Findings:
+    """Read every pair once and check it; memory is a few hundred bytes per pair (ids, hashes), not its images.
 
     Raises:
         ValueError: there is nothing to read at ``job.pairs``.
     """
-    opened = _open(job, progress, filesystem)
+    opened = _open(job, progress)
     stage = opened.stage.build()
     checks = Checks(job.pictures)
     chunks = range(opened.source.num_chunks)
@@ -91,7 +91,7 @@ def validate(job: ValidateJob, *, progress: bool = True, filesystem: fs.FileSyst
 
 @dataclass(frozen=True)
 class _Opened:
-    """Pairs at rest or still to be imported, as the checks want them."""
+    """Pairs of a data set folder, or of a source that is not imported yet, as the checks need them."""
 
     job: ValidateJob
     format: str
@@ -103,16 +103,16 @@ class _Opened:
     known_as: SetName | None = None
 
 
-def _open(job: ValidateJob, progress: bool, filesystem: fs.FileSystem | None) -> _Opened:
-    where, inner = files.resolve(job.pairs, filesystem)
-    if files.exists(where, f"{inner.rstrip('/')}/{MANIFEST}"):
-        folder = FolderSource(job.pairs, chunk_size=job.chunk_size, kind="pairs", filesystem=filesystem)
+def _open(job: ValidateJob, progress: bool) -> _Opened:
+    source = files.locate(job.pairs)
+    if (source / MANIFEST).exists():
+        folder = FolderSource(source, chunk_size=job.chunk_size, kind="pairs")
         manifest = folder.manifest
         return _Opened(
             job=job,
             format=DATA_SET_FOLDER,
             source=folder,
-            stage=load_stage(job, files.Reader(where, inner), manifest.has_images),
+            stage=load_stage(job, files.Reader(source), manifest.has_images),
             images=manifest.has_images,
             extra=manifest.extra,
             rejected=manifest.reject_reasons,
@@ -120,9 +120,9 @@ def _open(job: ValidateJob, progress: bool, filesystem: fs.FileSystem | None) ->
         )
     format = job.format
     if format == "auto":
-        layout = find_layout(job.pairs, filesystem)
+        layout = find_layout(source)
         format, job = layout.format, job.model_copy(update={"format": layout.format, **layout.settings})
-    reader = open_reader(format, job.pairs, job, filesystem)
+    reader = open_reader(format, source, job)
     reader = with_default_splits(reader, format, job, progress=progress)
     images = reader.extra.get("images", True)
     return _Opened(
@@ -137,7 +137,7 @@ def _open(job: ValidateJob, progress: bool, filesystem: fs.FileSystem | None) ->
 
 
 def _known_as(format: str | None, config: Mapping[str, Any]) -> SetName | None:
-    """The published set that a layout holds, by the settings of the import."""
+    """The published set that a layout holds, given the settings of the import."""
     if format == "spot_the_diff" and config.get("spot_the_diff", {}).get("protocol") == "multi":
         return "spot_the_diff_multi"
     return next((name for name in PUBLISHED if name == format), None)
@@ -180,7 +180,7 @@ def _result(job: ValidateJob, opened: _Opened, checks: Checks) -> Validation:
 
 
 def _reasons(opened: _Opened, checks: Checks) -> list[str]:
-    """Why there may be fewer pairs than published, in words."""
+    """Possible reasons for fewer pairs than published, as text."""
     extra = opened.extra
     reasons = [
         f"{number:,} {name.removeprefix('absent_')} have no images here"
@@ -203,7 +203,7 @@ def _named(result: Validation) -> list[str]:
 
 
 def _fetch(opened: _Opened, wanted: Mapping[int, set[str]]) -> dict[str, Example]:
-    """Read some pairs once more: chunk -> ids."""
+    """Read some pairs again, given as chunk -> ids."""
     stage, out = opened.stage.build(), dict[str, Example]()
     for chunk, names in sorted(wanted.items()):
         batch = run_stages([stage], opened.source.read(chunk))

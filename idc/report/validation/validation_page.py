@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pyarrow import fs
-
 from idc.data import files
 from idc.data.images import decode_image
 from idc.data.validation.caption_statistics import LONG
@@ -25,12 +23,9 @@ def page_path(report: str) -> str:
     return f"{report.removesuffix('.json')}.html"
 
 
-def write_page(
-    path: str, found: Findings, others: Sequence[Validation] = (), filesystem: fs.FileSystem | None = None
-) -> None:
+def write_page(path: str, found: Findings, others: Sequence[Validation] = ()) -> None:
     """Write the page; ``others`` are data sets whose captions are in one table with these."""
-    where, inner = files.resolve(path, filesystem)
-    files.write_atomic(where, inner, render_validation(found, others).encode())
+    files.locate(path).write(render_validation(found, others).encode())
 
 
 def render_validation(found: Findings, others: Sequence[Validation] = ()) -> str:

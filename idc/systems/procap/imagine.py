@@ -26,7 +26,8 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor, nn
 
-from idc.data.images import ImageError, decode_image, read_bytes, resize_image
+from idc.data.files import locate
+from idc.data.images import ImageError, decode_image, resize_image
 from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary, words
 from idc.systems.procap.captioner import TOKENIZER, PairCaptioner, pictures, shapes_of
@@ -329,7 +330,7 @@ def read_pairs(images: Sequence[str], folder: str | None, ids: Sequence[str]) ->
 
 def _read_image(path: str) -> np.ndarray:
     try:
-        return decode_image(read_bytes(path))
+        return decode_image(locate(path).read())
     except ImageError as error:
         raise ValueError(f"{path}: {error}") from None
 

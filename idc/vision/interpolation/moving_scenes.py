@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from idc.data.rendered.config import MotionConfig
+from idc.data.rendered.draw import draw_scene
 from idc.data.rendered.render import RenderScenes
-from idc.data.rendered.scene import Point, Thing, View, draw_scene
+from idc.data.rendered.scene import Point, Thing, View
 
 TIMES = (0.0, 0.5, 1.0)
 """Times of the first, the middle and the last frame."""

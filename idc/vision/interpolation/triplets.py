@@ -22,13 +22,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import fs
 
-from idc.data.files import Reader, scan
+from idc.data.files import Reader, locate
 from idc.data.images import IMAGE_SUFFIXES, cell_bytes, decode_image, encode_png
 from idc.data.pipeline import Batch, Runner, StageSpec, good_rows, take, with_errors
 from idc.data.rendered.config import MotionConfig
-from idc.data.rendered.scene import UnplaceableScene, split_of
+from idc.data.rendered.draw import UnplaceableScene, split_of
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, MappedRows, fingerprint, read_manifest
 from idc.data.textfiles import decode, split_lines
 from idc.data.video_frames import count_frames, read_frames, video_fingerprint
@@ -73,7 +72,7 @@ def open_triplets(path: str, split: str | None = None) -> Triplets:
         read_manifest(path, kind="triplets")
         return StoredTriplets(MappedRows(path, columns=["row_id", *_FRAMES], split=split))
     found = find_image_files(Path(path))
-    reader = Reader(fs.LocalFileSystem(), str(Path(path).absolute()))
+    reader = Reader(locate(path))
     return ImageFileTriplets([entry for entry in found if split is None or entry.split == split], reader)
 
 
@@ -135,7 +134,8 @@ def find_image_files(root: Path) -> list[ImageFiles]:
     """
     if (root / _VIMEO_LISTS["train"]).is_file():
         return _vimeo(root)
-    tree = scan(fs.LocalFileSystem(), str(root))
+    source = locate(root)
+    tree = source.scan()
     if tree.outside:
         raise ValueError(
             f"{tree.outside[0]} is a link to a folder outside of {root}; give that folder, or copy it there"
@@ -143,7 +143,7 @@ def find_image_files(root: Path) -> list[ImageFiles]:
     found: dict[str, tuple[str, str, str]] = {}
     by_folder: dict[PurePosixPath, list[PurePosixPath]] = {}
     for file in tree.files:
-        image = PurePosixPath(file.path).relative_to(root)
+        image = PurePosixPath(source.relative(file.path))
         if image.suffix.lower() in IMAGE_SUFFIXES:
             by_folder.setdefault(image.parent, []).append(image)
     for inside, images in by_folder.items():

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from idc.atomic import write_json
 from idc.data.images import resize_image
 from idc.vision.tokenizer.config import TokenizerConfig
 
@@ -125,8 +126,8 @@ class ImageTokenizer(nn.Module):
         folder.mkdir(parents=True, exist_ok=True)
         state = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in self.state_dict().items()}
         save_file(state, folder / WEIGHTS_FILE)
-        _write_json(folder / PREPROCESS_FILE, preprocess(self.config))
-        _write_json(folder / CONFIG_FILE, self.config.model_dump(mode="json"))
+        write_json(folder / PREPROCESS_FILE, preprocess(self.config))
+        write_json(folder / CONFIG_FILE, self.config.model_dump(mode="json"))
 
     @classmethod
     def load(cls, folder: Path | str) -> ImageTokenizer:
@@ -209,7 +210,3 @@ def tokenizer_fingerprint(folder: Path | str) -> str:
             while block := stream.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()[:20]
-
-
-def _write_json(path: Path, value: object) -> None:
-    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

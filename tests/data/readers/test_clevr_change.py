@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from idc.data.config import ImportConfig
 from idc.data.images import decode_image
-from idc.data.readers.clevr_change import ClevrChangeReader
+from idc.data.readers import open_reader
 from idc.data.store import iter_rows, read_rejects
 from tests.data.readers.test_own import prepare, put
 
@@ -79,12 +80,12 @@ def test_half_a_triple_loses_only_its_pair(tmp_path: Path) -> None:
 
 def test_the_fingerprint_is_of_the_input(tmp_path: Path) -> None:
     source = str(make(tmp_path / "in"))
-    one = ClevrChangeReader(source)
-    assert ClevrChangeReader(source).fingerprint == one.fingerprint
+    one = open_reader("clevr_change", source, ImportConfig())
+    assert open_reader("clevr_change", source, ImportConfig()).fingerprint == one.fingerprint
     copy = pickle.loads(pickle.dumps(one))
     assert copy.read(0) == one.read(0)
     (Path(source) / "change_captions.json").write_text('{"CLEVR_default_000001.png": ["other"]}')
-    assert ClevrChangeReader(source).fingerprint != one.fingerprint
+    assert open_reader("clevr_change", source, ImportConfig()).fingerprint != one.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_without_any_split_nothing_can_be_read(tmp_path: Path, content: str, mes
     source = make(tmp_path / "in")
     (source / "splits.json").write_text(content)
     with pytest.raises(ValueError, match=message):
-        ClevrChangeReader(str(source))
+        open_reader("clevr_change", source, ImportConfig())
 
 
 @pytest.mark.parametrize(
@@ -148,9 +149,9 @@ def test_damaged_entries_are_rejected_and_the_rest_is_read(
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no splits\.json"):
-        ClevrChangeReader(str(tmp_path))
+        open_reader("clevr_change", tmp_path, ImportConfig())
     with pytest.raises(ValueError, match="has no images named"):
-        ClevrChangeReader(str(make(tmp_path / "in", triples=range(0))), strict=True)
+        open_reader("clevr_change", make(tmp_path / "in", triples=range(0)), ImportConfig(strict=True))
 
 
 def test_annotations_alone(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ import pytest
 from PIL import Image
 
 from idc.data.config import ValidateJob
-from idc.data.readers.base import open_build
+from idc.data.importing import open_build
 from idc.data.store import Manifest, iter_rows
 from idc.data.validation.run import validate
-from tests.data.readers.test_more_readers import shard
+from tests.data.container_sets import shard
 from tests.data.readers.test_own import import_job, picture, prepare, put
 
 
@@ -91,7 +91,7 @@ def test_a_group_that_is_too_large_is_in_the_largest_split(tmp_path: Path) -> No
         assert {splits[f"p{n}"] for n in range(20)} == {"train"}
         assert set(splits.values()) > {"train"}
         notes += manifest.extra["notes"]
-    assert set(notes) == {"1 groups of pairs that share images are larger than their split: put into train"}
+    assert set(notes) == {"1 groups of pairs that share images exceed their split: put into train"}
 
 
 def test_the_order_of_the_pairs_and_the_chunks_do_not_matter(tmp_path: Path) -> None:

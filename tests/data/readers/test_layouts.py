@@ -11,6 +11,7 @@ import pytest
 from idc.data.config import ValidateJob
 from idc.data.readers.layouts import find_layout
 from idc.data.validation.run import validate
+from tests.data import container_sets
 from tests.data.official_layouts import Official
 from tests.data.readers import test_more_readers as more_readers
 from tests.data.readers.test_own import FOLDERS, prepare, put
@@ -27,9 +28,9 @@ def expected(official: Official) -> tuple[str, dict[str, Any]]:
     return official.format, {**settings, **official.settings}
 
 
-@pytest.mark.parametrize("name", [*OFFICIAL, *more_readers.OFFICIAL])
+@pytest.mark.parametrize("name", [*OFFICIAL, *container_sets.OFFICIAL])
 def test_official_layouts_whole_and_damaged(name: str, tmp_path: Path) -> None:
-    official = {**OFFICIAL, **more_readers.OFFICIAL}[name]()
+    official = {**OFFICIAL, **container_sets.OFFICIAL}[name]()
     assert found(official.write(tmp_path / "whole")) == expected(official)
     damaged, _ = official.write_damaged(tmp_path / "damaged")
     assert found(damaged) == expected(official)
@@ -60,7 +61,7 @@ def test_files(tmp_path: Path) -> None:
     put(tmp_path, {"parts/0.parquet": "x"})
     assert {name: found(tmp_path / name)[0] for name in names} == names
     assert found(tmp_path / "parts") == ("parquet", {})
-    with pytest.raises(ValueError, match=r"'\.dat' is of no known format; give format="):
+    with pytest.raises(ValueError, match=r"no format has the suffix '\.dat'; give format="):
         find_layout(str(tmp_path / "t.dat"))
     with pytest.raises(ValueError, match="no such file or folder"):
         find_layout(str(tmp_path / "nowhere"))
@@ -79,7 +80,7 @@ def test_where_two_fit_both_are_named(tmp_path: Path) -> None:
     single.write(tmp_path / "spot")
     multi.write(tmp_path / "spot")
     protocols = r"protocol=multi \(change_multi.*protocol=single \(train.json"
-    with pytest.raises(ValueError, match=rf"several formats fit its files, give one of: .*{protocols}"):
+    with pytest.raises(ValueError, match=rf"several formats match its files, give one of: .*{protocols}"):
         validate(ValidateJob(pairs=str(tmp_path / "spot")), progress=False)
     put(tmp_path / "own", {"before/x.png": 1, "after/x.png": 2, "pairs.csv": "pair_id,before,after\nx,1.png,2.png\n"})
     with pytest.raises(ValueError, match=r"format=folder \(before/x.png, after/x.png\); format=csv \(pairs.csv\)"):
@@ -88,7 +89,7 @@ def test_where_two_fit_both_are_named(tmp_path: Path) -> None:
 
 def test_where_none_fits(tmp_path: Path) -> None:
     put(tmp_path, {"a/1.png": 1, "x/2.png": 2, "splits.json": '{"train": [1]}', "train.json": '[{"question": "?"}]'})
-    with pytest.raises(ValueError, match="no format fits its files"):
+    with pytest.raises(ValueError, match="no format matches its files"):
         find_layout(str(tmp_path))
 
 

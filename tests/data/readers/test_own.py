@@ -18,10 +18,12 @@ import pytest
 from PIL import Image
 from pyarrow import fs
 
-from idc.data.config import ImportJob, ValidateJob
+from idc.data.config import ImportConfig, ImportJob, ValidateJob
+from idc.data.files import Location
 from idc.data.images import FORMATS, IMAGE_SUFFIXES, decode_image, encode_png
+from idc.data.importing import load_stage, open_build
 from idc.data.pipeline import run_local
-from idc.data.readers.base import open_build
+from idc.data.readers import open_reader
 from idc.data.store import Manifest, iter_rows, read_manifest, read_rejects
 from idc.data.validation.run import validate
 
@@ -43,9 +45,9 @@ def import_job(source: object, out: Path, format: str, **more: Any) -> ImportJob
     return ImportJob(source=str(source), out=str(out), format=format, **{"max_reject_share": 1.0, **more})  # type: ignore[arg-type]
 
 
-def prepare(source: object, out: Path, format: str, filesystem: fs.FileSystem | None = None, **more: Any) -> Manifest:
+def prepare(source: object, out: Path, format: str, **more: Any) -> Manifest:
     job = import_job(source, out, format, **more)
-    folder, reader, stages = open_build(job, filesystem=filesystem)
+    folder, reader, stages = open_build(job)
     reader = pickle.loads(pickle.dumps(reader))
     return run_local(folder, reader, stages, progress=False, max_reject_share=job.max_reject_share, extra=reader.extra)
 
@@ -115,7 +117,7 @@ def test_folder_rejects(tmp_path: Path) -> None:
         ("y", "missing partner: there is no after image for before/y.png"),
         ("z", "duplicate pair id: before/z.jpg, before/z.png"),
         ("\\xff", "not UTF-8: pair_id, \\xff"),
-        ("lost.png", "unplaced image: it is neither a before nor an after"),
+        ("lost.png", "unplaced image: it is neither a before nor an after image"),
     ]
 
 
@@ -289,19 +291,16 @@ def test_any_filesystem(tmp_path: Path) -> None:
     expected = None
     memory = fsspec.filesystem("memory")
     memory.put(str(tmp_path / "in"), f"/{tmp_path.name}", recursive=True)
-    subtree = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
-    for number, (source, filesystem) in enumerate(
-        [
-            (tmp_path / "in", None),
-            ((tmp_path / "in").as_uri(), None),
-            (f"memory://{tmp_path.name}", None),
-            ("in", subtree),
-        ]
-    ):
-        manifest = prepare(source, tmp_path / f"out{number}", "folder", filesystem)
+    for number, source in enumerate([tmp_path / "in", (tmp_path / "in").as_uri(), f"memory://{tmp_path.name}"]):
+        manifest = prepare(source, tmp_path / f"out{number}", "folder")
         found = (manifest.fingerprint, result(tmp_path / f"out{number}"))
         expected = expected or found
         assert found == expected, source
+    inside = Location(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "in", "in")
+    readers = [open_reader("folder", place, ImportConfig()) for place in (tmp_path / "in", inside)]
+    assert readers[0].fingerprint == readers[1].fingerprint
+    one, other = (load_stage(ImportConfig(), r.reader, True).build()(r.read(0)) for r in readers)
+    assert one == other
 
 
 def test_a_table_may_name_uris(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_words_of_procedures_are_replaced_with_their_ids(plain: Path, tmp_path: 
         assert row["captions"] == of_pairs[name]["captions"]
         assert row["tokens"] == b"12"
         assert row["caption_ids"] == [vocabulary.encode(caption) for caption in row["captions"]]
-    with pytest.raises(ValueError, match="holds procedures; kind=fog is done to pairs"):
+    with pytest.raises(ValueError, match="holds procedures; kind=fog takes pairs"):
         make(tmp_path / "fog", tmp_path / "in", kind="fog", severity=1)
 
 
@@ -281,7 +281,7 @@ def test_a_damaged_image_is_a_reject_and_nothing_else_is_lost(tmp_path: Path) ->
         ({"kind": "fog", "severity": 6}, "severity"),
         ({"kind": "replace_words"}, "share: required"),
         ({"kind": "fogg", "severity": 1}, "kind"),
-        ({"kind": "swap_order", "severity": 3}, "severity: kind=swap_order does not use it"),
+        ({"kind": "swap_order", "severity": 3}, "severity: not used with kind=swap_order"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:

@@ -63,7 +63,7 @@ def test_the_earlier_split_gives_way(official: Path) -> None:
     gone = {
         "t-leaks-test": "leak: shares an image with e-fine of test",
         "t-leaks-val": "leak: shares an image with v-fine of val",
-        "t-contradicts": "contradiction: said to be unchanged, but 12.50% of the mask is set",
+        "t-contradicts": "contradiction: annotated as unchanged, but 12.50% of the mask is set",
         "v-leaks-test": "leak: shares an image with e-fine of test",
     }
     assert read_rejects(out) == [Reject(name, gone[name]) for name in ROWS if name in gone]

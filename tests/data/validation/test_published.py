@@ -64,7 +64,7 @@ def test_a_difference_is_said_with_its_reason() -> None:
     assert "DIFFERENT: 8,566/1,493/1,269 pairs (published 8,566/1,493/1,270)" in found.sentence()
     assert "1 rows are unusable" in found.explained
     assert not any("several annotators" in text for text in found.explained)
-    assert "nothing here explains the difference" in compare("spot_the_diff", fewer).sentence()
+    assert "the difference is unexplained" in compare("spot_the_diff", fewer).sentence()
 
 
 def test_splits_that_are_not_here_are_not_compared() -> None:
@@ -72,7 +72,7 @@ def test_splits_that_are_not_here_are_not_compared() -> None:
     found = compare("spot_the_diff", only_test, ["no file of train"])
     assert found.agrees
     assert found.absent_splits == ["train", "val"]
-    assert "not here: train, val" in found.sentence()
+    assert "missing: train, val" in found.sentence()
     assert "1,270 pairs (test)" in found.sentence()
     assert "no file of train" in found.explained
 

@@ -95,10 +95,10 @@ MASKS: dict[str, tuple[int, int | None, str | None, str | None]] = {
     # pair id: (value in the mask, changeflag, change type, what is wrong)
     "fine": (255, 1, None, None),
     "fine-unchanged": (0, 0, "none", None),
-    "empty": (0, 1, None, "empty: said to be changed, but the mask is empty"),
-    "full": (128, 0, "none", "full: said to be unchanged, but 100.00% of the mask is set"),
-    "by-type": (7, None, "none", "by-type: said to be unchanged, but 100.00% of the mask is set"),
-    "by-other-type": (0, None, "add", "by-other-type: said to be changed, but the mask is empty"),
+    "empty": (0, 1, None, "empty: annotated as changed, but the mask is empty"),
+    "full": (128, 0, "none", "full: annotated as unchanged, but 100.00% of the mask is set"),
+    "by-type": (7, None, "none", "by-type: annotated as unchanged, but 100.00% of the mask is set"),
+    "by-other-type": (0, None, "add", "by-other-type: annotated as changed, but the mask is empty"),
     "nobody-says": (7, None, None, None),
 }
 
@@ -134,8 +134,8 @@ def test_levir_flags_against_labels(tmp_path: Path) -> None:
     (tmp_path / "LevirCCcaptions.json").write_text(json.dumps({"images": entries}))
     result = check(tmp_path, format="levir").result
     assert result.problems["contradiction"].examples == [
-        "train_2: said to be unchanged, but 100.00% of the mask is set",
-        "train_3: said to be changed, but the mask is empty",
+        "train_2: annotated as unchanged, but 100.00% of the mask is set",
+        "train_3: annotated as changed, but the mask is empty",
     ]
     assert result.counts["captions"] == {"train": 20}
     assert result.published is not None
@@ -144,7 +144,7 @@ def test_levir_flags_against_labels(tmp_path: Path) -> None:
 
 def test_one_image_twice_is_no_change(tmp_path: Path) -> None:
     result = check(source(tmp_path, "p4,6.png,6.png,it moved,move,train\np5,7.png,7.png,nothing,none,train")).result
-    assert result.problems["contradiction"].examples == ["p4: said to be changed, but before and after are one image"]
+    assert result.problems["contradiction"].examples == ["p4: annotated as changed, but before and after are one image"]
     assert result.warnings["identical before and after"].count == 2
 
 
@@ -214,7 +214,7 @@ def test_the_report_is_read_back(tmp_path: Path) -> None:
     assert read_report(str(tmp_path / "report.json")) == result
     assert isinstance(result, Validation)
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"other\.json is no report"):
+    with pytest.raises(ValueError, match=r"other\.json is not a report"):
         read_report(str(tmp_path / "other.json"))
 
 

@@ -52,7 +52,7 @@ class OfficialScores:
         Raises:
             ValueError: it is not such a file; the message names the pair and the key.
         """
-        data = files.read_bytes(path)
+        data = files.locate(path).read()
         try:
             content = json.loads(data)
         except ValueError as error:

@@ -1,0 +1,46 @@
+"""Local files that appear whole: written under a temporary name next to the target, then renamed.
+
+A reader sees the old file or the new one, never a part of it, also after a kill. For other file systems see
+:meth:`idc.data.files.Location.write`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str], temporary: str | None = None) -> Iterator[Path]:
+    """Yield a temporary path; when the block ends without an error, rename it to ``path``.
+
+    Missing parent folders are created. The temporary name is the same each time, so that a killed writer of a large
+    file leaves one remnant at most; ``temporary`` gives another where several processes write the same file.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(temporary or f".{path.name}.partial")
+    yield partial
+    partial.replace(path)
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> Path:
+    """Write a whole file; several processes may do so at the same time. Returns its path."""
+    path = Path(path)
+    with replacing(path, f".{path.name}.{os.getpid()}.partial") as partial:
+        partial.write_bytes(data)
+    return path
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Write a whole UTF-8 file, as :func:`write_bytes`."""
+    return write_bytes(path, text.encode())
+
+
+def write_json(path: str | os.PathLike[str], value: Any) -> Path:
+    """Write a value as indented JSON (ASCII), as :func:`write_bytes`."""
+    return write_text(path, json.dumps(value, indent=1) + "\n")

@@ -1,0 +1,216 @@
+"""The import job: pairs from outside into a data set folder, checked on the way."""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from idc.data import files
+from idc.data.config import Format, ImportConfig, ImportJob
+from idc.data.images import CheckedImage, ImageError, cell_bytes, cell_name, check_image
+from idc.data.pipeline import Batch, StageSpec, good_rows
+from idc.data.readers import open_reader
+from idc.data.readers.base import COLUMNS, SPLIT_NAMES, PairReader, printable
+from idc.data.readers.default_splits import with_default_splits
+from idc.data.store import DatasetFolder, fingerprint
+from idc.data.textfiles import JsonError, parse_json
+from idc.schema import CAPTION_ORIGINS, PAIR_SCHEMA_VERSION, SPLITS, caption_origins, meta_text, pair_arrow_schema
+
+_VERSION = 2
+"""Version of the imported rows; to be raised if the same settings would produce others."""
+
+
+def open_build(
+    job: ImportJob, overwrite: bool = False, *, progress: bool = False
+) -> tuple[DatasetFolder, PairReader, list[StageSpec]]:
+    """The folder, source and stages of an import, for ``run_local`` or ``cluster.data.run``.
+
+    If pairs have no split and something is left to do, all images are read once here: see
+    :mod:`idc.data.readers.default_splits`.
+
+    Args:
+        progress: show the progress of that reading.
+    """
+    source = open_reader(job.format, job.source, job)
+    what_counts = job.model_dump(exclude={"source", "out", "max_reject_share", "workers", *_not_ours(job)})
+    folder = DatasetFolder.open_for_build(
+        job.out,
+        kind="pairs",
+        schema=pair_arrow_schema(origins=source.extra.get(CAPTION_ORIGINS, False)),
+        fingerprint=fingerprint("import", _VERSION, PAIR_SCHEMA_VERSION, what_counts, source.fingerprint),
+        config=job.model_dump(mode="json"),
+        num_chunks=source.num_chunks,
+        overwrite=overwrite,
+        extra=source.extra,
+    )
+    if folder.pending():
+        source = with_default_splits(source, job.format, job, progress=progress)
+        folder.manifest.extra.update(source.extra)
+    return folder, source, [load_stage(job, source.reader, source.extra.get("images", True), job.workers)]
+
+
+def _not_ours(job: ImportJob) -> set[str]:
+    """Settings that do not change the rows: where an entry point runs, and the sections of other formats."""
+    sections = {name for name in typing.get_args(Format) if name in ImportJob.model_fields}
+    return (set(type(job).model_fields) - set(ImportJob.model_fields)) | (sections - {job.format})
+
+
+def load_stage(config: ImportConfig, reader: files.Reader, images: bool, workers: int = 1) -> StageSpec:
+    """The stage that reads and checks the images; ``reader`` reads those that rows name, if there are ``images``."""
+    kwargs = {
+        "reader": reader,
+        "max_pixels": config.max_pixels,
+        "images": images,
+        "require_captions": config.require_captions,
+    }
+    return StageSpec(LoadPairs, kwargs, concurrency=workers)
+
+
+class LoadPairs:
+    """Stage: replaces file names by checked image bytes and converts the other columns to those of a pair.
+
+    It adds ``before_size`` and ``after_size``, (height, width), or ``None`` if ``images`` is off. Every pair must have
+    a split (:mod:`idc.data.readers.default_splits`).
+    """
+
+    def __init__(
+        self,
+        reader: files.Reader,
+        max_pixels: int,
+        images: bool = True,
+        require_captions: bool = False,
+    ) -> None:
+        self.reader = reader
+        self.max_pixels = max_pixels
+        self.images = images
+        self.require_captions = require_captions
+
+    def __call__(self, batch: Batch) -> Batch:
+        rows = len(batch["pair_id"])
+        batch = {CAPTION_ORIGINS: [None] * rows, **batch}
+        out = {name: list(batch[name]) for name in COLUMNS}
+        out |= {"before_size": [None] * rows, "after_size": [None] * rows}
+        out["pair_id"] = [printable(str(name)) for name in batch["pair_id"]]
+        for i in good_rows(batch):
+            row = {name: batch[name][i] for name in COLUMNS}
+            try:
+                for name, value in self._load(row).items():
+                    out[name][i] = value
+            except _Bad as bad:
+                out["error"][i] = printable(str(bad))
+        for i, error in enumerate(out["error"]):
+            if error is not None:
+                out["error"][i] = printable(error)
+                out["before"][i] = out["after"][i] = out["mask"][i] = None
+        return out
+
+    def _load(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        pair_id = _text(row["pair_id"], "pair_id")
+        texts = [_text(text, "caption").strip() for text in _captions(row["captions"])]
+        captions = [text for text in texts if text]
+        if not captions and self.require_captions:
+            raise _Bad("no caption: require_captions is on")
+        change_type = None if row["change_type"] is None else _text(row["change_type"], "change_type").strip() or None
+        loaded = {
+            "pair_id": pair_id,
+            "captions": captions,
+            CAPTION_ORIGINS: _origins(row[CAPTION_ORIGINS], texts),
+            "change_type": change_type,
+            "split": _split(row["split"]),
+            "source": _text(row["source"] or "", "source"),
+            "meta": _meta(row["meta"]),
+            "before": b"",
+            "after": b"",
+            "mask": None,
+        }
+        if not self.images:
+            return loaded
+        before = self._image(row["before"], "before")
+        after = self._image(row["after"], "after")
+        mask = None if row["mask"] is None or row["mask"] == "" else self._image(row["mask"], "mask")
+        return loaded | {
+            "before": before.data,
+            "after": after.data,
+            "mask": mask.data if mask is not None else None,
+            "before_size": (before.height, before.width),
+            "after_size": (after.height, after.width),
+        }
+
+    def _image(self, value: Any, role: str) -> CheckedImage:
+        try:
+            return check_image(cell_bytes(value, self.reader), self.max_pixels)
+        except ImageError as exc:
+            raise _Bad(f"{exc.code}: {role}, {cell_name(value)}" + (f", {exc.detail}" if exc.detail else "")) from exc
+
+
+def _split(value: Any) -> str:
+    name = str(value).strip().lower()
+    if name not in SPLIT_NAMES:
+        raise _Bad(f"bad split: {value!r} is not one of {', '.join(SPLITS)}")
+    return SPLIT_NAMES[name]
+
+
+class _Bad(Exception):
+    """The reason a row is rejected."""
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise _Bad(f"bad row: {what} is {value!r}, not text")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as exc:
+        raise _Bad(f"not UTF-8: {what}, {printable(value)}") from exc
+    return value
+
+
+def _meta(value: Any) -> str:
+    """A row's ``meta`` (JSON text or an object) as it is stored."""
+    try:
+        meta = parse_json(value, keep_surrogates=True) if isinstance(value, str) and value else value or {}
+    except JsonError as exc:
+        raise _Bad(f"bad row: meta is {exc}") from exc
+    if not isinstance(meta, dict):
+        raise _Bad("bad row: meta is JSON but not an object")
+    try:
+        return meta_text(_without_nan(meta))
+    except UnicodeEncodeError as exc:
+        raise _Bad(f"not UTF-8: meta, {printable(exc.object)[:80]}") from exc
+    except (ValueError, RecursionError) as exc:
+        raise _Bad(f"bad row: {exc}") from exc
+
+
+def _without_nan(value: Any) -> Any:
+    """Replaces NaN by null: tables of numbers use it for missing values."""
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    if isinstance(value, dict):
+        return {name: _without_nan(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(item) for item in value]
+    return value
+
+
+def _origins(value: Any, captions: Sequence[str]) -> list[dict[str, Any] | None] | None:
+    """The stored origins of the captions that are not blank; None if all captions are of the data set."""
+    try:
+        found = caption_origins(value, "bad row")
+    except ValueError as exc:
+        raise _Bad(str(exc)) from exc
+    if found and len(found) != len(captions):
+        raise _Bad(f"bad row: {len(found)} {CAPTION_ORIGINS} of {len(captions)} captions")
+    kept = [origin and asdict(origin) for origin, text in zip(found, captions, strict=False) if text]
+    return kept if any(kept) else None
+
+
+def _captions(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping) or not isinstance(value, Iterable):
+        raise _Bad(f"bad row: captions is {value!r}, not a list of texts")
+    return list(value)

@@ -1,0 +1,151 @@
+"""The manifest of a data set folder: what is in it, what it was made of, what was rejected and why."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from idc.data import files
+from idc.data.textfiles import JsonError, decode, parse_json
+from idc.schema import INSTRUCTION_SCHEMA_VERSION, PAIR_SCHEMA_VERSION, PREFERENCE_SCHEMA_VERSION
+
+AnyPath = str | os.PathLike[str] | files.Location
+"""What public functions take as the place of a folder: a local path, a URI or a location."""
+
+MANIFEST = "manifest.json"
+SCHEMA_VERSIONS = {
+    "pairs": PAIR_SCHEMA_VERSION,
+    "instructions": INSTRUCTION_SCHEMA_VERSION,
+    "preferences": PREFERENCE_SCHEMA_VERSION,
+    "procedures": 1,
+    "triplets": 1,
+}
+"""Version of the columns of each kind of folder; a folder with a newer one is refused."""
+
+_IMAGES = {"before", "after", "images"}
+_PLAIN_NAME = r"^[^/]+$"
+
+
+class Reject(NamedTuple):
+    """A row that is left out. ``reason`` begins with a short stable code: ``"truncated image: before, ..."``."""
+
+    row_id: str
+    reason: str
+
+    @property
+    def code(self) -> str:
+        """The reason up to its first colon."""
+        return self.reason.split(":", 1)[0]
+
+
+class Part(BaseModel):
+    """One part file of a complete folder, and its rejects file if it has one; both lie in the folder itself."""
+
+    model_config = ConfigDict(extra="forbid")
+    file: str = Field(pattern=_PLAIN_NAME)
+    num_rows: int
+    rejects: str | None = Field(default=None, pattern=_PLAIN_NAME)
+
+
+class Manifest(BaseModel):
+    """The content of ``manifest.json``. The counts are those of a complete folder; before that they are zero."""
+
+    model_config = ConfigDict(extra="forbid")
+    kind: str
+    schema_version: int
+    fingerprint: str
+    """Hash of the configuration and the inputs: equal fingerprints mean equal rows."""
+    complete: bool
+    num_chunks: int
+    num_rows: int = 0
+    rows_by_split: dict[str, int] = {}
+    num_without_captions: int = 0
+    num_rejected: int = 0
+    reject_reasons: dict[str, int] = {}
+    parts: list[Part] = []
+    config: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+
+    @property
+    def has_images(self) -> bool:
+        """False for pairs that were imported without their images; see :mod:`idc.data.readers.base`."""
+        return bool(self.extra.get("images", True))
+
+    def need_images(self, path: object, columns: Iterable[str] | None = None) -> None:
+        """Refuse to read pixels from pairs that have none.
+
+        Args:
+            columns: the columns to be read; without images among them nothing is refused. Default: all.
+
+        Raises:
+            ValueError: the folder at ``path`` has annotations but no images.
+        """
+        if not self.has_images and (columns is None or _IMAGES & set(columns)):
+            raise ValueError(
+                f"{path} has annotations alone, no images: it can be validated, and captions made elsewhere can be "
+                "scored against it (predictions=FILE); for anything else import it again with its images"
+            )
+
+
+def fingerprint(*things: Any) -> str:
+    """A short hash of JSON-able values, the same on every machine and in every process."""
+    text = json.dumps(things, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def read_manifest(path: AnyPath, kind: str | None = None) -> Manifest:
+    """The manifest of a folder, complete or not.
+
+    Raises:
+        ValueError: there is none, it is damaged, of a newer version, or not of the wanted ``kind``.
+    """
+    place = files.locate(path) / MANIFEST
+    if not place.exists():
+        raise ValueError(f"{path} is not a data set folder: it has no {MANIFEST}")
+    try:
+        content = parse_json(decode(place.read(), "surrogateescape"))
+        version, newest = content["schema_version"], SCHEMA_VERSIONS.get(content["kind"], 1)
+        if version > newest:
+            raise ValueError(f"{place} has schema version {version}, this program reads up to {newest}; update it")
+        manifest = Manifest.model_validate(content)
+    except (JsonError, KeyError, TypeError, ValidationError) as exc:
+        raise ValueError(f"{place} is not a manifest of this project: {exc}") from exc
+    if kind is not None and manifest.kind != kind:
+        raise ValueError(f"{path} holds {manifest.kind}, not {kind}")
+    return manifest
+
+
+def complete_manifest(path: AnyPath, kind: str | None = None) -> Manifest:
+    """As :func:`read_manifest`, of a complete folder.
+
+    Raises:
+        ValueError: also if the folder is not complete.
+    """
+    manifest = read_manifest(path, kind)
+    if not manifest.complete:
+        raise ValueError(f"{path} is not complete; run the job that builds it again, it continues where it stopped")
+    return manifest
+
+
+@contextlib.contextmanager
+def undamaged(file: files.Location) -> Iterator[None]:
+    """Context in which a file of a data set folder is read; its faults become errors with advice.
+
+    Raises:
+        ValueError: the file is missing, cannot be read, or has bytes that cannot be decoded.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise ValueError(f"{file} is missing; build the folder again with --overwrite") from None
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(
+            f"{file} is damaged or cannot be read ({error}); copy it again, or build the folder again with --overwrite"
+        ) from error

@@ -1,0 +1,82 @@
+"""Reading the rows of a complete data set folder as a stream, in order. For random access see
+:class:`idc.data.mapped_rows.MappedRows`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from idc.data import files
+from idc.data.manifest import AnyPath, Reject, complete_manifest, undamaged
+
+
+def iter_tables(
+    path: AnyPath, columns: Sequence[str] | None = None, split: str | None = None, batch_size: int = 256
+) -> Iterator[pa.Table]:
+    """The rows of a complete folder as small tables, in order; memory is that of one batch.
+
+    Raises:
+        ValueError: the folder is missing or incomplete, a part is damaged, a column is not in it, or ``columns``
+            include the images of a folder that has none.
+    """
+    folder = files.locate(path)
+    manifest = complete_manifest(folder)
+    manifest.need_images(path, columns or ())
+    wanted = read_schema(folder, columns).names
+    for part in manifest.parts:
+        with undamaged(folder / part.file), (folder / part.file).open() as stream:
+            parquet = pq.ParquetFile(stream)
+            read = wanted if split is None or "split" in wanted else [*wanted, "split"]
+            for batch in parquet.iter_batches(batch_size=batch_size, columns=read):
+                table = pa.Table.from_batches([batch])
+                if split is not None:
+                    table = table.filter(pc.equal(table["split"], split))
+                if table.num_rows:
+                    yield table.select(wanted).replace_schema_metadata(None)
+
+
+def iter_rows(
+    path: AnyPath, columns: Sequence[str] | None = None, split: str | None = None, batch_size: int = 256
+) -> Iterator[dict[str, Any]]:
+    """The rows of a complete folder as dicts, in order, streaming; errors as :func:`iter_tables`."""
+    for table in iter_tables(path, columns, split, batch_size):
+        yield from table.to_pylist()
+
+
+def read_table(path: AnyPath, columns: Sequence[str] | None = None, split: str | None = None) -> pa.Table:
+    """All rows at once; for small columns (ids, captions) or small folders."""
+    folder = files.locate(path)
+    tables = list(iter_tables(folder, columns, split))
+    return pa.concat_tables(tables) if tables else read_schema(folder, columns).empty_table()
+
+
+def read_schema(path: AnyPath, columns: Sequence[str] | None = None) -> pa.Schema:
+    """The columns of a complete folder, or the named ones, without metadata."""
+    folder = files.locate(path)
+    manifest = complete_manifest(folder)
+    if not manifest.parts:
+        raise ValueError(f"{path} is empty: it has no parts")
+    first = folder / manifest.parts[0].file
+    with undamaged(first), first.open() as stream:
+        schema = pq.read_schema(stream).remove_metadata()
+    unknown = sorted(set(columns or ()) - set(schema.names))
+    if unknown:
+        raise ValueError(f"{path} has no column {', '.join(unknown)}; it has {', '.join(schema.names)}")
+    return schema if columns is None else pa.schema([schema.field(name) for name in columns])
+
+
+def read_rejects(path: AnyPath) -> list[Reject]:
+    """All rejected rows of a complete folder, in the order of the input."""
+    folder = files.locate(path)
+    out: list[Reject] = []
+    for part in complete_manifest(folder).parts:
+        if part.rejects is not None:
+            file = folder / part.rejects
+            with undamaged(file), file.open() as stream:
+                table = pq.read_table(stream)
+            out.extend(Reject(row["row_id"], row["reason"]) for row in table.to_pylist())
+    return out

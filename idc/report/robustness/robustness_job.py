@@ -1,0 +1,84 @@
+"""The robustness job: make the sets, evaluate the captioner on each, train on noised captions, write the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from idc.config import load, missing_inputs
+from idc.data.config import CorruptJob
+from idc.data.pipeline import Runner
+from idc.data.robustness.build import open_build
+from idc.evaluation.config import EvaluateJob
+from idc.evaluation.job import finished
+from idc.evaluation.job import run as evaluate
+from idc.evaluation.record import load_predictions
+from idc.report.collect import gallery, spread_over_types
+from idc.report.config import RobustnessJob
+from idc.report.robustness.robustness_page import Condition, label, write_robustness
+from idc.sweep.config import SweepJob
+from idc.sweep.summary import SweepResult
+from idc.systems import load_captioner
+
+
+def run(
+    job: RobustnessJob, runner: Runner, sweep: Callable[[SweepJob], SweepResult], overwrite: bool = False
+) -> tuple[Path, SweepResult | None]:
+    """Do what is not done yet, and write the page. Returns its path, and the result of the sweep if there is one.
+
+    Args:
+        runner: runs the chunks of a set.
+        sweep: runs the sweep over noised captions.
+
+    Raises:
+        ValueError: an input is unusable, or a folder holds other results and ``overwrite`` is off.
+    """
+    for one in _noised(job):
+        _make(one, runner, overwrite)
+    conditions = [_condition(job, "clean", "clean", job.pairs, overwrite)]
+    for one in _perturbed(job):
+        _make(one, runner, overwrite)
+        conditions.append(_condition(job, Path(one.out).name, label(one), one.out, overwrite))
+    result = None
+    if job.sweep is not None:
+        words = load(SweepJob, job.sweep)
+        if faults := missing_inputs(words):
+            raise ValueError(f"{job.sweep}: {'; '.join(faults)}")
+        result = sweep(words)
+    return write_robustness(Path(job.out), job.artifact, conditions, result), result
+
+
+def _perturbed(job: RobustnessJob) -> Iterator[CorruptJob]:
+    """The sets that the captioner is evaluated on; their training split is clean, for the baselines."""
+    common: dict[str, Any] = {"pairs": job.pairs, "splits": (job.split,), "seed": job.seed}
+    for kind in job.corruptions:
+        out = f"{job.sets}/{kind}-{job.severity}"
+        yield CorruptJob(out=out, kind=kind, severity=job.severity, **common)
+    if job.swap:
+        yield CorruptJob(out=f"{job.sets}/swap_order", kind="swap_order", **common)
+
+
+def _noised(job: RobustnessJob) -> Iterator[CorruptJob]:
+    """The procedures whose training captions are noised."""
+    for share in job.shares if job.procedures is not None else ():
+        out = f"{job.sets}/words-{100 * share:g}"
+        yield CorruptJob(pairs=job.procedures or "", out=out, kind="replace_words", share=share, seed=job.seed)
+
+
+def _make(one: CorruptJob, runner: Runner, overwrite: bool) -> None:
+    """A robustness set; nothing is done if it is complete."""
+    folder, source, stages = open_build(one, overwrite)
+    runner(folder, source, stages, max_reject_share=0.0, name=Path(one.out).name)
+
+
+def _condition(job: RobustnessJob, name: str, what: str, pairs: str, overwrite: bool) -> Condition:
+    """The evaluation of the artifact on a set, with a few of its pairs to show."""
+    own = {"out": f"{job.out}/{name}", "pairs": pairs, "artifact": job.artifact, "split": job.split}
+    one = EvaluateJob(**job.evaluate.model_dump(exclude_unset=True), **own)
+    evaluation = None if overwrite else finished(one)
+    if evaluation is None:
+        evaluation = evaluate(one, partial(load_captioner, job.artifact, "cpu"), overwrite=overwrite)
+    shown = spread_over_types(load_predictions(one.out), job.examples)
+    return Condition(name, what, evaluation, list(gallery(shown, pairs, None).values()))

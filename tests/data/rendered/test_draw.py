@@ -1,0 +1,171 @@
+"""Settings and scenes: contradictions are refused, what is promised of a scene holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from idc.config import ConfigError, load
+from idc.data.rendered.config import JITTERS, RenderConfig, RenderJob
+from idc.data.rendered.draw import UnplaceableScene, cast, draw_scene, split_of
+from idc.data.rendered.render import scene_dict
+from idc.data.rendered.scene import Thing
+from tests.data.rendered.conftest import CLEVR, SMALL
+
+ROOT = Path(__file__).parents[3]
+
+
+# ------------------------------------------------------------------------------------------------ settings
+
+
+def test_every_contradiction_is_named():
+    with pytest.raises(ConfigError) as caught:
+        load(RenderConfig, None, {"min_objects": 5, "max_objects": 4, "small_radius": 0.8, "val_share": 0.95})
+    assert len(caught.value.faults) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"jitter": "extreem"}, "extreme"),
+        ({"change_types": ["colour"]}, "color"),
+        ({"change_types": ["color"], "colors": ["red"]}, "two colours"),
+        ({"change_types": ["drop"], "min_objects": 1}, "min_objects"),
+        ({"shapes": []}, "shapes"),
+        ({"colors": ["red", "red"]}, "twice"),
+    ],
+)
+def test_a_bad_setting_is_refused_with_the_reason(settings, word):
+    with pytest.raises(ConfigError, match=word):
+        load(RenderConfig, None, settings)
+
+
+@pytest.mark.parametrize("name", ["demo", "clevr_change", "clevr_dc"])
+def test_presets_load_and_can_be_placed(name):
+    path = str(ROOT / "jobs" / "configs" / "render" / f"{name}.yaml")
+    render = load(RenderJob, path, {"out": "unused"}).render
+    scene, _ = draw_scene(render, 3)
+    assert scene.ids[0].shape == (render.height, render.width)
+
+
+def test_clevr_change_preset_is_the_size_of_clevr_change():
+    render = load(RenderJob, str(ROOT / "jobs/configs/render/clevr_change.yaml"), {"out": "unused"}).render
+    assert (2 * render.num_scenes, render.width, render.height) == (79_606, 480, 320)
+    assert (render.min_objects, render.max_objects, render.min_visible_pixels) == (3, 10, 200)
+
+
+# ------------------------------------------------------------------------------------------------ scenes
+
+
+def test_objects_keep_their_distance_and_are_seen(scenes):
+    for scene in scenes:
+        for image in range(3):
+            things = scene.things(image)
+            for i, a in enumerate(things):
+                assert np.count_nonzero(scene.ids[image] == i) >= CLEVR.min_visible_pixels
+                assert max(abs(a.x), abs(a.y)) <= CLEVR.extent
+                for b in things[:i]:
+                    assert np.hypot(a.x - b.x, a.y - b.y) >= a.radius + b.radius + CLEVR.min_gap
+
+
+def test_exactly_the_stated_change_happens(scenes):
+    for index, scene in enumerate(scenes):
+        kind, old, new = scene.change.kind, scene.change.before, scene.change.after
+        assert kind == CLEVR.change_types[index % 5]
+        assert set(scene.before) - set(scene.after) == ({old} - {None})
+        assert set(scene.after) - set(scene.before) == ({new} - {None})
+        assert CLEVR.min_objects <= len(scene.before) <= CLEVR.max_objects
+        if kind in ("color", "material"):
+            assert getattr(old, kind) != getattr(new, kind)
+            assert replace(new, **{kind: getattr(old, kind)}) == old
+        if kind == "move":
+            assert np.hypot(new.x - old.x, new.y - old.y) >= CLEVR.min_move
+            assert replace(new, x=old.x, y=old.y) == old
+
+
+def test_change_types_are_balanced(scenes):
+    assert set(Counter(scene.change.kind for scene in scenes).values()) == {12}
+
+
+def test_moderate_viewpoints_differ_as_in_clevr_change(scenes):
+    """The official IoU file has mean 0.508 and standard deviation 0.144."""
+    values = [scene.viewpoint_iou(image) for scene in scenes for image in (1, 2)]
+    assert 0.42 < np.mean(values) < 0.60
+    assert 0.08 < np.std(values) < 0.20
+
+
+def test_jitter_grows_from_none_to_extreme():
+    means = []
+    for name in ("none", "mild", "moderate", "extreme"):
+        config = CLEVR.model_copy(update={"jitter": name, "max_objects": 5})
+        drawn = [draw_scene(config, index)[0] for index in range(8)]
+        means.append(np.mean([scene.viewpoint_iou(2) for scene in drawn]))
+        for scene in drawn if name == "none" else []:
+            for view in scene.views[1:]:
+                assert view.origin == pytest.approx(scene.views[0].origin)
+                assert (view.target, view.lamps) == (scene.views[0].target, scene.views[0].lamps)
+    assert means[0] == 1.0
+    assert means[0] > means[1] > means[2] > means[3]
+
+
+def test_extreme_camera_turns_within_its_range():
+    config = CLEVR.model_copy(update={"jitter": "extreme", "max_objects": 4})
+    turns = []
+    for index in range(12):
+        views = draw_scene(config, index)[0].views
+        angles = [np.degrees(np.arctan2(v.origin[1] - v.target[1], v.origin[0] - v.target[0])) for v in views]
+        turns += [abs((angles[image] - angles[0] + 180) % 360 - 180) for image in (1, 2)]
+    assert max(turns) <= JITTERS["extreme"].azimuth + 1e-6
+    assert max(turns) > 30
+
+
+@pytest.mark.parametrize("count", [500, 2750])
+def test_split_shares_hold_within_each_change_type(count):
+    config = RenderConfig(num_scenes=count, val_share=0.08, test_share=0.12)
+    table = Counter((index % 5, split_of(config, index)) for index in range(count))
+    for kind in range(5):
+        assert table[kind, "test"] == pytest.approx(0.12 * count / 5, abs=2)
+        assert table[kind, "val"] == pytest.approx(0.08 * count / 5, abs=2)
+
+
+def test_split_of_a_scene_does_not_depend_on_the_number_of_scenes():
+    few, many = RenderConfig(num_scenes=10), RenderConfig(num_scenes=10_000)
+    assert [split_of(few, i) for i in range(10)] == [split_of(many, i) for i in range(10)]
+
+
+def test_impossible_settings_end_with_advice():
+    config = RenderConfig(width=64, height=64, min_objects=12, max_objects=12, extent=0.8, min_visible_pixels=1)
+    with pytest.raises(UnplaceableScene, match="raise extent"):
+        draw_scene(config, 0)
+
+
+def test_cast_sees_what_the_renderer_sees(stage):
+    """The ids of the numpy ray cast against Mitsuba's first hits through the pixels' centres."""
+    mi = stage.mi
+    config = RenderConfig(width=96, height=64, min_objects=6, max_objects=8, min_visible_pixels=10)
+    for index in range(3):
+        scene, _ = draw_scene(config, index)
+        loaded = mi.load_dict(scene_dict(mi, scene.before, scene.views[0], config), optimize=False)
+        sensor = loaded.sensors()[0]
+        theirs = np.full((64, 96), -1)
+        for y, x in np.ndindex(64, 96):
+            ray, _ = sensor.sample_ray(0.0, 0.0, [(x + 0.5) / 96, (y + 0.5) / 64], [0.5, 0.5])
+            name = loaded.ray_intersect(ray).shape.id()
+            if name.startswith("thing"):
+                theirs[y, x] = int(name.removeprefix("thing").removesuffix("cap"))
+        differing = np.count_nonzero(theirs != scene.ids[0])
+        assert differing <= 3, f"{differing} pixels differ"  # rays along an edge may round either way
+
+
+def test_cast_hides_what_is_behind():
+    scene, _ = draw_scene(SMALL, 0)
+    view = scene.views[0]
+    toward = np.array(view.origin[:2]) / np.linalg.norm(view.origin[:2])
+    front = Thing("cube", "red", "metal", "large", 0.9, *(float(v) for v in toward * 1.5), 0.0)
+    behind = Thing("sphere", "red", "metal", "small", 0.3, *(float(v) for v in -toward), 0.0)
+    assert set(np.unique(cast((behind, front), view, 64, 64))) == {-1, 1}
+    assert set(np.unique(cast((behind,), view, 64, 64))) == {-1, 0}

@@ -1,0 +1,181 @@
+"""Rendered pairs and their folder: equal everywhere, whatever the number of workers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from idc.data.images import decode_image
+from idc.data.pipeline import TooManyRejects, run_local
+from idc.data.rendered.captions import SYNONYMS, TEMPLATES, true_captions
+from idc.data.rendered.config import RenderJob
+from idc.data.rendered.draw import cast, draw_scene
+from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes, open_build
+from idc.data.rendered.scene import Thing
+from idc.data.store import read_table
+from idc.schema import ChangePair
+from tests.data.rendered.conftest import SMALL
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_pairs_are_what_the_scene_says(pairs):
+    assert [p.pair_id for p in pairs[:4]] == ["r0-000000-s", "r0-000000-n", "r0-000001-s", "r0-000001-n"]
+    assert Counter(p.change_type for p in pairs) == {
+        "color": 2,
+        "material": 2,
+        "add": 2,
+        "drop": 2,
+        "move": 2,
+        "none": 10,
+    }
+    for changed, same in zip(pairs[::2], pairs[1::2], strict=True):
+        assert changed.before == same.before
+        assert changed.after != same.after != same.before
+        assert changed.split == same.split
+        assert same.meta["before"] == same.meta["after"] == changed.meta["before"] != changed.meta["after"]
+        assert len(changed.captions) == len(same.captions) == 6
+        assert all(caption in TEMPLATES["none"] for caption in same.captions)
+        assert 0 < changed.meta["viewpoint_iou"] < 1
+        for data in (changed.before, changed.after, same.after):
+            assert decode_image(data).shape == (32, 32, 3)
+
+
+def test_the_truth_is_that_of_the_scene(pairs):
+    for number, pair in enumerate(pairs):
+        told = true_captions(pair.change_type, pair.meta["before"], pair.meta["after"])
+        assert len(told) == len(TEMPLATES[pair.change_type])
+        if pair.change_type == "none":
+            continue
+        change = draw_scene(SMALL, number // 2)[0].change
+        thing = change.before or change.after
+        assert all(f"{thing.size} {thing.color} {thing.material} {thing.shape}" in caption for caption in told)
+        if pair.change_type in ("color", "material"):
+            value = getattr(change.after, pair.change_type)
+            assert all(caption.endswith(value) for caption in told)
+            assert any(re.search(rf"\b({'|'.join(SYNONYMS.get(value, [value]))})$", c) for c in pair.captions)
+
+
+def test_mask_marks_the_changed_object_in_both_images(pairs):
+    for index, (changed, same) in enumerate(zip(pairs[::2], pairs[1::2], strict=True)):
+        scene, _ = draw_scene(SMALL, index)
+        mask = decode_image(changed.mask)[..., 0]
+        assert set(np.unique(mask)) <= {0, MASK_BEFORE, MASK_AFTER, MASK_BEFORE + MASK_AFTER}
+        assert (mask & 1 == 1).sum() == scene.changed_pixels(0).sum()
+        assert (mask >= MASK_AFTER).sum() == scene.changed_pixels(1).sum()
+        assert (mask == 0).any()
+        assert mask.any()
+        assert not decode_image(same.mask).any()
+
+
+def test_a_recoloured_object_has_its_colours():
+    config = SMALL.model_copy(update={"change_types": ("color",), "colors": ("red", "blue"), "materials": ("rubber",)})
+    stage = RenderScenes(config)
+    for index in range(4):
+        scene, _ = draw_scene(config, index)
+        pair, _ = stage.pairs(index)
+        for image, data in ((0, pair.before), (1, pair.after)):
+            red, _, blue = decode_image(data)[scene.changed_pixels(image)].mean(0)
+            color = scene.change.before.color if image == 0 else scene.change.after.color
+            assert (red > blue + 15) if color == "red" else (blue > red + 15)
+
+
+def test_metal_is_not_rubber(stage):
+    """Metal mirrors: its brightest spot stands out of its mean more than that of rubber."""
+    stage = RenderScenes(SMALL.model_copy(update={"samples_per_pixel": 36, "width": 64, "height": 64}))
+    scene, _ = draw_scene(SMALL, 0)
+    contrast = {}
+    for material in ("rubber", "metal"):
+        ball = Thing("sphere", "purple", material, "large", 0.9, 0.0, 0.0, 0.0)
+        pixels = stage.render((ball,), scene.views[0], 0)[cast((ball,), scene.views[0], 64, 64) == 0].mean(-1)
+        contrast[material] = np.percentile(pixels, 98) / np.median(pixels)
+    assert contrast["metal"] > 1.3 * contrast["rubber"]
+
+
+def test_a_pair_is_the_same_whatever_was_rendered_before(stage, pairs):
+    again = RenderScenes(SMALL)
+    for index in (7, 2):
+        assert again.pairs(index) == (pairs[2 * index], pairs[2 * index + 1])
+        assert stage.pairs(index) == (pairs[2 * index], pairs[2 * index + 1])
+
+
+def test_a_pair_is_the_same_in_another_process(pairs):
+    code = (
+        "import sys, json, hashlib\n"
+        "from idc.data.rendered.config import RenderConfig\n"
+        "from idc.data.rendered.render import RenderScenes\n"
+        "stage = RenderScenes(RenderConfig.model_validate_json(sys.argv[1]))\n"
+        "print(json.dumps([[hashlib.sha256(p.before + p.after + p.mask).hexdigest(), list(p.captions)]"
+        " for p in stage.pairs(7)]))\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, SMALL.model_dump_json()], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    mine = [[hashlib.sha256(p.before + p.after + p.mask).hexdigest(), list(p.captions)] for p in pairs[14:16]]
+    assert json.loads(run.stdout) == mine
+
+
+def test_another_seed_is_another_scene(pairs):
+    other, _ = draw_scene(SMALL.model_copy(update={"seed": 1}), 0)
+    assert other.before != draw_scene(SMALL, 0)[0].before
+
+
+# ------------------------------------------------------------------------------------------------ the job
+
+
+def job(out: Path, **render: object) -> RenderJob:
+    return RenderJob(out=str(out), chunk_size=3, render=SMALL.model_copy(update={"num_scenes": 7} | render))
+
+
+def test_a_folder_is_built_once_and_holds_the_pairs(tmp_path, pairs):
+    manifest = run_local(*open_build(job(tmp_path)), progress=False)
+    assert (manifest.num_rows, manifest.num_rejected, len(manifest.parts)) == (14, 0, 3)
+    rows = read_table(str(tmp_path)).to_pylist()
+    assert [ChangePair.from_row(row) for row in rows] == pairs[:14]
+    folder, _, _ = open_build(job(tmp_path))
+    assert folder.complete
+    with pytest.raises(ValueError, match="overwrite"):
+        open_build(job(tmp_path, seed=5))
+
+
+def test_a_scene_that_cannot_be_placed_is_rejected(tmp_path):
+    crowded = job(tmp_path, num_scenes=2, min_objects=12, max_objects=12, extent=0.5)
+    with pytest.raises(TooManyRejects, match="2 x unplaceable scene"):
+        run_local(*open_build(crowded), progress=False)
+
+
+@pytest.mark.ray
+def test_two_workers_render_the_same_folder(tmp_path, ray_session, pairs):
+    from cluster.data import run
+
+    run(*open_build(job(tmp_path)), progress=False)
+    rows = read_table(str(tmp_path)).to_pylist()
+    assert [ChangePair.from_row(row) for row in rows] == pairs[:14]
+
+
+def test_the_command_renders(tmp_path):
+    settings = [f"render.{k}={v}" for k, v in SMALL.model_copy(update={"num_scenes": 2}).model_dump().items()
+                if k in ("num_scenes", "width", "height", "samples_per_pixel", "min_visible_pixels", "max_objects",
+                         "min_objects")]  # fmt: skip
+    command = [sys.executable, str(ROOT / "jobs/render.py"), "--local", f"out={tmp_path}/pairs", *settings]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=_environment())
+    assert run.returncode == 0, run.stderr
+    assert "4 pairs" in run.stdout
+    bad = subprocess.run(
+        [*command, "render.jitter=wild"], cwd=tmp_path, capture_output=True, text=True, env=_environment()
+    )
+    assert bad.returncode == 2
+    assert "render.jitter" in bad.stderr
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
