@@ -11,7 +11,6 @@ import base64
 import hashlib
 import io
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,15 +28,6 @@ IMAGE_EDGE, FRAME_EDGE = 480, 160
 def render(template: str, **values: Any) -> str:
     """The page of a template in ``templates/``."""
     return _templates().get_template(template).render(values)
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Write a file in one move; readers see the old file or the new one. Returns its path."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
-    return path
 
 
 def picture(image: np.ndarray, alt: str, edge: int = IMAGE_EDGE) -> Markup:

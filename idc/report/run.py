@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from idc.atomic import write_text
 from idc.evaluation.baselines import CONSTANT, NEAREST, TRUTH
 from idc.evaluation.record import Baseline, Evaluation, SeedSummary, Spread, aggregate, spread
 from idc.metrics.changes import UNCLEAR, TypeAgreement
 from idc.report import charts
-from idc.report.page import number, render, width, write_text
+from idc.report.page import number, render, width
 from idc.report.pair_cards import HEADLINE, Frame, GalleryItem
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 

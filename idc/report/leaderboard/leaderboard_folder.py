@@ -12,11 +12,11 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from idc.atomic import write_text
 from idc.report.leaderboard.boards import DataSetPage, published_files
 from idc.report.leaderboard.exports import as_csv, latex, markdown
 from idc.report.leaderboard.leaderboard_page import SUMS, render_data_set, render_index
 from idc.report.leaderboard.scored_runs import MARKER
-from idc.report.page import write_text
 
 
 def write_leaderboard(out: Path, pages: Sequence[DataSetPage]) -> list[Path]:

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from idc.atomic import write_text
 from idc.data.config import RobustnessConfig
 from idc.evaluation.record import Evaluation
 from idc.report.collect import environment
-from idc.report.page import render, write_text
+from idc.report.page import render
 from idc.report.pair_cards import GalleryItem
 from idc.report.sweep.sweep_table import markdown, table_of
 from idc.sweep.summary import SweepResult

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from idc.atomic import write_text
 from idc.evaluation.record import Spread
 from idc.report import charts
 from idc.report.collect import environment
-from idc.report.page import render, write_text
+from idc.report.page import render
 from idc.report.sweep.sweep_table import cost, markdown, table_of
 from idc.sweep.summary import SweepResult
 
