@@ -202,7 +202,7 @@ def _origins(value: Any, captions: Sequence[str]) -> list[dict[str, Any] | None]
         raise _Bad(str(exc)) from exc
     if found and len(found) != len(captions):
         raise _Bad(f"bad row: {len(found)} {CAPTION_ORIGINS} of {len(captions)} captions")
-    kept = [origin and asdict(origin) for origin, text in zip(found, captions, strict=False) if text]
+    kept = [asdict(origin) if origin else None for origin, text in zip(found, captions, strict=False) if text]
     return kept if any(kept) else None
 
 
