@@ -1,0 +1,47 @@
+"""The captioner of a DifferenceNet artifact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from idc.captioning.contract import Candidate, Capability, Description
+from idc.systems.difference_net.data import difference
+from idc.systems.difference_net.model import DifferenceNet
+from idc.training.artifact import read_artifact
+
+
+class DifferenceNetCaptioner:
+    capabilities: frozenset[Capability] = frozenset()
+
+    def __init__(self, artifact: str, device: str):
+        found = read_artifact(artifact, system="difference_net")
+        self.captions, self.side = found.config["captions"], found.config["side"]
+        self.trained_on, self.device = found.trained_on, device
+        self.net = DifferenceNet(self.side, len(self.captions)).eval()
+        found.load_into(self.net)
+        self.net.to(device)
+
+    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
+        return [description.best.caption for description in self.describe(befores, afters)]
+
+    @torch.no_grad()
+    def describe(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], *,
+        beams: int | None = None, candidates: int = 1, change_map: bool = False,
+    ) -> list[Description]:  # fmt: skip
+        pairs = zip(befores, afters, strict=True)
+        x = torch.from_numpy(np.stack([difference(before, after, self.side) for before, after in pairs]))
+        best = self.net(x.to(self.device)).log_softmax(1).topk(min(candidates, len(self.captions)))
+        return [
+            Description(tuple(Candidate(self.captions[i], p) for i, p in zip(ids, ps, strict=True)))
+            for ids, ps in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        ]
+
+
+def load_captioner(artifact: str, device: str, dtype: str, speed: Mapping[str, bool]) -> DifferenceNetCaptioner:
+    if dtype != "float32":
+        raise ValueError(f"dtype: DifferenceNet runs in float32, not in {dtype}")
+    return DifferenceNetCaptioner(artifact, device)

@@ -1,0 +1,27 @@
+"""Settings of DifferenceNet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from idc.config import ConfigModel
+from idc.training.config import TrainConfig
+
+
+class DifferenceNetJob(ConfigModel):
+    """Train DifferenceNet on a folder of pairs."""
+
+    name: str = "difference-net"
+    runs: str = "runs"
+    pairs: str = ""
+    """Folder of pairs."""
+    side: int = Field(16, ge=8, multiple_of=4)
+    """Side of the difference image, in pixels."""
+    train: TrainConfig = TrainConfig()
+    """The training loop."""
+
+
+def is_captioner(config: dict[str, Any]) -> bool:
+    return True
