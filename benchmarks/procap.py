@@ -13,22 +13,21 @@ import itertools
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import Field
 
 from benchmarks.measurement import DecodingConfig, Environment, Measurement, by_turns, environment, measure_decoding
 from idc.config import ConfigModel
-from idc.systems.procap.config import DecoderConfig, EncoderConfig
-from idc.systems.procap.speed import SpeedConfig, accelerate, running
+from idc.systems.procap.config import DecoderConfig, EncoderConfig, SpeedConfig
 from idc.vision.tokenizer.config import TokenizerConfig
 
 if TYPE_CHECKING:
     import torch
 
     from idc.decoding import Decoded
-    from idc.systems.procap.captioner import Captioner
+    from idc.systems.procap.captioner import CaptioningModel
     from idc.systems.procap.model import ProcedureEncoder, Shapes
     from idc.systems.procap.task import PretrainTask
     from idc.vision.tokenizer.model import ImageTokenizer
@@ -41,6 +40,13 @@ TABLE_3 = {1: 766.02, 2: 699.04, 4: 461.24, 7: 270.55}
 """The paper's tokens a second by k, on an A40."""
 TABLE_14 = 421.03
 """The paper's tokens a second of explicit procedure captioning, k = 2. What of the frames it counts is not said."""
+
+
+class Speed(NamedTuple):
+    """Optimisations and number format of a captioner."""
+
+    config: SpeedConfig
+    precision: Literal["fp32", "bf16"] = "fp32"
 
 
 class CaptioningConfig(ConfigModel):
@@ -87,8 +93,8 @@ class CaptioningConfig(ConfigModel):
         if self.explicit and self.num_keyframes > 2**self.depth - 1:
             yield f"num_keyframes: {self.num_keyframes} cannot be taken from 2^depth - 1 = {2**self.depth - 1} frames"
 
-    def speeds(self) -> dict[str, SpeedConfig]:
-        """Ways to run the captioner from the naive one on, each with one means of speed more than the one before."""
+    def speeds(self) -> dict[str, Speed]:
+        """Ways to run the captioner from the naive one on, each with one more optimisation than the one before."""
         means: dict[str, dict[str, Any]] = {
             "cached decoding": {"cached": True},
             "fused attention": {"fused_attention": True},
@@ -96,13 +102,13 @@ class CaptioningConfig(ConfigModel):
         if self.device != "cpu":
             means["channels-last"] = {"channels_last": True}
         if self.precision == "bf16":
-            means["bf16"] = {"precision": "bf16"}
+            means["bf16"] = {}
         if self.compile:
             means["torch.compile"] = {"compile": True}
-        speed = SpeedConfig(cached=False, fused_attention=False, channels_last=False)
+        speed = Speed(SpeedConfig(cached=False, fused_attention=False, channels_last=False))
         ways = {"naive": speed}
         for name, change in means.items():
-            speed = speed.model_copy(update=change)
+            speed = Speed(speed.config.model_copy(update=change), "bf16" if name == "bf16" else speed.precision)
             ways[name] = speed
         return ways
 
@@ -153,18 +159,18 @@ def make_tokenizer(config: CaptioningConfig) -> ImageTokenizer:
     return ImageTokenizer(config.tokenizer).to(config.device).eval().requires_grad_(False)
 
 
-def make_captioner(config: CaptioningConfig, num_keyframes: int) -> Captioner:
+def make_captioner(config: CaptioningConfig, num_keyframes: int) -> CaptioningModel:
     """Random weights, but attention to the procedure is made sharper and stronger, and what all its positions have in
     common is taken off: so captions tell pairs apart and are worth comparing."""
     import torch
 
-    from idc.systems.procap.captioner import Captioner
+    from idc.systems.procap.captioner import CaptioningModel
     from idc.systems.procap.model import Shapes
 
     shape = config.tokenizer
     shapes = Shapes(num_keyframes, shape.grid, shape.latent_dim, shape.codebook_size, config.vocabulary_size)
     torch.manual_seed(0)
-    captioner = Captioner(config.encoder, config.decoder, shapes)
+    captioner = CaptioningModel(config.encoder, config.decoder, shapes)
     captioner.to(config.device).eval()
     with torch.no_grad():
         for name, weight in captioner.decoder.named_parameters():
@@ -219,25 +225,28 @@ class Way:
         self,
         config: CaptioningConfig,
         tokenizer: ImageTokenizer,
-        captioner: Captioner,
-        speed: SpeedConfig,
+        captioner: CaptioningModel,
+        speed: Speed,
         frames: Frames = "queries",
     ) -> None:
         import torch
 
+        from idc.systems.procap.speed import accelerate
+
         self.config, self.speed, self.frames = config, speed, frames
         self.device = torch.device(config.device)
         self.tokenizer, self.captioner = twin(tokenizer), twin(captioner)
-        accelerate(self.tokenizer, self.captioner, speed, self.device)
+        accelerate(self.tokenizer, self.captioner.encoder, speed.config, self.device)
         self.seconds: list[dict[str, float]] = []
 
     def __call__(self, before: np.ndarray, after: np.ndarray) -> Decoded:
         """Captions of uint8 pictures (B, Y, X, 3) as word ids."""
         from idc.data.text import BOS, EOS, PAD, UNK
         from idc.decoding import decode
+        from idc.systems.procap.speed import running
 
         laps = [time.perf_counter()]
-        with running(self.speed, self.device):
+        with running(self.speed.config, "bfloat16" if self.speed.precision == "bf16" else "float32", self.device):
             frames_BGYXC = self._frames(before, after)
             self._lap(laps)
             features_BGPZ = self._features(frames_BGYXC)
@@ -254,7 +263,7 @@ class Way:
                 pad=PAD,
                 max_length=self.config.steps,
                 banned=(UNK, PAD, BOS),
-                cached=self.speed.cached,
+                cached=self.speed.config.cached,
                 stop_early=False,
             )
             self._lap(laps)
@@ -373,7 +382,7 @@ def measure_captioning(config: CaptioningConfig) -> Iterator[Measurement]:
 
 
 def _means(
-    config: CaptioningConfig, where: Environment, tokenizer: ImageTokenizer, captioner: Captioner, batch: int
+    config: CaptioningConfig, where: Environment, tokenizer: ImageTokenizer, captioner: CaptioningModel, batch: int
 ) -> Iterator[Measurement]:
     speeds = config.speeds()
     ways = {name: Way(config, tokenizer, captioner, speed) for name, speed in speeds.items()}
@@ -466,7 +475,7 @@ def measure_decoder(config: DecodingConfig) -> list[Measurement]:
     """The decoder alone, cached over uncached, at the paper's CLEVR-Change size with random weights."""
     import torch
 
-    from idc.systems.procap.captioner import Captioner
+    from idc.systems.procap.captioner import CaptioningModel
     from idc.systems.procap.model import Shapes
 
     torch.manual_seed(0)
@@ -475,7 +484,7 @@ def measure_decoder(config: DecodingConfig) -> list[Measurement]:
         num_keyframes=2, grid=(14, 14), feature_dim=256, codebook_size=1024, vocabulary_size=config.vocabulary_size
     )
     encoder = EncoderConfig(init="normal")  # as fast as the other one, and made in no time
-    captioner = Captioner(encoder, DecoderConfig(), shapes).to(config.device).eval()
+    captioner = CaptioningModel(encoder, DecoderConfig(), shapes).to(config.device).eval()
     memory = torch.randn(config.batch_size, shapes.frames * shapes.patches, encoder.width, device=config.device)
     ends = torch.randn(config.encoder_batch, 2, shapes.patches, shapes.feature_dim, device=config.device)
     without = copy.deepcopy(captioner.decoder)

@@ -35,7 +35,7 @@ from benchmarks.measurement import Measurement, ServingConfig, environment
 from benchmarks.ray_jobs import say, scratch
 from cluster.config import ClusterConfig
 from cluster.session import session
-from idc.captioning.contract import Describer
+from idc.captioning.contract import Captioner
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
 
@@ -58,7 +58,7 @@ def echo(_: Mapping[str, Any]) -> Any:
 
 
 def serving(
-    config: ServingConfig, cluster: ClusterConfig, load_captioner: Callable[[str], Describer]
+    config: ServingConfig, cluster: ClusterConfig, load_captioner: Callable[[str], Captioner]
 ) -> list[Measurement]:
     """Run it all; three measurements, and in ``more`` of the first the whole story.
 
@@ -83,7 +83,7 @@ class _Run:
     config: ServingConfig
     folder: Path
     dashboard: str
-    load_captioner: Callable[[str], Describer]
+    load_captioner: Callable[[str], Captioner]
 
     def __post_init__(self) -> None:
         self.base = f"http://127.0.0.1:{self.config.port}"
@@ -384,7 +384,7 @@ def _pair(pairs: str) -> dict[str, bytes]:
 
 
 def _caption_alone(
-    load_captioner: Callable[[], Describer],
+    load_captioner: Callable[[], Captioner],
     images: dict[str, bytes],
     batch: int,
     threads: int,

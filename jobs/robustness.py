@@ -11,7 +11,6 @@ table.md and robustness.json.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,13 +81,12 @@ def evaluated(job: Job, name: str, pairs: str, overwrite: bool) -> tuple[Any, An
     from idc.evaluation.job import finished, run
     from idc.evaluation.record import load_predictions
     from idc.report.collect import gallery, spread_over_types
-    from idc.systems import load_captioner
 
     own = {"out": f"{job.out}/{name}", "pairs": pairs, "artifact": job.artifact, "split": job.split}
     one = EvaluateJob(**job.evaluate.model_dump(exclude_unset=True), **own)
     evaluation = None if overwrite else finished(one)
     if evaluation is None:
-        evaluation = run(one, partial(load_captioner, job.artifact, "cpu"), overwrite=overwrite)
+        evaluation = run(one, overwrite=overwrite)
     shown = spread_over_types(load_predictions(one.out), job.examples)
     return evaluation, list(gallery(shown, pairs, None).values())
 

@@ -249,7 +249,7 @@ def _summary(visit: Visit, model: Served, results: list[Captioned], single: bool
 
 def pair_answer(index: int, name: str | None, result: Captioned) -> dict[str, Any]:
     """The JSON of a :class:`~serve.schema.PairAnswer`, made by hand: validating what we made ourselves costs time."""
-    candidates = [one.told() for one in result.captions]
+    candidates = [one.to_dict() for one in result.captions]
     best = candidates[0] if candidates else {"caption": None, "confidence": None, "log_probability": None}
     return {
         "index": index,

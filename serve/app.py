@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ray.serve import Application
     from ray.serve.handle import DeploymentHandle
 
-    from serve.captioner import Captioner, Decoded
+    from serve.captioner import Decoded, ServedCaptioner
 
 APPLICATION = "captions"
 """Its name in Serve, as `python -m serve.app` deploys it."""
@@ -136,13 +136,13 @@ class Model:
         self._config = config
         self._resolver = Resolver(config.registry.tracking_uri)
         self._threads = ThreadPoolExecutor(max(2, round(config.scaling.cpus)), thread_name_prefix="decode")
-        self._batcher: Batcher[tuple[Captioner, Options], Decoded, Captioned] = Batcher(
+        self._batcher: Batcher[tuple[ServedCaptioner, Options], Decoded, Captioned] = Batcher(
             _run, config.batching.max_pairs, config.batching.wait_ms / 1000
         )
 
         # Multiplexing keeps the models last used, and tells the fronts which replica has which.
         @serve.multiplexed(max_num_models_per_replica=config.scaling.models_each)
-        async def load_captioner(version: str) -> Captioner:
+        async def load_captioner(version: str) -> ServedCaptioner:
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._load, version)
 
         self._captioner = load_captioner
@@ -165,12 +165,13 @@ class Model:
         if len(faults) == len(sources):
             raise ValueError("\n".join(faults))
 
-    def _load(self, version: str) -> Captioner:
-        from serve.captioner import Captioner
+    def _load(self, version: str) -> ServedCaptioner:
+        from serve.captioner import ServedCaptioner
 
         scaling = self._config.scaling
         folder = self._resolver.fetch(version, self._config.registry.cache)
-        return Captioner(str(folder), "cuda" if scaling.gpus > 0 else "cpu", max(1, int(scaling.cpus)))
+        threads = max(1, int(scaling.cpus))
+        return ServedCaptioner(str(folder), self._config.loading, scaling.gpus, threads)
 
     async def warm(self, version: str) -> Abilities | str:
         """Load a version. Returns what it can do, or why it cannot be loaded."""
@@ -189,7 +190,7 @@ class Model:
             log(event="model_failed", version=version, error=reason)
             raise Busy(f"{public_name(version)} cannot be loaded; {_SEE_LOG}")
         captioner = await self._captioner(version)
-        if reason := captioner.can(options):
+        if reason := captioner.unsupported(options):
             return str(reason)
         loop = asyncio.get_running_loop()
         decoded = await loop.run_in_executor(self._threads, lambda: [captioner.decode(pair) for pair in pairs])
@@ -202,7 +203,7 @@ class Model:
             raise RuntimeError(f"a batch has been running for more than {most:g} s")
 
 
-def _run(key: tuple[Captioner, Options], pairs: list[Decoded]) -> list[Captioned]:
+def _run(key: tuple[ServedCaptioner, Options], pairs: list[Decoded]) -> list[Captioned]:
     captioner, options = key
     return captioner.caption(pairs, [options] * len(pairs))
 

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from idc.captioning.loading import LoadConfig
 from idc.config import ConfigModel
 from serve.registry import SCHEME, Resolver
 
@@ -181,6 +182,8 @@ class ServeConfig(ConfigModel):
     """Replicas."""
     registry: RegistryConfig = RegistryConfig()
     """The MLflow registry."""
+    loading: LoadConfig = LoadConfig()
+    """How captioners are loaded."""
 
     def faults(self) -> Iterator[str]:
         if not self.models:

@@ -68,7 +68,9 @@ class Abilities:
     """What a loaded model reports of itself.
 
     Attributes:
-        trained_on, can_imagine, imagined_meaningful: as in :class:`idc.captioning.contract.Describer`.
+        trained_on: training data, as in :class:`idc.captioning.contract.Captioner`.
+        can_imagine: whether it has the capability "imagine".
+        imagined_meaningful: whether a loss ties the generated frames to the change.
     """
 
     trained_on: str | None

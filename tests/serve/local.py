@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from serve.captioner import Captioner
+from serve.captioner import ServedCaptioner
 from serve.config import LimitsConfig, ServeConfig
 from serve.listener import Connections, LimitedProtocol
 from serve.registry import Resolver, public_name
@@ -31,7 +31,7 @@ class LocalBackend:
 
     def __init__(self, artifact: str, names: tuple[str, ...] = ("demo",)):
         self._artifact, self._names = artifact, names
-        self._captioner = Captioner(artifact)
+        self._captioner = ServedCaptioner(artifact)
         self._version = public_name(Resolver().resolve(artifact))
         self._thread = ThreadPoolExecutor(1)
 
@@ -40,7 +40,7 @@ class LocalBackend:
         return [Served(name, self._version, abilities=abilities) for name in self._names]
 
     async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[Captioned]:
-        if reason := self._captioner.can(options):
+        if reason := self._captioner.unsupported(options):
             raise ValueError(reason)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._captioner.caption, pairs, [options] * len(pairs))

@@ -20,7 +20,7 @@ from idc.data.images import decode_image
 from idc.training.artifact import identity
 from serve.api import create_api
 from serve.auth import Doorkeeper
-from serve.captioner import Captioner
+from serve.captioner import ServedCaptioner
 from serve.config import AuthConfig
 from serve.drain import Drain
 from serve.proxy import PlainIds
@@ -62,7 +62,7 @@ def form(pair: EncodedPair) -> list[tuple[str, tuple[str, bytes]]]:
 
 
 def test_json_data_urls_and_forms_give_what_the_captioner_gives(client: httpx2.Client, artifact: str) -> None:
-    (expected,) = Captioner(artifact).caption(PAIRS[:1], [Options(candidates=2, beams=2, change_map=True)])
+    (expected,) = ServedCaptioner(artifact).caption(PAIRS[:1], [Options(candidates=2, beams=2, change_map=True)])
     wish = {"candidates": 2, "change_map": True}
     answers = [
         client.post("/v1/captions", json={**body(PAIRS[0]), **wish}),

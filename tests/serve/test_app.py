@@ -21,7 +21,7 @@ import httpx2
 import pytest
 
 from idc.training.artifact import identity
-from serve.captioner import Captioner
+from serve.captioner import ServedCaptioner
 from serve.schema import EncodedPair, Options
 from tests.serve.hostile import picture
 
@@ -169,7 +169,7 @@ def test_captions_are_those_of_the_model_that_was_asked(app: Deployed, artifact:
     answer = app.post(PAIRS, model=model).raise_for_status().json()
     version = {"champion": "models:/captioner/1", "folder": f"sha256:{identity(artifact)[:12]}"}[model]
     assert answer["version"] == version
-    own = Captioner(str(app.folders.get(version, artifact))).caption(PAIRS, [Options()] * len(PAIRS))
+    own = ServedCaptioner(str(app.folders.get(version, artifact))).caption(PAIRS, [Options()] * len(PAIRS))
     told = [[(one["caption"], one["log_probability"]) for one in result["candidates"]] for result in answer["results"]]
     for one, expected in zip(told, own, strict=True):
         assert [text for text, _ in one] == [text for text, _ in expected.captions]
@@ -213,7 +213,7 @@ def test_a_new_champion_takes_over_without_a_failed_request(app: Deployed) -> No
         until(lambda: found.versions[-1] == "models:/captioner/2" or not all_answered(found))
     assert all_answered(found), (found.faults, set(found.statuses), found.versions[-1])
     assert set(found.versions) == {"models:/captioner/1", "models:/captioner/2"}
-    expected = Captioner(str(app.folders["models:/captioner/2"])).caption(PAIRS[:1], [Options()])[0]
+    expected = ServedCaptioner(str(app.folders["models:/captioner/2"])).caption(PAIRS[:1], [Options()])[0]
     answer = app.post(PAIRS[:1], model="champion").json()["results"][0]
     assert answer["log_probability"] == pytest.approx(expected.captions[0][1], abs=1e-4)
 

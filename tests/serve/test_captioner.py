@@ -12,14 +12,14 @@ from PIL import Image
 from idc.data.images import decode_image, encode_png
 from idc.data.store import iter_rows
 from idc.systems import load_captioner
-from serve.captioner import Captioner
+from serve.captioner import ServedCaptioner
 from serve.schema import Captioned, EncodedPair, Options
 from tests.systems.procap.world import World
 
 
 @pytest.fixture(scope="module")
-def captioner(captioner_artifact: Path) -> Captioner:
-    return Captioner(str(captioner_artifact))
+def captioner(captioner_artifact: Path) -> ServedCaptioner:
+    return ServedCaptioner(str(captioner_artifact))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def without_timing(one: Captioned) -> tuple[object, ...]:
 
 
 def test_captions_are_those_of_the_artifact(
-    captioner: Captioner, captioner_artifact: Path, pairs: list[EncodedPair]
+    captioner: ServedCaptioner, captioner_artifact: Path, pairs: list[EncodedPair]
 ) -> None:
     images = [[decode_image(getattr(pair, name)) for pair in pairs] for name in ("before", "after")]
     found = captioner.caption(pairs, [Options()] * 5)
@@ -53,7 +53,7 @@ def test_captions_are_those_of_the_artifact(
 
 
 def test_mixed_sizes_options_and_faults_are_answered_as_if_alone(
-    captioner: Captioner, pairs: list[EncodedPair]
+    captioner: ServedCaptioner, pairs: list[EncodedPair]
 ) -> None:
     """Between the others: a file cut short, one that is no image, an option that cannot be."""
     cut, text = EncodedPair(pairs[0].before[:200], pairs[0].after), EncodedPair(pairs[0].before, b"<svg/>")
@@ -84,7 +84,7 @@ def test_mixed_sizes_options_and_faults_are_answered_as_if_alone(
     assert len(together[5].captions) == 3
 
 
-def test_the_map_of_a_large_image_has_1024_pixels_at_most(captioner: Captioner) -> None:
+def test_the_map_of_a_large_image_has_1024_pixels_at_most(captioner: ServedCaptioner) -> None:
     random = np.random.default_rng(0)
     before, after = (encode_png(random.integers(0, 255, (70, 3000, 3), dtype=np.uint8)) for _ in range(2))
     [one] = captioner.caption([EncodedPair(before, after)], [Options(change_map=True)])
@@ -93,15 +93,15 @@ def test_the_map_of_a_large_image_has_1024_pixels_at_most(captioner: Captioner) 
         assert (drawn.mode, drawn.size) == ("L", (1024, 24))
 
 
-def test_what_it_cannot_do_is_said_beforehand(captioner: Captioner) -> None:
+def test_what_it_cannot_do_is_said_beforehand(captioner: ServedCaptioner) -> None:
     assert captioner.abilities.can_imagine
-    assert captioner.can(Options(candidates=8, change_map=True, imagine=True)) is None
-    assert "need as many beams" in (captioner.can(Options(beams=2, candidates=8)) or "")
-    assert "must be at least 1" in (captioner.can(Options(beams=0)) or "")
+    assert captioner.unsupported(Options(candidates=8, change_map=True, imagine=True)) is None
+    assert "need as many beams" in (captioner.unsupported(Options(beams=2, candidates=8)) or "")
+    assert "must be at least 1" in (captioner.unsupported(Options(beams=0)) or "")
 
 
 def test_a_folder_that_is_no_captioner_is_refused(tmp_path: Path, captioner_artifact: Path) -> None:
     with pytest.raises(ValueError, match="is not an artifact"):
-        Captioner(str(tmp_path))
+        ServedCaptioner(str(tmp_path))
     with pytest.raises(ValueError, match="artifact of ProCap's stage 1, which cannot caption"):
-        Captioner(str(captioner_artifact.parents[1] / "pretrain" / "artifact"))
+        ServedCaptioner(str(captioner_artifact.parents[1] / "pretrain" / "artifact"))

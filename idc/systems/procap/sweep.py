@@ -11,7 +11,6 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -217,12 +216,12 @@ def build_procedures(payload: dict[str, Any], folder: str, run: Runner) -> dict[
 
 def evaluate(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
     """Caption and score; what is scored already is not scored again."""
+    from idc.captioning.loading import CaptionerLoader
     from idc.evaluation.job import finished
     from idc.evaluation.job import run as score
-    from idc.systems.procap.captioner import load_captioner
 
     job = EvaluateJob.model_validate({**payload["job"], "out": folder})
-    load = partial(load_captioner, job.artifact or "", payload["device"])
+    load = CaptionerLoader(job.artifact or "", job, gpus=payload["device"] == "cuda")
     found = finished(job) or score(job, load)  # in this process, which has the step's cores and GPU
     return found.scores
 

@@ -218,7 +218,7 @@ def test_the_job(
         assert film.n_frames == BETWEEN + 2
     capsys.readouterr()
     assert job(monkeypatch, *of_pairs, "--ids", "nobody") == 2
-    assert "has no pair called nobody" in capsys.readouterr().err
+    assert "has no pair nobody" in capsys.readouterr().err
     assert job(monkeypatch, *images, "--artifact", artifacts[0], "--out", out) == 2
     assert "makes no captions" in capsys.readouterr().err
     assert job(monkeypatch, images[0], "--artifact", artifacts[0]) == 2
