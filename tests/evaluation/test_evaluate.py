@@ -359,7 +359,7 @@ def test_the_command_scores_captions_made_elsewhere_once(pairs: Path, tmp_path: 
 
 def test_all_faults_of_the_job_are_named_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        load(EvaluateJob, None, {"split": "tset", "batch_size": 0, "out": "o", "pairs": "p", "artifact": "a"})
+        load(EvaluateJob, None, {"split": "tset", "batch_size": 0, "out": "o", "pairs": "p", "artifcat": "a"})
     text = str(caught.value)
     assert "did you mean 'test'" in text
     assert "did you mean 'artifact'" in text

@@ -18,9 +18,9 @@ import pytest
 
 from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
+from idc.evaluation.answers import AnswersJob
+from idc.evaluation.answers import run as score_answers
 from idc.evaluation.score import evaluate
-from idc.metrics.classification import AnswersJob
-from idc.metrics.classification import run as score_answers
 from idc.report.leaderboard import BASELINE, CEILING, PAPER, RUN, Board, Page, Row, gather
 from idc.report.leaderboard_page import SORT, as_csv, latex, markdown, write_leaderboard
 from idc.schema import ChangePair, pair_arrow_schema
@@ -209,7 +209,7 @@ def test_answers_stand_beside_change_vgs(root: Path) -> None:
 
 
 def test_a_judges_scores_have_a_table_of_their_own(root: Path) -> None:
-    from idc.metrics.judge import Judged, JudgeResult
+    from idc.evaluation.judge import Judged, JudgeResult
 
     for seed in range(3):
         result = JudgeResult(

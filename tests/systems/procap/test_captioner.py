@@ -179,12 +179,12 @@ def test_given_captions_have_the_probability_of_the_search(captioner: PairCaptio
     described = captioner.describe(*images, beams=1)
     own = [one.best.caption for one in described]
     others = [*own[1:], own[0]]
-    found = captioner.score(*images, [[own[i], "the big red cube , that is left of it , has moved", others[i], ""][: 1 + i]
-                                      for i in range(len(own))])  # fmt: skip
+    long = "the big red cube, that is left of it, has moved"
+    given = [[own[i], long, others[i], ""][: 1 + i] for i in range(len(own))]
+    found = captioner.score(*images, given)
     assert [len(scores) for scores in found] == [1, 2, 3, 4, 4, 4]
-    assert [scores[0].mean for scores in found] == pytest.approx(
-        [one.best.log_probability for one in described], abs=1e-4
-    )
+    expected = [one.best.log_probability for one in described]
+    assert [scores[0].mean for scores in found] == pytest.approx(expected, abs=1e-4)
     for scores, caption in zip(found, own, strict=True):
         assert scores[0].tokens == len(captioner.vocabulary.encode(caption)) - 1
         assert scores[0].total == pytest.approx(scores[0].mean * scores[0].tokens)
