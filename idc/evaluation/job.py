@@ -112,14 +112,14 @@ def run(
         captions = _captions(job, data, load, runner, overwrite, files)
         maps = score_change_maps(job.out) if job.change_maps else None
         if job.change_maps and maps is None:
-            _say(f"no change maps: no pair of {job.split} has a mask")
+            _print(f"no change maps: no pair of {job.split} has a mask")
     with _timed(seconds, "baselines"):
         scenes = _scenes(job)
         references = _references(job, data, scenes)
     with _timed(seconds, "scoring"):
         scored = [row for row in data.known if row.captions] or data.known
         source = _source(job, data, scored)
-        _say(f"scoring {len(scored)} captions")
+        _print(f"scoring {len(scored)} captions")
         evaluation, rows = evaluate(
             [_prediction(row, captions[row.pair_id], job.split) for row in scored],
             by=by,
@@ -214,7 +214,7 @@ def _protocols(job: EvaluateJob, data: _Data) -> tuple[Protocol, list[Protocol]]
         else:
             splits = sorted({row.split or "" for row in data.every})
             if len(splits) == 1:
-                _say(f"note: the ids of levir_ids are counted in {data.path}, which has only the split {splits[0]}; "
+                _print(f"note: the ids of levir_ids are counted in {data.path}, which has only the split {splits[0]}; "
                      "the official ones are counted in all three: give vocabulary=vocab.json")  # fmt: skip
             texts = (text for row in data.every for text in row.captions)
             vocabulary = LevirVocabulary.build(texts, f"{' and '.join(splits)} of {data.path}")
@@ -264,7 +264,7 @@ def _references(job: EvaluateJob, data: _Data, scenes: Mapping[str, Scene] | Non
         every = ((row.change_type, row.captions) for row in train)
         candidates = baselines.constant_candidates(every, job.constant_candidates)
     elif job.constant_candidates:
-        _say(f"no constant baseline: {data.path} has no training captions")
+        _print(f"no constant baseline: {data.path} has no training captions")
     nearest = _nearest(job)
     truth = None if scenes is None else {name: true_captions(*scene) for name, scene in scenes.items()}
     return _References(candidates, nearest, truth)
@@ -274,9 +274,9 @@ def _nearest(job: EvaluateJob) -> dict[str, str] | None:
     if not job.nearest_train_pairs:
         return None
     if job.pairs is None or not read_manifest(job.pairs).has_images:
-        _say("no nearest baseline: there are no images")
+        _print("no nearest baseline: there are no images")
         return None
-    _say("looking for the nearest training pairs")
+    _print("searching the nearest training pairs")
     found = baselines.nearest_captions(
         _images(job.pairs, "train", job.nearest_train_pairs), _images(job.pairs, job.split, job.max_pairs)
     )
@@ -327,17 +327,17 @@ def _source(job: EvaluateJob, data: _Data, scored: list[Known]) -> dict[str, Any
     source: dict[str, Any] = {**origin(job.pairs), "pairs": data.path, "captioner": job.artifact or job.predictions}
     if bare := len(data.known) - len(scored):
         source["left out"] = f"{bare} of {len(data.known)} pairs, which have no reference"
-        _say(f"note: not scored: {source['left out']}")
+        _print(f"note: not scored: {source['left out']}")
     if empty := sum(any(not text.split() for text in row.captions) for row in scored):
         source["empty references"] = f"{empty} of {len(scored)} pairs have one; it counts as a reference without words"
-        _say(f"note: empty references: {source['empty references']}")
+        _print(f"note: empty references: {source['empty references']}")
     return source
 
 
 def _metrics(job: EvaluateJob) -> tuple[str, ...]:
     """The metrics of the job, SPICE among them if its jars are installed."""
     if job.spice and (reason := spice_missing()):
-        _say(reason)
+        _print(reason)
         return job.metrics
     return (*job.metrics, "SPICE") if job.spice else job.metrics
 
@@ -351,7 +351,7 @@ def _contents(path: str | None) -> dict[str, str]:
     return {} if path is None else contents(path)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, flush=True)
 
 

@@ -107,12 +107,12 @@ def counted(text: str) -> int | None:
 def places(text: str) -> frozenset[str] | None:
     """The named cells of :data:`PLACES`; empty for "No change".
 
-    Names stand between commas, semicolons, slashes, lines or "and". "upper", "bottom", "middle" are understood, and the
-    word "corner" may be missing. ``None`` if anything else is said, or "No change" beside a place.
+    Names are separated by commas, semicolons, slashes, lines or "and". "upper", "bottom", "middle" are accepted, and
+    the word "corner" may be missing. ``None`` for any other content, or "No change" together with a place.
     """
     found: set[str] = set()
-    said = [item.strip(" .!\"'*") for item in re.split(r"[,;/\n]|\band\b", text.lower())]
-    items = [item for item in said if item]
+    parts = [item.strip(" .!\"'*") for item in re.split(r"[,;/\n]|\band\b", text.lower())]
+    items = [item for item in parts if item]
     if not items:
         return None
     for item in items:
@@ -204,7 +204,7 @@ def _measures(kind: str, of: str, rows: Sequence[Answer], no_change: str) -> Mea
         unreadable=predicted.count(None),
         scores=_scores(kind, truth, predicted, no_change),
         baseline=_scores(kind, truth, [most] * len(truth), no_change),
-        baseline_answer=_said(most),
+        baseline_answer=_text(most),
     )
 
 
@@ -232,7 +232,7 @@ def read_answer(kind: str, text: str) -> bool | int | frozenset[str] | str | Non
     return plain(text) or None
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, frozenset):

@@ -113,7 +113,7 @@ def test_the_ceiling_is_the_truth_in_the_wording_that_suits_each_type(
     assert made.ceiling is not None
     assert made.ceiling.scores == pytest.approx(score({p.pair_id: p.references for p in given}, best, QUICK).overall)
     assert made.ceiling.scores["CIDEr"] > made.scores["CIDEr"]
-    assert "ceiling: the truth" in table(made)
+    assert "upper bound: the truth" in table(made)
     assert evaluated[0].ceiling is None
     assert "ceiling" not in table(evaluated[0])
 

@@ -18,7 +18,7 @@ from idc.captioning.contract import Candidate, Capability, CaptionScore, Descrip
 from idc.captioning.familiarity import Familiarity
 from idc.data.text import OWN_IDS, SpecialIds
 from idc.decoding import Decoded, decode, sample
-from idc.systems.procap.change_map import combine, disagreement, looks
+from idc.systems.procap.change_map import attention, combine, disagreement
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure, SpeedConfig, is_captioner
 from idc.systems.procap.model import ProcedureEncoder, Shapes, TextDecoder, make_token_head
 from idc.systems.procap.procedures.config import ProceduresConfig
@@ -338,8 +338,8 @@ class PairCaptioner:
         """Change maps (Y, X) of the best hypotheses."""
         best = Decoded(*(part[:, 0] for part in found))
         shapes = self.captioner.encoder.shapes
-        seen = looks(self.captioner.decoder, procedure, best, shapes.patches, self.vocabulary.special)
-        return list(combine(apart, seen).unflatten(1, shapes.grid).float().cpu().numpy())
+        attended = attention(self.captioner.decoder, procedure, best, shapes.patches, self.vocabulary.special)
+        return list(combine(apart, attended).unflatten(1, shapes.grid).float().cpu().numpy())
 
     def _features(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
         """Input of the encoder, (B, G, P, Z)."""
