@@ -27,7 +27,8 @@ from benchmarks.measurement import Measurement, Stamp, environment, steady_rate
 from benchmarks.processes import Stamper, apart, say, scratch, stamps_of, turns
 from cluster.config import ClusterConfig
 from cluster.session import session
-from idc.captioning.table import ArtifactLoader, CaptionJob, caption_rows
+from idc.captioning.loading import CaptionerLoader
+from idc.captioning.table import CaptionJob, caption_rows
 from idc.config import ConfigModel
 from idc.data.images import decode_image
 from idc.data.pipeline import Source, StageSpec, ToRows, iter_chunks
@@ -141,7 +142,7 @@ def _bare_share(settings: dict[str, Any], number: int, ready: Any) -> list[Stamp
     job = CaptionJob.model_validate(settings)
     source = open_rows(job.input, chunk_size=job.batch_size, limit=job.max_pairs)
     own = [batch for n, batch in enumerate(iter_chunks(source)) if n % job.actors == number]
-    captioner = ArtifactLoader(job, threads=1)()
+    captioner = CaptionerLoader(job.artifact, job, job.gpus_per_actor, threads=1)()
 
     def caption(batch: dict[str, Any]) -> int:
         images = [[decode_image(data) for data in batch[role]] for role in ("before", "after")]

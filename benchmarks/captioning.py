@@ -12,22 +12,21 @@ import copy
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import Field
 
 from benchmarks.measurement import Environment, Measurement, by_turns, environment
 from idc.config import ConfigModel
-from idc.systems.procap.config import DecoderConfig, EncoderConfig
-from idc.systems.procap.speed import SpeedConfig, accelerate, running
+from idc.systems.procap.config import DecoderConfig, EncoderConfig, SpeedConfig
 from idc.vision.tokenizer.config import TokenizerConfig
 
 if TYPE_CHECKING:
     import torch
 
     from idc.decoding import Decoded
-    from idc.systems.procap.captioner import Captioner
+    from idc.systems.procap.captioner import CaptioningModel
     from idc.vision.tokenizer.model import ImageTokenizer
 
 Frames = Literal["queries", "given", "even", "drawn"]
@@ -40,6 +39,13 @@ TABLE_3 = {1: 766.02, 2: 699.04, 4: 461.24, 7: 270.55}
 TABLE_14 = 421.03
 """The paper's tokens per second of explicit procedure captioning, k = 2. The paper does not state
 which work on the frames it includes."""
+
+
+class Speed(NamedTuple):
+    """Optimisations and number format of a captioner."""
+
+    config: SpeedConfig
+    precision: Literal["fp32", "bf16"] = "fp32"
 
 
 class CaptioningConfig(ConfigModel):
@@ -85,8 +91,8 @@ class CaptioningConfig(ConfigModel):
         if self.explicit and self.num_keyframes > 2**self.depth - 1:
             yield f"num_keyframes: {self.num_keyframes} cannot be taken from 2^depth - 1 = {2**self.depth - 1} frames"
 
-    def speeds(self) -> dict[str, SpeedConfig]:
-        """Speed settings by name, from the naive one on; each adds one optimisation to the one before."""
+    def speeds(self) -> dict[str, Speed]:
+        """Ways to run the captioner from the naive one on; each adds one optimisation to the one before."""
         optimisations: dict[str, dict[str, Any]] = {
             "cached decoding": {"cached": True},
             "fused attention": {"fused_attention": True},
@@ -94,13 +100,13 @@ class CaptioningConfig(ConfigModel):
         if self.device != "cpu":
             optimisations["channels-last"] = {"channels_last": True}
         if self.precision == "bf16":
-            optimisations["bf16"] = {"precision": "bf16"}
+            optimisations["bf16"] = {}
         if self.compile:
             optimisations["torch.compile"] = {"compile": True}
-        speed = SpeedConfig(cached=False, fused_attention=False, channels_last=False)
+        speed = Speed(SpeedConfig(cached=False, fused_attention=False, channels_last=False))
         ways = {"naive": speed}
         for name, change in optimisations.items():
-            speed = speed.model_copy(update=change)
+            speed = Speed(speed.config.model_copy(update=change), "bf16" if name == "bf16" else speed.precision)
             ways[name] = speed
         return ways
 
@@ -119,18 +125,18 @@ def make_tokenizer(config: CaptioningConfig) -> ImageTokenizer:
     return ImageTokenizer(config.tokenizer).to(config.device).eval().requires_grad_(False)
 
 
-def make_captioner(config: CaptioningConfig, num_keyframes: int) -> Captioner:
+def make_captioner(config: CaptioningConfig, num_keyframes: int) -> CaptioningModel:
     """A captioner with random weights. Attention to the procedure is sharpened and amplified, and the mean over its
     positions is subtracted, so that captions differ between pairs and comparing them is meaningful."""
     import torch
 
-    from idc.systems.procap.captioner import Captioner
+    from idc.systems.procap.captioner import CaptioningModel
     from idc.systems.procap.model import Shapes
 
     shape = config.tokenizer
     shapes = Shapes(num_keyframes, shape.grid, shape.latent_dim, shape.codebook_size, config.vocabulary_size)
     torch.manual_seed(0)
-    captioner = Captioner(config.encoder, config.decoder, shapes)
+    captioner = CaptioningModel(config.encoder, config.decoder, shapes)
     captioner.to(config.device).eval()
     with torch.no_grad():
         for name, weight in captioner.decoder.named_parameters():
@@ -185,25 +191,28 @@ class Way:
         self,
         config: CaptioningConfig,
         tokenizer: ImageTokenizer,
-        captioner: Captioner,
-        speed: SpeedConfig,
+        captioner: CaptioningModel,
+        speed: Speed,
         frames: Frames = "queries",
     ) -> None:
         import torch
 
+        from idc.systems.procap.speed import accelerate
+
         self.config, self.speed, self.frames = config, speed, frames
         self.device = torch.device(config.device)
         self.tokenizer, self.captioner = twin(tokenizer), twin(captioner)
-        accelerate(self.tokenizer, self.captioner, speed, self.device)
+        accelerate(self.tokenizer, self.captioner.encoder, speed.config, self.device)
         self.seconds: list[dict[str, float]] = []
 
     def __call__(self, before: np.ndarray, after: np.ndarray) -> Decoded:
         """Caption uint8 images (B, Y, X, 3); returns word ids."""
         from idc.data.text import BOS, EOS, PAD, UNK
         from idc.decoding import decode
+        from idc.systems.procap.speed import running
 
         laps = [time.perf_counter()]
-        with running(self.speed, self.device):
+        with running(self.speed.config, "bfloat16" if self.speed.precision == "bf16" else "float32", self.device):
             frames_BGYXC = self._frames(before, after)
             self._lap(laps)
             features_BGPZ = self._features(frames_BGYXC)
@@ -220,7 +229,7 @@ class Way:
                 pad=PAD,
                 max_length=self.config.steps,
                 banned=(UNK, PAD, BOS),
-                cached=self.speed.cached,
+                cached=self.speed.config.cached,
                 stop_early=False,
             )
             self._lap(laps)
@@ -339,7 +348,7 @@ def measure_captioning(config: CaptioningConfig) -> Iterator[Measurement]:
 
 
 def _optimisations(
-    config: CaptioningConfig, where: Environment, tokenizer: ImageTokenizer, captioner: Captioner, batch: int
+    config: CaptioningConfig, where: Environment, tokenizer: ImageTokenizer, captioner: CaptioningModel, batch: int
 ) -> Iterator[Measurement]:
     speeds = config.speeds()
     ways = {name: Way(config, tokenizer, captioner, speed) for name, speed in speeds.items()}

@@ -47,7 +47,7 @@ def measure_decoder(config: DecodingConfig) -> list[Measurement]:
     """The decoder alone, cached over uncached, at the paper's CLEVR-Change size with random weights."""
     import torch
 
-    from idc.systems.procap.captioner import Captioner
+    from idc.systems.procap.captioner import CaptioningModel
     from idc.systems.procap.model import Shapes
 
     torch.manual_seed(0)
@@ -56,7 +56,7 @@ def measure_decoder(config: DecodingConfig) -> list[Measurement]:
         num_keyframes=2, grid=(14, 14), feature_dim=256, codebook_size=1024, vocabulary_size=config.vocabulary_size
     )
     encoder = EncoderConfig(init="normal")  # runs as fast as the other one and is initialised faster
-    captioner = Captioner(encoder, DecoderConfig(), shapes).to(config.device).eval()
+    captioner = CaptioningModel(encoder, DecoderConfig(), shapes).to(config.device).eval()
     memory = torch.randn(config.batch_size, shapes.frames * shapes.patches, encoder.width, device=config.device)
     ends = torch.randn(config.encoder_batch, 2, shapes.patches, shapes.feature_dim, device=config.device)
     without = copy.deepcopy(captioner.decoder)

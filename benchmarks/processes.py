@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.measurement import Stamp, peak_memory_mib
-from idc.captioning.contract import Describer
+from idc.captioning.contract import Captioner
 from idc.data.images import decode_image
 from idc.data.pipeline import Batch, num_rows
 
@@ -83,7 +83,7 @@ def written(folder: Path) -> dict[int, list[dict[str, Any]]]:
 
 
 def caption_alone(
-    load_captioner: Callable[[], Describer],
+    load_captioner: Callable[[], Captioner],
     images: dict[str, bytes],
     batch: int,
     threads: int,

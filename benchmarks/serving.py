@@ -36,7 +36,7 @@ from benchmarks.measurement import Measurement, environment
 from benchmarks.processes import caption_alone, say, scratch
 from cluster.config import ClusterConfig
 from cluster.session import session
-from idc.captioning.contract import Describer
+from idc.captioning.contract import Captioner
 from idc.config import ConfigModel
 from idc.data.store import iter_rows
 
@@ -94,7 +94,7 @@ def echo(_: Mapping[str, Any]) -> Any:
 
 
 def serving(
-    config: ServingConfig, cluster: ClusterConfig, load_captioner: Callable[[str], Describer]
+    config: ServingConfig, cluster: ClusterConfig, load_captioner: Callable[[str], Captioner]
 ) -> list[Measurement]:
     """Run the whole benchmark; returns three measurements. ``more`` of the first holds all other results.
 
@@ -119,7 +119,7 @@ class _Run:
     config: ServingConfig
     folder: Path
     dashboard: str
-    load_captioner: Callable[[str], Describer]
+    load_captioner: Callable[[str], Captioner]
 
     def __post_init__(self) -> None:
         self.base = f"http://127.0.0.1:{self.config.port}"

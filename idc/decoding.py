@@ -1,12 +1,13 @@
-"""Batched greedy and beam search over any decoder that can go one position at a time.
+"""Batched greedy search, beam search and sampling over any decoder that can advance one position at a time.
 
-Self-attention keys and values are cached; cross-attention keys and values are computed once a batch. ``cached=False``
-runs the whole prefix again at every step and gives the same tokens; it exists to be compared with (see
+Self-attention keys and values are cached; cross-attention keys and values are computed once per batch. ``cached=False``
+runs the whole prefix again at every step and gives the same tokens; it exists for comparison (see
 ``tests/test_decoding.py`` and ``jobs/benchmark.py``).
 
-Scoring rule: a hypothesis scores (sum of its tokens' log-probabilities, end token included) / length ** length_penalty,
-where length counts the generated tokens with the end token. A hypothesis that reaches ``max_length`` tokens without
-an end token is scored as it stands. Banned tokens have probability zero; the others are not renormalised.
+Scoring rule: the score of a hypothesis is (sum of its tokens' log-probabilities, end token included) / length **
+length_penalty, where length is the number of generated tokens, end token included. A hypothesis that reaches
+``max_length`` tokens without an end token is scored without one. Banned tokens have probability zero; the others are
+not renormalised.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from torch import Tensor
 
 
 class CachedDecoder(Protocol):
-    """What a text decoder offers to be searched. B pairs, R = B * beams rows, V words."""
+    """The interface of a text decoder that can be searched. B pairs, R = B * beams rows, V words."""
 
     def __call__(self, ids_RT: Tensor, memory_RSD: Tensor) -> Tensor:
-        """Logits (R, T, V) of every position, computed afresh."""
+        """Logits (R, T, V) of every position, computed without a cache."""
 
     def start(self, memory_BSD: Tensor, max_length: int, beams: int) -> Any:
         """A cache for B * beams rows: cross-attention keys and values of each pair, empty self-attention ones."""
@@ -30,17 +31,17 @@ class CachedDecoder(Protocol):
         """Logits (R, V) after the token at ``position``; extends the cache in place."""
 
     def reorder(self, cache: Any, rows_R: Tensor) -> None:
-        """Let row r continue from what row ``rows_R[r]`` has written. Rows stay within their pair."""
+        """Replace the content of row r by that of row ``rows_R[r]``, which belongs to the same pair."""
 
 
 class Decoded(NamedTuple):
-    """Generated ids, without the begin token; ``pad`` after the end token. With several hypotheses a pair every tensor
-    has a dimension N of them after B, the best first.
+    """Generated ids, without the begin token; ``pad`` after the end token. With several hypotheses per pair every
+    tensor has a dimension N of them after B, the best first (samples: in the order of drawing).
 
     Attributes:
         ids: (B, T) int64.
         log_probability: (B,) float32, the sum over the generated tokens, end token included; minus infinity for a
-            hypothesis that there is not, because fewer captions than ``beams`` are possible at all.
+            hypothesis that does not exist, because fewer captions than ``beams`` are possible.
         lengths: (B,) int64, generated tokens, end token included.
     """
 
@@ -65,22 +66,22 @@ def decode(
     cached: bool = True,
     stop_early: bool = True,
 ) -> Decoded:
-    """Search the most probable caption of each pair, or the most probable ones.
+    """Search the most probable caption, or the most probable captions, of each pair.
 
     Args:
-        memory_BSD: what the decoder attends to, (B, S, D).
-        max_length: generated tokens at most, the end token included.
+        memory_BSD: input of the decoder's cross-attention, (B, S, D).
+        max_length: maximum number of generated tokens, end token included.
         banned: ids that are never generated (unknown word, padding).
         beams: 1 is greedy search.
-        length_penalty: the exponent of the scoring rule; only beam search needs it.
-        hypotheses: the N best of the beams by the scoring rule, instead of the best alone.
+        length_penalty: the exponent of the scoring rule; used by beam search alone.
+        hypotheses: return the N best of the beams by the scoring rule, instead of the best one.
         stop_early: stop once every row has ended; ``False`` always takes ``max_length`` steps, as the official
             ProCap code does when it measures tokens per second.
     """
     if beams < 1 or max_length < 1:
         raise ValueError(f"beams and max_length must be at least 1, got beams={beams}, max_length={max_length}")
     if hypotheses is not None and not 1 <= hypotheses <= beams:
-        raise ValueError(f"hypotheses={hypotheses} are asked of beams={beams}; a beam is one hypothesis at the end")
+        raise ValueError(f"hypotheses={hypotheses}: beams={beams} give 1 to {beams} hypotheses")
     pairs, device = memory_BSD.shape[0], memory_BSD.device
     rows = pairs * beams
     cache = decoder.start(memory_BSD, max_length, beams) if cached else None
@@ -88,7 +89,7 @@ def decode(
     ids = torch.full((rows, max_length + 1), pad, dtype=torch.long, device=device)
     ids[:, 0] = bos
     score = torch.zeros(pairs, beams, device=device)
-    score[:, 1:] = float("-inf")  # all beams of a pair start alike: only the first may grow at the first step
+    score[:, 1:] = float("-inf")  # the beams of a pair start equal: only the first may grow at the first step
     ended = torch.zeros(rows, dtype=torch.bool, device=device)
     length = torch.zeros(rows, dtype=torch.long, device=device)
     first_row = torch.arange(pairs, device=device).unsqueeze(1) * beams
@@ -101,7 +102,7 @@ def decode(
             logits_RV = decoder(ids[:, : position + 1], memory_RSD)[:, -1]
         log_RV = logits_RV.float().log_softmax(dim=-1)
         log_RV.index_fill_(1, forbidden, float("-inf"))
-        # A row that has ended goes on with one free padding token. (Indexing by `ended` would wait for a GPU.)
+        # A row that has ended continues with padding at no cost. (Indexing by `ended` would wait for a GPU.)
         log_RV.masked_fill_(ended.unsqueeze(1), float("-inf"))
         log_RV[:, pad].masked_fill_(ended, 0.0)
         vocabulary = log_RV.shape[1]
@@ -131,3 +132,54 @@ def decode(
     else:
         best = first_row + final.argsort(dim=-1, descending=True, stable=True)[:, :hypotheses]
     return Decoded(ids[best, 1:], score.flatten()[best], length[best])
+
+
+@torch.no_grad()
+def sample(
+    decoder: CachedDecoder,
+    memory_BSD: Tensor,
+    count: int,
+    *,
+    bos: int,
+    eos: int,
+    pad: int,
+    max_length: int,
+    banned: tuple[int, ...] = (),
+    temperature: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Decoded:
+    """Draw ``count`` captions of each pair, token by token: tensors have the dimensions (B, count, ...).
+
+    Args:
+        memory_BSD, bos, eos, pad, max_length, banned: as :func:`decode`.
+        temperature: divides the logits of the distribution that is drawn from, in which banned tokens have probability
+            zero. The log-probabilities of the result are those of the scoring rule, at temperature 1.
+        generator: random generator on the device of ``memory_BSD``.
+    """
+    if count < 1 or max_length < 1 or not temperature > 0:
+        raise ValueError(
+            f"count and max_length must be at least 1 and temperature above 0, got count={count}, "
+            f"max_length={max_length}, temperature={temperature}"
+        )
+    pairs, device = memory_BSD.shape[0], memory_BSD.device
+    rows = pairs * count
+    cache = decoder.start(memory_BSD, max_length, count)
+    ids = torch.full((rows, max_length + 1), pad, dtype=torch.long, device=device)
+    ids[:, 0] = bos
+    score = torch.zeros(rows, device=device)
+    ended = torch.zeros(rows, dtype=torch.bool, device=device)
+    length = torch.zeros(rows, dtype=torch.long, device=device)
+    forbidden = torch.tensor(banned, dtype=torch.long, device=device)
+    for position in range(max_length):
+        logits_RV = decoder.step(ids[:, position], position, cache).float()
+        log_RV = logits_RV.log_softmax(dim=-1)
+        weights_RV = (logits_RV / temperature).index_fill(1, forbidden, float("-inf")).softmax(dim=-1)
+        words = torch.multinomial(weights_RV, 1, generator=generator)
+        score = score + log_RV.gather(1, words).squeeze(1).masked_fill(ended, 0.0)
+        words = words.squeeze(1).masked_fill(ended, pad)
+        ids[:, position + 1] = words
+        length = length + (~ended).long()
+        ended = ended | (words == eos)
+        if bool(ended.all()):
+            break
+    return Decoded(*(part.unflatten(0, (pairs, count)) for part in (ids[:, 1:], score, length)))

@@ -1,4 +1,4 @@
-"""Where the numbers of an evaluation come from: which data set, which command, which commit."""
+"""Origin of the numbers of an evaluation: data set, command, commit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from idc.data.store import MANIFEST, read_manifest
 OWN, RENDERED = "own", "rendered"
 
 ORIGIN = "origin.json"
-"""Beside a training's artifact: its command and commit."""
+"""Name of the file next to a training's artifact with its command and commit."""
 
 _OWN_FORMATS = ("folder", "csv", "jsonl", "parquet")
 
@@ -28,8 +28,8 @@ def origin(pairs: str | None) -> dict[str, Any]:
 
 
 def command_line() -> str:
-    """The job's command line; empty in a process that is none of the project's jobs: a Ray worker's arguments say
-    nothing of the run, and may hold what must not be shown."""
+    """The job's command line; empty in a process that is not one of the project's jobs: a Ray worker's arguments do not
+    describe the run, and may hold secrets."""
     script = Path(sys.argv[0])
     if script.suffix != ".py" or script.absolute().parent.name != "jobs":
         return ""
@@ -37,7 +37,7 @@ def command_line() -> str:
 
 
 def describe_data(pairs: str) -> dict[str, str]:
-    """What a folder of pairs is; or a file of references alone, which is somebody's own.
+    """Describe a folder of pairs, or a file of references, which counts as own data.
 
     Returns:
         ``data_set``: the official layout that it was imported from, ``rendered``, or ``own``; ``fingerprint``; and
@@ -71,7 +71,7 @@ def _altered(altered: Mapping[str, Any]) -> str:
 
 
 UNKNOWN_COMMIT = "unknown"
-"""What :func:`commit` returns where git does not know the checkout."""
+"""Result of :func:`commit` outside a git checkout."""
 
 
 def commit() -> str:

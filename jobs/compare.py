@@ -3,7 +3,7 @@
     python jobs/compare.py a=runs/one/evaluation b=runs/two/evaluation
     python jobs/compare.py a=runs/one/evaluation b=runs/two/evaluation out=runs/comparison.json
 
-Evaluations of other pairs, other references or another protocol are refused, status 1.
+Evaluations of different pairs, references or protocols are refused with status 1.
 """
 
 from __future__ import annotations

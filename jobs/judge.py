@@ -1,4 +1,4 @@
-"""Let a language model judge an evaluation's captions, by the criteria of OmniDiff's prompt, beside the baselines.
+"""Let a language model judge an evaluation's captions and baselines, by the criteria of OmniDiff's prompt.
 
     python jobs/judge.py evaluation=runs/captioner/evaluation out=runs/captioner/judge \\
         url=https://api.openai.com/v1 judge=gpt-4o
@@ -6,7 +6,7 @@
         url=http://localhost:8000/v1 judge=Qwen/Qwen3-8B concurrency=16
 
 Any endpoint with OpenAI's chat completions. The key is read from $OPENAI_API_KEY (api_key_variable=OTHER). Answers are
-kept as they come; the same command goes on after an interruption, and asks nothing twice.
+written as they arrive; the same command continues after an interruption and sends no answered request again.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from __future__ import annotations
 import sys
 
 from idc.config import cli, refuse
-from idc.metrics.judge import JudgeJob
+from idc.evaluation.judge import JudgeJob
 
 
 def main() -> None:
     args = cli(JudgeJob, __doc__, local=False, overwrite=False)
-    from idc.metrics.judge import run, table
-    from idc.metrics.judge_endpoint import JudgeError
+    from idc.evaluation.judge import run, table
+    from idc.evaluation.judge_endpoint import JudgeError
 
     try:
         result = run(args.config)
     except ValueError as error:
         refuse([str(error)])
     except JudgeError as error:
-        print(f"{error}\nAnswers so far are in {args.config.out}; the same command goes on.", file=sys.stderr)
+        print(f"{error}\nAnswers so far are in {args.config.out}; the same command continues.", file=sys.stderr)
         raise SystemExit(1) from None
     print(table(result))
     for pair, reply in list(result.unreadable.items())[:10]:
         print(f"no score in the answer for {pair}: {reply[:200]!r}", file=sys.stderr)
     if result.unreadable:
-        raise SystemExit(f"{len(result.unreadable)} answers without a score; the same command asks for them again")
+        raise SystemExit(f"{len(result.unreadable)} answers without a score; the same command requests them again")
 
 
 if __name__ == "__main__":

@@ -2,19 +2,19 @@
 
     python jobs/score_answers.py answers=answers.jsonl out=runs/answers
 
-A line of the file is a question: {"type": "binary", "answer": "Yes", "prediction": "yes."}; type count and location
-also have "class": "road". Other types (CDVQA, QAG-360K) are scored by equal texts. Every faulty line is named.
+Each line of the file is a question: {"type": "binary", "answer": "Yes", "prediction": "yes."}; type count and location
+also have "class": "road". Other types (CDVQA, QAG-360K) are scored by equal texts. All faulty lines are named.
 """
 
 from __future__ import annotations
 
 from idc.config import cli, refuse
-from idc.metrics.classification import AnswersJob
+from idc.evaluation.answers import AnswersJob
 
 
 def main() -> None:
     args = cli(AnswersJob, __doc__, local=False, overwrite=False)
-    from idc.metrics.classification import run, table
+    from idc.evaluation.answers import run, table
 
     try:
         result = run(args.config)

@@ -78,7 +78,7 @@ def _summary(admitted: AdmittedJob, results: list[PairResult]) -> dict[str, Any]
 
 def pair_answer(index: int, name: str | None, result: PairResult) -> dict[str, Any]:
     """The JSON of a :class:`~serve.schema.PairAnswer`, without the cost of validating our own values."""
-    candidates = [one.told() for one in result.captions]
+    candidates = [one.to_dict() for one in result.captions]
     best = candidates[0] if candidates else {"caption": None, "confidence": None, "log_probability": None}
     return {
         "index": index,

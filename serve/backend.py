@@ -61,7 +61,7 @@ class Abilities:
     """Properties of a loaded model.
 
     Attributes:
-        trained_on, can_imagine, imagined_meaningful: as in :class:`idc.captioning.contract.Describer`.
+        trained_on, can_imagine, imagined_meaningful: as in :class:`idc.captioning.contract.Captioner`.
     """
 
     trained_on: str | None

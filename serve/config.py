@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from idc.captioning.loading import LoadConfig
 from idc.config import ConfigModel
 from idc.loopback import is_loopback
 from serve.versions import SCHEME, Resolver
@@ -180,6 +181,8 @@ class ServeConfig(ConfigModel):
     """Replicas and their resources."""
     registry: RegistryConfig = RegistryConfig()
     """The MLflow registry."""
+    loading: LoadConfig = LoadConfig()
+    """How captioners are loaded."""
 
     def faults(self) -> Iterator[str]:
         if not self.models:

@@ -1,10 +1,10 @@
-"""The probability that anything changed at all: a logistic regression on what a captioner tells of a pair, fitted on
-held-out pairs and kept in the artifact. Of any system; imports no torch. The job also fits the familiarity of pairs
-(:mod:`idc.captioning.familiarity`).
+"""The calibrated probability that anything changed: a logistic regression on a captioner's description of a pair,
+fitted on held-out pairs and stored in the artifact. For any system; imports no torch. The job also fits the familiarity
+of pairs (:mod:`idc.captioning.familiarity`).
 
-Inputs of the regression, each standardised on the pairs it is fitted on: whether the best caption says that something
-changed (:func:`idc.metrics.changes.says_no_change`), its mean log-probability, that with the sign of what it says, and
-the system's own evidence (:attr:`idc.captioning.contract.Description.evidence`).
+Inputs of the regression, each standardised on the pairs it is fitted on: whether the best caption states a change
+(:func:`idc.metrics.changes.says_no_change`), its mean log-probability, the same signed by that statement, and the
+system's own evidence (:attr:`idc.captioning.contract.Description.evidence`).
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ import itertools
 import json
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from idc.captioning.contract import FAMILIAR_FROM, Describer, Description
+from idc.captioning.apply import Fault, Pixels, decode_pair, describe_rows
+from idc.captioning.contract import FAMILIAR_FROM, Captioner, Description
 from idc.captioning.familiarity import Familiarity
 from idc.captioning.familiarity import fit as fit_familiarity
-from idc.config import ConfigModel, missing
-from idc.data.files import Reader
-from idc.data.images import ImageError, cell_bytes, decode_image
+from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, LoadConfig, loading_faults
+from idc.config import missing
 from idc.data.rows import open_rows
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.data.validation.checks import is_changed
@@ -33,44 +34,39 @@ from idc.metrics.changes import says_no_change
 from idc.training.artifact import CALIBRATION, add_file, captioning_identity, read_artifact
 
 BINS = 10
-"""Bins of the expected calibration error."""
+"""Number of bins of the expected calibration error."""
 _OF_ANY = ("says_change", "log_probability", "signed_log_probability")
-"""Inputs that every captioner gives."""
+"""Inputs that every captioner has."""
 
 
-class CalibrateJob(ConfigModel):
-    """Fit the probability that anything changed and the familiarity of pairs, and keep both in an artifact."""
+class CalibrateJob(LoadConfig):
+    """Fit the probability that anything changed and the familiarity of pairs, and store both in an artifact."""
 
     artifact: str = Field(min_length=1)
     """Artifact of a captioner; `calibration.json` is added to it, or replaced."""
     pairs: str = Field(min_length=1)
-    """Folder of pairs, some changed and some not."""
+    """Folder of pairs, changed and unchanged ones."""
     split: Literal["train", "val", "test"] = "val"
-    """The split that is fitted on."""
+    """Split to fit on."""
     report_split: Literal["val", "test"] | None = None
-    """Another split, on which the quality of the probabilities is measured."""
+    """Further split on which the quality of the probabilities is measured."""
     max_pairs: int | None = Field(None, ge=1)
-    """Only the first this many pairs of a split; all of them if not given."""
+    """Number of pairs per split, from the first on. Default: all."""
     batch_size: int = Field(32, ge=1)
-    """Pairs captioned at a time."""
+    """Pairs per batch of the captioner."""
     familiarity: bool = True
-    """Also fit how much a pair looks like the training images, on the training pairs of `pairs`, and calibrate that on
-    `split`: pairs that do not get a warning. Off: what the artifact has of it stays as it is."""
+    """Also fit how much a pair resembles the training images, on the training pairs of `pairs`, and calibrate that on
+    `split`: pairs that do not resemble them get a warning. Off: the artifact's own stays unchanged."""
     max_training_pairs: int = Field(5000, ge=100)
-    """Familiarity is fitted on the first this many training pairs at most."""
+    """Maximum number of training pairs, from the first on, on which familiarity is fitted."""
     outside: tuple[str, ...] = ()
-    """Inputs of other domains, on which the share of warnings is measured: what `--input` of jobs/caption.py takes."""
-    device: str = "cpu"
-    """Where to caption, e.g. cuda."""
+    """Inputs of other domains (as `--input` of jobs/caption.py), on which the share of warnings is measured."""
 
     def faults(self) -> Iterator[str]:
         if self.split == "train":
-            yield (
-                "split: the captioner learnt the training pairs, and is surer of them than of any others; calibrate on "
-                "val"
-            )
+            yield ("split: the captioner learnt the training pairs and is overconfident on them; calibrate on val")
         if self.report_split == self.split:
-            yield f"report_split: {self.split} is what is fitted on; report on another split"
+            yield f"report_split: {self.split} is the split to fit on; report on another one"
         if self.outside and not self.familiarity:
             yield "outside: measures familiarity, which is off; set familiarity=true"
 
@@ -79,6 +75,7 @@ class CalibrateJob(ConfigModel):
         yield from missing(self.pairs, "pairs")
         for path in self.outside:
             yield from missing(path, "outside")
+        yield from loading_faults(self.artifact, self)
 
 
 class _Record(BaseModel):
@@ -86,62 +83,62 @@ class _Record(BaseModel):
 
 
 class Quality(_Record):
-    """How good probabilities are on pairs of which it is known."""
+    """Quality of the probabilities on pairs with a known change flag."""
 
     pairs: int
     changed: int
-    """Those of them that changed."""
+    """Number of changed pairs."""
     auc: float
-    """Share of couples of a changed and an unchanged pair that the probability puts in the right order."""
+    """Share of couples of a changed and an unchanged pair that the probability orders correctly."""
     brier: float
-    """Mean squared error of the probability; 0.25 for always saying one half."""
+    """Mean squared error of the probability; 0.25 for a constant one half."""
     ece: float
-    """Expected calibration error: the mean distance of the mean probability from the share that changed, in bins of
-    about equally many pairs."""
+    """Expected calibration error: mean distance of the mean probability from the share of changed pairs, in bins of
+    about equal size."""
 
 
 class Unfamiliar(_Record):
-    """How many pairs do not look like the training images."""
+    """How many pairs do not resemble the training images."""
 
     pairs: int
     warned: int
-    """Pairs with a familiarity below :data:`idc.captioning.contract.FAMILIAR_FROM`, which get a warning."""
+    """Number of pairs with a familiarity below :data:`idc.captioning.contract.FAMILIAR_FROM`, which get a warning."""
     lowest: float
-    """The lowest familiarity of the pairs."""
+    """Lowest familiarity."""
     median: float
-    """The median of their familiarities."""
+    """Median familiarity."""
 
 
 class Calibration(_Record):
     """The regression: probability = 1 / (1 + exp(-(bias + sum of weight * (input - mean) / deviation)))."""
 
     fingerprint: str
-    """Of the weights, the pairs and the settings it was fitted with."""
+    """Of the weights, the pairs and the settings of the fit."""
     source: dict[str, Any]
-    """Folder of pairs, split and how many of them."""
+    """Folder of pairs, split, and number of pairs."""
     inputs: tuple[str, ...]
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
     weights: tuple[float, ...]
     bias: float
     quality: dict[str, Quality]
-    """Split -> quality; of the split it was fitted on, too."""
+    """Split -> quality, that of the fit included."""
     unfamiliar: dict[str, Unfamiliar] = {}
-    """Split or input of another domain -> how many of its pairs get a warning; empty if familiarity was not fitted."""
+    """Split or input of another domain -> number of warnings; empty if familiarity was not fitted."""
 
     def __call__(self, description: Description) -> float:
         """The probability that anything changed, in (0, 1)."""
         return self.probability(inputs_of(description))
 
     def probability(self, inputs: Mapping[str, float]) -> float:
-        """The same from :func:`inputs_of` a description."""
+        """The probability from the :func:`inputs_of` a description."""
         rows = zip(self.inputs, self.mean, self.deviation, self.weights, strict=True)
         total = self.bias + sum(weight * (inputs[name] - mean) / spread for name, mean, spread, weight in rows)
         return 1 / (1 + math.exp(-max(-30.0, min(30.0, total))))
 
     @classmethod
     def read(cls, artifact: Path | str) -> Calibration | None:
-        """That of an artifact, or None if it was never calibrated.
+        """The calibration of an artifact, or None if it has none.
 
         Raises:
             ValueError: the file is damaged.
@@ -152,11 +149,11 @@ class Calibration(_Record):
         try:
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except ValidationError as error:
-            raise ValueError(f"{path} is no calibration; run jobs/calibrate.py again: {error}") from None
+            raise ValueError(f"{path} is not a calibration; run jobs/calibrate.py again: {error}") from None
 
     @classmethod
     def load(cls, artifact: Path | str, evidence: Sequence[str] = ()) -> Calibration | None:
-        """The same for a captioner: None, with a warning, if it was fitted on other inputs than there are.
+        """As :meth:`read`, for a captioner: None, with a warning, if it was fitted on other inputs.
 
         Args:
             evidence: names of the system's own evidence.
@@ -164,7 +161,7 @@ class Calibration(_Record):
         found = cls.read(artifact)
         if found is not None and set(found.inputs) != {*_OF_ANY, *evidence}:
             warnings.warn(
-                f"{Path(artifact) / CALIBRATION} has other inputs and is left out; run jobs/calibrate.py again",
+                f"{Path(artifact) / CALIBRATION} has other inputs and is ignored; run jobs/calibrate.py again",
                 stacklevel=2,
             )
             return None
@@ -172,7 +169,7 @@ class Calibration(_Record):
 
 
 def inputs_of(description: Description) -> dict[str, float]:
-    """What the regression reads, by name."""
+    """Inputs of the regression, by name."""
     best = description.best
     says = 0.0 if says_no_change(best.caption) else 1.0
     signed = (2 * says - 1) * best.log_probability
@@ -180,18 +177,18 @@ def inputs_of(description: Description) -> dict[str, float]:
 
 
 def fit(rows: Sequence[Mapping[str, float]], changed: Sequence[bool]) -> dict[str, Any]:
-    """The regression's fields of :class:`Calibration`; scikit-learn's, with its default L2 penalty.
+    """Fit the regression (scikit-learn's, with its default L2 penalty). Returns its fields of :class:`Calibration`.
 
     Args:
         rows: :func:`inputs_of` each pair.
-        changed: whether it did.
+        changed: whether the pair changed.
     """
     from sklearn.linear_model import LogisticRegression
 
     inputs = tuple(rows[0])
     values = np.array([[row[name] for name in inputs] for row in rows], dtype=np.float64)
     mean, deviation = values.mean(axis=0), values.std(axis=0)
-    deviation[deviation == 0] = 1.0  # an input that is always the same says nothing, and gets no weight
+    deviation[deviation == 0] = 1.0  # a constant input carries no information and gets no weight
     found = LogisticRegression().fit((values - mean) / deviation, np.array(changed))
     return {
         "inputs": inputs,
@@ -203,7 +200,7 @@ def fit(rows: Sequence[Mapping[str, float]], changed: Sequence[bool]) -> dict[st
 
 
 def quality(probabilities: Sequence[float], changed: Sequence[bool], bins: int = BINS) -> Quality:
-    """AUC, Brier score and expected calibration error of probabilities of pairs of both kinds."""
+    """AUC, Brier score and expected calibration error of probabilities, on changed and unchanged pairs."""
     from sklearn.metrics import roc_auc_score
 
     given, truth = np.array(probabilities, dtype=np.float64), np.array(changed, dtype=np.float64)
@@ -220,10 +217,10 @@ def quality(probabilities: Sequence[float], changed: Sequence[bool], bins: int =
 
 
 def finished(job: CalibrateJob) -> Calibration | None:
-    """The calibration that is in the artifact, if it was made of these weights, pairs and settings.
+    """The calibration in the artifact, if it was fitted with these weights, pairs and settings; else None.
 
     Raises:
-        ValueError: the folder is no artifact, or has no pairs.
+        ValueError: the folder is not an artifact, or there are no pairs.
     """
     read_artifact(job.artifact)
     found = Calibration.read(job.artifact)
@@ -232,18 +229,18 @@ def finished(job: CalibrateJob) -> Calibration | None:
     return found if found is not None and found.fingerprint == _mark(job) else None
 
 
-def calibrate(job: CalibrateJob, load: Callable[[], Describer]) -> Calibration:
+def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibration:
     """Describe the pairs, fit, measure, and add the files to the artifact.
 
     Args:
-        load: loads the captioner of ``job.artifact``.
+        load: loads the captioner; by default that of ``job.artifact``.
 
     Raises:
-        ValueError: a split has no pairs of one of the kinds, there are no training pairs for the familiarity, or an
+        ValueError: a split lacks changed or unchanged pairs, there are no training pairs for the familiarity, or an
             image cannot be read.
     """
-    captioner = load()
-    rows, changed = _told(job, captioner, job.split)
+    captioner = (load or CaptionerLoader(job.artifact, job))()
+    rows, changed = _described(job, captioner, job.split)
     made = Calibration(
         fingerprint=_mark(job),
         source={"pairs": job.pairs, "split": job.split, "count": len(rows)},
@@ -252,8 +249,8 @@ def calibrate(job: CalibrateJob, load: Callable[[], Describer]) -> Calibration:
     )
     measured = {job.split: (rows, changed)}
     if job.report_split is not None:
-        measured[job.report_split] = _told(job, captioner, job.report_split)
-    found = {name: quality([made.probability(row) for row in told], truth) for name, (told, truth) in measured.items()}
+        measured[job.report_split] = _described(job, captioner, job.report_split)
+    found = {name: quality([made.probability(row) for row in own], truth) for name, (own, truth) in measured.items()}
     made = made.model_copy(update={"quality": found})
     if job.familiarity:
         familiarity = _fit_familiarity(job)
@@ -264,7 +261,7 @@ def calibrate(job: CalibrateJob, load: Callable[[], Describer]) -> Calibration:
 
 
 def table(found: Calibration) -> str:
-    """The quality, as plain text."""
+    """The quality as plain text."""
     lines = [
         f"fitted on {found.source['count']} pairs of {found.source['split']}: "
         + ", ".join(f"{name} {weight:+.2f}" for name, weight in zip(found.inputs, found.weights, strict=True)),
@@ -273,7 +270,7 @@ def table(found: Calibration) -> str:
     for split, one in found.quality.items():
         lines.append(f"{split:8}{one.pairs:7d}{one.changed:9d}{one.auc:8.4f}{one.brier:8.4f}{one.ece:8.4f}")
     if found.unfamiliar:
-        lines.append(f"pairs that do not look like the training images (familiarity below {FAMILIAR_FROM}):")
+        lines.append(f"pairs that do not resemble the training images (familiarity below {FAMILIAR_FROM}):")
         lines += [
             f"  {name}: {one.warned} of {one.pairs} ({100 * one.warned / one.pairs:.1f} %); "
             f"lowest familiarity {one.lowest:.3f}, median {one.median:.3f}"
@@ -315,13 +312,13 @@ def _unfamiliar(job: CalibrateJob, familiarity: Familiarity) -> dict[str, Unfami
     return found
 
 
-def _split_images(job: CalibrateJob, split: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _split_images(job: CalibrateJob, split: str) -> Iterator[Pixels]:
     for row in iter_rows(job.pairs, ["pair_id", "before", "after"], split):
-        yield _decoded(row, "before"), _decoded(row, "after")
+        yield _readable(row["pair_id"], decode_pair(row["before"], row["after"]))
 
 
-def _input_images(path: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The pairs of an input of any layout that jobs/caption.py takes."""
+def _input_images(path: str) -> Iterator[Pixels]:
+    """The pairs of an input in any layout that jobs/caption.py takes."""
     source = open_rows(path)
     for chunk in range(source.num_chunks):
         batch = source.read(chunk)
@@ -329,18 +326,17 @@ def _input_images(path: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for pair_id, before, after, error in zip(*columns, strict=True):
             if error is not None:
                 raise ValueError(f"{path}: {pair_id}: {error}")
-            row = {"pair_id": pair_id, "before": before, "after": after}
-            yield _decoded(row, "before", source.reader), _decoded(row, "after", source.reader)
+            yield _readable(pair_id, decode_pair(before, after, source.reader))
 
 
 def _mark(job: CalibrateJob) -> str:
-    settings = job.model_dump(mode="json", exclude={"artifact", "pairs", "device", "outside"})
+    settings = job.model_dump(mode="json", exclude={"artifact", "pairs", "outside", *LOADING}) | job.loading_identity()
     outside = [open_rows(path).fingerprint for path in job.outside]
     return fingerprint(captioning_identity(job.artifact), read_manifest(job.pairs).fingerprint, settings, outside)
 
 
-def _told(job: CalibrateJob, captioner: Describer, split: str) -> tuple[list[dict[str, float]], list[bool]]:
-    """The inputs of a split's pairs, and whether they changed; pairs of which it is not known are left out."""
+def _described(job: CalibrateJob, captioner: Captioner, split: str) -> tuple[list[dict[str, float]], list[bool]]:
+    """The inputs of the regression for a split's pairs, and their change flags; pairs without a flag are left out."""
     columns = ["pair_id", "before", "after", "change_type", "meta"]
     every = (
         (row, is_changed(row["change_type"], json.loads(row["meta"] or "{}")))
@@ -349,20 +345,25 @@ def _told(job: CalibrateJob, captioner: Describer, split: str) -> tuple[list[dic
     known = itertools.islice(((row, changed) for row, changed in every if changed is not None), job.max_pairs)
     rows: list[dict[str, float]] = []
     truth: list[bool] = []
-    while batch := list(itertools.islice(known, job.batch_size)):
-        images = [[_decoded(row, name) for row, _ in batch] for name in ("before", "after")]
-        rows += map(inputs_of, captioner.describe(*images))
-        truth += [changed for _, changed in batch]
+    with ThreadPoolExecutor(2) as pool:
+        for (row, changed), found in describe_rows(captioner, known, _decode, pool, job.batch_size):
+            _readable(row["pair_id"], found.pixels)
+            assert found.description is not None
+            rows.append(inputs_of(found.description))
+            truth.append(changed)
     if len(set(truth)) < 2:
-        kinds = "none that is known to have changed or not" if not truth else (
+        kinds = "no pairs with a known change flag" if not truth else (
             "only pairs that changed" if truth[0] else "only pairs that did not change"
         )  # fmt: skip
         raise ValueError(f"{job.pairs}: {split} has {kinds}; a probability of a change needs pairs of both kinds")
     return rows, truth
 
 
-def _decoded(row: Mapping[str, Any], name: str, reader: Reader | None = None) -> np.ndarray:
-    try:
-        return decode_image(row[name] if reader is None else cell_bytes(row[name], reader))
-    except ImageError as error:
-        raise ValueError(f"{row['pair_id']}: {name}: {error}") from None
+def _decode(known: tuple[dict[str, Any], bool]) -> Pixels | Fault:
+    return decode_pair(known[0]["before"], known[0]["after"])
+
+
+def _readable(pair_id: str, images: Pixels | Fault) -> Pixels:
+    if isinstance(images, Fault):
+        raise ValueError(f"{pair_id}: {images}")
+    return images

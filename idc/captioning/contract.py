@@ -1,6 +1,8 @@
-"""What a captioner tells about a pair besides its caption: the contract between the systems and all that use them.
+"""The contract between the systems and everything that uses a captioner: captions, confidences, change maps, verdicts.
 
-Every system's ``load_captioner(artifact, device)`` returns a :class:`Describer`. Imports no torch.
+Every system's ``load_captioner(artifact, device, dtype, speed)`` returns a :class:`Captioner`. What only some
+captioners can do is a capability with a protocol of its own; :func:`require` is the one place that refuses a captioner
+without it. Imports no torch.
 """
 
 from __future__ import annotations
@@ -8,29 +10,40 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, overload
 
 import numpy as np
 
 from idc.metrics.changes import says_no_change
 
 MAP_SIDE = 1024
-"""Longer side of a drawn change map at most, in pixels."""
+"""Maximum length of a drawn change map's longer side, in pixels."""
 FAMILIAR_FROM = 0.02
-"""Familiarity from which a pair counts as one of the training domain; about this share of the domain's own pairs is
-below it (false alarms)."""
+"""Smallest familiarity at which a pair counts as one of the training domain; about this share of the domain's own pairs
+is below it (false alarms)."""
 UNSURE_BETWEEN = (0.25, 0.75)
-"""Calibrated probabilities of a change in this open interval decide nothing: the verdict is "unsure"."""
+"""For calibrated probabilities of a change in this open interval the verdict is "unsure"."""
 
 Verdict = Literal["changed", "unchanged", "unsure"]
+Dtype = Literal["float32", "bfloat16"]
+Capability = Literal["map", "imagine", "score", "sample", "answer"]
+
+CAPABILITIES: dict[Capability, str] = {
+    "map": "compute a change map",
+    "imagine": "generate frames between the images",
+    "score": "compute the probability of given captions",
+    "sample": "sample captions at random",
+    "answer": "answer questions about a pair",
+}
+"""Capability -> what a captioner with it can do."""
 
 
 class Candidate(NamedTuple):
-    """A caption and how sure the model is of its words.
+    """A caption with its probability.
 
     Attributes:
         caption: the text.
-        log_probability: natural logarithm, mean over the generated tokens, the end token included.
+        log_probability: natural logarithm, mean over the generated tokens, end token included.
     """
 
     caption: str
@@ -41,9 +54,33 @@ class Candidate(NamedTuple):
         """The geometric mean of the tokens' probabilities, in [0, 1]."""
         return math.exp(min(0.0, self.log_probability))
 
-    def told(self) -> dict[str, Any]:
-        """Caption, confidence and log-probability by name, as all interfaces tell them."""
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able dict with the field names that every API uses."""
         return {"caption": self.caption, "confidence": self.confidence, "log_probability": self.log_probability}
+
+
+class CaptionScore(NamedTuple):
+    """The log-probability of a given caption.
+
+    Attributes:
+        total: natural logarithm, sum over the caption's tokens, end token included.
+        tokens: number of these tokens.
+    """
+
+    total: float
+    tokens: int
+
+    @property
+    def mean(self) -> float:
+        """Mean per token, comparable to :attr:`Candidate.log_probability`."""
+        return self.total / self.tokens
+
+
+class Turn(NamedTuple):
+    """One message of a dialogue about a pair."""
+
+    role: Literal["user", "assistant"]
+    text: str
 
 
 @dataclass(frozen=True)
@@ -68,17 +105,16 @@ class Assessment:
 
 @dataclass(frozen=True)
 class Description:
-    """What is told of one pair.
+    """The description of one pair.
 
     Attributes:
-        candidates: best first, no text twice; at least one.
-        changed: the probability that anything changed at all, calibrated on held-out pairs; None if the artifact was
-            never calibrated.
-        change_map: float32 (Y, X) in [0, 1] over the image after, at the model's own resolution; None if not asked for.
-        evidence: what else the system sees, by name, of whether anything changed, beside its words; for calibration.
+        candidates: at least one, best first, no text twice.
+        changed: probability that anything changed, calibrated on held-out pairs; None without a calibration.
+        change_map: float32 (Y, X) in [0, 1] over the image after, at the model's own resolution; None if not requested.
+        evidence: the system's further evidence of a change, by name; input of the calibration.
         familiarity: share of held-out pairs of the training domain that are at least as far from the training images as
-            this one, in (0, 1] (a p-value, :mod:`idc.captioning.familiarity`); None if that was never fitted.
-        trained_on: what the model was trained on, for the warning; None if the artifact does not record it.
+            this one, in (0, 1] (a p-value, :mod:`idc.captioning.familiarity`); None if it was never fitted.
+        trained_on: training data, for the warning; None if the artifact does not record it.
     """
 
     candidates: tuple[Candidate, ...]
@@ -95,12 +131,12 @@ class Description:
 
     @property
     def familiar(self) -> bool | None:
-        """Whether the pair looks like one of the training domain: a familiarity of at least :data:`FAMILIAR_FROM`."""
+        """Whether the pair resembles the training domain: a familiarity of at least :data:`FAMILIAR_FROM`."""
         return None if self.familiarity is None else self.familiarity >= FAMILIAR_FROM
 
     @property
     def warning(self) -> str | None:
-        """For a pair that is not familiar: that the answer cannot be trusted, and what the model was trained on."""
+        """Warning for a pair that is not familiar, with the training data; None for others."""
         if self.familiar is not False:
             return None
         seen = "other images than these" if self.trained_on is None else self.trained_on
@@ -110,8 +146,8 @@ class Description:
     def verdict(self) -> Verdict:
         """Whether anything changed, from both the best caption and the calibrated probability.
 
-        "unsure" if the probability is in :data:`UNSURE_BETWEEN`, or is on the other side of it than the caption.
-        Without a probability the caption alone decides.
+        "unsure" if the probability is in :data:`UNSURE_BETWEEN` or contradicts the caption. Without a probability the
+        caption alone decides.
         """
         if self.verdict_text is not None:
             return "unsure"
@@ -119,7 +155,7 @@ class Description:
 
     @property
     def verdict_text(self) -> str | None:
-        """Why the verdict is "unsure", with both readings; None for the other verdicts."""
+        """Reason of the verdict "unsure"; None for the other verdicts."""
         if self.changed is None:
             return None
         low, high = UNSURE_BETWEEN
@@ -146,7 +182,7 @@ class Description:
 
 
 def upsample(change_map: np.ndarray, size: Sequence[int]) -> np.ndarray:
-    """A change map (Y, X) bilinearly at another height and width, float32."""
+    """Resize a change map (Y, X) bilinearly to another height and width, float32."""
     from PIL import Image
 
     floats = Image.fromarray(change_map.astype(np.float32))
@@ -154,14 +190,14 @@ def upsample(change_map: np.ndarray, size: Sequence[int]) -> np.ndarray:
 
 
 def draw_map(change_map: np.ndarray, size: Sequence[int], side: int = MAP_SIDE) -> np.ndarray:
-    """A change map (Y, X) over an image.
+    """Draw a change map (Y, X) at the size of an image.
 
     Args:
         size: height and width of the image.
-        side: the longer side at most.
+        side: maximum length of the longer side; larger images are drawn smaller, with their aspect ratio.
 
     Returns:
-        uint8 grey (H, W), 255 for 1; smaller than the image, in its shape, if that is larger than ``side``.
+        uint8 grey (H, W), 255 for 1.
     """
     scale = min(1.0, side / max(size))
     values = upsample(change_map, [max(1, round(length * scale)) for length in size])
@@ -169,11 +205,11 @@ def draw_map(change_map: np.ndarray, size: Sequence[int], side: int = MAP_SIDE) 
 
 
 def beams_of(beams: int | None, candidates: int, validated: int) -> int:
-    """Beams of a search for ``candidates`` captions: those asked for, else as many as the artifact was validated with,
-    or as many as there are to be candidates, if that is more.
+    """Number of beams of a search for ``candidates`` captions: ``beams``, by default the artifact's own number
+    (``validated``), or ``candidates`` if that is larger.
 
     Raises:
-        ValueError: fewer beams than candidates are asked for, or less than one of either.
+        ValueError: fewer beams than candidates, or less than one of either.
     """
     if candidates < 1 or (beams is not None and beams < 1):
         raise ValueError(f"beams and candidates must be at least 1, got beams={beams}, candidates={candidates}")
@@ -185,23 +221,20 @@ def beams_of(beams: int | None, candidates: int, validated: int) -> int:
     return max(validated, candidates) if beams is None else beams
 
 
-class Describer(Protocol):
-    """A captioner in use. Images are uint8 RGB (H, W, 3) of any sizes; a call is one batch.
+class Captioner(Protocol):
+    """A loaded captioner. Images are uint8 RGB (H, W, 3) of any sizes; one call is one batch.
 
     Attributes:
-        can_imagine: whether :meth:`imagine` has something to show.
-        imagined_meaningful: whether its frames are trained to show the change. Frames that no loss ties to the change
-            are a curiosity, which a page folds away.
-        trained_on: short English text, as "This model has only seen {trained_on}."; None if the artifact does not
+        capabilities: which optional parts it has (:data:`CAPABILITIES`).
+        trained_on: short English text, as in "This model has only seen {trained_on}."; None if the artifact does not
             record it.
     """
 
-    can_imagine: bool
-    imagined_meaningful: bool
+    capabilities: frozenset[Capability]
     trained_on: str | None
 
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
-        """One caption a pair."""
+        """One caption per pair: the best one of :meth:`describe` with its defaults."""
         ...
 
     def describe(
@@ -213,23 +246,103 @@ class Describer(Protocol):
         candidates: int = 1,
         change_map: bool = False,
     ) -> list[Description]:
-        """Captions with confidences. The best is what :meth:`__call__` says, if the beams are the same.
+        """Captions with confidences, one description per pair.
 
         Args:
-            beams: of the search, 1 is greedy; by default what the artifact was validated with, or as many as there are
-                to be candidates, if that is more.
-            candidates: captions a pair at most; more than one needs as many beams.
-            change_map: also say where.
+            beams: of the search, 1 is greedy; by default the number that the artifact was validated with, or
+                ``candidates`` if that is larger.
+            candidates: maximum number of captions per pair; needs at least as many beams.
+            change_map: also compute change maps (capability "map").
 
         Raises:
             ValueError: more candidates than beams.
         """
         ...
 
-    def imagine(self, before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
-        """Frames from before to after as the model sees them, uint8 (Y, X, 3).
 
-        Raises:
-            ValueError: the artifact cannot imagine.
+class ImaginingCaptioner(Captioner, Protocol):
+    """Capability "imagine".
+
+    Attributes:
+        frames_meaningful: whether a loss ties the frames to the change. Other frames are a curiosity, which a page
+            folds away; APIs report this as ``imagined_meaningful``.
+    """
+
+    frames_meaningful: bool
+
+    def imagine(self, before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
+        """Frames from before to after as the model represents them, uint8 (Y, X, 3)."""
+        ...
+
+
+class ScoringCaptioner(Captioner, Protocol):
+    """Capability "score"."""
+
+    def score(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
+    ) -> list[list[CaptionScore]]:
+        """The log-probability of given captions under the model, by teacher forcing.
+
+        Args:
+            captions: per pair, the captions to score.
+
+        Returns:
+            Per pair, one score per caption. That of a caption which the model itself generated equals the probability
+            of its :class:`Candidate`.
         """
         ...
+
+
+class SamplingCaptioner(Captioner, Protocol):
+    """Capability "sample"."""
+
+    def sample(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        n: int,
+        *,
+        temperature: float = 1.0,
+        seed: int = 0,
+    ) -> list[list[Candidate]]:
+        """``n`` captions per pair, drawn token by token from the model's distribution; texts may repeat.
+
+        Args:
+            temperature: divides the logits of the distribution that is drawn from. Log-probabilities of the result are
+                always those at temperature 1.
+            seed: equal seeds and batches give equal samples.
+        """
+        ...
+
+
+class AnsweringCaptioner(Captioner, Protocol):
+    """Capability "answer"."""
+
+    def answer(self, before: np.ndarray, after: np.ndarray, turns: Sequence[Turn]) -> str:
+        """The model's next message in a dialogue about a pair; the last turn is the user's."""
+        ...
+
+
+@overload
+def require(captioner: Captioner, capability: Literal["map"]) -> Captioner: ...
+@overload
+def require(captioner: Captioner, capability: Literal["imagine"]) -> ImaginingCaptioner: ...
+@overload
+def require(captioner: Captioner, capability: Literal["score"]) -> ScoringCaptioner: ...
+@overload
+def require(captioner: Captioner, capability: Literal["sample"]) -> SamplingCaptioner: ...
+@overload
+def require(captioner: Captioner, capability: Literal["answer"]) -> AnsweringCaptioner: ...
+def require(captioner: Any, capability: Capability) -> Any:
+    """The captioner, if it has a capability.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if capability not in captioner.capabilities:
+        others = ", ".join(sorted(captioner.capabilities)) or "none"
+        raise ValueError(
+            f"{capability}: this captioner cannot {CAPABILITIES[capability]} (its capabilities: {others}); leave the "
+            "option out, or use another artifact"
+        )
+    return captioner

@@ -1,10 +1,10 @@
-"""Whether a pair looks like the training images: a calibrated distance of simple image statistics. Of any system;
+"""Familiarity of a pair with the training images: a calibrated distance of simple image statistics. For any system;
 imports no torch.
 
 Statistics of an image, at 64x64 pixels: colour means on a 4x4 grid; deviation and mean gradient of each channel; mean
 and deviation of the saturation. Distance of an image: Mahalanobis distance of its statistics from those of the training
 images. Distance of a pair: the larger of its two images' distances. Familiarity of a pair: the share of held-out pairs
-of the training domain (the pair itself counted) whose distance is at least as large, a conformal p-value: of new pairs
+of the training domain (the pair itself included) whose distance is at least as large, a conformal p-value: of new pairs
 of that domain about a share t has a familiarity of at most t.
 
 Simple statistics rather than features of the captioner: they separated photographs and corrupted images from rendered
@@ -25,9 +25,9 @@ from idc.training.artifact import FAMILIARITY, add_file
 SIDE = 64
 """Height and width at which statistics are computed."""
 GRID = 4
-"""Cells a side of the grid of colour means."""
+"""Cells per side of the grid of colour means."""
 _ENOUGH = 512
-"""Pixels of the shorter side that are read; of a larger image only every n-th row and column, which is fast."""
+"""Pixels of the shorter side that are read; of a larger image only every n-th row and column, for speed."""
 
 Pixels = np.ndarray
 """uint8 RGB (H, W, 3)."""
@@ -78,17 +78,17 @@ class Familiarity:
         return float(np.linalg.norm(both @ self.whitening, axis=1).max())
 
     def save(self, artifact: Path | str) -> None:
-        """Add it to an artifact, or replace the one that was added."""
+        """Add it to an artifact, or replace the existing one."""
         from safetensors.numpy import save
 
         add_file(artifact, FAMILIARITY, save(vars(self)))
 
     @classmethod
     def read(cls, artifact: Path | str) -> Familiarity | None:
-        """That of an artifact, or None if it was never fitted.
+        """The familiarity of an artifact, or None if it has none.
 
         Raises:
-            ValueError: the file is damaged, or of other statistics than this program computes.
+            ValueError: the file is damaged, or was fitted on other statistics than this program computes.
         """
         from safetensors import SafetensorError
         from safetensors.numpy import load_file

@@ -1,12 +1,13 @@
-"""One pair of image files in, its caption and an assessment out: the one-pair part of ``jobs/caption.py``. Any system.
+"""Caption one pair of image files: the one-pair part of ``jobs/caption.py``, for any system.
 
-The caption comes from an artifact, loaded here, or from a running server
-(:mod:`idc.captioning.running_server`).
+The caption comes from an artifact, loaded here, or from a running server (:mod:`idc.captioning.running_server`).
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -17,13 +18,43 @@ import numpy as np
 from PIL import Image
 
 from idc.captioning import running_server as caption_server
+from idc.captioning.apply import CaptionOptions, Pixels, describe_batch
 from idc.captioning.contract import draw_map
+from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig, add_options, given_options
 from idc.data.files import locate
 from idc.data.images import ImageError, decode_image, encode_png
-from idc.systems import load_captioner, newest_captioner
+from idc.systems import newest_captioner
 
 FRAME_ENDS = (".png", ".gif")
-"""Ends of files that frames are written to: side by side, or as a film that repeats."""
+"""Suffixes of files for frames: side by side, or as an animation that repeats."""
+
+
+def command(doc: str | None) -> None:
+    """``jobs/caption.py`` for one pair: parse the command line, caption, print. Leaves with status 2 on an error."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("before", help="image before the change")
+    parser.add_argument("after", help="image after the change")
+    parser.add_argument("--artifact", help="a trained captioner: the artifact folder of its run (default: see above)")
+    parser.add_argument("--server", help="use this server (default: see above; none: no server)")
+    add_options(parser)
+    parser.add_argument("--beams", type=int, help="of the search, 1 is greedy (default: as the artifact was validated)")
+    parser.add_argument("--candidates", type=int, default=1, help="maximum number of captions (default: 1)")
+    parser.add_argument("--map", metavar="PNG", help="write where it changed: white on black, over the image after")
+    parser.add_argument("--frames", metavar="FILE", help="write generated frames between the images: .png or .gif")
+    parser.add_argument("--json", action="store_true", help="print JSON: captions, confidences, verdict")
+    args = parser.parse_args()
+    try:
+        load = given_options(args)
+        if args.server not in (None, "none") and (args.artifact or load != DEFAULTS):
+            parser.error("--server captions with its own model; leave out --artifact, --device, --dtype and --speed")
+        found = caption_with_any(
+            args.before, args.after, artifact=args.artifact, server=args.server, load=load, beams=args.beams,
+            candidates=args.candidates, map_to=args.map, frames_to=args.frames,
+        )  # fmt: skip
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from None
+    print(json.dumps(found) if args.json else text_of(found))
 
 
 def caption_pair(
@@ -31,7 +62,7 @@ def caption_pair(
     before: str,
     after: str,
     *,
-    device: str = "cpu",
+    load: LoadConfig = DEFAULTS,
     beams: int | None = None,
     candidates: int = 1,
     map_to: str | None = None,
@@ -40,32 +71,35 @@ def caption_pair(
     """Caption two image files or URIs with an artifact.
 
     Args:
-        beams, candidates: as :meth:`idc.captioning.contract.Describer.describe`.
-        map_to: PNG file for the change map, in the shape of the image after; its folder is made.
-        frames_to: PNG or GIF file for what the model imagines between the images; its folder is made.
+        load: how the captioner is loaded.
+        beams, candidates: as :meth:`idc.captioning.contract.Captioner.describe`.
+        map_to: PNG file for the change map, in the shape of the image after; its folder is created.
+        frames_to: PNG or GIF file for generated frames between the images; its folder is created.
 
     Returns:
-        What ``--json`` prints.
+        The object that ``--json`` prints.
 
     Raises:
-        ValueError: images that cannot be read (all of them are named), no captioner, or one that cannot do this.
-        OSError: a file cannot be written; where that can be known, before anything is captioned.
+        ValueError: images that cannot be read (all of them are named), no captioner, or a captioner without a
+            requested capability.
+        OSError: a file cannot be written; where that can be found out, before anything is captioned.
     """
     _prepare_outputs(map_to, frames_to)
     (_, first), (_, second) = _read(before, after)
-    captioner = load_captioner(artifact, device)
-    [told] = captioner.describe([first], [second], beams=beams, candidates=candidates, change_map=map_to is not None)
-    frames = captioner.imagine(first, second) if frames_to is not None else ()
-    drawn = None if told.change_map is None else encode_png(draw_map(told.change_map, second.shape[:2]))
+    options = CaptionOptions(beams, candidates, change_map=map_to is not None, imagine=frames_to is not None)
+    [found] = describe_batch(CaptionerLoader(artifact, load)(), [Pixels(first, second)], [options])
+    description = found.description
+    assert description is not None
+    drawn = None if description.change_map is None else encode_png(draw_map(description.change_map, second.shape[:2]))
     return {
         "before": before,
         "after": after,
         "artifact": artifact,
-        "caption": told.best.caption,
-        "confidence": told.best.confidence,
-        **told.assessment.to_dict(),
-        "candidates": [one.told() for one in told.candidates],
-        **_written(drawn, frames, map_to, frames_to),
+        "caption": description.best.caption,
+        "confidence": description.best.confidence,
+        **description.assessment.to_dict(),
+        "candidates": [one.to_dict() for one in description.candidates],
+        **_written(drawn, found.frames, map_to, frames_to),
     }
 
 
@@ -79,11 +113,11 @@ def ask_server(
     map_to: str | None = None,
     frames_to: str | None = None,
 ) -> dict[str, Any]:
-    """As :func:`caption_pair`, by the default model of a server; with ``server``, ``model`` and ``version`` in place of
-    ``artifact``.
+    """As :func:`caption_pair`, by the default model of a server; the result has ``server``, ``model`` and ``version``
+    in place of ``artifact``.
 
     Raises:
-        ValueError: as :func:`caption_pair`, or the server is not there or refuses.
+        ValueError: as :func:`caption_pair`, or there is no server or it refuses the request.
         OSError: a file cannot be written.
     """
     _prepare_outputs(map_to, frames_to)
@@ -99,56 +133,58 @@ def ask_server(
     )
     drawn = _png(answer["change_map"]) if answer["change_map"] is not None else None
     frames = [decode_image(_png(frame)) for frame in answer["frames"] or ()]
-    told = ("caption", "confidence", "changed_probability", "familiarity", "familiar", "verdict", "verdict_text")
+    fields = ("caption", "confidence", "changed_probability", "familiarity", "familiar", "verdict", "verdict_text")
     return {
         "before": before,
         "after": after,
         "server": url,
-        **{name: answer[name] for name in ("model", "version", *told, "warning", "candidates")},
+        **{name: answer[name] for name in ("model", "version", *fields, "warning", "candidates")},
         **_written(drawn, frames, map_to, frames_to),
     }
 
 
-def caption_somehow(
+def caption_with_any(
     before: str,
     after: str,
     *,
     artifact: str | None = None,
     server: str | None = None,
-    device: str | None = None,
-    **wishes: Any,
+    load: LoadConfig = DEFAULTS,
+    **options: Any,
 ) -> dict[str, Any]:
-    """Caption two image files by the artifact or server that is named; else by the server that runs on this machine, or
-    with the newest captioner below ``runs/``. A line on stderr says which of the last two.
+    """Caption two image files with the given artifact or server; without one, with the server that runs on this
+    machine, or with the newest captioner below ``runs/``. A line on stderr names the one that was chosen.
 
     Args:
         server: URL; ``none`` for no server.
-        wishes: the other arguments of :func:`caption_pair`.
+        load: how an artifact is loaded; anything but the defaults loads one instead of using a server.
+        options: the other arguments of :func:`caption_pair`.
 
     Raises:
         ValueError, OSError: as :func:`caption_pair` and :func:`ask_server`; or there is no captioner.
     """
-    if server is None and artifact is None and device is None and (server := caption_server.running_server()):
-        print(f"asking the server at {server} (--server none loads a captioner instead)", file=sys.stderr)
+    own = artifact is not None or load != DEFAULTS
+    if server is None and not own and (server := caption_server.running_server()):
+        print(f"using the server at {server} (--server none loads a captioner instead)", file=sys.stderr)
     if server is not None and server != "none":
-        found = ask_server(server, before, after, **wishes)
+        found = ask_server(server, before, after, **options)
     else:
         if artifact is None:
             artifact = newest_captioner()
             if artifact is None:
                 raise ValueError("no captioner below runs/: run `make demo` first, or give --artifact FOLDER")
-            print(f"captioner: {artifact}, the newest one (--artifact takes another)", file=sys.stderr)
-        found = caption_pair(artifact, before, after, device=device or "cpu", **wishes)
+            print(f"captioner: {artifact}, the newest one (--artifact selects another)", file=sys.stderr)
+        found = caption_pair(artifact, before, after, load=load, **options)
     if found["warning"] is not None:
         print(found["warning"], file=sys.stderr)
     return found
 
 
 def text_of(found: dict[str, Any]) -> str:
-    """The lines for a terminal: caption, confidence and whether anything changed; then the other candidates.
+    """The lines for a terminal: caption, confidence and verdict; then the other candidates.
 
     Args:
-        found: from :func:`caption_pair` or :func:`ask_server`.
+        found: result of :func:`caption_pair` or :func:`ask_server`.
     """
     verdict = found["verdict"]
     if found["verdict_text"] is not None:
@@ -161,7 +197,7 @@ def text_of(found: dict[str, Any]) -> str:
 
 
 def _prepare_outputs(map_to: str | None, frames_to: str | None) -> None:
-    """Find out before captioning whether the outputs can be written, and make their folders."""
+    """Check before captioning that the outputs can be written, and create their folders."""
     if frames_to is not None and Path(frames_to).suffix.lower() not in FRAME_ENDS:
         raise ValueError(f"{frames_to}: frames are written to a file that ends in {' or '.join(FRAME_ENDS)}")
     if map_to is not None and Path(map_to).suffix.lower() != ".png":
@@ -193,7 +229,7 @@ def _png(url: str) -> bytes:
 def _written(
     drawn: bytes | None, frames: Sequence[np.ndarray], map_to: str | None, frames_to: str | None
 ) -> dict[str, str]:
-    """Write what there is; output -> its file."""
+    """Write the outputs that exist. Returns output -> its file."""
     written = {}
     if map_to is not None and drawn is not None:
         Path(map_to).write_bytes(drawn)

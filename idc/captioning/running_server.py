@@ -62,7 +62,7 @@ def ask(
     Args:
         url: address of the server; images are sent to no other address.
         before, after: encoded images.
-        beams, candidates, change_map, imagine: as in :class:`idc.captioning.contract.Describer` and the API.
+        beams, candidates, change_map, imagine: as in :class:`idc.captioning.contract.Captioner` and the API.
 
     Raises:
         NoServer: nothing responds there.

@@ -1,35 +1,30 @@
-"""Captioning a split, batch by batch, into a folder: in one process or on actors, and on from where it was.
+"""Caption a split batch by batch into a folder, in one process or on actors; an interrupted run continues.
 
-A batch is a chunk of :mod:`idc.data.pipeline`, the same whoever captions it, so that captions do not depend on how many
-work; a batch that is done is a file. Scoring comes after, on all captions together.
+A batch is a chunk of :mod:`idc.data.pipeline`, the same whoever captions it, so captions do not depend on the number of
+workers; a finished batch is a file. Scoring comes after, on all captions together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from idc.captioning.contract import Describer
+from idc.captioning.apply import CaptionOptions, Fault, decode_pair, describe_rows
+from idc.captioning.loading import LoadCaptioner
 from idc.data import files
-from idc.data.images import ImageError, decode_image
+from idc.data.images import decode_image
 from idc.data.pipeline import Batch, Runner, StageSpec, good_rows, num_rows, read_range, with_errors
 from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_manifest
 from idc.evaluation.config import EvaluateJob
 from idc.metrics.change_maps import ChangeMaps, score_pair, summarise
 
-Captioner = Callable[[list[np.ndarray], list[np.ndarray]], list[str]]
-"""Before and after images, uint8 RGB ``(H, W, 3)`` of any sizes, to one caption a pair."""
-
-LoadCaptioner = Callable[[], Captioner]
-"""Loads a captioner; picklable, as every actor loads its own."""
-
 FOLDER = "captions"
-"""Where captions are kept in the folder of an evaluation."""
+"""Name of the folder of captions in the folder of an evaluation."""
 
 _MAP = "change_map"
 _SCHEMA = pa.schema([pa.field("pair_id", pa.string(), False), pa.field("caption", pa.string(), False)])
@@ -39,12 +34,12 @@ _SCHEMA_WITH_MAPS = _SCHEMA.append(pa.field(_MAP, pa.list_(pa.float64())))
 def caption_split(
     job: EvaluateJob, load: LoadCaptioner, run: Runner, weights: object, overwrite: bool = False
 ) -> dict[str, str]:
-    """The captions of a split, pair id -> caption, in the order of the pairs.
+    """Caption a split. Returns pair id -> caption, in the order of the pairs.
 
     Args:
         run: runs the batches, here or on a cluster.
-        weights: what tells one captioner from another.
-        overwrite: captions of something else that are in the folder give way; those that fit are kept in any case.
+        weights: identity of the captioner.
+        overwrite: replace captions of other inputs or settings in the folder; matching ones are kept in any case.
 
     Raises:
         ValueError: an image cannot be read, the folder has no images, or ``job.out`` holds other captions.
@@ -55,7 +50,8 @@ def caption_split(
     manifest = read_manifest(job.pairs)
     if manifest.extra.get("images") is False:
         raise ValueError(f"{job.pairs} was imported without images: give predictions= made elsewhere")
-    settings = (job.split, job.max_pairs, job.batch_size, *(["change maps"] if job.change_maps else []))
+    maps = ["change maps"] if job.change_maps else []
+    settings = (job.split, job.max_pairs, job.batch_size, *maps, *job.loading_identity().values())
     mark = fingerprint("captions", manifest.fingerprint, weights, *settings)
     path = Path(job.out) / FOLDER
     other = path.exists() and read_manifest(path).fingerprint != mark
@@ -80,7 +76,7 @@ def caption_split(
 
 
 def score_change_maps(out: str) -> ChangeMaps | None:
-    """What :func:`caption_split` has kept of the change maps in ``out``; None if no pair has a mask."""
+    """Mean scores of the change maps of :func:`caption_split` in ``out``; None if no pair has a mask."""
     return summarise(row[_MAP] for row in iter_rows(Path(out) / FOLDER, [_MAP]))
 
 
@@ -88,49 +84,42 @@ class CaptionPairs:
     """Stage: both images of every pair to ``caption``; a pair whose image cannot be read gets an error.
 
     Args:
-        change_maps: hold change maps against the masks, too (:func:`idc.metrics.change_maps.score_pair`).
+        change_maps: also score change maps against the masks (:func:`idc.metrics.change_maps.score_pair`).
     """
 
     def __init__(self, load: LoadCaptioner, change_maps: bool = False) -> None:
         self._captioner = load()
-        self._change_maps = change_maps
+        self._options = CaptionOptions(change_map=change_maps)
+        self._options.check(self._captioner)
+        self._pool = ThreadPoolExecutor(2)
 
     def __call__(self, batch: Batch) -> Batch:
         batch = with_errors(batch)
-        captions: list[str | None] = [None] * num_rows(batch)
+        rows = num_rows(batch)
+        captions: list[str | None] = [None] * rows
+        scores: list[list[float] | None] = [None] * rows
         errors = list(batch["error"])
-        readable, befores, afters = [], [], []
-        for i in good_rows(batch):
-            try:
-                pair = decode_image(batch["before"][i]), decode_image(batch["after"][i])
-            except ImageError as error:
-                errors[i] = str(error)
+        images = lambda i: decode_pair(batch["before"][i], batch["after"][i])  # noqa: E731
+        for i, found in describe_rows(self._captioner, good_rows(batch), images, self._pool, rows, self._options):
+            if isinstance(found.pixels, Fault):
+                errors[i] = str(found.pixels.error)
                 continue
-            readable.append(i)
-            befores.append(pair[0])
-            afters.append(pair[1])
-        found: Batch = {"pair_id": batch["pair_id"], "caption": captions, "error": errors}
-        if not self._change_maps:
-            if readable:
-                for i, caption in zip(readable, self._captioner(befores, afters), strict=True):
-                    captions[i] = caption
-            return found
-        scores: list[list[float] | None] = [None] * num_rows(batch)
-        told = cast(Describer, self._captioner).describe(befores, afters, change_map=True)
-        for i, one, before, after in zip(readable, told, befores, afters, strict=True):
-            captions[i] = one.best.caption
-            if batch["mask"][i] is not None and one.change_map is not None:
-                scores[i] = score_pair(one.change_map, before, after, decode_image(batch["mask"][i]))
-        return found | {_MAP: scores}
+            assert found.description is not None
+            captions[i] = found.description.best.caption
+            if self._options.change_map and batch["mask"][i] is not None and found.description.change_map is not None:
+                mask = decode_image(batch["mask"][i])
+                scores[i] = score_pair(found.description.change_map, *found.pixels, mask)
+        made: Batch = {"pair_id": batch["pair_id"], "caption": captions, "error": errors}
+        return made | {_MAP: scores} if self._options.change_map else made
 
 
 class SplitBatches:
     """Source: the pairs of a split in batches of ``batch_size``, in the order of the folder.
 
     Args:
-        split: or ``all``.
-        limit: only the first so many pairs of the split.
-        columns: what is read of them.
+        split: name of the split, or ``all``.
+        limit: only the first ``limit`` pairs of the split.
+        columns: columns that are read.
     """
 
     def __init__(

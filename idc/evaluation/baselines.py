@@ -1,9 +1,9 @@
-"""What a captioner must be read against: two baselines and, where the truth is known, a ceiling.
+"""What a captioner's scores are compared with: two baselines and, where the truth is known, an upper bound.
 
 The baselines are the best constant caption and the nearest training pair's caption. Neither describes the pair. On data
-where half of the pairs are unchanged a constant sentence scores surprisingly well; a table without this number says
-little. The ceiling is the truth in one fixed wording: references differ among themselves, and no captioner can guess
-which of their wordings a pair has.
+where half of the pairs are unchanged a constant sentence scores surprisingly well; a table without it is hard to
+interpret. The upper bound is the truth in one fixed wording: references differ among themselves, and no captioner can
+guess which of their wordings a pair has. (Records call it ``ceiling``.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WHAT = {
     TRUTH: "the true change of every pair, its object named by all attributes, in one wording a change type; the "
     "wording with the best CIDEr on the evaluated split",
 }
-"""What each baseline and the ceiling is, in words, saved with its scores."""
+"""Descriptions of the baselines and the upper bound, saved with their scores."""
 
 THUMBNAIL = 16
 """Edge of the small pictures in pixels."""
@@ -47,14 +47,14 @@ def constant_candidates(train: Iterable[tuple[str | None, Sequence[str]]], count
 
     Args:
         train: (change type, captions) of each training pair.
-        count: how many of the most frequent.
+        count: number of the most frequent ones.
     """
     frequency: Counter[str] = Counter()
     by_type: dict[str | None, Counter[str]] = {}
     for change_type, captions in train:
-        said = [caption for caption in captions if caption.split()]
-        frequency.update(said)
-        by_type.setdefault(change_type, Counter()).update(said)
+        texts = [caption for caption in captions if caption.split()]
+        frequency.update(texts)
+        by_type.setdefault(change_type, Counter()).update(texts)
     found = [caption for caption, _ in frequency.most_common(count)]
     for own in by_type.values():
         found += [caption for caption, _ in own.most_common(1)]
@@ -71,10 +71,10 @@ def best_constant(
     Args:
         references: id -> reference captions.
         candidates: captions to choose from.
-        tokens: of the protocol.
+        tokens: tokeniser of the protocol.
     """
     if not candidates:
-        raise ValueError("there are no training captions to choose a constant caption from")
+        raise ValueError("no training captions to choose a constant caption from; set constant_candidates=0")
     rest = iter(tokens([caption for captions in references.values() for caption in captions]))
     split = {name: [next(rest) for _ in captions] for name, captions in references.items()}
     scores = constant_cider(split, tokens(candidates))
@@ -88,13 +88,13 @@ def best_wording(
     kinds: Mapping[str, str | None],
     tokens: Callable[[Sequence[str]], list[str]] = tokenize,
 ) -> dict[str, str]:
-    """Of the wordings of the truth, for every pair the one that has the best mean CIDEr-D over the pairs of its type.
+    """For every pair the wording of the truth that has the best mean CIDEr-D over the pairs of its type.
 
     Args:
         references: id -> reference captions.
         truth: id -> true captions; the n-th has the same wording for all ids of one type.
         kinds: id -> change type.
-        tokens: of the protocol.
+        tokens: tokeniser of the protocol.
     """
     by_kind: dict[str | None, list[str]] = defaultdict(list)
     for name in truth:
@@ -166,7 +166,7 @@ def nearest_captions(
 
     Args:
         train: rows with ``pair_id``, ``before``, ``after`` (encoded images) and ``captions``; rows without captions are
-            passed over.
+            skipped.
         evaluated: rows with ``pair_id``, ``before``, ``after``.
 
     Returns:
@@ -199,7 +199,7 @@ def nearest_captions(
             owner[row_index] = names[nearest[row_index]]
     found = {name: own for name, own in zip(ids, owner, strict=True) if own is not None}
     if len(found) != len(ids):
-        raise ValueError("no training pair has a caption, so there is no nearest one")
+        raise ValueError("no training pair has a caption, so there is no nearest one; set nearest_train_pairs=0")
     return found
 
 

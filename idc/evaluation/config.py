@@ -7,15 +7,16 @@ from typing import Literal
 
 from pydantic import Field
 
+from idc.captioning.loading import LOADING, LoadConfig, loading_faults
 from idc.config import ConfigModel, missing
 from idc.metrics.protocols import ProtocolName
 
-CAPTION_HOW = frozenset({"batch_size", "actors", "cpus_per_actor", "gpus_per_actor"})
-"""Settings of how a split is captioned, on which its scores do not depend."""
+CAPTION_HOW = frozenset({"batch_size", "actors", "cpus_per_actor", "gpus_per_actor"}) | LOADING
+"""Settings of the captioning on which scores do not depend, but for :meth:`LoadConfig.loading_identity`."""
 
 
-class EvaluateJob(ConfigModel):
-    """Caption a split of a folder of pairs, or take captions made elsewhere, and score them beside the baselines."""
+class EvaluateJob(LoadConfig):
+    """Caption a split of a folder of pairs, or take captions made elsewhere, and score them with the baselines."""
 
     out: str = Field(min_length=1)
     """Folder for `evaluation.json` and `predictions.jsonl`."""
@@ -24,10 +25,10 @@ class EvaluateJob(ConfigModel):
     references: str | None = None
     """References made elsewhere, for `predictions`: JSONL of `pair_id` and `captions` (or one `caption` a line), JSON
     in COCO's or LEVIR-CC's form, or an object of id to captions. Rows may have change_type, changed, viewpoint_iou and
-    split; those without a split belong to the one that is scored."""
+    split; those without a split belong to the scored one."""
     split: Literal["train", "val", "test", "all"] = "test"
-    """The split that is captioned and scored. Models are selected on val; test is touched once. `all` is for pairs that
-    were not trained on whatever their split; they have no nearest training pair."""
+    """Split to caption and score. Models are selected on val; test is used once. `all` is for pairs none of which were
+    trained on; they have no nearest training pair."""
     max_pairs: int | None = Field(None, ge=1)
     """Only the first this many pairs of the split; all of them if not given."""
     artifact: str | None = None
@@ -36,40 +37,40 @@ class EvaluateJob(ConfigModel):
     """Captions made elsewhere: JSONL with `pair_id` and `caption`, COCO results (a JSON list of `image_id` and
     `caption`), or an object of id to caption."""
     protocol: ProtocolName = "coco"
-    """How captions become tokens, and which references count. coco: PTB tokens. levir_ids: strings of token ids, as the
-    LEVIR-CC literature reports; levir_words: the same tokens as words. spot_single: a pair of Spot-the-Diff with all
-    its sentences; spot_multi: with one reference that joins them."""
+    """Tokenisation and choice of references. coco: PTB tokens. levir_ids: strings of token ids, as the LEVIR-CC
+    literature reports; levir_words: the same tokens as words. spot_single: a pair of Spot-the-Diff with all its
+    sentences; spot_multi: with one reference that joins them."""
     vocabulary: str | None = None
     """The official vocab.json for levir_ids; else the words are counted in the captions of all splits."""
     batch_size: int = Field(32, ge=1)
-    """Pairs captioned at a time."""
+    """Pairs per batch of the captioner."""
     actors: int = Field(1, ge=1)
-    """Processes that caption at the same time; more than one run on Ray."""
+    """Number of captioning processes; more than one run on Ray."""
     cpus_per_actor: float = Field(1.0, gt=0)
-    """Cores of one of them, where there are several."""
+    """Cores per process, if there are several."""
     gpus_per_actor: float = Field(0.0, ge=0)
-    """GPUs of one of them; above 0 they caption on cuda."""
+    """GPUs per process; above 0 it captions on cuda."""
     change_maps: bool = False
-    """Hold the captioner's change maps against the masks of changed pairs, beside the pixel difference and a blob in
-    the middle; for pairs that have masks, as rendered ones do."""
+    """Score the captioner's change maps against the masks of changed pairs, with the pixel difference and a centred
+    blob as baselines; for pairs with masks, such as rendered ones."""
     metrics: tuple[Literal["BLEU", "METEOR", "ROUGE-L", "CIDEr"], ...] = Field(
         ("BLEU", "METEOR", "ROUGE-L", "CIDEr"), min_length=1
     )
-    """What is scored."""
+    """Metrics to compute."""
     spice: bool = True
-    """Score SPICE too if its jars are there; pycocoevalcap does not bring them, and the job says which are missing."""
+    """Also compute SPICE if its jars are installed; pycocoevalcap does not include them. The job names missing ones."""
     selection: str = "best CIDEr on val"
-    """How the model was selected; stands in the protocol."""
+    """How the model was selected; recorded in the protocol."""
     allow_empty: bool = False
     """An empty caption scores 0 instead of being an error."""
     resamples: int = Field(1000, ge=0)
-    """Sets of pairs drawn for the bootstrap intervals of the scores. 0: no intervals."""
+    """Number of bootstrap resamples for the intervals of the scores. 0: no intervals."""
     constant_candidates: int = Field(200, ge=0)
-    """How many of the most frequent training captions are tried as the best constant (and the most frequent one of
+    """Number of the most frequent training captions that are tried as the best constant (with the most frequent one of
     every change type). 0: no constant baseline."""
     nearest_train_pairs: int = Field(20_000, ge=0)
-    """How many training pairs, from the first on, are searched for the nearest one. 0: no such baseline. Both images of
-    each are decoded: 20,000 pairs of 480x320 take about four minutes on one core."""
+    """Number of training pairs, from the first on, that are searched for the nearest one. 0: no such baseline. Both
+    images of each are decoded: 20,000 pairs of 480x320 take about four minutes on one core."""
 
     def faults(self) -> Iterator[str]:
         if (self.artifact is None) == (self.predictions is None):
@@ -79,7 +80,7 @@ class EvaluateJob(ConfigModel):
         if self.references is not None and self.artifact is not None:
             yield "references: an artifact captions images, so it needs pairs; references go with predictions"
         if self.change_maps and self.artifact is None:
-            yield "change_maps: a captioner makes them, so they need an artifact; captions made elsewhere have none"
+            yield "change_maps: a captioner computes them, so they need an artifact; captions made elsewhere have none"
         if self.vocabulary is not None and self.protocol != "levir_ids":
             yield f"vocabulary: only protocol=levir_ids has one, not {self.protocol}"
         if self.pairs is not None and self.split == "all" and self.nearest_train_pairs:
@@ -91,6 +92,7 @@ class EvaluateJob(ConfigModel):
         yield from missing(self.predictions, "predictions")
         yield from missing(self.references, "references")
         yield from missing(self.vocabulary, "vocabulary")
+        yield from loading_faults(self.artifact, self)
 
 
 class EvaluateSection(EvaluateJob):
@@ -98,7 +100,7 @@ class EvaluateSection(EvaluateJob):
 
     out: str = ""
     pairs: str = ""
-    predictions: str | None = ""  # for the check that there is an artifact or predictions
+    predictions: str | None = ""  # passes the check that there is an artifact or predictions
 
     def preflight(self) -> Iterator[str]:
         return iter(())
@@ -110,15 +112,15 @@ class CompareJob(ConfigModel):
     a: str = Field(min_length=1)
     """Folder of an evaluation."""
     b: str = Field(min_length=1)
-    """Folder of the other one; differences are b - a."""
+    """Folder of another one; differences are b - a."""
     resamples: int = Field(1000, ge=100)
-    """Sets of pairs drawn for the intervals of the differences."""
+    """Number of bootstrap resamples for the intervals of the differences."""
     exchanges: int = Field(10_000, ge=100)
-    """Random exchanges of the two captions of each pair, for the p values."""
+    """Number of random exchanges of the two captions of each pair, for the p values."""
     seed: int = 0
-    """Seed of both."""
+    """Random seed of both."""
     out: str | None = None
-    """File for the comparison as JSON."""
+    """JSON file for the comparison."""
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.a, "a")

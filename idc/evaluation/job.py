@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from idc.captioning.split import LoadCaptioner, caption_split, score_change_maps
+from idc.captioning.loading import CaptionerLoader, LoadCaptioner
+from idc.captioning.split import caption_split, score_change_maps
 from idc.data.pipeline import Runner, run_local
 from idc.data.readers.annotations import EMPTY_SENTENCES
 from idc.data.rendered.captions import true_captions
@@ -28,140 +30,117 @@ from idc.training.artifact import captioning_files, captioning_identity
 from idc.training.hashing import contents
 
 _VERSION = 4
-"""Goes up when the same inputs would give other numbers."""
+"""Incremented when the same inputs would give other numbers."""
 
 _INPUTS = {"pairs", "references", "artifact", "predictions", "vocabulary"}
 
+Scene = tuple[str, list[dict[str, Any]], list[dict[str, Any]]]
+"""Change type of a rendered pair, and the objects of both scenes."""
+
 
 def scoring_fingerprint(job: EvaluateJob) -> str:
-    """Of everything that the numbers depend on except the captions: pairs or references, protocol, program."""
+    """Fingerprint of all that the numbers depend on except the captions: pairs or references, protocol, program."""
     left_out = {"out"} if job.change_maps else {"out", "change_maps"}
     settings = job.model_dump(mode="json", include=set(EvaluateJob.model_fields) - _INPUTS - CAPTION_HOW - left_out)
     pairs = read_manifest(job.pairs).fingerprint if job.pairs is not None else _contents(job.references)
+    settings |= job.loading_identity()
     return fingerprint(_VERSION, pairs, _contents(job.vocabulary), settings, spice_missing() is None)
 
 
-def evaluation_fingerprint(job: EvaluateJob) -> str:
-    """Of everything that the numbers depend on: the weights or captions, and :func:`scoring_fingerprint`."""
-    captions = captioning_files(job.artifact) if job.artifact is not None else _contents(job.predictions)
-    return fingerprint(scoring_fingerprint(job), captions)
+def caption_files(job: EvaluateJob) -> dict[str, str]:
+    """Name -> SHA-256 of the artifact's files that captions depend on, or of the file of captions."""
+    return captioning_files(job.artifact) if job.artifact is not None else _contents(job.predictions)
 
 
-def finished(job: EvaluateJob) -> ev.Evaluation | None:
-    """The evaluation that is in ``job.out``, or ``None``.
+def evaluation_fingerprint(job: EvaluateJob, files: Mapping[str, str] | None = None) -> str:
+    """Fingerprint of all that the numbers depend on: the weights or captions, and :func:`scoring_fingerprint`.
+
+    Args:
+        files: result of :func:`caption_files`, which hashes the artifact; computed if not given.
+    """
+    return fingerprint(scoring_fingerprint(job), caption_files(job) if files is None else dict(files))
+
+
+def finished(job: EvaluateJob, files: Mapping[str, str] | None = None) -> ev.Evaluation | None:
+    """The evaluation in ``job.out``, or ``None``.
+
+    Args:
+        files: as :func:`evaluation_fingerprint`.
 
     Raises:
-        ValueError: it is of other inputs or settings.
+        ValueError: it is an evaluation of other inputs or settings.
     """
     if not (Path(job.out) / ev.EVALUATION).exists():
         return None
     found = ev.load(job.out)
-    if found.fingerprint != evaluation_fingerprint(job):
-        raise ValueError(f"out: {job.out!r} holds the evaluation of something else; --overwrite replaces it")
+    if found.fingerprint != evaluation_fingerprint(job, files):
+        raise ValueError(
+            f"out: {job.out!r} holds an evaluation of other inputs or settings; choose another folder, or replace it "
+            "with --overwrite"
+        )
     return found
 
 
 def run(
-    job: EvaluateJob, load: LoadCaptioner | None = None, runner: Runner = run_local, overwrite: bool = False
+    job: EvaluateJob,
+    load: LoadCaptioner | None = None,
+    runner: Runner = run_local,
+    overwrite: bool = False,
+    files: Mapping[str, str] | None = None,
 ) -> ev.Evaluation:
-    """Caption (or read the captions of) the split, score it with its baselines, and write ``job.out``.
+    """Caption the split (or read its captions), score it with its baselines, and write ``job.out``.
 
-    Where some pairs have references and some have none the latter are not scored, and the protocol says how many. It
-    also says how many have an empty reference, in the protocols that count these (:data:`idc.metrics.protocols.SPOT`).
+    Pairs without references are not scored if others have some; the protocol records their number, and the number of
+    pairs with an empty reference in the protocols that count these (:data:`idc.metrics.protocols.SPOT`).
 
     Args:
-        load: loads the captioner; needed unless ``job.predictions`` is given.
-        runner: runs the captioning, here or on a cluster. What is captioned is not captioned again.
-        overwrite: captions of something else in ``job.out`` give way.
+        load: loads the captioner; by default that of ``job.artifact``.
+        runner: runs the captioning, here or on a cluster. Pairs that are captioned already are not captioned again.
+        overwrite: replace captions of other inputs or settings in ``job.out``.
+        files: as :func:`evaluation_fingerprint`.
 
     Raises:
         ValueError: a pair without a caption, a caption without a pair, an empty caption, an empty split.
-        JavaError: Java is needed and does not work; found out before anything is captioned.
+        JavaError: Java is needed and does not work; found before anything is captioned.
     """
     seconds: dict[str, float] = {}
-    started = time.perf_counter()
-    data = _read(job)
-    by, beside = _protocols(job, data)
-    if by.needs_java or any(other.needs_java for other in beside) or "METEOR" in job.metrics:
-        java_version()
-    if job.predictions is not None:
-        captions = read_captions(job.predictions)
-        if job.max_pairs is not None:
-            captions = {row.pair_id: captions[row.pair_id] for row in data.known if row.pair_id in captions}
-    else:
-        assert load is not None
-        assert job.artifact is not None
-        captions = caption_split(job, load, runner, captioning_files(job.artifact), overwrite)
-    maps = score_change_maps(job.out) if job.change_maps else None
-    if job.change_maps and maps is None:
-        _say(f"no change maps: no pair of {job.split} has a mask")
-    seconds["captioning"] = time.perf_counter() - started
-    ids = {row.pair_id for row in data.known}
-    _refuse_difference(ids - captions.keys(), f"pairs of {job.split} have no caption in {job.predictions}")
-    _refuse_difference(captions.keys() - ids, f"captions are of pairs that are not in {job.split} of {data.path}")
-
-    started = time.perf_counter()
-    candidates: list[str] = []
-    nearest = truth = None
-    scenes = _scenes(job)
-    if any(row.captions for row in data.known):
-        if job.constant_candidates and (train := data.of("train")):
-            every = ((row.change_type, row.captions) for row in train)
-            candidates = baselines.constant_candidates(every, job.constant_candidates)
-        elif job.constant_candidates:
-            _say(f"no constant baseline: {data.path} has no training captions")
-        nearest = _nearest(job)
-        if scenes is not None:
-            truth = {name: true_captions(*scene) for name, scene in scenes.items()}
-    seconds["baselines"] = time.perf_counter() - started
-
-    started = time.perf_counter()
-    scored = [row for row in data.known if row.captions] or data.known
-    source: dict[str, Any] = {**origin(job.pairs), "pairs": data.path, "captioner": job.artifact or job.predictions}
-    if bare := len(data.known) - len(scored):
-        source["left out"] = f"{bare} of {len(data.known)} pairs, which have no reference"
-        _say(f"note: not scored: {source['left out']}")
-    if empty := sum(any(not text.split() for text in row.captions) for row in scored):
-        source["empty references"] = f"{empty} of {len(scored)} pairs have one; it counts as a reference without words"
-        _say(f"note: empty references: {source['empty references']}")
-    _say(f"scoring {len(scored)} captions")
-    metrics: tuple[str, ...] = job.metrics
-    if job.spice and (reason := spice_missing()):
-        _say(reason)
-    elif job.spice:
-        metrics = (*metrics, "SPICE")
-    evaluation, rows = evaluate(
-        [
-            ev.Prediction(
-                pair_id=row.pair_id,
-                caption=captions[row.pair_id],
-                references=row.captions,
-                change_type=row.change_type,
-                split=job.split,
-                changed=row.changed,
-                viewpoint_iou=row.viewpoint_iou,
-            )
-            for row in scored
-        ],
-        by=by,
-        beside=beside,
-        constant_candidates=candidates,
-        nearest=nearest,
-        truth=truth,
-        metrics=metrics,
-        selection=job.selection,
-        allow_empty=job.allow_empty,
-        resamples=job.resamples,
-    )
-    seconds = {**seconds, "scoring": time.perf_counter() - started, **evaluation.seconds}
+    files = dict(caption_files(job) if files is None else files)
+    with _timed(seconds, "captioning"):
+        data = _read(job)
+        by, further = _protocols(job, data)
+        if by.needs_java or any(other.needs_java for other in further) or "METEOR" in job.metrics:
+            java_version()
+        captions = _captions(job, data, load, runner, overwrite, files)
+        maps = score_change_maps(job.out) if job.change_maps else None
+        if job.change_maps and maps is None:
+            _print(f"no change maps: no pair of {job.split} has a mask")
+    with _timed(seconds, "baselines"):
+        scenes = _scenes(job)
+        references = _references(job, data, scenes)
+    with _timed(seconds, "scoring"):
+        scored = [row for row in data.known if row.captions] or data.known
+        source = _source(job, data, scored)
+        _print(f"scoring {len(scored)} captions")
+        evaluation, rows = evaluate(
+            [_prediction(row, captions[row.pair_id], job.split) for row in scored],
+            by=by,
+            beside=further,
+            constant_candidates=references.constant_candidates,
+            nearest=references.nearest,
+            truth=references.truth,
+            metrics=_metrics(job),
+            selection=job.selection,
+            allow_empty=job.allow_empty,
+            resamples=job.resamples,
+        )
     claims = None
     if scenes is not None:
         claims = hallucination((captions[name], truth_of(*scene)) for name, scene in scenes.items())
     evaluation = evaluation.model_copy(
         update={
-            "fingerprint": evaluation_fingerprint(job),
+            "fingerprint": evaluation_fingerprint(job, files),
             "artifact": captioning_identity(job.artifact) if job.artifact is not None else None,
-            "seconds": seconds,
+            "seconds": {**seconds, **evaluation.seconds},
             "protocol": {**evaluation.protocol, **source},
             "hallucination": claims,
             "change_maps": maps,
@@ -171,9 +150,12 @@ def run(
     return evaluation
 
 
+# ------------------------------------------------------------------------------------------------------------ the data
+
+
 @dataclass(frozen=True)
 class _Data:
-    """Attributes: ``known``: the pairs to be scored; ``every``: those of all splits; ``path``: where they are from."""
+    """Attributes: ``known``: the pairs to be scored; ``every``: those of all splits; ``path``: their source."""
 
     known: list[Known]
     every: list[Known]
@@ -201,12 +183,12 @@ def _read(job: EvaluateJob) -> _Data:
     if job.protocol in LEVIR:
         for row in known:
             if row.changed is None and row.change_type is None and row.captions:
-                row.changed = row.captions[0] not in LEVIR_NO_CHANGE  # as the official test.py tells
+                row.changed = row.captions[0] not in LEVIR_NO_CHANGE  # as in the official test.py
     return _Data(known, every, path)
 
 
 def _known(row: dict[str, Any], empty_sentences: bool) -> Known:
-    """A row of a folder of pairs, with the empty sentences that its import left out if they count."""
+    """A row of a folder of pairs, including the empty sentences that its import left out if they count."""
     meta = json.loads(row["meta"] or "{}")
     flag = meta.get("changeflag")
     captions = list(row["captions"])
@@ -223,38 +205,87 @@ def _known(row: dict[str, Any], empty_sentences: bool) -> Known:
 
 
 def _protocols(job: EvaluateJob, data: _Data) -> tuple[Protocol, list[Protocol]]:
-    """The protocol of the job, and those that are scored beside it."""
+    """The protocol of the job, and the further ones by which the captions are scored."""
     scored = any(row.captions for row in data.known)
-    beside = BESIDE.get(job.protocol, ()) if scored else ()
+    further = BESIDE.get(job.protocol, ()) if scored else ()
     vocabulary = None
-    if "levir_ids" in (job.protocol, *beside):
+    if "levir_ids" in (job.protocol, *further):
         if job.vocabulary is not None:
             vocabulary = LevirVocabulary.read(job.vocabulary)
         else:
             splits = sorted({row.split or "" for row in data.every})
             if len(splits) == 1:
-                _say(f"note: the ids of levir_ids are counted in {data.path}, which has no split but {splits[0]}; the "
-                     "official ones are of all three: give vocabulary=vocab.json")  # fmt: skip
+                _print(f"note: the ids of levir_ids are counted in {data.path}, which has only the split {splits[0]}; "
+                     "the official ones are counted in all three: give vocabulary=vocab.json")  # fmt: skip
             texts = (text for row in data.every for text in row.captions)
             vocabulary = LevirVocabulary.build(texts, f"{' and '.join(splits)} of {data.path}")
-    return protocol(job.protocol, vocabulary), [protocol(name, vocabulary) for name in beside]
+    return protocol(job.protocol, vocabulary), [protocol(name, vocabulary) for name in further]
+
+
+# -------------------------------------------------------------------------------------------- captions and references
+
+
+def _captions(
+    job: EvaluateJob,
+    data: _Data,
+    load: LoadCaptioner | None,
+    runner: Runner,
+    overwrite: bool,
+    files: Mapping[str, str],
+) -> dict[str, str]:
+    """Pair id -> caption, read or made; of exactly the pairs to be scored."""
+    if job.predictions is not None:
+        captions = read_captions(job.predictions)
+        if job.max_pairs is not None:
+            captions = {row.pair_id: captions[row.pair_id] for row in data.known if row.pair_id in captions}
+    else:
+        assert job.artifact is not None
+        load = load or CaptionerLoader(job.artifact, job, job.gpus_per_actor)
+        captions = caption_split(job, load, runner, files, overwrite)
+    ids = {row.pair_id for row in data.known}
+    _refuse_difference(ids - captions.keys(), f"pairs of {job.split} have no caption in {job.predictions}")
+    _refuse_difference(captions.keys() - ids, f"captions are of pairs that are not in {job.split} of {data.path}")
+    return captions
+
+
+@dataclass(frozen=True)
+class _References:
+    """Inputs of the baselines and of the upper bound, as :func:`idc.evaluation.score.evaluate` takes them."""
+
+    constant_candidates: list[str] = field(default_factory=list)
+    nearest: dict[str, str] | None = None
+    truth: dict[str, list[str]] | None = None
+
+
+def _references(job: EvaluateJob, data: _Data, scenes: Mapping[str, Scene] | None) -> _References:
+    if not any(row.captions for row in data.known):
+        return _References()
+    candidates: list[str] = []
+    if job.constant_candidates and (train := data.of("train")):
+        every = ((row.change_type, row.captions) for row in train)
+        candidates = baselines.constant_candidates(every, job.constant_candidates)
+    elif job.constant_candidates:
+        _print(f"no constant baseline: {data.path} has no training captions")
+    nearest = _nearest(job)
+    truth = None if scenes is None else {name: true_captions(*scene) for name, scene in scenes.items()}
+    return _References(candidates, nearest, truth)
 
 
 def _nearest(job: EvaluateJob) -> dict[str, str] | None:
     if not job.nearest_train_pairs:
         return None
     if job.pairs is None or not read_manifest(job.pairs).has_images:
-        _say("no nearest baseline: there are no images")
+        _print("no nearest baseline: there are no images")
         return None
-    _say("looking for the nearest training pairs")
+    _print("searching the nearest training pairs")
     found = baselines.nearest_captions(
         _images(job.pairs, "train", job.nearest_train_pairs), _images(job.pairs, job.split, job.max_pairs)
     )
     return {name: caption for name, (_, caption) in found.items()}
 
 
-def _scenes(job: EvaluateJob) -> dict[str, tuple[str, list[dict[str, Any]], list[dict[str, Any]]]] | None:
-    """Pair -> change type and both scenes, if all pairs were rendered here: then what is true of them is known."""
+def _scenes(job: EvaluateJob) -> dict[str, Scene] | None:
+    """Pair -> its scenes, if all pairs are rendered, so that the truth is known; else None."""
     if job.pairs is None:
         return None
     scenes = {}
@@ -277,6 +308,41 @@ def _rows(pairs: str, split: str, limit: int | None, columns: list[str]) -> Iter
         yield row
 
 
+# -------------------------------------------------------------------------------------------------------- the scoring
+
+
+def _prediction(row: Known, caption: str, split: str) -> ev.Prediction:
+    return ev.Prediction(
+        pair_id=row.pair_id,
+        caption=caption,
+        references=row.captions,
+        change_type=row.change_type,
+        split=split,
+        changed=row.changed,
+        viewpoint_iou=row.viewpoint_iou,
+    )
+
+
+def _source(job: EvaluateJob, data: _Data, scored: list[Known]) -> dict[str, Any]:
+    """The part of the protocol that names the inputs, and the pairs that are not scored."""
+    source: dict[str, Any] = {**origin(job.pairs), "pairs": data.path, "captioner": job.artifact or job.predictions}
+    if bare := len(data.known) - len(scored):
+        source["left out"] = f"{bare} of {len(data.known)} pairs, which have no reference"
+        _print(f"note: not scored: {source['left out']}")
+    if empty := sum(any(not text.split() for text in row.captions) for row in scored):
+        source["empty references"] = f"{empty} of {len(scored)} pairs have one; it counts as a reference without words"
+        _print(f"note: empty references: {source['empty references']}")
+    return source
+
+
+def _metrics(job: EvaluateJob) -> tuple[str, ...]:
+    """The metrics of the job, SPICE among them if its jars are installed."""
+    if job.spice and (reason := spice_missing()):
+        _print(reason)
+        return job.metrics
+    return (*job.metrics, "SPICE") if job.spice else job.metrics
+
+
 def _refuse_difference(ids: Iterable[str], what: str) -> None:
     if found := sorted(ids):
         raise ValueError(f"{len(found)} {what}: {', '.join(found[:5])}{', ...' if len(found) > 5 else ''}")
@@ -286,5 +352,12 @@ def _contents(path: str | None) -> dict[str, str]:
     return {} if path is None else contents(path)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, flush=True)
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], part: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    seconds[part] = time.perf_counter() - started

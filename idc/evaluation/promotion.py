@@ -1,14 +1,13 @@
-"""Whether a candidate may take the champion's place: what its evaluation must be, and when it is not worse.
+"""Decides whether a candidate may replace the champion: requirements on its evaluation, and the test for "not worse".
 
 The rule is one of non-inferiority: a candidate is promoted if the lower end of the paired 95 % interval of its
 difference to the champion (:mod:`idc.evaluation.significance`) is at least ``-margin`` times the champion's score. The
 candidate has to show that it loses no more than the margin. The opposite rule, to promote unless a loss is shown, would
-let anything through on a set that is small enough, since a wide interval shows nothing; here a set that is too small
-keeps the champion, and the answer says how many pairs would probably do. The p value is written down and decides
-nothing.
+accept anything on a small enough set, since a wide interval shows nothing; here a set that is too small keeps the
+champion, and the result estimates how many pairs would suffice. The p value is recorded, but not used.
 
-What the rule does not guard against: every promotion may lose up to the margin, and candidates that are compared on the
-same pairs again and again pass by luck in the end.
+The rule does not guard against two things: every promotion may lose up to the margin, and candidates that are compared
+on the same pairs again and again eventually pass by chance.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Verdict = Literal["better", "within the margin", "undecided", "worse"]
 
 
 class Scored(BaseModel):
-    """An evaluation in short, as it stands in the registry; scores are fractions."""
+    """Summary of an evaluation, as stored in the registry; scores are fractions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     data_set: str
@@ -39,13 +38,13 @@ class Scored(BaseModel):
     protocol: str
     scores: dict[str, float]
     folder: str
-    """The folder of pairs, where it was evaluated."""
+    """Folder of pairs at the time of the evaluation."""
     at: datetime
     """When it was registered."""
 
     @property
     def key(self) -> tuple[str, str, int, str]:
-        """What two evaluations must share to be compared."""
+        """Properties that two evaluations must share to be compared."""
         return self.data, self.split, self.pairs, self.protocol
 
     def __str__(self) -> str:
@@ -53,10 +52,10 @@ class Scored(BaseModel):
 
 
 def checked_evaluation(folder: str | Path, artifact: str | Path) -> Scored:
-    """The evaluation of an artifact in short, once it is clear that it can be judged by it.
+    """Summary of an artifact's evaluation, after checking that it is valid for a comparison.
 
     Raises:
-        ValueError: it is of another artifact, of altered or training pairs, or has no scores; with what to do.
+        ValueError: it belongs to another artifact, to altered or training pairs, or has no scores; with advice.
     """
     found = load(folder)
     again = (

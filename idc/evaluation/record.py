@@ -1,9 +1,9 @@
-"""The record of an evaluation: captions of a split, their scores beside two baselines, part by part, and the protocol.
+"""The record of an evaluation: captions of a split, scores of them and of two baselines, by subset, and the protocol.
 
 :func:`idc.evaluation.score.evaluate` makes it. On disk it is a folder: ``evaluation.json`` (:class:`Evaluation`) and
 ``predictions.jsonl`` (one :class:`ScoredCaption` a line, with the references and the scores of the sentence).
 
-Subsets (changed pairs, unchanged pairs, each change type) are scored alone, as the official code of the field does it:
+Subsets (changed pairs, unchanged pairs, each change type) are scored alone, as in the official code of the field:
 CIDEr's document frequencies then come from the references of the subset, so subset values do not average to the whole.
 """
 
@@ -37,7 +37,7 @@ class _Record(BaseModel):
 
 
 class Prediction(_Record):
-    """A caption that was predicted for a pair, and what is known about the pair."""
+    """A caption that was predicted for a pair, with the facts about the pair."""
 
     pair_id: str
     caption: str
@@ -45,20 +45,20 @@ class Prediction(_Record):
     change_type: str | None = None
     split: str = "test"
     changed: bool | None = None
-    """Whether anything changed, where that is known."""
+    """Whether anything changed, if known."""
     viewpoint_iou: float | None = None
-    """How far the views of both images overlap (CLEVR-Change's ``change_captions_by_IOU.json``)."""
+    """Overlap of the views of both images (CLEVR-Change's ``change_captions_by_IOU.json``)."""
 
 
 class ScoredCaption(Prediction):
-    """A prediction as it is saved."""
+    """A prediction as saved."""
 
     named_type: str | None = None
-    """The change type its words name."""
+    """The change type that its words name."""
     scores: dict[str, float] = {}
-    """Scores of this sentence; empty if the pair has no references."""
+    """Scores of this sentence; empty for a pair without references."""
     statistics: dict[str, list[float]] = {}
-    """What BLEU and METEOR of a set sum over its sentences (:mod:`idc.metrics.ngrams`)."""
+    """Addends of this sentence to BLEU and METEOR of a set (:mod:`idc.metrics.ngrams`)."""
     nearest: str | None = None
     """The caption of the nearest training pair."""
 
@@ -71,12 +71,12 @@ class Subset(_Record):
 
 
 class Baseline(_Record):
-    """A baseline, or the ceiling, on the same pairs, by the same protocol."""
+    """A baseline, or the upper bound, on the same pairs, by the same protocol."""
 
     what: str
     """How it was made."""
     caption: str | None = None
-    """The caption, if it is one for all."""
+    """The caption, if it is the same for all pairs."""
     scores: dict[str, float]
     subsets: dict[str, Subset]
     types: changes.TypeAgreement | None = None
@@ -94,38 +94,38 @@ class Evaluation(_Record):
     """All numbers of one evaluation; scores are fractions (papers print them times 100)."""
 
     fingerprint: str = ""
-    """Of what was evaluated, on what, and how: equal fingerprints mean equal numbers."""
+    """Of captioner, data and settings: equal fingerprints mean equal numbers."""
     artifact: str | None = None
-    """Whose captions these are: :func:`idc.training.artifact.captioning_identity`; ``None`` if they came as a file."""
+    """:func:`idc.training.artifact.captioning_identity` of the captioner; ``None`` for captions made elsewhere."""
     split: str
     pairs: int
     references: int
     distinct_captions: int
     empty_captions: int
     scores: dict[str, float]
-    """Empty if the pairs have no references: then there are only ``types``."""
+    """Empty if the pairs have no references; then only ``types`` are computed."""
     subsets: dict[str, Subset]
     baselines: dict[str, Baseline] = Field(validation_alias=AliasChoices("baselines", "floors"))
-    """``constant`` and ``nearest``, as far as they were asked for."""
+    """``constant`` and ``nearest``, if requested."""
     ceiling: Baseline | None = None
-    """What the truth itself scores; ``None`` where it is not known."""
+    """Upper bound: scores of the truth in one wording; ``None`` if the truth is not known."""
     types: changes.TypeAgreement | None = None
     """``None`` if no pair has a known change type."""
     change: changes.ChangeTable | None = None
-    """Change against no change; ``None`` if it is known of no pair."""
+    """Change against no change; ``None`` if it is not known for any pair."""
     beside: dict[str, dict[str, float]] = {}
     """Protocol -> the same captions' scores by it, where papers mix protocols."""
     breakdowns: dict[str, dict[str, Subset]] = {}
     """``viewpoint IoU`` and ``reference words`` -> bin -> its pairs scored alone."""
     intervals: dict[str, Interval] = {}
-    """Metric -> bootstrap interval of its score; how it was made stands in ``protocol``."""
+    """Metric -> bootstrap interval of its score; ``protocol`` has the method."""
     hallucination: Hallucination | None = None
-    """What the captions claim, held against the truth; ``None`` where it is not known."""
+    """The claims of the captions compared with the truth; ``None`` if the truth is not known."""
     change_maps: ChangeMaps | None = None
-    """Where the captioner sees changes, held against the masks; ``None`` if not asked for, or without masks."""
+    """Scores of the captioner's change maps against the masks; ``None`` if not requested, or without masks."""
     protocol: dict[str, Any]
     seconds: dict[str, float] = {}
-    """How long captioning, baselines and scoring took."""
+    """Durations of captioning, baselines and scoring."""
 
 
 # ---------------------------------------------------------------------------------------------------------- on disk
@@ -146,7 +146,7 @@ def load(folder: str | os.PathLike[str]) -> Evaluation:
     """Read ``evaluation.json``.
 
     Raises:
-        ValueError: it is missing or not one.
+        ValueError: it is missing, or not an evaluation.
     """
     path = Path(folder) / EVALUATION
     if not path.exists():

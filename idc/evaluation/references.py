@@ -1,11 +1,11 @@
-"""Captions and references made elsewhere: files of the forms that the field's repositories use.
+"""Reads captions and references made elsewhere, from files in the formats of the field's repositories.
 
-References: JSONL of ``{"pair_id", "captions": [...]}`` (our own ``predictions.jsonl`` too), or of one ``caption`` a
-line, ids repeating; JSON in COCO form (``annotations`` of ``image_id`` and ``caption``), in LEVIR-CC's form (``images``
-of ``filename``, ``split`` and ``sentences``), or an object of id -> captions. Predictions: JSONL of ``pair_id`` and
-``caption``, a JSON list of ``image_id`` and ``caption`` (COCO results), or an object of id -> caption. Numbers as ids
-become text. Everything that does not fit is an error that names the file and the place: a key or an id that occurs
-twice, other facts of a pair in a later row, a text that is no Unicode.
+References: JSONL of ``{"pair_id", "captions": [...]}`` (our own ``predictions.jsonl`` too), or of one ``caption`` per
+line, with repeated ids; JSON in COCO form (``annotations`` of ``image_id`` and ``caption``), in LEVIR-CC's form
+(``images`` of ``filename``, ``split`` and ``sentences``), or an object of id -> captions. Predictions: JSONL of
+``pair_id`` and ``caption``, a JSON list of ``image_id`` and ``caption`` (COCO results), or an object of id -> caption.
+Numbers as ids become text. Everything else is an error that names the file and the place: a key or an id that occurs
+twice, facts of a pair that contradict an earlier row, a text that is not Unicode.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from idc.metrics.coco import names
 
 @dataclass
 class Known:
-    """A pair that is to be scored, and what is known of it."""
+    """A pair to be scored, with the known facts about it."""
 
     pair_id: str
     captions: list[str] = field(default_factory=list)
@@ -37,7 +37,7 @@ def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
     """Predictions, id -> caption.
 
     Raises:
-        ValueError: naming what is not of that form, or an id that is there twice.
+        ValueError: names what has another form, or an id that occurs twice.
     """
     found: dict[str, str] = {}
     for where, row in _rows(Path(path), "caption"):
@@ -95,7 +95,7 @@ def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> 
 
 
 def _learn(known: Known, more: dict[str, Any], where: str) -> None:
-    """Add what a row says of its pair; rows of one pair must agree."""
+    """Add the facts in a row to its pair; rows of one pair must agree."""
     for key, value in more.items():
         before = getattr(known, key)
         if before is not None and before != value:
@@ -104,7 +104,7 @@ def _learn(known: Known, more: dict[str, Any], where: str) -> None:
 
 
 def _more(row: dict[str, Any], where: str) -> dict[str, Any]:
-    """What else a row of references may say of its pair."""
+    """The optional facts about the pair in a row of references."""
     kinds: dict[str, Any] = {"change_type": str, "changed": bool, "viewpoint_iou": (int, float), "split": str}
     more = {key: row[key] for key in kinds if row.get(key) is not None}
     if wrong := [key for key, value in more.items() if not isinstance(value, kinds[key])]:
@@ -126,7 +126,7 @@ def _texts(value: Any) -> bool:
 
 
 def _rows(path: Path, key: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows with their place, of whatever form the file has; ``key`` is what an object of ids has as its values."""
+    """Rows with their place, from a file of any of the forms; ``key`` is the kind of values in an object of ids."""
     try:
         text = decode(path.read_bytes())
     except (OSError, ValueError) as error:
@@ -154,7 +154,7 @@ def _rows(path: Path, key: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _alone(value: Any, key: str) -> Any:
-    """The value of an id: a caption that stands alone is a list of one, and a list of one where one is wanted."""
+    """The value of an id: a single caption becomes a list of one, and a list of one a single caption, as required."""
     if key == "captions" and isinstance(value, str):
         return [value]
     return value[0] if key == "caption" and isinstance(value, list) and len(value) == 1 else value
@@ -171,9 +171,9 @@ def _coco(content: dict[str, Any], path: str) -> Iterator[tuple[str, dict[str, A
         seen.add(str(_id(of, where)))
         yield where, of
     if listed and (bare := sorted(listed - seen)):
-        raise ValueError(f"{path}: no references for {names(bare)}, which stand under images")
+        raise ValueError(f"{path}: no references for {names(bare)}, which are listed under images")
     if listed and (stray := sorted(seen - listed)):
-        raise ValueError(f"{path}: references for {names(stray)}, which do not stand under images")
+        raise ValueError(f"{path}: references for {names(stray)}, which are not listed under images")
 
 
 def _levir(row: Any, where: str) -> dict[str, Any]:

@@ -49,20 +49,20 @@ def evaluate(
     """Score predictions of one split.
 
     Args:
-        predictions: one for each pair, all of the same split. Either all have references, or none has: then only the
-            change types they name are counted.
+        predictions: one for each pair, all of the same split. Either all have references, or none has; then only the
+            change types that they name are counted.
         by: the protocol; ``coco`` by default.
-        beside: protocols by which the captions, and nothing else, are scored too.
-        constant_candidates: training captions among which the best constant is sought; none, no such baseline.
-        nearest: pair id -> caption of the nearest training pair; ``None``, no such baseline.
-        truth: pair id -> the truth in several wordings, for the ceiling (:func:`.baselines.best_wording`).
+        beside: further protocols, by which only the captions are scored.
+        constant_candidates: training captions among which the best constant is searched; empty for no such baseline.
+        nearest: pair id -> caption of the nearest training pair; ``None`` for no such baseline.
+        truth: pair id -> the truth in several wordings, for the upper bound (:func:`.baselines.best_wording`).
         metrics: as :func:`idc.metrics.coco.score`.
         selection: how the model was selected, for the protocol ("best validation CIDEr, ...").
         allow_empty: an empty caption scores 0 instead of being an error.
-        resamples: sets of pairs that are drawn for the bootstrap intervals; 0, no intervals.
+        resamples: number of bootstrap resamples for the intervals; 0 for no intervals.
 
     Raises:
-        ValueError: naming the ids: twice there, empty, without references, or of another split.
+        ValueError: names the ids that occur twice, are empty, without references, or of another split.
         JavaError: Java does not work.
     """
     by = by or protocol("coco")
@@ -137,7 +137,7 @@ def evaluate(
 
 
 def whether_changed(p: Prediction) -> bool | None:
-    """What is known, else what the change type says."""
+    """The annotated change flag; if absent, derived from the change type."""
     if p.changed is not None or p.change_type is None:
         return p.changed
     return p.change_type != NO_CHANGE
@@ -158,7 +158,7 @@ def _check(predictions: Sequence[Prediction]) -> None:
 
 
 def _subsets(kinds: Mapping[str, str | None], changed: Mapping[str, bool | None]) -> dict[str, list[str]]:
-    """Name -> ids. Pairs of which it is not known are in none; a subset that is the whole set is left out."""
+    """Name -> ids. Pairs without a known change are in none; a subset equal to the whole set is left out."""
     parts = {
         CHANGE: [name for name, value in changed.items() if value],
         NO_CHANGE_SUBSET: [name for name, value in changed.items() if value is False],
@@ -171,7 +171,7 @@ def _subsets(kinds: Mapping[str, str | None], changed: Mapping[str, bool | None]
 
 
 def _bins(predictions: Sequence[Prediction]) -> dict[str, dict[str, list[str]]]:
-    """Breakdown -> bin -> ids: by how far the two views overlap, and by the mean length of the references."""
+    """Breakdown -> bin -> ids: by the overlap of the two views, and by the mean length of the references."""
     overlap = [(p.pair_id, p.viewpoint_iou) for p in predictions if p.viewpoint_iou is not None]
     words = [(p.pair_id, sum(len(text.split()) for text in p.references) / len(p.references)) for p in predictions]
     found = {
@@ -197,7 +197,7 @@ def _alone(prepared: Prepared, parts: Mapping[str, Sequence[str]]) -> dict[str, 
 
 
 def _with_mean(scores: dict[str, float]) -> dict[str, float]:
-    """The scores, and S_m* if all its parts are there."""
+    """The scores, with S_m* if all its parts exist."""
     parts = [scores[name] for name in ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr") if name in scores]
     return {**scores, MEAN: sum(parts) / 4} if len(parts) == 4 else scores
 
@@ -212,7 +212,7 @@ def _beside(
 
 
 def _text(by: Protocol, metrics: Sequence[str], selection: str, scored: bool, resamples: int) -> dict[str, Any]:
-    """What the numbers mean, in words and versions."""
+    """Description of the numbers, with versions, for the record."""
     text: dict[str, Any] = {
         "name": by.name,
         "selection": selection or "not stated",

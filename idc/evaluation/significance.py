@@ -1,7 +1,7 @@
-"""How sure scores and differences of scores are: bootstrap over the pairs, and a paired randomisation test.
+"""Uncertainty of scores and of their differences: bootstrap over the pairs, and a paired randomisation test.
 
-Every metric is a function of sums over the sentences (:mod:`idc.metrics.ngrams`), so that a resampled set costs one
-row of a matrix product: BLEU and METEOR are calculated of the resampled sums, ROUGE-L, CIDEr-D and SPICE are means.
+Every metric is a function of sums over the sentences (:mod:`idc.metrics.ngrams`), so a resampled set costs one row
+of a matrix product: BLEU and METEOR are computed from the resampled sums, ROUGE-L, CIDEr-D and SPICE are means.
 CIDEr's document frequencies stay those of the full set.
 """
 
@@ -20,11 +20,11 @@ from idc.metrics.ngrams import BLEU_COLUMNS, bleu, meteor
 SEED = 0
 LEVEL = 0.95
 _BLOCK = 250
-"""Resampled sets that are in memory at a time."""
+"""Number of resampled sets in memory at a time."""
 
 
 class Table:
-    """The numbers of every sentence, side by side, and the metrics of their sums.
+    """A matrix with the numbers of every sentence, and the metrics of their sums.
 
     Args:
         scores: of every sentence, as saved in ``ScoredCaption.scores``.
@@ -32,7 +32,7 @@ class Table:
 
     Attributes:
         values: ``(N, columns)``.
-        metrics: those that :meth:`score` gives.
+        metrics: names of the metrics that :meth:`score` returns.
     """
 
     def __init__(

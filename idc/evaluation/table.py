@@ -10,7 +10,7 @@ from idc.metrics.hallucination import table as claims_table
 
 
 def table(evaluation: Evaluation) -> str:
-    """Scores beside the baselines, part by part, what the captions say changed, and the protocol; numbers times 100."""
+    """Scores, baselines and upper bound, by subset, the agreement on change, and the protocol; numbers times 100."""
     head = f"{evaluation.pairs} pairs of {evaluation.split}, {evaluation.references} references, x100"
     lines = [f"{head}, protocol {evaluation.protocol['name']}"]
     metrics = list(evaluation.scores)
@@ -22,14 +22,14 @@ def table(evaluation: Evaluation) -> str:
             (f"baseline: {name}", evaluation.pairs, baseline.scores) for name, baseline in evaluation.baselines.items()
         ]
         if evaluation.ceiling is not None:
-            rows.append(("ceiling: the truth", evaluation.pairs, evaluation.ceiling.scores))
+            rows.append(("upper bound: the truth", evaluation.pairs, evaluation.ceiling.scores))
         rows += [(f"  {name}", subset.pairs, subset.scores) for name, subset in evaluation.subsets.items()]
         for title, bins in evaluation.breakdowns.items():
             rows += [(f"  {title} {name}", subset.pairs, subset.scores) for name, subset in bins.items()]
         label_width = max(22, *(len(label) + 1 for label, _, _ in rows))
         lines.append(f"{'':{label_width}}{'pairs':>7}" + "".join(f"{name:>{width[name]}}" for name in metrics))
         for label, pairs, scores in rows:
-            # What is scored beside has no SPICE.
+            # Further protocols have no SPICE.
             cells = [f"{100 * scores[name]:.2f}" if name in scores else "" for name in metrics]
             row = "".join(f"{cell:>{width[name]}}" for cell, name in zip(cells, metrics, strict=True))
             lines.append(f"{label:{label_width}}{pairs:7d}" + row)

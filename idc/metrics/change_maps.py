@@ -1,6 +1,6 @@
-"""How well change maps show where a pair changed, held against its true mask, beside two baselines.
+"""How well change maps show where a pair changed: scores against its true mask, with two baselines.
 
-Three numbers a pair, none of which has a threshold to be tuned:
+Three numbers per pair, none of which has a threshold to be tuned:
 
 pointing  1 if the map's highest pixel lies in the mask, else 0 (the pointing game, Zhang et al. 2018)
 AP        average precision of the pixels, ranked by the map
@@ -32,13 +32,13 @@ class ChangeMaps(BaseModel):
     model_config = ConfigDict(extra="forbid")
     pairs: int
     mask_share: float
-    """Mean share of an image that the mask covers: the AP of a map by chance, and how often it points right."""
+    """Mean share of an image that the mask covers: AP and pointing of a random map."""
     scores: dict[str, dict[str, float]]
     """Way -> number."""
 
 
 def score_map(values: np.ndarray, mask: np.ndarray) -> list[float]:
-    """:data:`NUMBERS` of a map (H, W) and a mask (H, W, bool) that is not empty."""
+    """:data:`NUMBERS` of a map (H, W) and a non-empty mask (H, W, bool)."""
     from skimage.filters import threshold_otsu
     from sklearn.metrics import average_precision_score
 

@@ -85,7 +85,7 @@ _NEW_VALUE = re.compile(
 
 
 def named_type(caption: str) -> str | None:
-    """The change type a caption names, one of :data:`idc.schema.CHANGE_TYPES`, or ``None`` if none can be told."""
+    """The change type that a caption names, one of :data:`idc.schema.CHANGE_TYPES`, or ``None`` if it is unclear."""
     text = " ".join(re.findall(r"[a-z]+(?:'[a-z]+)?", caption.lower()))
     for kind, pattern in _RULES:
         if pattern.search(text):
@@ -104,10 +104,10 @@ class TypeAgreement(BaseModel):
     accuracy: float
     """Share of captions that name the right type."""
     chance_most_frequent: float
-    """What always naming the most frequent type of these pairs gives."""
+    """Accuracy of always naming the most frequent type of these pairs."""
     most_frequent: str
     chance_matched: float
-    """What guessing at random with the types' frequencies gives: the sum of their squares."""
+    """Accuracy of guessing at random with the types' frequencies: the sum of their squares."""
     per_type: dict[str, float]
     """Actual type -> share of its captions that name it."""
     table: dict[str, dict[str, int]]
@@ -137,7 +137,7 @@ def agreement(rows: Iterable[tuple[str | None, str]]) -> TypeAgreement | None:
 
 
 def says_no_change(caption: str, levir: bool = False) -> bool:
-    """Whether a caption says that nothing changed: by the rule ``none`` above, or, with ``levir``, by being one of
+    """Whether a caption states that nothing changed: by the rule ``none`` above, or, with ``levir``, by being one of
     :data:`LEVIR_NO_CHANGE` (case, outer blanks and a full stop at the end do not count)."""
     if levir:
         return " ".join(caption.lower().split()).rstrip(" .") in LEVIR_NO_CHANGE
@@ -145,23 +145,23 @@ def says_no_change(caption: str, levir: bool = False) -> bool:
 
 
 class ChangeTable(BaseModel):
-    """Change against no change: what the pairs are and what their captions say."""
+    """Change against no change, in the pairs and in their captions."""
 
     model_config = ConfigDict(extra="forbid")
     rule: str
-    """When a caption says that nothing changed."""
+    """The rule by which a caption counts as "nothing changed"."""
     table: dict[str, dict[str, int]]
-    """``change`` and ``no change`` of the pair -> what its caption says -> captions."""
+    """``change`` and ``no change`` of the pair -> the same of its caption -> number of captions."""
     accuracy: float
     change_accuracy: float | None
-    """Share of the changed pairs whose caption does not say that nothing changed."""
+    """Share of the changed pairs whose caption names a change."""
     no_change_accuracy: float | None
     chance_most_frequent: float
-    """What always saying the more frequent of the two gives."""
+    """Accuracy of always naming the more frequent of the two."""
 
 
 def change_table(rows: Iterable[tuple[bool | None, str]], levir: bool = False) -> ChangeTable | None:
-    """The table of ``(whether the pair changed, caption)`` rows; ``None`` if of no row it is known."""
+    """The table of ``(whether the pair changed, caption)`` rows; ``None`` if it is not known for any row."""
     counts: Counter[tuple[bool, bool]] = Counter()
     counts.update((changed, not says_no_change(caption, levir)) for changed, caption in rows if changed is not None)
     if not counts:

@@ -69,7 +69,7 @@ def score(
         allow_empty: an empty prediction scores 0 instead of being an error.
 
     Raises:
-        ValueError: naming the ids: predicted without references, not predicted, empty.
+        ValueError: names the ids that have no references, are not predicted, or are empty.
         JavaError: Java does not work.
     """
     with CocoScorer(references, metrics) as scorer:
@@ -80,7 +80,7 @@ def cider(references: Mapping[str, Sequence[str]], predictions: Mapping[str, str
     """CIDEr-D alone, quickly, for the validation inside a training run.
 
     Tokenised sentences are remembered in this process, so that from the second call on only captions never seen before
-    go through the tokenizer. A model in its first steps may say nothing: such captions score 0, with a warning.
+    go through the tokenizer. A model in its first steps may generate empty captions: these score 0, with a warning.
 
     Raises:
         ValueError, JavaError: as :func:`score`.
@@ -94,13 +94,13 @@ class CocoScorer:
 
     Args:
         tokens: captions to strings of tokens; by default PTB tokens, see :mod:`idc.metrics.protocols`.
-        meteor: a METEOR process of somebody else, who ends it.
+        meteor: a running METEOR process, which its owner ends.
         empty_references: an empty reference counts as one without words, as in ``pycocoevalcap``, instead of being an
             error.
 
     Attributes:
-        seconds: how long each part took so far. METEOR's Java runs beside the others: its time is what it was waited
-            for at the end.
+        seconds: duration of each part so far. METEOR's Java runs in parallel: its duration is the wait for it at the
+            end.
 
     Raises:
         ValueError: an id without references or with an empty one, an unknown metric, SPICE without its jars.
@@ -181,7 +181,7 @@ class CocoScorer:
         if unknown := [name for name in predictions if name not in self.references]:
             raise ValueError(f"predicted, but there are no references for them: {names(unknown)}")
         if lost := [name for name in wanted if name not in self.references]:
-            raise ValueError(f"asked for, but there are no references for them: {names(lost)}")
+            raise ValueError(f"no references for requested ids: {names(lost)}")
         if lost := [name for name in wanted if name not in predictions]:
             raise ValueError(f"not predicted: {names(lost)}; every id with references needs a caption")
         if wrong := [name for name in wanted if not isinstance(predictions[name], str)]:

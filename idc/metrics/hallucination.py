@@ -3,7 +3,7 @@
 The truth is the scene graph that a rendered pair carries (``meta``: the objects ``before`` and ``after``). A caption is
 read by the words of :mod:`idc.data.rendered.captions`. A noun phrase is a noun (a shape, "object", "thing") with the
 attribute words right before it. The first one that does not follow a relation ("left of the", "behind the") describes
-the changed object, one that follows a relation describes a second object, and what stands after "to", "turned",
+the changed object, one that follows a relation describes a second object, and the words after "to", "turned",
 "became", "now" is the new look.
 
 =============== ======================================================================== ============================
@@ -89,24 +89,24 @@ class Hallucination(BaseModel):
 
 @dataclass(frozen=True)
 class Claims:
-    """What a caption says of objects."""
+    """The claims of a caption about objects."""
 
     described: Attributes | None
     """Of the changed object; ``None`` if no noun phrase describes it."""
     new_look: Attributes
-    """What it is said to have become."""
+    """Its attributes after the change."""
     others: tuple[Attributes, ...]
     """Of the objects it is related to."""
 
 
 @dataclass(frozen=True)
 class Truth:
-    """What is true of a pair."""
+    """The true facts about a pair."""
 
     kind: str
     """Its change type."""
     described: Attributes
-    """The changed object as it looks before the change (what was added: after it); empty for an unchanged pair."""
+    """The changed object as it looks before the change (an added object: after it); empty for an unchanged pair."""
     after: Attributes
     """The changed object after the change; empty if there is none."""
     objects: tuple[Attributes, ...]
@@ -133,7 +133,7 @@ def claims(caption: str) -> Claims:
         if _NEW_LOOK.search(before):
             new_look |= named
         elif phrase[-1] not in _NOUNS:
-            continue  # "the red one": no noun of ours, nothing that could be told apart
+            continue  # "the red one": no noun of ours, nothing to distinguish
         elif _RELATION.search(before):
             others.append(named)
         elif described is None:

@@ -31,7 +31,7 @@ _ANSWER_SECONDS = 600.0
 """How long a Java program may be silent before it is taken for hung."""
 
 _METEOR_MEMORY = "2G"
-"""As ``pycocoevalcap`` gives it."""
+"""The value in ``pycocoevalcap``."""
 _SPICE_SECONDS_PER_PAIR = 10.0
 
 MOST_WORDS = 1000
@@ -44,7 +44,7 @@ _tokens_of: dict[str, str] = {}
 
 
 class JavaError(RuntimeError):
-    """Java is missing or does not work; the message says which one and what to do."""
+    """Java is missing or does not work; the message names it and what to do."""
 
 
 def java() -> str:

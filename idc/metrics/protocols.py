@@ -1,4 +1,4 @@
-"""Named protocols: what becomes of a caption before it is scored. The scorers are the same for all.
+"""Named protocols: how captions are prepared before they are scored. The scorers are the same for all.
 
 =========== ==================================================================================================
 coco        PTB tokens, all references of a pair (DUDA, CLIP4IDC, ProCap and most others)
@@ -6,7 +6,7 @@ spot_single the same; a pair of Spot-the-Diff has all sentences of all its annot
 spot_multi  the same; a pair's references are joined to one, as in CARD's ``change_multi_captions.json``; in both an
             empty sentence is a reference without words, as the published code counts it
 levir_ids   no PTB: strings of token ids, as RSICC, Chg2Cap and Change-Agent score them (``get_eval_score``)
-levir_words the same tokens as words, so that METEOR knows stems and synonyms and no two words are one <UNK>
+levir_words the same tokens as words, so that METEOR matches stems and synonyms and no two words are one <UNK>
 =========== ==================================================================================================
 """
 
@@ -32,7 +32,7 @@ BESIDE: dict[str, tuple[ProtocolName, ...]] = {
     "levir_ids": ("levir_words", "coco"),
     "levir_words": ("levir_ids", "coco"),
 }
-"""Protocols whose scores are printed beside those of a protocol, because papers mix them."""
+"""Protocol -> further ones whose scores are also printed, because papers mix them."""
 
 _SPECIALS = ("<NULL>", "<UNK>", "<START>", "<END>")
 _STRIPPED = frozenset({"<null>", "<start>", "<end>"})
@@ -40,7 +40,7 @@ _RARE = 5
 """Words counted so often or less are unknown (Change-Agent, ``preprocess_data.py``)."""
 
 _SPOT_WORDS = 60
-"""Where CARD's file cuts what it joined: with ". " between sentences this gives all its 11,329 captions."""
+"""Maximum length of the joined sentences in CARD's file: with ". " between them it yields all its 11,329 captions."""
 
 _PTB = "PTB (Stanford CoreNLP 3.4.1), lower-cased, punctuation dropped"
 _LEVIR_WORDS = "none: split at spaces, ';' and ',' are words, '?' and '.' are dropped, lower-cased"
@@ -48,11 +48,11 @@ _LEVIR_WORDS = "none: split at spaces, ';' and ',' are words, '?' and '.' are dr
 
 @dataclass(frozen=True)
 class Protocol:
-    """A protocol, ready to be used.
+    """A protocol ready for use.
 
     Attributes:
         tokens: captions to strings of tokens separated by spaces.
-        text: what the numbers mean, for the record.
+        text: description of the numbers, for the record.
         needs_java: whether ``tokens`` runs Java (METEOR does in any case).
     """
 

@@ -1,4 +1,4 @@
-"""Retrieval between pairs and captions: R@k both ways, as CLIP4IDC measures it, and what chance gives."""
+"""Retrieval between pairs and captions: R@k in both directions, as in CLIP4IDC, and at chance."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ RANKS = (1, 5, 10)
 def retrieval(similarity: np.ndarray, owner: np.ndarray, ranks: Sequence[int] = RANKS) -> dict[str, float]:
     """Shares of queries whose right answer is among the k best.
 
-    text to pair: each caption asks for its pair among all pairs. pair to text: each pair asks among all sets of
+    text to pair: each caption retrieves its pair among all pairs. pair to text: each pair retrieves among all sets of
     captions, a set counting with its best caption (the official evaluation of pairs with several captions). Only a
     pair's own captions are right for it, also where another pair has the same words. Among equal similarities the
-    right answer stands at a random place, and its expectation is taken: what cannot tell pairs apart gets chance.
+    right answer has a random rank, and its expectation is taken: a constant similarity scores at chance.
 
     Args:
         similarity: (N, C), pairs by captions.

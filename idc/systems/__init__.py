@@ -1,47 +1,79 @@
-"""The systems, one folder each. This list is the only place that knows them all."""
+"""The systems, one folder each: the only list of them, and their lazy loading."""
 
 from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from idc.captioning.contract import Describer
+    from idc.captioning.contract import Captioner, Dtype
 
 SYSTEMS = ("procap",)
 
 _NOT_ENTERED = frozenset({"artifact", "checkpoints", "best", "mlartifacts"})
-"""Folders of runs that hold no further runs; MLflow's are copies."""
+"""Folders of runs that are not searched for runs; MLflow's are copies."""
 
 
 def load(name: str) -> ModuleType:
-    """The ``task`` module of a system; every one offers ``load_captioner(artifact_dir, device)``.
+    """The ``task`` module of a system; every one has ``load_captioner(artifact, device, dtype, speed)``.
 
     Raises:
-        ValueError: if there is no such system.
+        ValueError: there is no such system.
     """
     if name not in SYSTEMS:
-        raise ValueError(f"no system is called {name!r}; there are: {', '.join(SYSTEMS)}")
+        raise ValueError(f"unknown system {name!r}; available: {', '.join(SYSTEMS)}")
     return importlib.import_module(f"idc.systems.{name}.task")
 
 
-def load_captioner(artifact: str, device: str = "cpu") -> Describer:
-    """The captioner of an artifact, of whatever system.
+def load_captioner(
+    artifact: str, device: str = "cpu", dtype: Dtype = "float32", speed: Mapping[str, bool] | None = None
+) -> Captioner:
+    """Load the captioner of an artifact of any system.
+
+    Args:
+        device: torch device, e.g. ``cuda``.
+        dtype: number format of matrix products and convolutions.
+        speed: optimisations of the system to switch on or off, by name.
 
     Raises:
-        ValueError: it is not an artifact of a captioner.
+        ValueError: it is not an artifact of a captioner, or the system does not have an optimisation.
     """
     from idc.training.artifact import read_artifact
 
-    captioner: Describer = load(read_artifact(artifact).system).load_captioner(artifact, device=device)
+    if faults := list(optimisation_faults(artifact, speed or {})):
+        raise ValueError("\n".join(faults))
+    system = load(read_artifact(artifact).system)
+    captioner: Captioner = system.load_captioner(artifact, device=device, dtype=dtype, speed=speed or {})
     return captioner
 
 
+def optimisation_faults(artifact: str, speed: Mapping[str, bool]) -> Iterator[str]:
+    """Optimisations that an artifact's system does not have: the names are the fields of ``SpeedConfig`` in its
+    ``config.py``; a system without one has none. Loads no torch.
+
+    Raises:
+        ValueError: it is not a whole artifact.
+    """
+    from idc.config import did_you_mean
+    from idc.training.artifact import read_artifact
+
+    system = read_artifact(artifact).system
+    if not speed or system not in SYSTEMS:
+        return
+    schema = getattr(importlib.import_module(f"idc.systems.{system}.config"), "SpeedConfig", None)
+    known = list(schema.model_fields) if schema is not None else []
+    for name in speed:
+        if name not in known:
+            choice = f"it has: {', '.join(known)}" if known else "it has none"
+            yield f"speed.{name}: {system} has no such optimisation{did_you_mean(name, known)}; {choice}"
+
+
 def is_captioner(artifact: str) -> bool:
-    """Whether an artifact is a captioner of one of the systems; loads no torch.
+    """Whether an artifact is a captioner of one of the systems. Loads no torch.
 
     Raises:
         ValueError: it is not a whole artifact.
@@ -55,7 +87,7 @@ def is_captioner(artifact: str) -> bool:
 
 
 def newest_captioner(runs: str = "runs") -> str | None:
-    """The artifact of the captioner that was written last in a folder of runs; None if there is none."""
+    """The most recently written captioner artifact in a folder of runs; None if there is none."""
     found: list[tuple[float, str]] = []
     for folder, names, _ in os.walk(runs):
         path = Path(folder) / "artifact"

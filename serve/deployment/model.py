@@ -63,7 +63,8 @@ class Model:
 
         scaling = self._config.scaling
         folder = self._resolver.fetch(version, self._config.registry.cache)
-        return ServedCaptioner(str(folder), "cuda" if scaling.gpus > 0 else "cpu", max(1, int(scaling.cpus)))
+        threads = max(1, int(scaling.cpus))
+        return ServedCaptioner(str(folder), self._config.loading, scaling.gpus, threads)
 
     async def warm(self, version: str) -> Abilities | str:
         """Load a version. Returns its abilities, or the reason why it cannot be loaded."""

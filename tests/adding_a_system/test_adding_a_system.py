@@ -6,14 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from idc.data.store import iter_rows
-from tests.adding_a_system.checkout import ADDED, HERE, LIST, with_difference_net, changed_files
-from tests.serve.command import Command
+from tests.adding_a_system.checkout import ADDED, HERE, LIST, changed_files, with_difference_net
 from tests.systems.procap.world import World
 
 MAX_LINES = 150

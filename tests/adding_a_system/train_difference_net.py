@@ -1,13 +1,14 @@
 """Train DifferenceNet on captioned pairs.
 
-    python jobs/train_difference_net.py pairs=data/demo/pairs
+python jobs/train_difference_net.py pairs=data/demo/pairs
 """
 
 from __future__ import annotations
 
+from idc.systems.difference_net.config import DifferenceNetJob
+
 from cluster.config import ClusterConfig
 from idc.config import cli
-from idc.systems.difference_net.config import DifferenceNetJob
 
 
 class Job(DifferenceNetJob):

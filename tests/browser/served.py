@@ -10,7 +10,7 @@ from pathlib import Path
 
 from playwright.sync_api import ConsoleMessage, Page, Request, expect
 
-from idc.captioning.contract import Assessment, Describer, Description
+from idc.captioning.contract import Assessment, Captioner, Description
 from idc.data.images import decode_image
 from idc.systems import load_captioner
 from serve.backend import Abilities, Busy, EncodedPair, ModelStatus, Options, PairResult
@@ -34,11 +34,11 @@ class Backend:
     abilities: Abilities | None = None
     """Replaces those of ``imagining``."""
     locals: dict[str, LocalBackend] = field(init=False)
-    describers: dict[str, Describer] = field(init=False)
+    captioners: dict[str, Captioner] = field(init=False)
     """The same artifacts, loaded again for comparison."""
 
     def __post_init__(self) -> None:
-        self.describers = {name: load_captioner(path) for name, path in self.artifacts.items()}
+        self.captioners = {name: load_captioner(path) for name, path in self.artifacts.items()}
         self.locals = {name: LocalBackend(path, (name,)) for name, path in self.artifacts.items()}
 
     def models(self) -> list[ModelStatus]:
@@ -98,7 +98,7 @@ Visit = Callable[..., AbstractContextManager[Seen]]
 def described(backend: Backend, pair: tuple[Path, Path], model: str = "imagining") -> Description:
     """The description by the artifact itself."""
     before, after = (decode_image(path.read_bytes()) for path in pair)
-    return backend.describers[model].describe([before], [after], candidates=3)[0]
+    return backend.captioners[model].describe([before], [after], candidates=3)[0]
 
 
 def caption_of(backend: Backend, pair: tuple[Path, Path], model: str = "imagining") -> str:

@@ -105,12 +105,12 @@ def test_a_calibration_on_other_inputs_is_left_out(artifact: Path) -> None:
     settings: dict[str, Any] = fit([{"other": 0.0}, {"other": 1.0}], [False, True])
     made = Calibration(fingerprint="", source={}, quality={}, **settings)
     (artifact / "calibration.json").write_text(made.model_dump_json())
-    with pytest.warns(UserWarning, match="has other inputs and is left out; run jobs/calibrate.py again"):
+    with pytest.warns(UserWarning, match="has other inputs and is ignored; run jobs/calibrate.py again"):
         captioner = load_captioner(str(artifact))
     grey = [np.full((32, 32, 3), 99, np.uint8)]
     assert captioner.describe(grey, grey)[0].changed is None
     (artifact / "calibration.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"calibration.json is no calibration; run jobs/calibrate.py again"):
+    with pytest.raises(ValueError, match=r"calibration.json is not a calibration; run jobs/calibrate.py again"):
         load_captioner(str(artifact))
 
 
@@ -122,7 +122,7 @@ def test_what_cannot_be_calibrated_on(
     assert "split: the captioner learnt the training pairs" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         calibrate(monkeypatch, f"artifact={artifact}", f"pairs={world.pairs}", "report_split=val")
-    assert "report_split: val is what is fitted on" in capsys.readouterr().err
+    assert "report_split: val is the split to fit on" in capsys.readouterr().err
     rows = [row for row in iter_rows(world.pairs, split="val") if row["change_type"] != "none"]
     folder = DatasetFolder.open_for_build(
         tmp_path / "changed", kind="pairs", schema=pair_arrow_schema(), fingerprint="f", config={}, num_chunks=1
@@ -131,7 +131,7 @@ def test_what_cannot_be_calibrated_on(
     folder.finish()
     with pytest.raises(SystemExit, match=r"val has only pairs that changed; .* needs pairs of both kinds"):
         calibrate(monkeypatch, f"artifact={artifact}", f"pairs={tmp_path / 'changed'}")
-    with pytest.raises(SystemExit, match="test has none that is known to have changed or not"):
+    with pytest.raises(SystemExit, match="test has no pairs with a known change flag"):
         calibrate(monkeypatch, f"artifact={artifact}", f"pairs={tmp_path / 'changed'}", "split=test")
     assert not (artifact / "calibration.json").exists()
 

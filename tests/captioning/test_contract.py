@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from idc.captioning.contract import FAMILIAR_FROM, UNSURE_BETWEEN, Candidate, Description
+from idc.captioning.contract import FAMILIAR_FROM, UNSURE_BETWEEN, Candidate, CaptionScore, Description, require
+from tests.captioning.toy import ToyCaptioner
 
 MOVED, SAME = Candidate("the red cube moved", -0.1), Candidate("nothing has changed", -0.1)
 
@@ -75,3 +76,17 @@ def test_every_api_gets_the_same_names() -> None:
         "verdict_text": "the caption names a change, but the calibrated probability that anything changed is 12 %",
         "warning": "This model has only seen x. Do not trust it here.",
     }
+
+
+def test_a_captioner_is_refused_where_it_lacks_a_capability() -> None:
+    captioner = ToyCaptioner(lambda befores, afters: ["no change"])
+    with pytest.raises(ValueError, match=r"^score: this captioner cannot compute the probability .*capabilities: none"):
+        require(captioner, "score")
+    captioner.capabilities = frozenset({"map", "answer"})
+    assert require(captioner, "map") is captioner
+    with pytest.raises(ValueError, match=r"^imagine: .* generate frames .*capabilities: answer, map"):
+        require(captioner, "imagine")
+
+
+def test_a_score_is_a_sum_and_a_mean_per_token() -> None:
+    assert CaptionScore(-3.0, 4).mean == -0.75

@@ -184,7 +184,7 @@ def test_a_server_that_runs_is_asked_in_place_of_loading_a_model(
         monkeypatch.setattr(caption_server, "DEFAULT_SERVER", url)
         assert job(monkeypatch, *files, "--json", "--candidates", 2, "--map", "asked.png", "--frames", "film.gif") == 0
         told = capsys.readouterr()
-        assert f"asking the server at {url}" in told.err
+        assert f"using the server at {url}" in told.err
         found = json.loads(told.out.splitlines()[-1])  # after the log of the server, which is in this process
         assert (found["server"], found["model"]) == (url, "demo")
         assert [one["caption"] for one in found["candidates"]] == [one["caption"] for one in expected["candidates"]]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from idc.captioning.split import Captioner, SplitBatches, caption_split
+from idc.captioning.contract import Captioner
+from idc.captioning.split import SplitBatches, caption_split
 from idc.config import load
 from idc.data.images import encode_png
 from idc.data.pipeline import run_local
@@ -18,6 +19,7 @@ from idc.data.store import DatasetFolder
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import run
 from idc.schema import ChangePair, pair_arrow_schema
+from tests.captioning.toy import ToyCaptioner
 
 
 def make_pairs(
@@ -45,14 +47,14 @@ def make_pairs(
     return path
 
 
-class Bright:
-    """Says how bright the after image is; remembers what it was asked; fails at a brightness, if one is given."""
+class Bright(ToyCaptioner):
+    """Says how bright the after image is; remembers its batches; fails at a brightness, if one is given."""
 
     def __init__(self, fails_at: int | None = None) -> None:
         self.seen: list[list[int]] = []
         self.fails_at = fails_at
 
-    def __call__(self, befores: list[np.ndarray], afters: list[np.ndarray]) -> list[str]:
+    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
         values = [int(image.mean()) for image in afters]
         if self.fails_at in values:
             raise RuntimeError("out of memory")

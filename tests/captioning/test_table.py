@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from idc.captioning.contract import Describer, Description
-from idc.captioning.table import ArtifactLoader, Captioned, CaptionJob, caption_rows
+from idc.captioning.contract import Captioner, Description
+from idc.captioning.loading import CaptionerLoader
+from idc.captioning.table import Captioned, CaptionJob, caption_rows
 from idc.config import ConfigError, load, override
 from idc.data.images import encode_png
 from idc.data.pipeline import run_local
@@ -123,18 +124,14 @@ def test_candidates_and_beams(artifact: str, world: World, tmp_path: Path) -> No
 class Stops:
     """A captioner that fails at its third call, as a killed process would in the middle of a part."""
 
-    can_imagine = False
-    imagined_meaningful = False
+    capabilities = frozenset()
     trained_on = None
 
-    def __init__(self, captioner: Describer, after: int | None) -> None:
+    def __init__(self, captioner: Captioner, after: int | None) -> None:
         self.captioner, self.after, self.calls = captioner, after, 0
 
     def __call__(self, befores: Any, afters: Any) -> list[str]:
         return self.captioner(befores, afters)
-
-    def imagine(self, before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
-        return self.captioner.imagine(before, after)
 
     def describe(self, befores: Any, afters: Any, **options: Any) -> list[Description]:
         self.calls += 1
@@ -212,7 +209,8 @@ def test_a_loader_can_travel_and_sets_the_threads(artifact: str) -> None:
 
     before = torch.get_num_threads()
     try:
-        loader = pickle.loads(pickle.dumps(ArtifactLoader(job(artifact, "in", Path("out")), threads=before + 1)))
+        made = CaptionerLoader(artifact, job(artifact, "in", Path("out")), threads=before + 1)
+        loader = pickle.loads(pickle.dumps(made))
         assert loader().describe([], []) == []
         assert torch.get_num_threads() == before + 1
     finally:

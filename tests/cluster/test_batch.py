@@ -28,8 +28,7 @@ pytestmark = pytest.mark.ray
 class Grey:
     """Says how bright the after image is, without torch; its process is killed once, at its second batch."""
 
-    can_imagine = False
-    imagined_meaningful = False
+    capabilities = frozenset()
     trained_on = None
 
     def __init__(self, mark: str | None = None) -> None:
@@ -37,9 +36,6 @@ class Grey:
 
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
         return [told.best.caption for told in self.describe(befores, afters)]
-
-    def imagine(self, before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
-        raise ValueError
 
     def describe(
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], **options: Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ import pytest
 
 from cluster.config import ClusterConfig
 from cluster.session import run_chunks
-from idc.captioning.split import Captioner
 from idc.config import override
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
@@ -23,17 +23,18 @@ from tests.captioning.test_split import Bright, job, make_pairs, quiet
 pytestmark = pytest.mark.ray
 
 
-def dying(mark: str) -> Captioner:
+class Dying(Bright):
     """A captioner whose process is killed once, at its second batch."""
-    bright = Bright()
 
-    def caption(befores: list[np.ndarray], afters: list[np.ndarray]) -> list[str]:
-        if bright.seen and not os.path.exists(mark):
-            Path(mark).touch()
+    def __init__(self, mark: str) -> None:
+        super().__init__()
+        self.mark = mark
+
+    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
+        if self.seen and not os.path.exists(self.mark):
+            Path(self.mark).touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        return bright(befores, afters)
-
-    return caption
+        return super().__call__(befores, afters)
 
 
 def test_one_process_ray_and_an_interrupted_run_give_the_same_to_the_last_bit(
@@ -53,7 +54,7 @@ def test_one_process_ray_and_an_interrupted_run_give_the_same_to_the_last_bit(
     found = {
         "local": run(base, Bright, quiet),
         "ray": run(at("ray", actors=2, cpus_per_actor=0.5), Bright, on_ray),
-        "killed": run(at("killed", actors=2, cpus_per_actor=0.5), partial(dying, str(tmp_path / "mark")), on_ray),
+        "killed": run(at("killed", actors=2, cpus_per_actor=0.5), partial(Dying, str(tmp_path / "mark")), on_ray),
     }
     with pytest.raises(RuntimeError, match="out of memory"):
         run(at("stopped"), lambda: Bright(fails_at=14), quiet)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from idc.evaluation.table import table
 from idc.metrics.coco import cider, score
 from idc.report.collect import gallery
 from idc.schema import ChangePair, pair_arrow_schema
+from tests.captioning.toy import ToyCaptioner
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = ("BLEU", "ROUGE-L", "CIDEr")
@@ -111,7 +113,7 @@ def test_the_ceiling_is_the_truth_in_the_wording_that_suits_each_type(
     assert made.ceiling is not None
     assert made.ceiling.scores == pytest.approx(score({p.pair_id: p.references for p in given}, best, QUICK).overall)
     assert made.ceiling.scores["CIDEr"] > made.scores["CIDEr"]
-    assert "ceiling: the truth" in table(made)
+    assert "upper bound: the truth" in table(made)
     assert evaluated[0].ceiling is None
     assert "ceiling" not in table(evaluated[0])
 
@@ -237,7 +239,7 @@ def pairs(tmp_path: Path) -> Path:
     return tmp_path / "pairs"
 
 
-def by_brightness(befores: list[np.ndarray], afters: list[np.ndarray]) -> list[str]:
+def by_brightness(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
     assert all(image.shape == (20, 30, 3) and image.dtype == np.uint8 for image in [*befores, *afters])
     return [
         "the ball moved" if after.mean() > before.mean() else "no change"
@@ -256,7 +258,7 @@ def job(pairs: Path, out: Path, **settings: Any) -> EvaluateJob:
 def test_a_split_is_captioned_and_scored_with_floors(pairs: Path, tmp_path: Path) -> None:
     made = job(pairs, tmp_path / "out", batch_size=3)
     assert finished(made) is None
-    evaluation = run(made, lambda: by_brightness)
+    evaluation = run(made, lambda: ToyCaptioner(by_brightness))
     assert evaluation.pairs == 8
     assert evaluation.types is not None
     assert evaluation.types.accuracy == 1.0
@@ -266,16 +268,17 @@ def test_a_split_is_captioned_and_scored_with_floors(pairs: Path, tmp_path: Path
     assert rows[1].nearest == "the ball moved", "the nearest training pair is one that became brighter"
     assert finished(made) == evaluation == ev.load(tmp_path / "out")
     assert finished(job(pairs, tmp_path / "out", batch_size=1)) == evaluation, "the batch size changes no number"
-    with pytest.raises(ValueError, match="evaluation of something else"):
+    with pytest.raises(ValueError, match="evaluation of other inputs"):
         finished(job(pairs, tmp_path / "out", split="train"))
     (tmp_path / "artifact" / "config.json").write_text('{"system": "toy", "config": {"other": 1}, "files": []}')
-    with pytest.raises(ValueError, match="evaluation of something else"):
+    with pytest.raises(ValueError, match="evaluation of other inputs"):
         finished(made)
 
 
 def test_a_share_of_the_split_without_floors(pairs: Path, tmp_path: Path) -> None:
     evaluation = run(
-        job(pairs, tmp_path / "o", max_pairs=4, constant_candidates=0, nearest_train_pairs=0), lambda: by_brightness
+        job(pairs, tmp_path / "o", max_pairs=4, constant_candidates=0, nearest_train_pairs=0),
+        lambda: ToyCaptioner(by_brightness),
     )
     assert evaluation.pairs == 4
     assert evaluation.baselines == {}
@@ -284,7 +287,9 @@ def test_a_share_of_the_split_without_floors(pairs: Path, tmp_path: Path) -> Non
 def test_all_splits_of_pairs_that_were_not_trained_on(pairs: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nearest_train_pairs: must be 0 with split=all"):
         job(pairs, tmp_path / "o", split="all")
-    evaluation = run(job(pairs, tmp_path / "o", split="all", nearest_train_pairs=0), lambda: by_brightness)
+    evaluation = run(
+        job(pairs, tmp_path / "o", split="all", nearest_train_pairs=0), lambda: ToyCaptioner(by_brightness)
+    )
     assert (evaluation.pairs, evaluation.split) == (20, "all")
     items = gallery(ev.load_predictions(tmp_path / "o"), str(pairs), None)
     assert list(items) == [f"p{i}" for i in range(20)]
@@ -306,7 +311,7 @@ def test_rendered_pairs_have_a_ceiling(tmp_path: Path) -> None:
     folder.write_chunk(0, rows, [])
     folder.finish()
     wanted = job(tmp_path / "pairs", tmp_path / "o", constant_candidates=0, nearest_train_pairs=0)
-    evaluation = run(wanted, lambda: lambda befores, afters: ["the ball moved"] * len(befores))
+    evaluation = run(wanted, lambda: ToyCaptioner(lambda befores, afters: ["the ball moved"] * len(befores)))
     assert evaluation.ceiling is not None
     assert evaluation.ceiling.types is not None
     assert evaluation.ceiling.types.accuracy == 1.0, "the truth names the right type"
@@ -349,12 +354,12 @@ def test_the_command_scores_captions_made_elsewhere_once(pairs: Path, tmp_path: 
     assert first.stdout.splitlines()[-1] == second.stdout.splitlines()[-1]
     third = subprocess.run([*command, "constant_candidates=3"], capture_output=True, text=True, env=env, check=False)
     assert third.returncode == 2
-    assert "holds the evaluation of something else" in third.stderr
+    assert "holds an evaluation of other inputs" in third.stderr
 
 
 def test_all_faults_of_the_job_are_named_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
-        load(EvaluateJob, None, {"split": "tset", "batch_size": 0, "out": "o", "pairs": "p", "artifact": "a"})
+        load(EvaluateJob, None, {"split": "tset", "batch_size": 0, "out": "o", "pairs": "p", "artifcat": "a"})
     text = str(caught.value)
     assert "did you mean 'test'" in text
     assert "did you mean 'artifact'" in text

@@ -75,9 +75,9 @@ def test_every_form_of_predictions_gives_the_same(name: str, content: Any, tmp_p
         ("r.json", '{"annotations": {}}', "images and annotations have to be lists"),
         ("r.json", '{"annotations": [{"image_id": "a"}]}', "annotation 0: not of the form"),
         ("r.json", '{"images": [{"id": "a"}, {"id": "b"}], "annotations": [{"image_id": "a", "caption": "x"}]}',
-         "no references for 'b', which stand under images"),
+         "no references for 'b', which are listed under images"),
         ("r.json", '{"images": [{"id": "a"}], "annotations": [{"image_id": "c", "caption": "x"}, '
-         '{"image_id": "a", "caption": "x"}]}', "references for 'c', which do not stand under images"),
+         '{"image_id": "a", "caption": "x"}]}', "references for 'c', which are not listed under images"),
         ("r.json", '{"images": [{"filename": "a.png"}]}', "image 0: an image of LEVIR-CC's form"),
         ("r.jsonl", '{"pair_id": "a", "captions": ["x"]}\nnothing', "line 2: not JSON"),
         ("r.jsonl", '{"pair_id": "a", "captions": ["x"]}\n{"pair_id": "a", "captions": ["y"]}',

@@ -112,5 +112,5 @@ def test_an_evaluation_with_change_maps(world: World, captioner_artifact: Path, 
 
 
 def test_captions_made_elsewhere_have_no_maps() -> None:
-    with pytest.raises(ConfigError, match="change_maps: a captioner makes them, so they need an artifact"):
+    with pytest.raises(ConfigError, match="change_maps: a captioner computes them, so they need an artifact"):
         load(EvaluateJob, None, {"pairs": "p", "predictions": "captions.jsonl", "out": "o", "change_maps": True})

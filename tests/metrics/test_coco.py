@@ -155,3 +155,17 @@ def test_faulty_input_is_refused_by_name(references: dict, predictions: dict, me
 def test_an_unknown_metric_is_refused() -> None:
     with pytest.raises(ValueError, match="no metric is called ROUGE;"):
         coco.score(ONE, {"a": "x"}, ["ROUGE"])
+
+
+def test_meteor_with_an_empty_reference_is_what_its_own_program_sums(meteor: Meteor) -> None:
+    references = {"a": [""], "b": ["", "the car is gone"], "c": ["a man left"]}
+    said = {"a": "the car is gone", "b": "the car has gone", "c": ""}
+    with coco.CocoScorer(references, ("METEOR",), meteor=meteor, empty_references=True) as scorer:
+        found = scorer.score(said, allow_empty=True)
+    # pycocoevalcap's two steps: the numbers of each sentence, then EVAL of all, which answers each and the whole.
+    requests = [" ||| ".join(("SCORE", *references[name], said[name])) for name in references]
+    numbers = " ||| ".join(meteor._ask(requests, len(requests)))
+    *sentences, whole = map(float, meteor._ask([f"EVAL ||| {numbers}"], len(requests) + 1))
+    assert found.overall["METEOR"] == pytest.approx(whole, rel=1e-12, abs=0)
+    assert [row["METEOR"] for row in found.per_id.values()] == pytest.approx(sentences, rel=1e-12, abs=0)
+    assert sentences[0] == 0 < sentences[1]

@@ -19,9 +19,9 @@ import pytest
 import idc.report
 from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
+from idc.evaluation.answers import AnswersJob
+from idc.evaluation.answers import run as score_answers
 from idc.evaluation.score import evaluate
-from idc.metrics.classification import AnswersJob
-from idc.metrics.classification import run as score_answers
 from idc.report.leaderboard.boards import BASELINE, PAPER, RUN, UPPER_BOUND, Board, DataSetPage, Row, gather
 from idc.report.leaderboard.exports import as_csv, latex, markdown
 from idc.report.leaderboard.leaderboard_folder import write_leaderboard
@@ -212,7 +212,7 @@ def test_answers_are_compared_with_change_vgs(root: Path) -> None:
 
 
 def test_a_judges_scores_have_a_table_of_their_own(root: Path) -> None:
-    from idc.metrics.judge import Judged, JudgeResult
+    from idc.evaluation.judge import Judged, JudgeResult
 
     for seed in range(3):
         result = JudgeResult(

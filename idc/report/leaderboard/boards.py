@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from idc.data.store import fingerprint
+from idc.evaluation.answers import RESULT as ANSWERS
+from idc.evaluation.answers import AnswerScores
 from idc.evaluation.baselines import TRUTH
+from idc.evaluation.judge import MODEL, JudgeResult
+from idc.evaluation.judge import RESULT as JUDGED
 from idc.evaluation.record import EVALUATION, Baseline, Evaluation, Spread, spread
-from idc.metrics.classification import RESULT as ANSWERS
-from idc.metrics.classification import AnswerScores, Measures
-from idc.metrics.judge import MODEL, JudgeResult
-from idc.metrics.judge import RESULT as JUDGED
+from idc.metrics.classification import Measures
 from idc.report.leaderboard.published_rows import ALL, DataSet, load_published, published_rows
 from idc.report.leaderboard.scored_runs import Scored, find, read, require_commit
 

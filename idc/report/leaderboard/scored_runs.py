@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from idc.data.store import MANIFEST, fingerprint, read_manifest
+from idc.evaluation.answers import RESULT as ANSWERS
+from idc.evaluation.judge import RESULT as JUDGED
 from idc.evaluation.record import EVALUATION, PREDICTIONS, Evaluation, load
-from idc.metrics.classification import RESULT as ANSWERS
-from idc.metrics.judge import RESULT as JUDGED
 from idc.provenance import ORIGIN, UNKNOWN_COMMIT, describe_data
 from idc.report.leaderboard.published_rows import load_published
 from idc.training.config import OPERATIONAL

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from idc.data.text import Vocabulary
-from idc.systems.procap.captioner import TOKENIZER, Captioner
+from idc.systems.procap.captioner import TOKENIZER, CaptioningModel
 from idc.systems.procap.config import ConvertJob, DecoderConfig, EncoderConfig, FinetuneJob, LossConfig, PretrainJob
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
 from idc.systems.procap.task import STAGE_1_CARD
@@ -304,7 +304,7 @@ def _drop_masks(ledger: Ledger, encoder: EncoderConfig, shapes: Shapes) -> None:
 
 def convert_stage_2(
     ledger: Ledger, heads: int, decoder_heads: int, max_length: int
-) -> tuple[Captioner, ImageTokenizer]:
+) -> tuple[CaptioningModel, ImageTokenizer]:
     """Make our captioner and tokenizer from ``model`` of ``model.chkpt``; the caller closes the ledger.
 
     Args:
@@ -362,7 +362,7 @@ def convert_stage_2(
 
     shapes = Shapes(**{**asdict(official.shapes), "vocabulary_size": words})
     with torch.device("meta"):
-        captioner = Captioner(official.encoder, decoder, shapes)
+        captioner = CaptioningModel(official.encoder, decoder, shapes)
     _fits(captioner, {**_prefixed("encoder.", official.state), **_prefixed("decoder.", state)}, ledger)
     return captioner.eval(), official.tokenizer
 

@@ -1,13 +1,13 @@
-"""What ProCap imagines between two images, as pictures: the codebook entries that its encoder predicts for hidden
-patches, decoded by the image tokenizer.
+"""Pictures of what ProCap predicts between two images: codebook entries that its encoder predicts for hidden patches,
+decoded by the image tokenizer.
 
 Two ways:
 
-- By the caption (stage 1): before and after are given, all patches between them are masked and the caption stands
-  before them, as in training. :func:`mask_predict` fills the patches in over several rounds.
-- Without a caption (stage 2): the hidden states of the procedure queries, which the captioner's decoder reads, go
-  through stage 1's head from patches to codebook entries. Stage 2 trains the encoder and not this head (the official
-  code freezes it, too), and no loss holds the two together: the longer stage 2 was, the less the picture need mean.
+- From a caption (stage 1): before and after are given, all patches between them are masked, and the caption precedes
+  them, as in training. :func:`mask_predict` fills in the patches over several rounds.
+- Without a caption (stage 2): stage 1's head from patches to codebook entries is applied to the hidden states of the
+  procedure queries, which the captioner's decoder reads. Stage 2 trains the encoder and not this head (the official
+  code freezes it, too), and no loss ties them: the longer stage 2 was, the less the picture may mean.
 
 Shapes as in ``model.py``.
 """
@@ -17,40 +17,45 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor, nn
 
+from idc.captioning.contract import Dtype
+from idc.captioning.loading import DEFAULTS, LoadConfig
 from idc.data.files import locate
 from idc.data.images import ImageError, decode_image, resize_image
 from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary, words
+from idc.systems import optimisation_faults
 from idc.systems.procap.captioner import TOKENIZER, PairCaptioner, pictures, shapes_of
 from idc.systems.procap.clip import ClipWords
-from idc.systems.procap.config import EncoderConfig
+from idc.systems.procap.config import EncoderConfig, SpeedConfig
 from idc.systems.procap.data import text_slot
 from idc.systems.procap.model import ProcedureEncoder, make_token_head
+from idc.systems.procap.speed import accelerate, running
 from idc.systems.procap.task import part_of
 from idc.training.artifact import Artifact, read_artifact
 from idc.vision.tokenizer.model import ImageTokenizer, prepare_frame, to_images, tokenizer_fingerprint
 
 ROUNDS = 8
-"""Rounds of mask-predict, if nothing is said."""
+"""Default number of rounds of mask-predict."""
 
 
 @dataclass(frozen=True)
 class Imagined:
-    """One way's picture of the change.
+    """The picture of a change, generated in one way.
 
     Attributes:
-        way: what made it, in words.
-        frames: uint8 (k + 2, Y, X, 3); first and last are before and after as their own codebook entries show them,
-            which is the most that the ones between can look like.
+        way: short description of the way.
+        frames: uint8 (k + 2, Y, X, 3); first and last are before and after, decoded from their own codebook entries,
+            the best quality that the ones between can have.
     """
 
     way: str
@@ -68,13 +73,13 @@ def mask_predict(
 ) -> Tensor:
     """Codebook entries of the k frames between, (B, k, P), by iterative decoding in the order of confidence.
 
-    As in MaskGIT (Chang et al. 2022): every round predicts all patches that are still open at once, each by its most
-    probable entry, and keeps those of the highest probability, so that after round r of R all but
-    floor(M cos(pi r / 2 R)) of the M = k * P patches are kept: few at first, when little is known. What is kept is not
-    changed again. (The official code's mask-predict is one round with sampled entries.)
+    As in MaskGIT (Chang et al. 2022): every round predicts all open patches at once, each by its most probable entry,
+    and keeps those of the highest probability, so that after round r of R all but floor(M cos(pi r / 2 R)) of the
+    M = k * P patches are kept: few at first, when little is known. Kept patches do not change again. (The official
+    code's mask-predict is one round with sampled entries.)
 
-    The encoder reads the tokenizer's features, not entries. After each round the frames are therefore decoded with what
-    is predicted so far, read again, and kept patches take their features from there; open ones stay masked.
+    The encoder reads the tokenizer's features, not entries. After each round the frames are therefore decoded from the
+    entries predicted so far and encoded again; kept patches take their features from there, open ones stay masked.
     """
     shapes = encoder.shapes
     batch, between = ends_B2PZ.shape[0], shapes.num_keyframes
@@ -108,22 +113,30 @@ def _inner(hidden_BSD: Tensor, between: int, head: nn.Module) -> Tensor:
 
 
 class Modeler:
-    """A stage 1 artifact in use: encoder, token head, tokenizer.
+    """A loaded stage 1 artifact: encoder, token head, tokenizer.
 
     Args:
-        path: the artifact.
-        device: where to run.
+        path: folder of the artifact.
+        device, dtype, speed: as :class:`~idc.systems.procap.captioner.PairCaptioner`.
 
     Raises:
-        ValueError: it is no artifact of stage 1, or reads captions as CLIP's byte pairs, whose tokenizer is not there.
+        ValueError: it is not an artifact of stage 1, or its captions are CLIP's byte pairs and their tokenizer is
+            missing.
     """
 
-    def __init__(self, path: Path | str, device: str = "cpu"):
+    def __init__(
+        self,
+        path: Path | str,
+        device: str = "cpu",
+        dtype: Dtype = "float32",
+        speed: Mapping[str, bool] | None = None,
+    ):
         artifact = read_artifact(path, system="procap")
         if artifact.config["stage"] != "pretrain":
             raise ValueError(f"{path} is an artifact of ProCap's stage 2; give that of pretrain_procap.py")
         job = artifact.config["job"]
         self.artifact, self.device = artifact, torch.device(device)
+        self.dtype, self.speed = dtype, SpeedConfig.model_validate(speed or {})
         self.condition: bool = job["caption_condition"]
         self.vocabulary: Vocabulary | ClipWords | None = artifact.vocabulary
         if (bpe := job["encoder"].get("text_vocabulary")) is not None:
@@ -135,57 +148,61 @@ class Modeler:
         self.encoder.load_state_dict(part_of(state, "encoder."))
         self.head = make_token_head(config.width, shapes.codebook_size)
         self.head.load_state_dict(part_of(state, "heads.msm."))
+        accelerate(self.tokenizer, self.encoder, self.speed, self.device)
         self.encoder.to(self.device).eval()
         self.head.to(self.device).eval()
 
     def imagine(self, before: np.ndarray, after: np.ndarray, caption: str, rounds: int = ROUNDS) -> Imagined:
-        """The change that ``caption`` tells, between two uint8 RGB images (H, W, 3) of any sizes."""
+        """Generate frames of the change that ``caption`` describes between two uint8 RGB images (H, W, 3)."""
         assert self.vocabulary is not None
         length = self.encoder.config.text_length if self.condition else 0
         ids = text_slot(self.vocabulary.encode(caption)[1:-1], length)
         images = ends(before, after, self.tokenizer).to(self.device)
-        with torch.no_grad():
+        with running(self.speed, self.dtype, self.device):
             features = self.tokenizer.features(images).float().unsqueeze(0)
             text = torch.from_numpy(ids).unsqueeze(0).to(self.device)
             tokens = mask_predict(self.encoder, self.head, self.tokenizer, features, text, rounds)[0]
-        told = "by the caption" if self.condition else "trained without captions"
-        return Imagined(f"stage 1, {told}, {rounds} rounds", pictures(images, tokens, self.tokenizer))
+        condition = "by the caption" if self.condition else "trained without captions"
+        return Imagined(f"stage 1, {condition}, {rounds} rounds", pictures(images, tokens, self.tokenizer))
 
     def unknown(self, caption: str) -> list[str]:
-        """The words of a caption that are not in the vocabulary; CLIP's byte pairs spell any word."""
+        """The words of a caption that are not in the vocabulary; with CLIP's byte pairs there are none."""
         if not isinstance(self.vocabulary, Vocabulary):
             return []
         return [word for word in words(caption) if word not in self.vocabulary.words]
 
 
 class Imaginer:
-    """An artifact of either stage as an imagination.
+    """Generates the frames of a change with an artifact of either stage.
 
     Args:
-        path: the artifact. Of stage 1: imagines by a caption. Of stage 2: without one, too, and it makes the caption.
-        pretrained: with an artifact of stage 2, that of stage 1 it began with, if it is not where it was then.
-        device: where to run.
+        path: folder of the artifact. Stage 1 needs a caption; stage 2 also works without one, and makes the caption.
+        pretrained: for an artifact of stage 2, that of the stage 1 it began with, if that was moved.
+        load: how both are loaded.
 
     Attributes:
         captioner: of a stage 2 artifact.
-        modeler: of stage 1, if its artifact is there.
+        modeler: of stage 1, if its artifact exists.
 
     Raises:
-        ValueError: the two do not belong together, or there is nothing to imagine with.
+        ValueError: the two do not belong together, or neither can generate frames.
     """
 
-    def __init__(self, path: Path | str, pretrained: Path | str | None = None, device: str = "cpu"):
+    def __init__(self, path: Path | str, pretrained: Path | str | None = None, load: LoadConfig = DEFAULTS):
+        options: dict[str, Any] = {"device": load.device or "cpu", "dtype": load.dtype, "speed": load.speed}
+        if faults := list(optimisation_faults(str(path), load.speed)):
+            raise ValueError("\n".join(faults))
         artifact = read_artifact(path, system="procap")
         self.captioner: PairCaptioner | None = None
         self.modeler: Modeler | None = None
         self.head: nn.Module | None = None
         if artifact.config["stage"] == "pretrain":
-            self.modeler = Modeler(path, device)
+            self.modeler = Modeler(path, **options)
             return
-        self.captioner = PairCaptioner(path, device)
+        self.captioner = PairCaptioner(path, **options)
         source = pretrained or artifact.config["job"]["pretrained"]
         if source is not None and (pretrained is not None or Path(source).exists()):
-            self.modeler = Modeler(source, device)
+            self.modeler = Modeler(source, **options)
             _check_same(artifact, self.modeler.artifact)
         if self.captioner.captioner.kind == "queries":
             stored = self.captioner.captioner.token_head
@@ -193,13 +210,14 @@ class Imaginer:
         if self.head is None and self.modeler is None:
             raise ValueError(
                 f"{path} has no head from patches to codebook entries, and the stage 1 artifact it began with "
-                f"({source or 'none'}) is not there; give it as --pretrained"
+                f"({source or 'none'}) is missing; give its folder with --pretrained"
             )
 
     def __call__(
         self, before: np.ndarray, after: np.ndarray, caption: str | None = None, rounds: int = ROUNDS
     ) -> list[Imagined]:
-        """Every way there is, of two uint8 RGB images (H, W, 3) of any sizes; without a caption, the captioner's own.
+        """Frames between two uint8 RGB images (H, W, 3) of any sizes, in every available way; without a caption, for
+        the captioner's own.
 
         Raises:
             ValueError: a stage 1 artifact alone, and no caption.
@@ -213,16 +231,16 @@ class Imaginer:
         return found
 
     def caption(self, before: np.ndarray, after: np.ndarray, given: str | None = None) -> str:
-        """The given caption, or what the captioner says."""
+        """The given caption, or the captioner's."""
         if given is not None:
             return given
         if self.captioner is None:
-            raise ValueError("an artifact of stage 1 makes no captions: give one, or an artifact of stage 2")
+            raise ValueError("an artifact of stage 1 makes no captions: give a caption, or an artifact of stage 2")
         return self.captioner([before], [after])[0]
 
 
 def _check_same(second: Artifact, first: Artifact) -> None:
-    """That a stage 2 artifact has the shapes and the tokenizer of a stage 1 artifact."""
+    """Refuse a stage 1 artifact with other shapes or another tokenizer than the stage 2 artifact."""
     if second.config["shapes"] != first.config["shapes"] or tokenizer_fingerprint(
         second.extra(TOKENIZER)
     ) != tokenizer_fingerprint(first.extra(TOKENIZER)):
@@ -230,11 +248,11 @@ def _check_same(second: Artifact, first: Artifact) -> None:
 
 
 def ends(before: np.ndarray, after: np.ndarray, tokenizer: ImageTokenizer) -> Tensor:
-    """The two images as the tokenizer wants them, (2, 3, Y, X) in [0, 1]."""
+    """The two images as input of the tokenizer, (2, 3, Y, X) in [0, 1]."""
     return to_images(np.stack([prepare_frame(image, tokenizer.config) for image in (before, after)]))
 
 
-# -- to look at ---------------------------------------------------------------------------------------------------
+# -- pictures ------------------------------------------------------------------------------------------------------
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 _CELL, _GAP, _TEXT = 128, 6, 16
@@ -268,7 +286,7 @@ def filmstrip(before: np.ndarray, after: np.ndarray, ways: Sequence[Imagined], t
 
 
 def write_gif(path: Path | str, before: np.ndarray, after: np.ndarray, ways: Sequence[Imagined]) -> None:
-    """The same as a film that repeats: the ways side by side, from the image before to the image after."""
+    """Write the same as an animation that repeats: the ways side by side, from the image before to the image after."""
     width, shots = _GAP + len(ways) * (_CELL + _GAP), []
     for frames in zip(*((before, *way.frames[1:-1], after) for way in ways), strict=True):
         canvas, draw, font = _canvas(width, _CELL + 2 * _GAP + _TEXT)
@@ -295,7 +313,7 @@ def _cell(frame: np.ndarray) -> Image.Image:
 
 @dataclass(frozen=True)
 class NamedPair:
-    """Two uint8 RGB images (H, W, 3), the name of their pictures, and a reference caption if there is one."""
+    """Two uint8 RGB images (H, W, 3), the file name of their pictures, and a reference caption, if any."""
 
     name: str
     before: np.ndarray
@@ -304,7 +322,7 @@ class NamedPair:
 
 
 def read_pairs(images: Sequence[str], folder: str | None, ids: Sequence[str]) -> list[NamedPair]:
-    """Two image files, or the pairs called ``ids`` of a folder of pairs, in this order.
+    """Read two image files, or the pairs ``ids`` of a folder of pairs, in this order.
 
     Raises:
         ValueError: an image cannot be read, or the folder lacks a pair.
@@ -316,7 +334,7 @@ def read_pairs(images: Sequence[str], folder: str | None, ids: Sequence[str]) ->
     columns = ["pair_id", "before", "after", "captions"]
     rows = {row["pair_id"]: row for row in iter_rows(folder, columns, batch_size=32) if row["pair_id"] in ids}
     if lost := [name for name in ids if name not in rows]:
-        raise ValueError(f"{folder} has no pair called {', '.join(lost)}")
+        raise ValueError(f"{folder} has no pair {', '.join(lost)}; give other ids")
     return [
         NamedPair(
             name.replace("/", "_"),
@@ -338,19 +356,18 @@ def _read_image(path: str) -> np.ndarray:
 def imagine_to(
     out: Path | str, imaginer: Imaginer, pair: NamedPair, caption: str | None = None, rounds: int = ROUNDS
 ) -> list[Path]:
-    """Write ``out/NAME.png`` and ``out/NAME.gif``, or ``NAME-2``, ``NAME-3``, ... where there are such files; their
-    paths.
+    """Write ``out/NAME.png`` and ``out/NAME.gif``, or ``NAME-2``, ``NAME-3``, ... if those exist. Returns the paths.
 
     Raises:
         ValueError: there is no caption, and the artifact makes none.
     """
-    told = imaginer.caption(pair.before, pair.after, caption)
-    text = [f"{'the model says' if caption is None else 'told'}: {told or '(nothing)'}"]
+    shown = imaginer.caption(pair.before, pair.after, caption)
+    text = [f"{'predicted' if caption is None else 'given'}: {shown or '(nothing)'}"]
     if caption is None and pair.reference is not None:
-        text.append(f"a reference: {pair.reference}")
-    if imaginer.modeler is not None and (unknown := imaginer.modeler.unknown(told)):
+        text.append(f"reference: {pair.reference}")
+    if imaginer.modeler is not None and (unknown := imaginer.modeler.unknown(shown)):
         text.append(f"unknown to the model: {', '.join(unknown)}")
-    ways = imaginer(pair.before, pair.after, told, rounds)
+    ways = imaginer(pair.before, pair.after, shown, rounds)
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
     names = (pair.name if number == 1 else f"{pair.name}-{number}" for number in itertools.count(1))

@@ -15,7 +15,7 @@ from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary
 from idc.metrics.coco import cider
-from idc.systems.procap.captioner import INTERPOLATOR, TOKENIZER, Captioner, key_frames, shapes_of
+from idc.systems.procap.captioner import INTERPOLATOR, TOKENIZER, CaptioningModel, key_frames, shapes_of
 from idc.systems.procap.captioner import load_captioner as load_captioner
 from idc.systems.procap.clip import ClipWords, clip_blocks
 from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob, Procedure
@@ -162,7 +162,7 @@ class FinetuneTask(Task):
     ):
         super().__init__()
         self.job, self.vocabulary, self.extract = job, vocabulary, extract
-        self.captioner = Captioner(encoder, job.decoder, shapes, job.procedure, token_head)
+        self.captioner = CaptioningModel(encoder, job.decoder, shapes, job.procedure, token_head)
         for unused in _unused_in_stage_2(self.captioner, job.procedure):
             unused.requires_grad_(False)
 
@@ -220,7 +220,7 @@ class FinetuneTask(Task):
         return {"CIDEr": score, "distinct_captions": float(len({text for _, text, _ in rows}))}
 
 
-def _unused_in_stage_2(captioner: Captioner, kind: Procedure) -> list[torch.nn.Parameter]:
+def _unused_in_stage_2(captioner: CaptioningModel, kind: Procedure) -> list[torch.nn.Parameter]:
     """Parameters that only stage 1 uses; kept in the artifact, not trained."""
     encoder = captioner.encoder
     unused = [encoder.align_token]

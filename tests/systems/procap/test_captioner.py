@@ -1,4 +1,4 @@
-"""ProCap as a describer: candidates and their probabilities, the change map, what it imagines."""
+"""ProCap as a captioner: candidates and their probabilities, given captions, samples, change maps, generated frames."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_best_candidate_is_what_the_captioner_says(captioner: PairCaptioner,
     assert all(len(one.candidates) == 1 for one in told)
     assert all((one.changed, one.change_map) == (None, None) for one in told)
     assert captioner.describe([], []) == []
-    with pytest.raises(ValueError, match="6 before and 5 after images do not make pairs"):
+    with pytest.raises(ValueError, match="6 before and 5 after images: give as many"):
         captioner.describe(images[0], images[1][:5])
 
 
@@ -174,8 +174,70 @@ def test_a_caption_of_no_words_has_a_map(changeable: PairCaptioner, images: Imag
         assert np.isfinite(one.change_map).all()
 
 
+def test_given_captions_have_the_probability_of_the_search(captioner: PairCaptioner, images: Images) -> None:
+    """Also in a batch with others, longer ones among them; the sum over the words, end token included."""
+    described = captioner.describe(*images, beams=1)
+    own = [one.best.caption for one in described]
+    others = [*own[1:], own[0]]
+    long = "the big red cube, that is left of it, has moved"
+    given = [[own[i], long, others[i], ""][: 1 + i] for i in range(len(own))]
+    found = captioner.score(*images, given)
+    assert [len(scores) for scores in found] == [1, 2, 3, 4, 4, 4]
+    expected = [one.best.log_probability for one in described]
+    assert [scores[0].mean for scores in found] == pytest.approx(expected, abs=1e-4)
+    for scores, caption in zip(found, own, strict=True):
+        assert scores[0].tokens == len(captioner.vocabulary.encode(caption)) - 1
+        assert scores[0].total == pytest.approx(scores[0].mean * scores[0].tokens)
+    assert found[3][3].tokens == 1, "the empty caption is its end token"
+    alone = captioner.score([images[0][4]], [images[1][4]], [[others[4]]])
+    assert found[4][2].total == pytest.approx(alone[0][0].total, abs=1e-4)
+    assert captioner.score([], [], []) == []
+    assert captioner.score(images[0][:1], images[1][:1], [[]]) == [[]]
+    with pytest.raises(ValueError, match="1 lists of captions for 6 pairs"):
+        captioner.score(*images, [["no change"]])
+
+
+def test_a_caption_that_fills_all_steps_is_scored_as_in_the_search(changeable: PairCaptioner, images: Images) -> None:
+    with torch.no_grad():
+        changeable.captioner.decoder.word_bias[EOS] -= 100
+    described = changeable.describe(*images, beams=1)
+    steps = changeable.captioner.decoder.config.max_length - 1
+    found = changeable.score(*images, [[one.best.caption, one.best.caption + " and on"] for one in described])
+    for one, (scored, longer) in zip(described, found, strict=True):
+        assert scored.tokens == longer.tokens == steps
+        assert scored.mean == pytest.approx(one.best.log_probability, abs=1e-4)
+
+
+def test_samples_have_the_probability_that_score_gives_them(captioner: PairCaptioner, images: Images) -> None:
+    found = captioner.sample(*images, 4, seed=3)
+    assert found == captioner.sample(*images, 4, seed=3)
+    assert found != captioner.sample(*images, 4, seed=4)
+    assert len({one.caption for own in found for one in own}) > 1
+    scores = captioner.score(*images, [[one.caption for one in own] for own in found])
+    for own, scored in zip(found, scores, strict=True):
+        assert [one.log_probability for one in own] == pytest.approx([one.mean for one in scored], abs=1e-3)
+    greedy = captioner.describe(*images, beams=1)
+    cold = captioner.sample(*images, 2, temperature=1e-4)
+    assert [{one.caption for one in own} for own in cold] == [{one.best.caption} for one in greedy]
+
+
+def test_optimisations_and_bfloat16_reach_the_model(captioner: PairCaptioner, captioner_artifact: Path,
+                                                    images: Images) -> None:  # fmt: skip
+    slow = PairCaptioner(captioner_artifact, speed={"cached": False, "fused_attention": False})
+    assert slow(*images) == captioner(*images)
+    prefixes: list[int] = []
+    slow.captioner.decoder.register_forward_pre_hook(lambda _, inputs: prefixes.append(inputs[0].shape[1]))
+    slow(*images)
+    assert prefixes[:3] == [1, 2, 3], "without a cache every prefix is computed"
+    rounded = PairCaptioner(captioner_artifact, dtype="bfloat16").describe(*images, beams=1)
+    exact = captioner.describe(*images, beams=1)
+    found = [one.best.log_probability for one in rounded]
+    assert found != [one.best.log_probability for one in exact]
+    assert found == pytest.approx([one.best.log_probability for one in exact], abs=0.2)
+
+
 def test_it_imagines_with_its_own_head(captioner: PairCaptioner, captioner_artifact: Path, images: Images) -> None:
-    assert captioner.can_imagine
+    assert "imagine" in captioner.capabilities
     frames = captioner.imagine(images[0][0], images[1][0])
     assert [(frame.shape, frame.dtype) for frame in frames] == [((32, 32, 3), np.uint8)] * FRAMES
     ways = Imaginer(captioner_artifact)(images[0][0], images[1][0], rounds=1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from idc.data.text import PAD
-from idc.systems.procap.captioner import Captioner
+from idc.systems.procap.captioner import CaptioningModel
 from idc.systems.procap.config import DecoderConfig, EncoderConfig
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
 
@@ -242,8 +242,8 @@ def test_the_paper_size_has_the_official_number_of_weights() -> None:
     block = (2304 * 768 + 2304) + (768 * 768 + 768) + 2 * (2 * 768) + (3072 * 768 + 3072) + (768 * 3072 + 768)
     assert 12 * block == 85_054_464
     with torch.device("meta"):
-        paper = Captioner(EncoderConfig(init="normal"), DecoderConfig(), PAPER)
-        official = Captioner(
+        paper = CaptioningModel(EncoderConfig(init="normal"), DecoderConfig(), PAPER)
+        official = CaptioningModel(
             EncoderConfig(init="normal", **OFFICIAL), DecoderConfig(scale_by_width=True, official_norm=True), PAPER
         )
         heads = PretrainHeads(768, 1024)

@@ -1,4 +1,4 @@
-"""Every means of speed leaves the numbers as they are; the benchmark of captioning and of stage 1, in small."""
+"""No optimisation changes the numbers; the benchmark of captioning and of stage 1, in small."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def same_threads() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def test_each_means_of_speed_says_the_same_captions() -> None:
+def test_each_optimisation_gives_the_same_captions() -> None:
     tokenizer, captioner = captioning.make_tokenizer(TINY), make_captioner(TINY, 2)
     pairs = make_pairs(6, 32)
     ways = {name: Way(TINY, tokenizer, captioner, speed) for name, speed in TINY.speeds().items()}
@@ -155,7 +155,7 @@ def test_a_way_that_says_something_else_is_refused(monkeypatch: pytest.MonkeyPat
 
     def wrong(way: Way, *pictures: Any) -> Any:
         found = plain(way, *pictures)
-        return found._replace(ids=found.ids.flip(0)) if way.speed.fused_attention else found
+        return found._replace(ids=found.ids.flip(0)) if way.speed.config.fused_attention else found
 
     monkeypatch.setattr(Way, "__call__", wrong)
     with pytest.raises(ValueError, match=r"with fused attention .* of the words are others than the naive path's"):

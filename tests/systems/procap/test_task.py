@@ -14,7 +14,7 @@ import torch
 from cluster.train import launch
 from idc.data.text import PAD
 from idc.systems import load
-from idc.systems.procap.captioner import Captioner, PairCaptioner
+from idc.systems.procap.captioner import CaptioningModel, PairCaptioner
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, FinetuneJob, PretrainJob
 from idc.systems.procap.data import FinetuneDataset, ProcedureInfo, collate
 from idc.systems.procap.task import FinetuneTask, frame_features
@@ -85,7 +85,7 @@ def test_the_artifact_captions_pairs_of_any_size(runs: Path) -> None:
     assert words <= set(captioner.vocabulary.words)
     assert captions[1:2] == captioner(befores[1:2], afters[1:2])  # alone or in a batch
     assert captioner([], []) == []
-    with pytest.raises(ValueError, match="1 before and 0 after images do not make pairs"):
+    with pytest.raises(ValueError, match="1 before and 0 after images: give as many"):
         captioner(befores[:1], [])
 
 
@@ -218,7 +218,9 @@ def test_a_tiny_captioner_overfits_eight_pairs(world: World) -> None:
 
 def test_shapes_of_the_captioner(world: World) -> None:
     info = ProcedureInfo.of(world.procedures)
-    captioner = Captioner(EncoderConfig.model_validate(ENCODER), DecoderConfig.model_validate(DECODER), info.shapes)
+    captioner = CaptioningModel(
+        EncoderConfig.model_validate(ENCODER), DecoderConfig.model_validate(DECODER), info.shapes
+    )
     ends = torch.randn(2, 2, 16, 16)
     ids = torch.full((2, 7), PAD)
     assert captioner.procedure(ends).shape == (2, 4 * 16, 32)

@@ -174,7 +174,7 @@ def test_the_explicit_captioner_makes_the_frames_itself(
     [told] = captioner.describe([before], [after], change_map=True)
     assert told.change_map is not None
     assert told.change_map.shape == (4, 4)
-    assert not captioner.can_imagine
+    assert "imagine" not in captioner.capabilities
     with pytest.raises(ValueError, match="cannot imagine: it needs procedure=queries"):
         captioner.imagine(before, after)
 
@@ -190,7 +190,7 @@ def test_the_captioner_without_a_procedure(world: World, pretrained: str, pair: 
     assert [told.best.caption] == captioner([before], [after])
     assert told.change_map is not None
     assert told.change_map.shape == (4, 4)
-    assert not captioner.can_imagine
+    assert "imagine" not in captioner.capabilities
 
 
 def test_evenly_spaced_frames_are_the_official_ones() -> None:

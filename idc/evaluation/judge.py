@@ -1,14 +1,14 @@
-"""A language model as the judge of captions, over any endpoint that speaks OpenAI's chat completions.
+"""A language model as the judge of captions, at any endpoint with OpenAI's chat completions.
 
 The criteria are those of OmniDiff's prompt (Liu et al., supplementary material, figure 6): an impartial judge finds the
 aspects of the reference caption, counts which of them the predicted caption covers, exactly or in part, each with equal
 weight, and gives the share as a score from 0 to 100 with a short justification. The wording here is our own, because
-the figure's is under a licence that forbids changes; whoever needs the paper's wording to the letter gives it as
-``prompt``, with the figure's two placeholders.
+the licence of the figure's forbids changes; for the paper's exact wording give it as ``prompt``, with the figure's two
+placeholders.
 
-Every answer is appended to ``answers.jsonl`` under a hash of everything it depends on, so that a run that was cut goes
-on where it was and nothing is paid for twice. The baselines are judged too: a judge that likes a constant caption is
-none.
+Every answer is appended to ``answers.jsonl`` under a hash of everything it depends on, so that an interrupted run is
+continued and nothing is paid for twice. The baselines are judged too: a judge that prefers a constant caption is
+useless.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from idc.atomic import write_text
 from idc.config import ConfigModel, missing
-from idc.metrics.judge_endpoint import Endpoint, Wait
-
-if TYPE_CHECKING:
-    from idc.evaluation.record import Evaluation, ScoredCaption
+from idc.evaluation.baselines import CONSTANT, NEAREST
+from idc.evaluation.judge_endpoint import Endpoint, without_credentials
+from idc.evaluation.record import Evaluation, ScoredCaption, load, load_predictions
 
 PROMPT_NAME = "omnidiff-criteria-1"
 """Name of :data:`PROMPT`; it changes with the wording."""
@@ -57,44 +56,43 @@ Program's text: {assistant_response}
 PLACEHOLDERS = ("{standard_answer}", "{assistant_response}")
 ANSWERS, RESULT = "answers.jsonl", "judge.json"
 MODEL = "model"
-"""The captions that are evaluated, beside the baselines."""
+"""Name of the evaluated captions; the others are baselines."""
 
 
 class JudgeJob(ConfigModel):
     """Let a language model judge the captions of an evaluation."""
 
     evaluation: str
-    """Folder that `jobs/evaluate.py` wrote: captions with their references."""
+    """Output folder of `jobs/evaluate.py`: captions with their references."""
     out: str = Field(min_length=1)
     """Folder for `answers.jsonl` (kept between runs) and `judge.json`."""
     url: str = Field(min_length=1)
-    """Base of the endpoint, to which `/chat/completions` is appended: `https://api.openai.com/v1`,
-    `http://localhost:8000/v1`."""
+    """Base URL of the endpoint, without `/chat/completions`: `https://api.openai.com/v1`, `http://localhost:8000/v1`."""
     judge: str = Field(min_length=1)
-    """The judge: the model's name at the endpoint."""
+    """Name of the judging model at the endpoint."""
     api_key_variable: str = "OPENAI_API_KEY"
-    """Environment variable that holds the key, if the endpoint wants one. The key itself is never a setting, and is
-    written nowhere."""
+    """Environment variable with the key, if the endpoint needs one. The key itself is never a setting and is written
+    nowhere."""
     prompt: str | None = None
     """Text file with another prompt; {standard_answer} and {assistant_response} in it are replaced."""
     references: Literal["first", "best"] = "first"
-    """Against which references: the first one alone (OmniDiff has one), or each, and the best score counts."""
+    """References to judge against: the first one alone (OmniDiff has one), or each, with the best score."""
     baselines: bool = True
-    """Judge the constant caption and the nearest training pair's caption too, where the evaluation has them. With it,
-    there are up to three requests for one."""
+    """Also judge the constant caption and the nearest training pair's caption, where the evaluation has them: up to
+    three requests per reference instead of one."""
     max_pairs: int | None = Field(None, ge=1)
-    """Only the first this many pairs; all of them if not given."""
+    """Number of pairs, from the first on. Default: all."""
     temperature: float = Field(0.0, ge=0)
-    """Of the judge's sampling."""
+    """Sampling temperature of the judge."""
     max_tokens: int = Field(300, ge=1)
-    """Length of an answer at most."""
+    """Maximum length of an answer."""
     concurrency: int = Field(4, ge=1, le=256)
-    """Requests under way at the same time."""
+    """Number of concurrent requests."""
     attempts: int = Field(6, ge=1)
-    """How often a request is sent before the run gives up: after a refused connection, a timeout, and the statuses
-    that mean "later" (429, 5xx). Between them it waits 1, 2, 4, ... seconds, or as the server says, at most 60."""
+    """Maximum number of attempts per request: it is sent again after a refused connection, a time-out, and the statuses
+    429 and 5xx, after 0.5, 1, 2, ... seconds, at most 8, or as long as the server requests."""
     timeout_s: float = Field(120.0, gt=0)
-    """How long an answer may take."""
+    """Time-out of a request, in seconds."""
 
     def faults(self) -> Iterator[str]:
         if urlsplit(self.url).scheme not in ("http", "https"):
@@ -112,14 +110,14 @@ class JudgeJob(ConfigModel):
 
 @dataclass(frozen=True)
 class Question:
-    """A caption to be held against a reference."""
+    """A caption to be compared with a reference."""
 
     system: str
     """``model`` or the name of a baseline."""
     pair_id: str
     prompt: str
     key: str
-    """Hash of all that the answer depends on."""
+    """Hash of everything that the answer depends on."""
 
 
 class Judged(BaseModel):
@@ -133,15 +131,15 @@ class Judged(BaseModel):
 
 
 class JudgeResult(BaseModel):
-    """What the judge said."""
+    """The result of a judge."""
 
     model_config = ConfigDict(extra="forbid")
     judge: str
-    """The name that was asked for."""
+    """Requested name of the model."""
     answered_by: list[str]
-    """The names that the endpoint answered under."""
+    """Names of the model in the endpoint's answers."""
     prompt: str
-    """Its name, or its file's."""
+    """Name of the prompt, or of its file."""
     prompt_sha256: str
     endpoint: str
     temperature: float
@@ -154,33 +152,31 @@ class JudgeResult(BaseModel):
     per_pair: dict[str, float]
     """Pair -> score of the model's caption."""
     unreadable: dict[str, str]
-    """Pair -> an answer without a score. Not empty: the result lacks these pairs, and the job fails."""
+    """Pair -> an answer without a score. If there are any, the result lacks these pairs, and the job fails."""
     asked: int
-    """Requests of this run; the others were answered before."""
+    """Number of requests of this run; the others were answered before."""
 
 
 # ------------------------------------------------------------------------------------------------------- the questions
 
 
 def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluation) -> list[Question]:
-    """All questions, the model's first.
+    """All questions, those about the model's captions first.
 
     Raises:
         ValueError: pairs without references.
     """
-    from idc.evaluation.baselines import CONSTANT, NEAREST
-
     template = Path(job.prompt).read_text(encoding="utf-8") if job.prompt is not None else PROMPT
     if bare := [row.pair_id for row in rows if not row.references]:
-        raise ValueError(f"{len(bare)} pairs have no reference to judge against: {', '.join(bare[:5])}")
+        raise ValueError(f"{len(bare)} pairs have no reference to judge against: {', '.join(bare[:5])}; leave them out")
     constant = evaluation.baselines[CONSTANT].caption if CONSTANT in evaluation.baselines else None
-    said: dict[str, Callable[[ScoredCaption], str | None]] = {MODEL: lambda row: row.caption}
+    captions: dict[str, Callable[[ScoredCaption], str | None]] = {MODEL: lambda row: row.caption}
     if job.baselines and constant is not None:
-        said[CONSTANT] = lambda row: constant
+        captions[CONSTANT] = lambda row: constant
     if job.baselines and NEAREST in evaluation.baselines:
-        said[NEAREST] = lambda row: row.nearest
+        captions[NEAREST] = lambda row: row.nearest
     found = []
-    for system, caption_of in said.items():
+    for system, caption_of in captions.items():
         for row in rows:
             caption = caption_of(row)
             given = [reference for reference in row.references if reference.split()]
@@ -192,19 +188,19 @@ def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluati
 
 
 def _filled(template: str, reference: str, caption: str) -> str:
-    """Both places at once: a caption may hold what looks like a placeholder."""
+    """Replaces both placeholders at once: a caption may contain text that looks like one."""
     texts = dict(zip(PLACEHOLDERS, (reference, caption), strict=True))
     return re.sub("|".join(map(re.escape, PLACEHOLDERS)), lambda match: texts[match.group()], template)
 
 
 def _key(job: JudgeJob, prompt: str) -> str:
-    """One model name may be another model at another endpoint, so the endpoint counts."""
-    things = json.dumps([_shown(job.url).rstrip("/"), job.judge, job.temperature, job.max_tokens, prompt])
-    return hashlib.sha256(things.encode()).hexdigest()
+    """The endpoint is part of it: one name may denote other models at other endpoints."""
+    inputs = json.dumps([without_credentials(job.url).rstrip("/"), job.judge, job.temperature, job.max_tokens, prompt])
+    return hashlib.sha256(inputs.encode()).hexdigest()
 
 
 def read_score(reply: str) -> float | None:
-    """The number after "score", else the one number of the first line; ``None`` if there is none from 0 to 100."""
+    """The number after "score", else the only number of the first line; ``None`` if there is none from 0 to 100."""
     number = r"(\d+(?:\.\d+)?)"
     found = re.findall(rf"\bscore\b\W*(?:is|of|=)?\W*{number}", reply, re.IGNORECASE)[:1]
     first = reply.strip().split("\n", 1)[0]
@@ -219,7 +215,7 @@ def read_score(reply: str) -> float | None:
 
 
 class Answers:
-    """The answers on disk, one JSON object a line; a line that a kill has cut is dropped."""
+    """The answers on disk, one JSON object per line; a line that a kill has truncated is dropped."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -238,7 +234,7 @@ class Answers:
             write_text(path, "".join(line + "\n" for line in whole))
 
     def add(self, record: dict[str, Any]) -> None:
-        """Keep an answer at once."""
+        """Write an answer immediately."""
         with self._lock:
             self.known[record["key"]] = record
             with self._path.open("a", encoding="utf-8") as file:
@@ -248,46 +244,35 @@ class Answers:
 # ---------------------------------------------------------------------------------------------------------------- job
 
 
-def run(job: JudgeJob, wait: Wait | None = None) -> JudgeResult:
-    """Ask what was not answered before, and write ``judge.json``.
-
-    Args:
-        wait: instead of the real one, between attempts (:class:`Endpoint`).
+def run(job: JudgeJob) -> JudgeResult:
+    """Send the questions that have no answer yet, and write ``judge.json``.
 
     Raises:
-        ValueError: the evaluation holds no references.
-        JudgeError: the endpoint fails; ``answers.jsonl`` holds what was answered, and the same command goes on.
+        ValueError: the evaluation has no references.
+        JudgeError: the endpoint fails; ``answers.jsonl`` holds the answers so far, and the same command continues.
     """
-    from idc.evaluation.record import load, load_predictions
-
     evaluation, rows = load(job.evaluation), load_predictions(job.evaluation)[: job.max_pairs]
     asked = questions(job, rows, evaluation)
     answers = Answers(Path(job.out) / ANSWERS)
-    open_ones = {one.key: one.prompt for one in asked if one.key not in answers.known}
+    unanswered = {one.key: one.prompt for one in asked if one.key not in answers.known}
     if empty := sum(not any(text.split() for text in row.references) for row in rows):
         print(f"note: not judged: {empty} of {len(rows)} pairs, whose references are all empty", flush=True)
-    print(f"{len(asked)} judgements, {len(open_ones)} requests to {job.judge}", flush=True)
-    unreadable = _ask_all(job, open_ones, answers, wait)
-    result = _result(job, evaluation, asked, answers.known, unreadable, len(open_ones))
+    print(f"{len(asked)} judgements, {len(unanswered)} requests to {job.judge}", flush=True)
+    unreadable = _ask_all(job, unanswered, answers)
+    result = _result(job, evaluation, asked, answers.known, unreadable, len(unanswered))
     write_text(Path(job.out) / RESULT, result.model_dump_json(indent=1) + "\n")
     return result
 
 
-def _ask_all(job: JudgeJob, prompts: Mapping[str, str], answers: Answers, wait: Wait | None) -> dict[str, str]:
-    """Ask; returns the replies without a score by their keys. These are not kept: they are asked again next time.
+def _ask_all(job: JudgeJob, prompts: Mapping[str, str], answers: Answers) -> dict[str, str]:
+    """Send the questions. Returns the replies without a score by their keys; these are not kept, but requested again in
+    the next run.
 
-    The first failure ends all: nothing more is sent, and nobody goes on waiting.
+    The first failure ends the run: no further question is sent.
     """
     failed = threading.Event()
     endpoint = Endpoint(
-        job.url,
-        job.judge,
-        key_variable=job.api_key_variable,
-        temperature=job.temperature,
-        max_tokens=job.max_tokens,
-        attempts=job.attempts,
-        timeout_s=job.timeout_s,
-        wait=wait or failed.wait,
+        job.url, job.judge, job.api_key_variable, job.temperature, job.max_tokens, job.attempts, job.timeout_s
     )
     unreadable: dict[str, str] = {}
 
@@ -338,7 +323,7 @@ def _result(
         answered_by=sorted({str(known[one.key]["model"]) for one in asked if one.key in known}),
         prompt=Path(job.prompt).name if job.prompt is not None else PROMPT_NAME,
         prompt_sha256=hashlib.sha256(template.encode()).hexdigest(),
-        endpoint=_shown(job.url),
+        endpoint=without_credentials(job.url),
         temperature=job.temperature,
         references=job.references,
         evaluation=job.evaluation,
@@ -354,12 +339,6 @@ def _result(
 def _judged(values: Sequence[float]) -> Judged:
     std = statistics.stdev(values) if len(values) > 1 else 0.0
     return Judged(pairs=len(values), mean=statistics.fmean(values), std=std)
-
-
-def _shown(url: str) -> str:
-    """An address without a name and password, which may stand in it."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
 
 def table(result: JudgeResult) -> str:

@@ -6,6 +6,7 @@ import importlib
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from idc.evaluation import judge as jd
 from idc.evaluation import record as ev
-from idc.metrics import judge as jd
-from idc.metrics.judge_endpoint import JudgeError
+from idc.evaluation.judge_endpoint import JudgeError
 
 KEY = "sk-test-0123456789"
 
@@ -199,22 +200,34 @@ def test_a_run_that_was_cut_goes_on(server: Server, evaluation: Path) -> None:
     assert len(answers.read_text().splitlines()) == 4
 
 
-def test_later_means_later(server: Server, evaluation: Path) -> None:
+@pytest.fixture
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that the client would wait between attempts; it does not wait."""
+    seconds: list[float] = []
+    monkeypatch.setattr(time, "sleep", seconds.append)
+    return seconds
+
+
+def test_later_means_later(server: Server, evaluation: Path, waited: list[float]) -> None:
     replies = {1: (429, "slow down", {"Retry-After": "7"}), 2: (503, "busy"), 3: (200, "Score: 55")}
     server.answer = lambda number, prompt: replies.get(number, (200, "Score: 55"))
-    waited: list[float] = []
-    result = jd.run(job(evaluation, server, max_pairs=1, baselines=False), waited.append)
+    result = jd.run(job(evaluation, server, max_pairs=1, baselines=False))
     assert result.scores["model"].mean == 55
     assert waited[0] == 7
-    assert 1.5 <= waited[1] <= 2.5
+    assert 0.5 <= waited[1] <= 1
 
 
-def test_gives_up_in_the_end(server: Server, evaluation: Path) -> None:
+def test_gives_up_in_the_end(server: Server, evaluation: Path, waited: list[float]) -> None:
     server.answer = lambda number, prompt: (500, "broken")
-    waited: list[float] = []
-    with pytest.raises(JudgeError, match="500 Internal Server Error: broken; gave up after 3 attempts"):
-        jd.run(job(evaluation, server, attempts=3, concurrency=1), waited.append)
+    with pytest.raises(JudgeError, match="model judge: 500 Internal Server Error: broken; gave up after 3 attempts"):
+        jd.run(job(evaluation, server, attempts=3, concurrency=1))
     assert (len(server.requests), len(waited)) == (3, 2)
+
+
+def test_an_answer_of_another_protocol_is_named(server: Server, evaluation: Path) -> None:
+    server.answer = lambda number, prompt: (201, "<html>hello</html>")
+    with pytest.raises(JudgeError, match=r"chat/completions, model judge: not a chat completion: <html>hello"):
+        jd.run(job(evaluation, server, concurrency=1))
 
 
 def test_a_redirection_is_not_followed(server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,14 +238,15 @@ def test_a_redirection_is_not_followed(server: Server, evaluation: Path, monkeyp
     assert set(server.paths) == {"/v1/chat/completions"}
 
 
-def test_a_server_that_is_not_there(evaluation: Path) -> None:
+def test_a_server_that_is_not_there(evaluation: Path, waited: list[float]) -> None:
     with Server() as closed:
         url = closed.url
     asked = jd.JudgeJob(
         evaluation=str(evaluation), out=str(evaluation.parent / "judge"), url=url, judge="x", attempts=2, concurrency=1
     )
     with pytest.raises(JudgeError, match="refused; gave up after 2 attempts"):
-        jd.run(asked, lambda seconds: None)
+        jd.run(asked)
+    assert len(waited) == 1
 
 
 def test_not_more_at_a_time_than_asked_for(server: Server, evaluation: Path) -> None:

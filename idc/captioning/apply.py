@@ -1,0 +1,166 @@
+"""Apply a captioner to rows: decode their images, batch those with equal options, describe them.
+
+Evaluation (``split.py``), captions of a table (``table.py``), calibration and serving do it here. A row whose images
+cannot be read has a :class:`Fault` in place of a description and does not affect the others. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from idc.captioning.contract import Captioner, Description, beams_of, require
+from idc.data.files import Reader
+from idc.data.images import MAX_PIXELS, ImageError, cell_bytes, cell_name, decode_image
+
+Item = TypeVar("Item")
+
+
+class Pixels(NamedTuple):
+    """The decoded images of a pair, uint8 RGB (H, W, 3)."""
+
+    before: np.ndarray
+    after: np.ndarray
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The reason why a pair has no pixels.
+
+    Attributes:
+        role: the image, ``before`` or ``after``.
+        name: how messages refer to it.
+        error: its error.
+    """
+
+    role: str
+    name: str
+    error: ImageError
+
+    def __str__(self) -> str:
+        return f"{self.role}: {self.error}"
+
+    def named(self) -> str:
+        """As ``str``, with the name of the image: ``before: missing file: a.png``."""
+        return ": ".join(filter(None, (self.role, self.error.code, self.name, self.error.detail)))
+
+
+@dataclass(frozen=True)
+class CaptionOptions:
+    """How a row is captioned; rows with equal options form one batch of the model.
+
+    Attributes:
+        beams, candidates, change_map: as :meth:`idc.captioning.contract.Captioner.describe`.
+        imagine: also generate frames between the images.
+    """
+
+    beams: int | None = None
+    candidates: int = 1
+    change_map: bool = False
+    imagine: bool = False
+
+    def check(self, captioner: Captioner) -> None:
+        """Refuse options that a captioner does not support.
+
+        Raises:
+            ValueError: it lacks a capability, or the numbers are impossible.
+        """
+        beams_of(self.beams, self.candidates, validated=1)
+        if self.change_map:
+            require(captioner, "map")
+        if self.imagine:
+            require(captioner, "imagine")
+
+
+class Result(NamedTuple):
+    """The result of one row.
+
+    Attributes:
+        pixels: its images, or why there are none; then the rest is empty.
+        description: of the pair.
+        frames: generated frames, empty unless requested.
+        seconds: duration of the model's call for the row's batch, without frames.
+        batch: number of pairs in that batch.
+    """
+
+    pixels: Pixels | Fault
+    description: Description | None = None
+    frames: tuple[np.ndarray, ...] = ()
+    seconds: float = 0.0
+    batch: int = 0
+
+
+def decode_pair(before: Any, after: Any, reader: Reader | None = None, max_pixels: int = MAX_PIXELS) -> Pixels | Fault:
+    """Decode both images; uses no model, so it may run in another thread.
+
+    Args:
+        before, after: encoded images; with a ``reader``, cells that hold or name them.
+        max_pixels: larger images are refused before they are decoded.
+    """
+    images = []
+    for role, cell in (("before", before), ("after", after)):
+        try:
+            images.append(decode_image(cell if reader is None else cell_bytes(cell, reader), max_pixels))
+        except ImageError as error:
+            return Fault(role, cell_name(cell), error)
+    return Pixels(*images)
+
+
+def describe_batch(
+    captioner: Captioner, images: Sequence[Pixels | Fault], options: Sequence[CaptionOptions]
+) -> list[Result]:
+    """Describe decoded pairs, each with its own options; pairs with equal ones go through the model together."""
+    found = [Result(pixels) for pixels in images]
+    groups: dict[CaptionOptions, list[int]] = defaultdict(list)
+    for place, (pixels, option) in enumerate(zip(images, options, strict=True)):
+        if isinstance(pixels, Pixels):
+            option.check(captioner)
+            groups[CaptionOptions(option.beams, option.candidates, option.change_map)].append(place)
+    for group, places in groups.items():
+        befores, afters = zip(*(images[place] for place in places), strict=True)  # type: ignore[arg-type]  # Pixels
+        started = time.perf_counter()
+        descriptions = captioner.describe(
+            befores, afters, beams=group.beams, candidates=group.candidates, change_map=group.change_map
+        )
+        seconds = time.perf_counter() - started
+        for place, description in zip(places, descriptions, strict=True):
+            found[place] = Result(images[place], description, (), seconds, len(places))
+    for place, (result, option) in enumerate(zip(found, options, strict=True)):
+        if option.imagine and isinstance(result.pixels, Pixels):
+            found[place] = result._replace(frames=tuple(require(captioner, "imagine").imagine(*result.pixels)))
+    return found
+
+
+def describe_rows(
+    captioner: Captioner,
+    rows: Iterable[Item],
+    decode: Callable[[Item], Pixels | Fault],
+    pool: Executor,
+    batch_size: int,
+    options: CaptionOptions = CaptionOptions(),
+) -> Iterator[tuple[Item, Result]]:
+    """Describe rows batch by batch, in their order; while the model works on one batch, the next one is decoded.
+
+    Args:
+        rows: may be endless; read at most one batch ahead.
+        decode: decodes the images of a row; called in ``pool``.
+        batch_size: rows per batch, unreadable ones included.
+    """
+    source = iter(rows)
+    waiting: deque[tuple[list[Item], list[Future[Pixels | Fault]]]] = deque()
+    while True:
+        if batch := list(islice(source, batch_size)):
+            waiting.append((batch, [pool.submit(decode, row) for row in batch]))
+        while len(waiting) > (1 if batch else 0):
+            done, decoded = waiting.popleft()
+            images = [future.result() for future in decoded]
+            yield from zip(done, describe_batch(captioner, images, [options] * len(done)), strict=True)
+        if not batch:
+            return

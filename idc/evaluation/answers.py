@@ -1,0 +1,184 @@
+"""Score a file of short answers about changes by ChangeIMTI's measures (:mod:`idc.metrics.classification`)."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from idc.config import ConfigModel, missing
+from idc.data.textfiles import decode, parse_json, split_lines
+from idc.metrics.classification import (
+    ALIASES,
+    BINARY,
+    COUNT,
+    LOCATION,
+    Answer,
+    Measures,
+    read_answer,
+    score_answers,
+)
+from idc.provenance import origin
+
+RESULT = "answers.json"
+_MOST_NAMED = 20
+"""Maximum number of faulty lines that an error names."""
+
+
+class AnswersJob(ConfigModel):
+    """Score answers to questions about changes."""
+
+    answers: str
+    """JSONL, one question per line: `type` (binary, count, location, or another), `answer`, `prediction`; `class`
+    (road, building, ...) for count and location; `id`, if given, must be unique."""
+    out: str = Field(min_length=1)
+    """Folder for `answers.json`."""
+    data_set: str = "changeimti"
+    """Data set of the questions: the page of the leaderboard that shows the result."""
+    no_change: Literal["label", "empty"] = "label"
+    """Meaning of "No change" among the places. `label`: a tenth place. `empty`: no place; two empty sets agree fully.
+    The paper does not define it; its micro recalls nearly equal its subset accuracies where at least half of the
+    answers are "No change" (table VI), which fits `label`."""
+    allow_unreadable: bool = False
+    """Score predictions that no rule can parse as wrong, and count them; otherwise they are errors."""
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.answers, "answers")
+
+
+class AnswerScores(BaseModel):
+    """The result of a file of answers."""
+
+    model_config = ConfigDict(extra="forbid")
+    data_set: str
+    answers: str
+    """Path of the scored file."""
+    no_change: str
+    questions: int
+    measures: list[Measures]
+    overall_accuracy: float | None = None
+    """OA of the questions of other types than ChangeIMTI's."""
+    average_accuracy: float | None = None
+    """AA: the mean over their types."""
+    command: str = ""
+    commit: str = ""
+    """Commit of the scoring program (:mod:`idc.provenance`)."""
+
+
+def read_answers(path: str | os.PathLike[str], allow_unreadable: bool = False) -> list[Answer]:
+    """Read a file of answers.
+
+    Raises:
+        ValueError: names every line of another form, with a repeated id, with a true answer that no rule can parse, or,
+            unless allowed, with such a prediction.
+    """
+    rows: list[Answer] = []
+    faults: list[str] = []
+    seen: dict[str, int] = {}
+    try:
+        lines = split_lines(decode(Path(path).read_bytes()))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = _record(line)
+            row = _answer(record)
+            if (name := str(record.get("id", f"line {number}"))) in seen:
+                raise ValueError(f"id {name!r} is in line {seen[name]} too")
+            seen[name] = number
+            if read_answer(row.type, row.answer) is None:
+                raise ValueError(f"the answer {row.answer!r} does not fit a {row.type} question")
+            if not allow_unreadable and read_answer(row.type, row.prediction) is None:
+                raise ValueError(
+                    f"the prediction {row.prediction!r} cannot be read as the answer to a {row.type} question "
+                    "(allow_unreadable=true scores it as wrong)"
+                )
+            rows.append(row)
+        except ValueError as error:
+            faults.append(f"{path}, line {number}: {error}")
+    if faults:
+        more = [f"and {len(faults) - _MOST_NAMED} more lines"] if len(faults) > _MOST_NAMED else []
+        raise ValueError("\n".join([*faults[:_MOST_NAMED], *more]))
+    if not rows:
+        raise ValueError(f"{path}: the file has no answers")
+    return rows
+
+
+def _record(line: str) -> dict[str, Any]:
+    record = parse_json(line)
+    if not isinstance(record, dict):
+        raise ValueError("not a JSON object")
+    return record
+
+
+def _answer(record: dict[str, Any]) -> Answer:
+    lacking = [key for key in ("type", "answer", "prediction") if key not in record]
+    if lacking:
+        raise ValueError(f"lacks {', '.join(lacking)}")
+    texts = {}
+    for key in ("type", "answer", "prediction", "class"):
+        value = record.get(key, "")
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise ValueError(f"{key} must be text, got {value!r}")
+        texts[key] = str(value)
+    kind = ALIASES.get(texts["type"], texts["type"])
+    if not kind:
+        raise ValueError("type is empty")
+    if kind in (COUNT, LOCATION) and not texts["class"]:
+        raise ValueError(f"lacks class: a {kind} question has one (road, building)")
+    of = texts["class"] if kind in (COUNT, LOCATION) else ""
+    return Answer(type=kind, answer=texts["answer"], prediction=texts["prediction"], of=of)
+
+
+def run(job: AnswersJob) -> AnswerScores:
+    """Score the file and write ``answers.json``.
+
+    Raises:
+        ValueError: as :func:`read_answers`.
+    """
+    rows = read_answers(job.answers, job.allow_unreadable)
+    measures = score_answers(rows, job.no_change)
+    others = [one for one in measures if one.type not in (BINARY, COUNT, LOCATION)]
+    asked = sum(one.questions for one in others)
+    result = AnswerScores(
+        data_set=job.data_set,
+        answers=job.answers,
+        no_change=job.no_change,
+        questions=len(rows),
+        measures=measures,
+        overall_accuracy=sum(one.scores["Accuracy"] * one.questions for one in others) / asked if others else None,
+        average_accuracy=statistics.fmean(one.scores["Accuracy"] for one in others) if others else None,
+        **origin(None),
+    )
+    folder = Path(job.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / f".{RESULT}.partial"
+    partial.write_text(result.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    partial.replace(folder / RESULT)
+    return result
+
+
+def table(result: AnswerScores) -> str:
+    """The measures and their baselines as plain text."""
+    lines = [f"{result.questions} answers; fractions, as ChangeIMTI's tables"]
+    for one in result.measures:
+        of = f", {one.of}" if one.of else ""
+        unreadable = f", {one.unreadable} predictions unreadable and so wrong" if one.unreadable else ""
+        lines.append(f"{one.type}{of}: {one.questions} questions{unreadable}")
+        lines += _columns(
+            one.scores, {f"baseline: always {one.baseline_answer!r}": one.baseline, "predictions": one.scores}
+        )
+    if result.overall_accuracy is not None and result.average_accuracy is not None:
+        lines.append(f"other questions: OA {result.overall_accuracy:.4f}, AA {result.average_accuracy:.4f}")
+    return "\n".join(lines)
+
+
+def _columns(names: Mapping[str, float], rows: Mapping[str, Mapping[str, float]]) -> list[str]:
+    head = f"  {'':34}" + "".join(f"{name:>24}" for name in names)
+    return [head, *(f"  {label:34}" + "".join(f"{own[name]:24.4f}" for name in names) for label, own in rows.items())]

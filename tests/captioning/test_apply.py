@@ -1,0 +1,78 @@
+"""A captioner over rows: equal options in one batch, faults where they are, and no batch decoded too early."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from idc.captioning.apply import CaptionOptions, Fault, Pixels, decode_pair, describe_batch, describe_rows
+from idc.captioning.contract import Description
+from idc.data.images import encode_png
+from tests.captioning.toy import ToyCaptioner
+
+
+class Recording(ToyCaptioner):
+    """Remembers the batches and their options."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda befores, afters: [f"it became {after.mean():.0f}" for after in afters])
+        self.batches: list[tuple[int, dict[str, Any]]] = []
+
+    def describe(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], **options: Any
+    ) -> list[Description]:
+        self.batches.append((len(befores), options))
+        return super().describe(befores, afters)
+
+
+def grey(value: int) -> np.ndarray:
+    return np.full((4, 4, 3), value, np.uint8)
+
+
+def test_rows_keep_their_order_and_their_faults() -> None:
+    captioner, taken = Recording(), []
+
+    def rows() -> Any:
+        for i in range(7):
+            taken.append(i)
+            yield i
+
+    def decode(i: int) -> Pixels | Fault:
+        return decode_pair(encode_png(grey(0)), b"text" if i in (1, 3, 4, 5) else encode_png(grey(i)))
+
+    with ThreadPoolExecutor(2) as pool:
+        found = describe_rows(captioner, rows(), decode, pool, 3)
+        first = next(found)
+        assert taken == list(range(6)), "one batch ahead is decoded, not more"
+        every = [first, *found]
+    assert [i for i, _ in every] == list(range(7))
+    for i, result in every:
+        if i in (1, 3, 4, 5):
+            assert str(result.pixels).startswith("after: not an image")
+            assert (result.description, result.batch) == (None, 0)
+        else:
+            assert result.description is not None
+            assert result.description.best.caption == f"it became {i}"
+    assert [size for size, _ in captioner.batches] == [2, 1], "the second batch has no readable pair"
+    assert [result.batch for _, result in every] == [2, 0, 2, 0, 0, 0, 1]
+
+
+def test_equal_options_are_one_batch_and_unsupported_ones_are_refused() -> None:
+    captioner = Recording()
+    images = [Pixels(grey(0), grey(i)) for i in range(4)]
+    plain, three = CaptionOptions(), CaptionOptions(beams=3, candidates=2)
+    found = describe_batch(captioner, images, [plain, three, plain, three])
+    assert [result.description.best.caption for result in found if result.description] == [
+        f"it became {i}" for i in range(4)
+    ]
+    assert captioner.batches == [
+        (2, {"beams": None, "candidates": 1, "change_map": False}),
+        (2, {"beams": 3, "candidates": 2, "change_map": False}),
+    ]
+    for option in (CaptionOptions(change_map=True), CaptionOptions(imagine=True), CaptionOptions(1, 2)):
+        with pytest.raises(ValueError, match=r"map: this captioner|imagine: this captioner|need as many beams"):
+            describe_batch(captioner, images[:1], [option])

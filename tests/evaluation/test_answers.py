@@ -1,0 +1,91 @@
+"""The job that scores files of answers: faulty lines, unreadable predictions, the result."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from idc.evaluation import answers as ans
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def write(path: Path, rows: list[object]) -> Path:
+    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
+    return path
+
+
+def test_a_key_that_occurs_twice_is_a_faulty_line_and_a_byte_order_mark_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    good = '{"type": "binary", "answer": "Yes", "prediction": "no"}'
+    path.write_bytes(("\ufeff" + good).encode())
+    assert [row.prediction for row in ans.read_answers(path)] == ["no"]
+    path.write_text(good + "\n" + good.replace('"prediction"', '"prediction": "yes", "prediction"'))
+    with pytest.raises(ValueError, match="line 2: not usable as JSON: the key 'prediction' occurs twice"):
+        ans.read_answers(path)
+
+
+def test_every_faulty_line_is_named(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "answers.jsonl",
+        [
+            {"type": "binary", "answer": "Yes", "prediction": "no", "id": 1},
+            "{broken",
+            "",
+            {"type": "binary", "answer": "Yes"},
+            {"type": "binary", "answer": "perhaps", "prediction": "no"},
+            {"type": "count", "answer": "1", "prediction": "1"},
+            {"type": "count", "class": "road", "answer": "1", "prediction": "many"},
+            {"type": "binary", "answer": "No", "prediction": "no", "id": 1},
+            {"type": "binary", "answer": True, "prediction": "no"},
+            [],
+        ],
+    )
+    with pytest.raises(ValueError, match="line 2: not JSON") as caught:
+        ans.read_answers(path)
+    lines = [line.removeprefix(f"{path}, ") for line in str(caught.value).split("\n")]
+    assert [line.partition(":")[0] for line in lines] == [f"line {n}" for n in (2, 4, 5, 6, 7, 8, 9, 10)]
+    assert "lacks prediction" in lines[1]
+    assert "'perhaps' does not fit a binary question" in lines[2]
+    assert "lacks class" in lines[3]
+    assert "allow_unreadable=true" in lines[4]
+    assert "in line 1 too" in lines[5]
+
+
+def test_the_job(tmp_path: Path) -> None:
+    rows = [
+        {"type": "binary", "answer": "Yes", "prediction": "Yes."},
+        {"type": "change_or_not", "answer": "no", "prediction": "yes"},
+        {"type": "count", "class": "road", "answer": 2, "prediction": "3"},
+        {"type": "location", "class": "road", "answer": "top", "prediction": "somewhere"},
+        {"type": "change_to_what", "answer": "Trees", "prediction": "trees."},
+        {"type": "change_ratio", "answer": "0_to_10", "prediction": "10_to_20"},
+        {"type": "change_ratio", "answer": "0", "prediction": "10_to_20"},
+    ]
+    path = write(tmp_path / "answers.jsonl", [*rows])
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, str(ROOT / "jobs/score_answers.py"), f"answers={path}", f"out={tmp_path / 'out'}", *more],
+            capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+
+    refused = run()
+    assert refused.returncode == 2
+    assert "line 4: the prediction 'somewhere' cannot be read" in refused.stderr
+    assert not (tmp_path / "out").exists()
+    done = run("allow_unreadable=true")
+    assert done.returncode == 0, done.stderr
+    result = ans.AnswerScores.model_validate_json((tmp_path / "out" / ans.RESULT).read_text())
+    assert [(one.type, one.questions, one.unreadable) for one in result.measures] == [
+        ("binary", 2, 0), ("count", 1, 0), ("location", 1, 1), ("change_to_what", 1, 0), ("change_ratio", 2, 0),
+    ]  # fmt: skip
+    assert result.overall_accuracy == pytest.approx(1 / 3)
+    assert result.average_accuracy == pytest.approx(1 / 2)
+    assert "count, road: 1 questions" in done.stdout
+    assert "baseline: always 'yes'" in done.stdout
