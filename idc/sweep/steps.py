@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from idc.captioning.loading import CaptionerLoader
 from idc.config import ConfigModel
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.evaluation.config import EvaluateJob, EvaluateSection
 from idc.evaluation.job import finished, scoring_fingerprint
 from idc.evaluation.job import run as score
 from idc.sweep.chain import Step, TrialSteps
-from idc.systems import load_captioner
 from idc.training.config import OPERATIONAL, TrainConfig
 from idc.training.hashing import content_or_id
 
@@ -127,7 +126,7 @@ def with_evaluation(
 def evaluate_artifact(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
     """Caption and score, in this process, which has the step's cores and GPU; a finished evaluation is kept."""
     job = EvaluateJob.model_validate({**payload["job"], "out": folder})
-    load = partial(load_captioner, job.artifact or "", payload["device"])
+    load = CaptionerLoader(job.artifact or "", job, gpus=payload["device"] == "cuda")
     return (finished(job) or score(job, load)).scores
 
 

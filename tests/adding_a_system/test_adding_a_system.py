@@ -12,6 +12,7 @@ import pytest
 
 from idc.data.store import iter_rows
 from tests.adding_a_system.checkout import ADDED, HERE, LIST, changed_files, with_difference_net
+from tests.serve.command import serving
 from tests.systems.procap.world import World
 
 MAX_LINES = 150
@@ -22,7 +23,8 @@ ARTIFACT = "runs/difference-net/artifact"
 def checkout(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The copy, with DifferenceNet trained, evaluated, swept, and used on a table and on a pair, by the commands."""
     path = with_difference_net(tmp_path_factory.mktemp("checkout"))
-    pair = [path / "before.png", path / "after.png"]
+    (path / "data").mkdir()
+    pair = [path / "data" / f"{name}.png" for name in ("before", "after")]
     row = next(iter_rows(world.pairs, split="test"))
     for file, name in zip(pair, ("before", "after"), strict=True):
         file.write_bytes(row[name])
@@ -87,3 +89,15 @@ def test_it_captions_a_table_and_a_pair(checkout: Path, world: World) -> None:
     first = next(row for row in iter_rows(world.pairs, ["pair_id"], "test"))["pair_id"]
     (told,) = [row["caption"] for row in captions if row["pair_id"] == first]
     assert told in (checkout / "runs/output.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_it_is_served(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(checkout))
+    pair = [(name, (checkout / "data" / f"{name}.png").read_bytes()) for name in ("before", "after")]
+    with serving(checkout, f"models.demo={ARTIFACT}") as command, command.client() as client:
+        answer = client.post("/v1/captions", files=[(name, (f"{name}.png", data)) for name, data in pair])
+    assert answer.status_code == 200, answer.text
+    output = (checkout / "runs/output.txt").read_text(encoding="utf-8")
+    assert answer.json()["results"][0]["caption"] in output

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from idc.report.config import RobustnessJob
 from idc.report.robustness.robustness_page import Condition, label, write_robustness
 from idc.sweep.config import SweepJob
 from idc.sweep.summary import SweepResult
-from idc.systems import load_captioner
 
 
 def run(
@@ -79,6 +77,6 @@ def _condition(job: RobustnessJob, name: str, what: str, pairs: str, overwrite: 
     one = EvaluateJob(**job.evaluate.model_dump(exclude_unset=True), **own)
     evaluation = None if overwrite else finished(one)
     if evaluation is None:
-        evaluation = evaluate(one, partial(load_captioner, job.artifact, "cpu"), overwrite=overwrite)
+        evaluation = evaluate(one, overwrite=overwrite)
     shown = spread_over_types(load_predictions(one.out), job.examples)
     return Condition(name, what, evaluation, list(gallery(shown, pairs, None).values()))

@@ -19,7 +19,7 @@ class DifferenceNetJob(ConfigModel):
     """Folder of pairs."""
     side: int = Field(16, ge=8, multiple_of=4)
     """Side of the difference image, in pixels."""
-    train: TrainConfig = TrainConfig()
+    train: TrainConfig = TrainConfig(steps=200, batch_size=32)
     """The training loop."""
 
 

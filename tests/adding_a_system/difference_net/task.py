@@ -27,8 +27,7 @@ class DifferenceNetTask(Task):
         self.net = DifferenceNet(job.side, captions)
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
-        logits, target = self.net(batch["difference"]), batch["caption"]
-        return F.cross_entropy(logits, target), {"accuracy": (logits.argmax(1) == target).float().mean()}
+        return F.cross_entropy(self.net(batch["difference"]), batch["caption"]), {}
 
     def param_groups(self) -> list[dict[str, Any]]:
         return [{"name": "net", "params": list(self.net.parameters()), "lr": 1e-2}]
@@ -46,8 +45,7 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
 
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
         weights = {name.removeprefix("net."): tensor for name, tensor in state.items()}
-        config = {"side": job.side, "captions": captions}
-        folder = context.run_dir / "artifact"
-        write_artifact(folder, system="difference_net", config=config, state_dict=weights, metrics=metrics)
+        about = {"system": "difference_net", "config": {"side": job.side, "captions": captions}}
+        write_artifact(context.run_dir / "artifact", **about, state_dict=weights, metrics=metrics)
 
     return fit(DifferenceNetTask(job, len(captions)), loaders, context, job.train, export=export)
