@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from idc.metrics.java import Meteor
     from tests.systems.procap.world import World
 
 os.environ.update(
@@ -93,3 +94,16 @@ def artifact(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("captioner") / "run"
     launch("idc.systems.procap.task:finetune", payload, job.train, folder, local=True)
     return str(folder / "artifact")
+
+
+@pytest.fixture(scope="session")
+def meteor() -> Iterator[Meteor]:
+    """One METEOR process for all tests of the scores, whose start takes ten seconds of a core. It must live through all
+    of them and leave by itself at the end."""
+    from idc.metrics.java import Meteor
+
+    made = Meteor()
+    yield made
+    assert made._process.poll() is None, "one process served all tests"
+    made.close()
+    assert made._process.poll() == 0, "METEOR did not leave by itself when its input ended"

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from idc.data.config import CorruptJob, ImportJob, ValidateJob
-from idc.data.files import Access, Reader
+from idc.data.files import Access, Reader, locate
 from idc.data.images import cell_bytes, encode_png
+from idc.data.importing import open_build
 from idc.data.pipeline import run_local
-from idc.data.readers.base import open_build
 from idc.data.robustness.build import open_build as open_swapped
 from idc.data.store import DatasetFolder, MappedRows, iter_rows, read_manifest, read_rejects, read_schema
 from idc.data.validation.clean import clean_path, write_clean
@@ -89,12 +89,11 @@ def test_images_stand_where_they_are_shown() -> None:
 
 
 def test_names_of_images_are_read_below_their_folder(tmp_path: Path) -> None:
-    from pyarrow import fs
 
     (tmp_path / "data" / "images").mkdir(parents=True)
     (tmp_path / "data" / "images" / "a.png").write_bytes(b"pixels")
     (tmp_path / "secret.png").write_bytes(b"no")
-    reader = Reader(fs.LocalFileSystem(), str(tmp_path / "data"), Access())
+    reader = Reader(locate(tmp_path / "data"), Access())
     row = {"row_id": "r", "images": ["images/a.png"], "turns": [
         {"role": "user", "text": f"{IMAGE}?"}, {"role": "assistant", "text": "x", "task": "caption"}]}  # fmt: skip
     named = Instruction.from_row(row)

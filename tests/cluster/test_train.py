@@ -176,7 +176,7 @@ def test_a_setting_that_is_newer_than_a_run_had_its_default(tmp_path: Path) -> N
     config = json.loads((tmp_path / "config.json").read_text())
     del config["train"]["group_by_length"]
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match=r"train\.group_by_length: 0 there, 64 asked for"):
+    with pytest.raises(ValueError, match=r"train\.group_by_length: saved 0, now 64"):
         start(tmp_path, {**train, "group_by_length": 64}, local=True)
     assert start(tmp_path, train, local=True)["done_before"]
 

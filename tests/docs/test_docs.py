@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -115,24 +116,39 @@ def test_a_broken_command_is_found(language: str, text: str, fault: str) -> None
     assert fault in faults[0]
 
 
+def imported(text: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The stored row of a documented table with one row, imported by the job."""
+    (folder / name).write_text(text)
+    (folder / "img").mkdir()
+    for image in ("1a.jpg", "1b.jpg"):
+        Image.new("RGB", (8, 8), "gray" if image == "1a.jpg" else "red").save(folder / "img" / image)
+    arguments = [f"format={name.split('.')[1]}", f"source={folder / name}", f"out={folder / 'out'}", "--local"]
+    monkeypatch.setattr("sys.argv", ["import_dataset.py", *arguments])
+    import_dataset.main()
+    (row,) = pq.read_table(next((folder / "out").glob("part-*.parquet"))).to_pylist()
+    return row
+
+
+def examples(fence: str) -> list[str]:
+    """The rows of one's own pairs on the page of the data."""
+    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    return [text for text in re.findall(rf"^```{fence}\n(.*?)^```$", page, re.M | re.S) if "yard-1" in text]
+
+
 @pytest.mark.parametrize(("fence", "name"), [("json", "pairs.jsonl"), ("text", "pairs.csv")])
 def test_the_rows_of_ones_own_pairs_are_imported_as_documented(
     fence: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
-    (example,) = [text for text in re.findall(rf"^```{fence}\n(.*?)^```$", page, re.M | re.S) if "yard-1" in text]
-    (tmp_path / name).write_text(example)
-    (tmp_path / "img").mkdir()
-    for image in ("1a.jpg", "1b.jpg"):
-        Image.new("RGB", (8, 8), "gray" if image == "1a.jpg" else "red").save(tmp_path / "img" / image)
-    out = tmp_path / "out"
-    arguments = [f"format={name.split('.')[1]}", f"source={tmp_path / name}", f"out={out}", "--local"]
-    monkeypatch.setattr("sys.argv", ["import_dataset.py", *arguments])
-    import_dataset.main()
-    (row,) = pq.read_table(next(out.glob("part-*.parquet"))).to_pylist()
+    row = imported(examples(fence)[0], name, tmp_path, monkeypatch)
     pair = ChangePair.from_row(row)
     assert (pair.pair_id, pair.captions) == ("yard-1", ("a car has left",))
     assert (pair.change_type, pair.split) == ("drop", "train")
     assert pair.before == (tmp_path / "img" / "1a.jpg").read_bytes()
+    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
     listed = re.findall(r"^\| ((?:`\w+`,? ?)+)\| (?:string|binary|list)", page, re.M)
     assert set(re.findall(r"\w+", " ".join(listed))) == row.keys()
+
+
+def test_the_origins_of_captions_are_imported_as_documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = imported(examples("json")[1], "pairs.jsonl", tmp_path, monkeypatch)
+    assert row["caption_origins"] == [None, {"source": "our-captioner v2", "confidence": 0.8}]
