@@ -224,7 +224,7 @@ def test_captioning_is_timed_and_a_long_one_is_killed_and_checked(artifact: str,
     from benchmarks.batch import BatchConfig, measure_batch
     from cluster.config import ClusterConfig
 
-    config = BatchConfig(artifact=artifact, pairs=world.pairs, num_pairs=400, rounds=1, count=6000, chunk_size=20,
+    config = BatchConfig(artifact=artifact, pairs=world.pairs, num_pairs=1200, rounds=1, count=6000, chunk_size=20,
                          batch_size=20, sample_s=0.2)  # fmt: skip
     cluster = ClusterConfig(num_cpus=2, num_gpus=0, object_store_mb=100, temp_dir=ray_folder, worker_logs=False)
     ratio, whole, memory = measure_batch(config, cluster, [sys.executable, str(ROOT / "jobs" / "caption.py")])

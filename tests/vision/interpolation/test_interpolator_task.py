@@ -164,16 +164,16 @@ def test_a_restarted_run_ends_as_an_undisturbed_one(
         pass
 
     job = tiny_job(triplets).model_dump(mode="json")
-    loaded = Loader._load
+    samples = Loader.samples
 
-    def dies(self: Loader, samples: Any) -> Any:
+    def dies(self: Loader, micro_step: int) -> Any:
         calls.append(1)
         if len(calls) > 30:
             raise Killed
-        return loaded(self, samples)
+        return samples(self, micro_step)
 
     calls: list[int] = []
-    monkeypatch.setattr(Loader, "_load", dies)
+    monkeypatch.setattr(Loader, "samples", dies)
     torch.manual_seed(0)
     with pytest.raises(Killed):
         train(job, LocalContext(tmp_path))
