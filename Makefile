@@ -1,11 +1,11 @@
-# Everything starts here: `make demo`, `make serve` and `make test` install what they need into .venv first.
+# Everything starts here: `make demo`, `make serve`, `make bench` and `make test` install what they need into .venv first.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 # Two processes that take one test file after another, each with a Ray of its own if it needs one.
 TOGETHER := --numprocesses 2 --dist loadfile
 
-.PHONY: setup demo serve test test-all lint
+.PHONY: setup demo serve bench benchmarks-page test test-all lint
 
 setup: $(VENV)/.installed
 
@@ -22,6 +22,13 @@ demo: setup
 
 serve: setup
 	$(BIN)/python -m serve.app $(SERVE)
+
+# Status 2 (of make; the job's own is 1) if something became worse than the record.
+bench: setup
+	$(BIN)/python jobs/benchmark.py --config jobs/configs/benchmark/demo.yaml compare=true skip_missing=true $(BENCH)
+
+benchmarks-page: setup
+	$(BIN)/python -m benchmarks.page
 
 test: setup lint
 	$(BIN)/python -m pytest $(TOGETHER) -m "not slow"

@@ -1,19 +1,26 @@
-"""The benchmark job: its parts, their inputs, and the record of their measurements."""
+"""The benchmark job: its parts, their inputs, the record of their measurements, and the comparison with it."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import Field
 
+from benchmarks import page
 from benchmarks.batch import BatchConfig, measure_batch
 from benchmarks.captioning import CaptioningConfig, measure_captioning
+from benchmarks.compare import Comparison, compare
 from benchmarks.decoding import DecodingConfig, measure_decoder
-from benchmarks.measurement import Measurement, Part, Record
+from benchmarks.machine import cores_in_use, this_machine
+from benchmarks.measurement import Measurement, Part, code_commit
 from benchmarks.pretraining import PretrainingConfig, measure_pretraining
 from benchmarks.procedures import BuildActorsConfig, BuildMemoryConfig, build_memory, build_speed
+from benchmarks.processes import say
+from benchmarks.record import RECORDS, Figure, Run, objections
 from benchmarks.scoring import ScoringConfig, measure_scoring
 from benchmarks.serving import ServingConfig, serving
 from benchmarks.train_overhead import TrainOverheadConfig, train_overhead
@@ -31,8 +38,22 @@ class BenchmarkJob(ConfigModel):
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
     """Parts to measure. Only by name: captioning and pretraining (ProCap at full size), scoring, serving, batch."""
+    variant: str = Field("", pattern=r"^[a-z0-9-]*$")
+    """Name of these sizes. Results are stored as the figure PART-VARIANT; only runs of one figure are compared."""
     out: str = "runs/benchmark"
-    """Folder of the record. Measuring a part replaces its earlier measurements there; other parts are kept."""
+    """Folder of the results: one JSON file per figure, with all runs."""
+    record: bool = False
+    """Also add the results to benchmarks/records and write BENCHMARKS.md. Refused if files differ from the commit or
+    other work uses the machine."""
+    anyway: str = ""
+    """Reason to record although one of these was found; it is stored and shown with the run."""
+    compare: bool = False
+    """Compare the results with benchmarks/records, print what became worse by more than the spread, and exit with 1 if
+    anything did. Absolute figures count only on a machine of the same kind."""
+    skip_missing: bool = False
+    """Skip parts whose inputs are missing, and name them, instead of refusing to start."""
+    device: str | None = None
+    """Torch device of all parts that have such a setting, e.g. cuda. Default: each part's own."""
     pairs: str = "data/demo/pairs"
     """Folder of pairs, for the builds."""
     tokenizer: str = "runs/demo/tokenizer/artifact"
@@ -61,10 +82,14 @@ class BenchmarkJob(ConfigModel):
     """Captioning a table with jobs/caption.py."""
 
     def faults(self) -> Iterator[str]:
+        if self.anyway and not self.record:
+            yield f"anyway: {self.anyway!r} is the reason to record a run; it needs record=true"
         if self.cluster.address is not None:
             yield f"cluster.address: {self.cluster.address!r}: each run starts its own Ray; leave this out"
 
     def preflight(self) -> Iterator[str]:
+        if self.skip_missing:
+            return
         if "train_overhead" in self.parts:
             yield from missing(self.procedures, "procedures")
         if {"build_actors", "build_memory"} & set(self.parts):
@@ -78,22 +103,90 @@ class BenchmarkJob(ConfigModel):
             yield from missing(self.batch.pairs, "batch.pairs")
 
 
-def run(job: BenchmarkJob, caption_job: str) -> Record:
-    """Measure the parts one after another and save each in ``job.out`` as soon as it is done.
+class Result(NamedTuple):
+    """What a run of the job measured."""
+
+    runs: dict[str, Run]
+    """By figure."""
+    compared: list[Comparison]
+    unknown: int
+    """Rows that have no recorded counterpart; counted if ``compare`` is set."""
+    skipped: dict[Part, list[str]]
+    """Parts that were not measured, and what is missing."""
+    notes: list[str]
+    """What a reader must know, e.g. that the machine was busy."""
+
+
+def run(job: BenchmarkJob, caption_job: str) -> Result:
+    """Measure the parts one after another and store each as soon as it is done.
 
     Args:
         job: the settings.
         caption_job: path of jobs/caption.py; the part ``batch`` runs it as a command.
 
     Raises:
-        ValueError: a part cannot be measured with these settings.
+        ValueError: a part cannot be measured with these settings, or may not be recorded.
     """
+    if job.record and (words := absolute_paths(sys.argv[1:])):
+        raise ValueError(f"record: give paths relative to the checkout, others do not have {', '.join(words)}")
     os.environ.pop("RAY_ADDRESS", None)  # the benchmark starts its own Ray
-    record = Record.load(job.out)
+    result, unknown = Result({}, [], 0, {}, []), 0
+    job = on_device(job)
     for part in job.parts:
-        record = record.with_part(list(measure(part, job, caption_job)))
-        record.save(job.out)
-    return record
+        alone = job.model_copy(update={"parts": (part,), "skip_missing": False})
+        if lacking := list(alone.preflight()):
+            result.skipped[part] = lacking
+            continue
+        busy = cores_in_use()
+        against = objections(code_commit(), busy, this_machine().cores)
+        if job.record and against and not job.anyway:
+            raise ValueError(f"{part} is not recorded: {'; '.join(against)} (or give a reason: anyway=...)")
+        result.notes.extend(f"{part}: {one}" for one in against)
+        notes = [f"recorded although {'; '.join(against)}: {job.anyway}"] if job.record and against else []
+        figure = f"{part}-{job.variant}" if job.variant else part
+        say(f"{figure}: measuring")
+        found = Run.of(list(measure(part, job, caption_job)), busy, notes)
+        result.runs[figure] = found
+        Figure.load(job.out, figure).with_run(found).save(job.out)
+        recorded = Figure.load(RECORDS, figure)
+        if job.compare:
+            comparisons = list(compare(found, recorded))
+            result.compared.extend(comparisons)
+            unknown += len(found.rows) - len({one.title for one in comparisons})
+        if job.record:
+            record(found, recorded)
+    return result._replace(unknown=unknown)
+
+
+def record(found: Run, recorded: Figure) -> None:
+    """Add a run to the tracked record and write BENCHMARKS.md anew."""
+    recorded.with_run(found).save(RECORDS)
+    page.write()
+
+
+def absolute_paths(arguments: Sequence[str]) -> list[str]:
+    """The arguments that hold an absolute path: they would be part of the recorded command."""
+    return [word for word in arguments if any(Path(value).is_absolute() for value in word.split("="))]
+
+
+def on_device(job: BenchmarkJob) -> BenchmarkJob:
+    """The job with ``device`` in all its parts.
+
+    Raises:
+        ValueError: torch does not find this device.
+    """
+    import torch
+
+    if job.device is None:
+        return job
+    if job.device.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"device: {job.device!r}: torch {torch.__version__} finds no GPU")
+    sections = {
+        name: section.model_copy(update={"device": job.device})
+        for name, section in job
+        if isinstance(section, ConfigModel) and "device" in type(section).model_fields
+    }
+    return job.model_copy(update=sections)
 
 
 def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measurement]:

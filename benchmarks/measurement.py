@@ -1,29 +1,29 @@
-"""Measurements, their record on disk, and the timing helpers of all benchmarks.
+"""Measurements, where they were taken, and the timing helpers of all benchmarks.
 
-Every benchmark is a ratio of two things measured in turns in one run, because a machine's speed changes within an
-hour. The raw numbers are stored; the ratio is computed from them.
+Where two things can be compared, a benchmark is a ratio of both measured in turns in one run, because a machine's speed
+changes within an hour. The raw numbers are stored (:mod:`benchmarks.record`); the ratio is computed from them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
+import re
 import shlex
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, computed_field
+from pydantic import BaseModel, ConfigDict
 
-from idc.provenance import commit
-
-if TYPE_CHECKING:
-    pass
+from benchmarks.machine import VARIABLES, Machine, TorchBuild, this_machine, torch_build
+from idc.provenance import UNKNOWN_COMMIT, command_line, commit
 
 Part = Literal[
     "train_overhead",
@@ -37,11 +37,7 @@ Part = Literal[
     "batch",
 ]
 
-RECORD = "benchmark.json"
-TABLE = "benchmark.md"
-
-
-# -- the record --------------------------------------------------------------------------------------------------
+# -- a measurement -----------------------------------------------------------------------------------------------
 
 
 class Environment(BaseModel):
@@ -49,141 +45,165 @@ class Environment(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    device: str
+    machine: Machine
+    torch: TorchBuild | None = None
     threads: int
     """Torch threads per process."""
+    variables: dict[str, str] = {}
+    """Environment variables that were set and change the speed."""
     commit: str
+    """With a "+" if files other than the record differed from it."""
+    date: str
+    """UTC, to the minute."""
     command: str
     load: float | None
     """Load average of the minute before; None where the system has none."""
     versions: dict[str, str]
 
 
-class Measurement(BaseModel):
-    """Two things measured in turns: the ``n``-th of ``above`` is divided by the ``n``-th of ``below``."""
+class Stats(NamedTuple):
+    """Median and range of ``n`` values; the range is None where only the median is known."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    part: Part
-    title: str
-    """The two things compared, as "A over B"."""
-    unit: str
-    """Unit of the raw numbers."""
-    aim: str
-    """Target of the ratio."""
-    above: list[float]
-    below: list[float]
-    more: dict[str, Any] = {}
-    """Further results."""
-    environment: Environment
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def ratios(self) -> list[float]:
-        return [above / below for above, below in zip(self.above, self.below, strict=True)]
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def ratio(self) -> float:
-        """The median of ``ratios``."""
-        return statistics.median(self.ratios)
-
-    def row(self) -> str:
-        """The row of the Markdown table with :data:`HEADER`."""
-        low, high, n = min(self.ratios), max(self.ratios), len(self.ratios)
-        spread = f" ({low:.2f} to {high:.2f}, n = {n})" if n > 1 else " (n = 1)"
-        raw = f"{statistics.median(self.above):.4g} / {statistics.median(self.below):.4g} {self.unit}"
-        where = f"{self.environment.device}, {self.environment.threads} threads"
-        cells = [self.title, f"**{self.ratio:.2f}**{spread}", self.aim, raw, where, self.environment.commit]
-        return "| " + " | ".join([*cells, f"`{self.environment.command}`"]) + " |"
-
-
-HEADER = "| what | ratio: median (range) | aim | medians | device | commit | command |\n|---|---|---|---|---|---|---|"
-
-
-class Record(BaseModel):
-    """All measurements of a folder."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    measurements: list[Measurement] = []
+    median: float
+    low: float | None
+    high: float | None
+    n: int
 
     @classmethod
-    def load(cls, out: Path | str) -> Record:
-        """The record in ``out``, empty if there is none.
+    def of(cls, values: Sequence[float]) -> Stats:
+        return cls(statistics.median(values), min(values), max(values), len(values))
 
-        Raises:
-            ValueError: the file is not a record of benchmarks.
-        """
-        path = Path(out) / RECORD
-        if not path.exists():
-            return cls()
-        try:
-            return cls.model_validate(_without_computed(json.loads(path.read_text(encoding="utf-8"))))
-        except (ValueError, LookupError, AttributeError, TypeError) as error:
-            raise ValueError(f"out: {path} is not a record of benchmarks; choose another folder: {error}") from None
-
-    def with_part(self, measured: Sequence[Measurement]) -> Record:
-        """A record in which these measurements replace all earlier ones of their parts."""
-        parts = {one.part for one in measured}
-        return Record(measurements=[one for one in self.measurements if one.part not in parts] + list(measured))
-
-    def save(self, out: Path | str) -> None:
-        """Write ``benchmark.json`` and the rows for BENCHMARKS.md, ``benchmark.md``."""
-        folder = Path(out)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / RECORD).write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        (folder / TABLE).write_text(self.table() + "\n", encoding="utf-8")
-
-    def table(self) -> str:
-        """All rows as a Markdown table."""
-        return "\n".join([HEADER, *(one.row() for one in self.measurements)])
-
-    def load_note(self) -> str | None:
-        """A warning if the machine was busy with other work before a measurement."""
-        load = max((one.environment.load or 0.0 for one in self.measurements), default=0.0)
-        if load <= 0.5 * (os.cpu_count() or 1):
-            return None
-        return f"note: the load average was up to {load}; do not publish these numbers"
+    def text(self, digits: str = ".2f") -> str:
+        """ "1.18 (1.00 to 1.32, n = 3)", the median in bold."""
+        if self.low is None or self.high is None or self.n == 1:
+            return f"**{self.median:{digits}}** (n = {self.n})"
+        return f"**{self.median:{digits}}** ({self.low:{digits}} to {self.high:{digits}}, n = {self.n})"
 
 
-def _without_computed(record: dict[str, Any]) -> dict[str, Any]:
-    """Drop the computed fields, which are stored for readers of the JSON."""
-    for one in record["measurements"]:
-        one.pop("ratios", None)
-        one.pop("ratio", None)
-    return record
+class Known(BaseModel):
+    """Statistics of a row whose raw runs were not kept."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ratio: Stats
+    above: float
+    """Median."""
+    below: float
+    """Median."""
+
+
+class Row(BaseModel):
+    """Two things measured in turns: the ``n``-th of ``above`` is divided by the ``n``-th of ``below``. Without
+    ``below``, a plain quantity."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    title: str
+    """The two things compared, as "A over B", or the quantity. Rows of two runs are compared if titles are equal."""
+    unit: str
+    """Unit of the raw numbers."""
+    aim: str = ""
+    """Target of the ratio, or of the quantity."""
+    above: list[float]
+    below: list[float] = []
+    more: dict[str, Any] = {}
+    """Further results. Numbers and words are printed with the row; lists and mappings are only stored."""
+    better: Literal["higher", "lower", "neither"] | None = None
+    """Which way is an improvement; None: rates are better higher, times and memory lower, others neither."""
+    known: Known | None = None
+    """Only in records of old runs: all that is known of the raw numbers, which are empty."""
+
+    @property
+    def ratios(self) -> list[float]:
+        """Empty without ``below``."""
+        return [above / below for above, below in zip(self.above, self.below, strict=True)] if self.below else []
+
+    @property
+    def ratio(self) -> float | None:
+        """The median of ``ratios``; None without ``below``."""
+        return None if (stats := self.ratio_stats()) is None else stats.median
+
+    def ratio_stats(self) -> Stats | None:
+        if self.known is not None:
+            return self.known.ratio
+        return Stats.of(self.ratios) if self.below else None
+
+    def above_stats(self) -> Stats:
+        if self.known is not None:
+            return Stats(self.known.above, None, None, self.known.ratio.n)
+        return Stats.of(self.above)
+
+    def direction(self) -> Literal["higher", "lower", "neither"]:
+        if self.better is not None:
+            return self.better
+        if re.search(r"/s\b", self.unit):
+            return "higher"
+        return "lower" if re.match(r"(s|ms|us|CPU s|[KMG]i?B)\b", self.unit) else "neither"
+
+    def cells(self) -> list[str]:
+        """What, ratio, aim, medians: the row of a Markdown table with :data:`HEADER`."""
+        ratio, above = self.ratio_stats(), self.above_stats()
+        if ratio is None:
+            return [self.title, "", self.aim, f"{above.text('.4g')} {self.unit}".rstrip()]
+        below = statistics.median(self.below) if self.known is None else self.known.below
+        return [self.title, ratio.text(), self.aim, f"{above.median:.4g} / {below:.4g} {self.unit}".rstrip()]
+
+    def further(self) -> list[str]:
+        """The numbers and words of ``more``, as text."""
+        return [
+            f"{name.replace('_', ' ')} {f'{value:.4g}' if isinstance(value, float) else value}"
+            for name, value in self.more.items()
+            if isinstance(value, (bool, int, float, str))
+        ]
+
+
+class Measurement(Row):
+    """A row, with the part that measured it and where."""
+
+    part: Part
+    environment: Environment
+
+    def row(self) -> Row:
+        return Row(**{name: getattr(self, name) for name in Row.model_fields})
+
+
+HEADER = ("what", "ratio: median (range)", "aim", "medians")
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def environment(threads: int, device: str = "cpu") -> Environment:
     """The environment of this process; call it before the measurement, because of the load average."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return Environment(
-        device=device_name(device),
+        machine=this_machine(device),
+        torch=torch_build(),
         threads=threads,
-        commit=commit(),
-        command=shlex.join(["python", *sys.argv]),
+        variables={name: os.environ[name] for name in VARIABLES if name in os.environ},
+        commit=code_commit(),
+        date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ"),
+        command=command_line() or shlex.join(["python", *sys.argv]),
         load=None if load is None else round(load, 2),
         versions={"python": platform.python_version(), **_versions("torch", "ray", "deepspeed", "diffusers")},
     )
 
 
-def device_name(device: str = "cpu") -> str:
-    """Processor, cores and memory, and the GPU if ``device`` is one."""
-    processor = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-        processor = names[0] if names else processor
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    text = f"{processor}, {cores} cores"
-    with contextlib.suppress(ValueError, OSError, AttributeError):
-        text += f", {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
-    if device.startswith("cuda"):
-        import torch
-
-        text = f"{torch.cuda.get_device_name(device)}; {text}"
-    return text
+def code_commit() -> str:
+    """The checkout's commit, with a "+" if files differ from it; the record of benchmarks and the page made from it do
+    not count, because they change between the parts of a recorded run."""
+    name = commit()
+    if name == UNKNOWN_COMMIT or "IDC_COMMIT" in os.environ:
+        return name
+    root = Path(__file__).resolve().parent.parent
+    mine = (":(exclude)benchmarks/records", ":(exclude)BENCHMARKS.md")
+    changed = subprocess.run(
+        ["git", "-C", str(root), "status", "--porcelain", "--", ".", *mine], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    return name.removesuffix("+") + ("+" if changed else "")
 
 
 def _versions(*packages: str) -> dict[str, str]:

@@ -1,16 +1,21 @@
-"""Run benchmarks, each a ratio of two things measured in turns in one run.
+"""Run benchmarks, most of them ratios of two things measured in turns in one run.
 
+    make bench                                     the cheap parts in ten minutes, compared with the record
     python jobs/benchmark.py                       uses the pairs, tokenizer and procedures of `make demo`
     python jobs/benchmark.py --local "parts=[decoding]"    needs neither data nor Ray, like the next three
     python jobs/benchmark.py --local "parts=[scoring]"
     python jobs/benchmark.py --local "parts=[captioning]"
     python jobs/benchmark.py --local --config jobs/configs/benchmark/gpu.yaml
     python jobs/benchmark.py "parts=[serving]"     needs the load generator: apt-get install hey
-    python jobs/benchmark.py "parts=[batch]"       100,000 pairs with jobs/caption.py, killed half way: about an hour
+    python jobs/benchmark.py "parts=[batch]"       captioning a table with jobs/caption.py
     python jobs/benchmark.py "parts=[train_overhead]" procedures=data/mine/procedures train_overhead.rounds=5
+    python jobs/benchmark.py --local "parts=[decoding]" record=true
 
-Prints a table and writes <out>/benchmark.json (raw numbers, device, commit, command) and <out>/benchmark.md, whose rows
-go into BENCHMARKS.md. Run it on an otherwise idle machine; the four default parts took fourteen minutes on two cores.
+Prints a table per part and stores machine, commit, command and raw numbers in <out>/PART.json. With record=true also in
+benchmarks/records/PART.json, which BENCHMARKS.md is generated from; with compare=true it prints what became worse than
+that record by more than the spread (the rule: benchmarks/compare.py). Run it on an otherwise idle machine.
+
+Exit status: 0; 1 if compare=true found something worse or a part could not be measured; 2 if the settings were refused.
 """
 
 from __future__ import annotations
@@ -18,7 +23,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from benchmarks.compare import summary
 from benchmarks.job import WITHOUT_RAY, BenchmarkJob, run
+from benchmarks.page import figure_text, machine_text
+from benchmarks.record import Figure
 from idc.config import cli, refuse
 
 Job = BenchmarkJob
@@ -29,12 +37,19 @@ def main() -> None:
     if args.local and not set(args.config.parts) <= WITHOUT_RAY:
         refuse([f"--local: without Ray only these parts can be measured: {', '.join(sorted(WITHOUT_RAY))}"])
     try:
-        record = run(args.config, str(Path(__file__).with_name("caption.py")))
+        result = run(args.config, str(Path(__file__).with_name("caption.py")))
     except ValueError as error:
         raise SystemExit(f"benchmark: {error}") from None
-    print(record.table())
-    if note := record.load_note():
-        print(note, file=sys.stderr)
+    for name, found in result.runs.items():
+        print(f"\n{name}: {machine_text(found)}\n{figure_text(Figure(figure=name, runs=[found]), found, found)}")
+    for part, lacking in result.skipped.items():
+        print(f"skipped: {part}: {'; '.join(lacking)}", file=sys.stderr)
+    for note in result.notes:
+        print(f"note: {note}; do not publish these numbers", file=sys.stderr)
+    if args.config.compare:
+        print(f"\n{summary(result.compared, result.unknown)}")
+        if any(one.outcome == "worse" and one.counts for one in result.compared):
+            raise SystemExit(1)
 
 
 if __name__ == "__main__":
