@@ -194,7 +194,7 @@ def _faulty_idc(arguments: list[str]) -> Iterator[str]:
 
 def _faulty_make(arguments: list[str]) -> Iterator[str]:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    modules = {"DEMO": "jobs.demo", "SERVE": "serve.app"}
+    modules = {"DEMO": "jobs.demo", "SERVE": "serve.app", "BENCH": "jobs.benchmark"}
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if equals and name in modules:
