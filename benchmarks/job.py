@@ -175,12 +175,13 @@ def on_device(job: BenchmarkJob) -> BenchmarkJob:
     Raises:
         ValueError: torch does not find this device.
     """
-    import torch
-
     if job.device is None:
         return job
-    if job.device.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(f"device: {job.device!r}: torch {torch.__version__} finds no GPU")
+    if job.device.startswith("cuda"):
+        import torch
+
+        if not torch.cuda.is_available():
+            raise ValueError(f"device: {job.device!r}: torch {torch.__version__} finds no GPU")
     sections = {
         name: section.model_copy(update={"device": job.device})
         for name, section in job

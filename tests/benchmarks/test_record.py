@@ -241,8 +241,8 @@ def outcomes(new: Run, *old: Run) -> list[str]:
 
 def test_what_became_worse_by_more_than_the_spread_is_flagged() -> None:
     recorded = made([1.9, 2.0, 2.1], [1.0, 1.0, 1.0])
-    assert outcomes(made([1.45, 1.5, 1.55], [1.0, 1.0, 1.0]), recorded) == ["ratio worse", "pairs/s same"]
-    assert outcomes(made([2.5, 2.6, 2.7], [1.0, 1.0, 1.0]), recorded) == ["ratio better", "pairs/s same"]
+    assert outcomes(made([1.55, 1.6, 1.65], [1.0, 1.0, 1.0]), recorded) == ["ratio worse", "pairs/s same"]
+    assert outcomes(made([2.4, 2.5, 2.6], [1.0, 1.0, 1.0]), recorded) == ["ratio better", "pairs/s same"]
     assert outcomes(made([1.85, 1.95, 2.0], [1.0, 1.0, 1.0]), recorded) == ["ratio same", "pairs/s same"]
     # the whole machine is slower today: the ratio is as before
     assert outcomes(made([1.5, 1.6, 1.7], [0.8, 0.8, 0.8]), recorded) == ["ratio same", "pairs/s same"]
@@ -290,7 +290,7 @@ def test_a_record_of_medians_and_ranges_is_compared_too() -> None:
         title="a over b", unit="pairs/s", above=[], known=Known(ratio=Stats(2.0, 1.9, 2.1, 3), above=2.0, below=1.0)
     )
     recorded = made([1.0]).model_copy(update={"rows": [row]})
-    assert outcomes(made([1.4, 1.5, 1.6], [1.0, 1.0, 1.0]), recorded) == ["ratio worse", "pairs/s same"]
+    assert outcomes(made([1.5, 1.6, 1.7], [1.0, 1.0, 1.0]), recorded) == ["ratio worse", "pairs/s same"]
     assert row.cells()[1] == "**2.00** (1.90 to 2.10, n = 3)"
 
 
