@@ -85,8 +85,8 @@ class Figure(BaseModel):
 
     def newest(self, like: Run | None = None) -> Run | None:
         """The newest run; with ``like``, the newest on a machine of its kind, else the newest of all."""
-        same = [run for run in self.runs if like is None or run.same_machine(like)]
-        return (same or self.runs or [None])[-1]
+        found = [run for run in self.runs if like is None or run.same_machine(like)] or self.runs
+        return found[-1] if found else None
 
     def before(self, run: Run) -> Run | None:
         """The newest earlier run of another commit on a machine of the same kind: what ``run`` is compared with."""
