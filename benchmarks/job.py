@@ -14,6 +14,7 @@ from benchmarks.decoding import DecodingConfig, measure_decoder
 from benchmarks.measurement import Measurement, Part, Record
 from benchmarks.pretraining import PretrainingConfig, measure_pretraining
 from benchmarks.procedures import BuildActorsConfig, BuildMemoryConfig, build_memory, build_speed
+from benchmarks.rendering import RenderingConfig, measure_rendering
 from benchmarks.scoring import ScoringConfig, measure_scoring
 from benchmarks.serving import ServingConfig, serving
 from benchmarks.train_overhead import TrainOverheadConfig, train_overhead
@@ -22,7 +23,7 @@ from idc.config import ConfigModel, load, missing
 from idc.systems.procap.config import PretrainJob
 from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
 
-WITHOUT_RAY = frozenset({"decoding", "captioning", "pretraining", "scoring"})
+WITHOUT_RAY = frozenset({"decoding", "captioning", "pretraining", "scoring", "rendering"})
 """Parts that --local can measure."""
 
 
@@ -30,7 +31,8 @@ class BenchmarkJob(ConfigModel):
     """What to measure, and its inputs."""
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
-    """Parts to measure. Only by name: captioning and pretraining (ProCap at full size), scoring, serving, batch."""
+    """Parts to measure. Only by name: captioning and pretraining (ProCap at full size), scoring, serving,
+    batch, rendering."""
     out: str = "runs/benchmark"
     """Folder of the record. Measuring a part replaces its earlier measurements there; other parts are kept."""
     pairs: str = "data/demo/pairs"
@@ -57,6 +59,8 @@ class BenchmarkJob(ConfigModel):
     """A training step of ProCap's stage 1."""
     scoring: ScoringConfig = ScoringConfig()
     """Scoring captions."""
+    rendering: RenderingConfig = RenderingConfig()
+    """Rendering pairs."""
     batch: BatchConfig = BatchConfig()
     """Captioning a table with jobs/caption.py."""
 
@@ -106,6 +110,8 @@ def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measure
         yield from measure_pretraining(job.pretraining)
     elif part == "scoring":
         yield from measure_scoring(job.scoring)
+    elif part == "rendering":
+        yield from measure_rendering(job.rendering)
     elif part == "serving":
         from idc.systems import load_captioner
 

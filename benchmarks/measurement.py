@@ -35,6 +35,7 @@ Part = Literal[
     "scoring",
     "serving",
     "batch",
+    "rendering",
 ]
 
 RECORD = "benchmark.json"

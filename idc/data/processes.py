@@ -1,4 +1,4 @@
-"""Chunks of work on several processes of this machine, without Ray: :func:`idc.data.pipeline.run_local` on all cores."""
+"""Chunks of work on several processes of this machine, without Ray: ``run_local`` on more than one core."""
 
 from __future__ import annotations
 

@@ -61,9 +61,9 @@ def test_a_killed_process_is_an_error_and_the_build_continues(tmp_path):
 
 
 def test_no_process_is_left_when_the_command_is_killed(tmp_path):
-    settings = [f"render.{k}={v}" for k, v in {"width": 32, "height": 32, "samples_per_pixel": 1,
-                                               "min_visible_pixels": 1}.items()]  # fmt: skip
-    command = [sys.executable, str(ROOT / "jobs/render.py"), "--local", f"out={tmp_path}/pairs", "chunk_size=1", *settings]
+    settings = {"width": 32, "height": 32, "samples_per_pixel": 1, "min_visible_pixels": 1}
+    command = [sys.executable, str(ROOT / "jobs/render.py"), "--local", f"out={tmp_path}/pairs", "chunk_size=1"]
+    command += [f"render.{name}={value}" for name, value in settings.items()]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as run:
         assert run.stdout is not None
