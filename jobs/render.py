@@ -39,7 +39,7 @@ def main() -> None:
             )
         else:
             manifest = run_chunks(False, job.cluster, folder, source, stages, max_reject_share=limit, name="rendering")
-    except (ValueError, RuntimeError) as error:
+    except ValueError as error:
         raise SystemExit(f"render: {error}") from None
     print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, rejected: {manifest.num_rejected}")
 
