@@ -21,6 +21,7 @@ from benchmarks.pretraining import PretrainingConfig, measure_pretraining
 from benchmarks.procedures import BuildActorsConfig, BuildMemoryConfig, build_memory, build_speed
 from benchmarks.processes import say
 from benchmarks.record import RECORDS, Figure, Run, objections
+from benchmarks.rendering import RenderingConfig, measure_rendering
 from benchmarks.scoring import ScoringConfig, measure_scoring
 from benchmarks.serving import ServingConfig, serving
 from benchmarks.train_overhead import TrainOverheadConfig, train_overhead
@@ -29,7 +30,7 @@ from idc.config import ConfigModel, load, missing
 from idc.systems.procap.config import PretrainJob
 from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
 
-WITHOUT_RAY = frozenset({"decoding", "captioning", "pretraining", "scoring"})
+WITHOUT_RAY = frozenset({"decoding", "captioning", "pretraining", "scoring", "rendering"})
 """Parts that --local can measure."""
 
 
@@ -37,7 +38,8 @@ class BenchmarkJob(ConfigModel):
     """What to measure, and its inputs."""
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
-    """Parts to measure. Only by name: captioning and pretraining (ProCap at full size), scoring, serving, batch."""
+    """Parts to measure. Only by name: captioning and pretraining (ProCap at full size), scoring, serving,
+    batch, rendering."""
     variant: str = Field("", pattern=r"^[a-z0-9-]*$")
     """Name of these sizes. Results are stored as the figure PART-VARIANT; only runs of one figure are compared."""
     out: str = "runs/benchmark"
@@ -78,6 +80,8 @@ class BenchmarkJob(ConfigModel):
     """A training step of ProCap's stage 1."""
     scoring: ScoringConfig = ScoringConfig()
     """Scoring captions."""
+    rendering: RenderingConfig = RenderingConfig()
+    """Rendering pairs."""
     batch: BatchConfig = BatchConfig()
     """Captioning a table with jobs/caption.py."""
 
@@ -200,6 +204,8 @@ def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measure
         yield from measure_pretraining(job.pretraining)
     elif part == "scoring":
         yield from measure_scoring(job.scoring)
+    elif part == "rendering":
+        yield from measure_rendering(job.rendering)
     elif part == "serving":
         from idc.systems import load_captioner
 

@@ -1,10 +1,12 @@
 """Render CLEVR-Change-style image pairs with their captions into a data set folder.
 
     python jobs/render.py --config jobs/configs/render/demo.yaml out=data/demo/pairs
+    python jobs/render.py --local --config jobs/configs/render/demo.yaml out=data/demo/pairs
     python jobs/render.py out=s3://bucket/pairs render.num_scenes=1000 render.jitter=extreme workers=64
 
 Two pairs per scene: one with a change, one with distractors only. Scene n of a seed has the same pixels and captions
-whatever the number of workers. The same command continues a killed build.
+whatever the number of workers, with Ray or without. With --local, workers are processes of this machine. The same
+command continues a killed build.
 """
 
 from __future__ import annotations
@@ -24,14 +26,19 @@ class Job(RenderJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
+    from idc.data.processes import run_processes
     from idc.data.rendered.render import open_build
 
     job = args.config
     try:
         folder, source, stages = open_build(job, args.overwrite)
-        manifest = run_chunks(
-            args.local, job.cluster, folder, source, stages, max_reject_share=job.max_reject_share, name="rendering"
-        )
+        limit = job.max_reject_share
+        if args.local:
+            manifest = run_processes(
+                folder, source, stages, processes=job.workers, max_reject_share=limit, name="rendering"
+            )
+        else:
+            manifest = run_chunks(False, job.cluster, folder, source, stages, max_reject_share=limit, name="rendering")
     except ValueError as error:
         raise SystemExit(f"render: {error}") from None
     print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, rejected: {manifest.num_rejected}")

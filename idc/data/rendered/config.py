@@ -148,6 +148,6 @@ class RenderJob(ConfigModel):
     chunk_size: int = Field(default=20, ge=1, le=10_000)
     """Scenes per chunk of work (one Parquet part with twice as many pairs)."""
     workers: int = Field(default=2, ge=1)
-    """Parallel render stages on Ray, one CPU each."""
+    """Scenes rendered at a time, each on one core: Ray actors, or with --local processes."""
     max_reject_share: float = Field(default=0.01, ge=0, le=1)
     """The job fails if more than this share of the scenes cannot be placed."""

@@ -1,0 +1,73 @@
+"""Rendering on several processes: the same files as in one, nothing lost and nothing left behind by a kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from idc.data.pipeline import StageSpec, TooManyRejects, run_local
+from idc.data.processes import run_processes
+from idc.data.rendered.config import RenderConfig, RenderJob
+from idc.data.rendered.render import RenderScenes, open_build
+from tests.data.rendered.conftest import SMALL
+
+ROOT = Path(__file__).parents[3]
+
+
+def job(out: Path, **render: object) -> RenderJob:
+    return RenderJob(out=str(out), chunk_size=2, render=SMALL.model_copy(update={"num_scenes": 5} | render))
+
+
+def test_processes_write_the_same_files_as_one(tmp_path):
+    one = run_local(*open_build(job(tmp_path / "one")), progress=False)
+    two = run_processes(*open_build(job(tmp_path / "two")), processes=2, progress=False)
+    assert two == one
+    for part in one.parts:
+        assert (tmp_path / "one" / part.file).read_bytes() == (tmp_path / "two" / part.file).read_bytes()
+
+
+def test_too_many_rejects_are_an_error_as_in_one_process(tmp_path):
+    crowded = job(tmp_path, num_scenes=4, min_objects=12, max_objects=12, extent=0.5)
+    with pytest.raises(TooManyRejects, match="4 x unplaceable scene"):
+        run_processes(*open_build(crowded), processes=2, progress=False)
+
+
+class Killed(RenderScenes):
+    """The stage in a process that is killed at a scene: while the marker file is not there."""
+
+    def __init__(self, config: RenderConfig, marker: str) -> None:
+        super().__init__(config)
+        self.marker = Path(marker)
+
+    def pairs(self, index):
+        if index == 2 and not self.marker.exists():
+            self.marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().pairs(index)
+
+
+def test_a_killed_process_is_an_error_and_the_build_continues(tmp_path):
+    folder, source, stages = open_build(job(tmp_path / "out"))
+    killed = [StageSpec(Killed, {**stages[0].kwargs, "marker": str(tmp_path / "marker")})]
+    with pytest.raises(RuntimeError, match="repeat the command"):
+        run_processes(folder, source, killed, processes=2, progress=False)
+    manifest = run_processes(*open_build(job(tmp_path / "out")), processes=2, progress=False)
+    assert (manifest.num_rows, manifest.complete) == (10, True)
+
+
+def test_no_process_is_left_when_the_command_is_killed(tmp_path):
+    settings = {"width": 32, "height": 32, "samples_per_pixel": 1, "min_visible_pixels": 1}
+    command = [sys.executable, str(ROOT / "jobs/render.py"), "--local", f"out={tmp_path}/pairs", "chunk_size=1"]
+    command += [f"render.{name}={value}" for name, value in settings.items()]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as run:
+        assert run.stdout is not None
+        while b"rows=2" not in run.stdout.read1():  # the first chunk is done, so the workers are at work
+            assert run.poll() is None
+        run.kill()
+        run.stdout.read()  # ends when the last process that inherited the pipe has ended
