@@ -109,7 +109,7 @@ class ResourceRecord:
         self._last = now
 
     def _processes(self) -> dict[int, _Process]:
-        """This process and its descendants. A process that was not one when it was first seen is not looked at again."""
+        """This process and its descendants. What was none of them when it was first seen is not looked at again."""
         listed = {int(name) for name in os.listdir("/proc") if name.isdigit()}
         self._own &= listed
         self._foreign &= listed

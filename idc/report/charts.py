@@ -1,4 +1,5 @@
-"""Charts as SVG: curves of a training, a timeline, means over a setting, a histogram. Their colours are those of ``page.css``."""
+"""Charts as SVG: curves of a training, a timeline, means over a setting, a histogram. Colours are those of
+``page.css``."""
 
 from __future__ import annotations
 

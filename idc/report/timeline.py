@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from idc.atomic import write_text

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from idc.report.collect import collect
-from idc.report.config import ReportJob
 from idc.report.run import RunReport, render_report
 from idc.report.timeline import KINDS, Line, Step, Timeline
 from tests.report.html_page import HtmlPage
