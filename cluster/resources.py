@@ -74,16 +74,22 @@ class ResourceRecord:
         """Take a last sample and end the thread."""
         self._done.set()
         self._thread.join()
-        self._memory_due = 0.0
-        self._sample()
+        self.sample()
         return self.timeline()
+
+    def sample(self) -> None:
+        """Take a sample now, of memory too."""
+        with self._lock:
+            self._memory_due = 0.0
+            self._sample()
 
     def _now(self) -> float:
         return time.monotonic() - self._began
 
     def _watch(self) -> None:
         while not self._done.wait(_INTERVAL_S):
-            self._sample()
+            with self._lock:
+                self._sample()
 
     def _sample(self, first: bool = False) -> None:
         now, before = self._now(), time.thread_time()
@@ -101,11 +107,10 @@ class ResourceRecord:
             for pid, kind in kinds.items():
                 sizes[kind] += _memory(pid)
             self._memory_due = now + _PAUSES * (time.thread_time() - before)
-        with self._lock:
-            if not first:  # the first sample finds what this process used before
-                self._cores.add(now, {kind: max(0, ticks) / seconds for kind, ticks in used.items()})
-            if sizes is not None:
-                self._memory.add(now, {kind: size / 2**30 for kind, size in sizes.items()})
+        if not first:  # the first sample finds what this process used before
+            self._cores.add(now, {kind: max(0, ticks) / seconds for kind, ticks in used.items()})
+        if sizes is not None:
+            self._memory.add(now, {kind: size / 2**30 for kind, size in sizes.items()})
         self._last = now
 
     def _processes(self) -> dict[int, _Process]:
