@@ -145,5 +145,8 @@ def timeline_section(timeline: Timeline) -> dict[str, Any]:
 
 def _lines(line: Line) -> dict[str, list[tuple[float, float]]]:
     """The sums, and each kind that used anything."""
-    used = {kind: values for kind, values in line.values.items() if any(values)}
-    return {name: list(zip(line.at, values, strict=True)) for name, values in {"all": line.total(), **used}.items()}
+    found = {"all": list(zip(line.at, line.total(), strict=True))}
+    for kind, values in line.values.items():
+        if any(values):
+            found[kind] = list(zip(line.at, values, strict=True))
+    return found
