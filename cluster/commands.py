@@ -8,14 +8,14 @@ import re
 import shlex
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from cluster.config import ClusterConfig
+from cluster.resources import ResourceRecord
 from cluster.session import session, submit
 
 
@@ -26,41 +26,54 @@ class Used(NamedTuple):
         seconds: in total, including the start of Ray.
         peak_memory_gib: of this process and its descendants, including Ray.
         seconds_of: title -> seconds.
+        resources: title -> cores and memory in use, see :class:`idc.report.timeline.StepFigures`.
     """
 
     seconds: float
     peak_memory_gib: float
     seconds_of: dict[str, float]
+    resources: dict[str, dict[str, Any]]
 
 
-def run_commands(commands: Sequence[tuple[str, list[str]]], root: Path, logs: Path) -> Used:
+def run_commands(commands: Sequence[tuple[str, list[str]]], root: Path, logs: Path, record: Path) -> Used:
     """Run commands of this project in order in the working directory, on a Ray started for them.
 
     Args:
         commands: (title, arguments of Python) per command.
         root: folder that contains ``jobs/``, for scripts and presets missing in the working directory.
         logs: folder for ``01.log`` and so on.
+        record: file for the memory and time line, written after every command.
 
     Raises:
         RuntimeError: a command failed; the message ends with its last log lines.
     """
-    start, memory, seconds_of = time.time(), PeakMemory(), {}
+    resources = ResourceRecord()
     os.environ.pop("RAY_ADDRESS", None)  # start a new Ray here
     print(f"{len(commands)} steps; the output of each is in {logs}", flush=True)
-    with session(ClusterConfig(dashboard=True)) as url:
+    with ExitStack() as ending:
+        with resources.step("start Ray"):
+            url = ending.enter_context(session(ClusterConfig(dashboard=True)))
         assert url is not None
         print(f"Ray dashboard: {url}", flush=True)
         for number, (title, command) in enumerate(commands, start=1):
             line = StepLine(f"[{number}/{len(commands)}] {title}", logs / f"{number:02d}.log")
             try:
-                with line:
+                with resources.step(title), line:
                     line.write(shlex.join(command) + "\n")
                     run = shlex.join([sys.executable, *(script_or_preset(word, root) for word in command)])
                     submit(url, f"cd {shlex.quote(str(Path.cwd()))} && {run}", line.write)
             except RuntimeError as error:
                 raise RuntimeError(f"{error}; the end of {line.log}:\n{line.end()}") from None
-            seconds_of[title] = round(line.seconds, 1)
-    return Used(round(time.time() - start, 1), memory.stop(), seconds_of)
+            resources.timeline().write(record)
+    timeline = resources.stop()
+    timeline.write(record)
+    figures = timeline.figures()
+    return Used(
+        seconds=timeline.seconds,
+        peak_memory_gib=round(timeline.peak_gib(), 2),
+        seconds_of={title: used.seconds for title, used in figures.items()},
+        resources={title: used.model_dump(exclude={"seconds"}) for title, used in figures.items()},
+    )
 
 
 def script_or_preset(argument: str, root: Path) -> str:
@@ -104,38 +117,3 @@ class StepLine:
         """The last lines of the log."""
         text = self.log.read_text(encoding="utf-8").replace("\r", "\n")
         return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
-
-
-class PeakMemory:
-    """Peak memory of this process and its descendants, including Ray: the sum of proportional set sizes, in which a
-    shared page counts once. Sampled every second."""
-
-    def __init__(self) -> None:
-        import psutil
-
-        self._process = psutil.Process()
-        self._most = 0
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-
-    def _watch(self) -> None:
-        while True:
-            self._most = max(self._most, self._now())
-            if self._done.wait(1.0):
-                return
-
-    def _now(self) -> int:
-        import psutil
-
-        total = 0
-        for process in [self._process, *self._process.children(recursive=True)]:
-            with suppress(psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError):
-                total += process.memory_full_info().pss
-        return total
-
-    def stop(self) -> float:
-        """The peak in GiB."""
-        self._done.set()
-        self._thread.join()
-        return round(self._most / 2**30, 2)

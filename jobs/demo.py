@@ -26,15 +26,15 @@ def main() -> None:
     args = parser.parse_args()
     from cluster.commands import run_commands
     from idc.config import enter_root
-    from idc.systems.procap.demo import closing, steps, summary
+    from idc.systems.procap.demo import RESOURCES, advice, closing, steps, summary
 
     enter_root()
     commands = list(steps(args.folder, args.seeds, args.clevr_change))
     runs = Path("runs") / args.folder
     try:
-        used = run_commands(commands, ROOT, runs / "logs")
+        used = run_commands(commands, ROOT, runs / "logs", runs / RESOURCES)
     except RuntimeError as error:
-        raise SystemExit(f"demo: {error}") from None
+        raise SystemExit(f"demo: {error}\n{advice(args.folder)}") from None
     result = summary(args.folder, args.seeds) | used._asdict()
     (runs / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print("\n".join(closing(result, args.folder)))

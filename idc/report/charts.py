@@ -1,4 +1,5 @@
-"""Charts as SVG: curves of a training, means over a setting, a histogram. Their colours are those of ``page.css``."""
+"""Charts as SVG: curves of a training, a timeline, means over a setting, a histogram. Colours are those of
+``page.css``."""
 
 from __future__ import annotations
 
@@ -51,6 +52,28 @@ def curves(title: str, lines: Mapping[str, Sequence[tuple[float, float]]]) -> Ma
     parts += [_polyline([plot.place(*point) for point in points], i) for i, points in enumerate(lines.values())]
     legend = [f"{name} {number(points[-1][1])}" for name, points in lines.items()]
     return _chart(title, f"{title} by step", (width, height), parts, legend)
+
+
+def timeline(
+    title: str, lines: Mapping[str, Sequence[tuple[float, float]]], marks: Sequence[tuple[float, str]]
+) -> Markup:
+    """Values from 0 by seconds, a line per name with its peak, and a labelled vertical line at each mark; empty if no
+    line has two points."""
+    thinned = {name: points for name, all_ in lines.items() if len(points := _thinned(all_)) > 1}
+    if not thinned:
+        return Markup()
+    end = max(points[-1][0] for points in thinned.values())
+    width, height = 760.0, 220.0
+    peak = max(value for points in lines.values() for _, value in points)
+    plot = _Plot(40, width - 8, 18, height - 22, (0.0, end), (0.0, peak))
+    parts = [_grid(plot, plot.left, plot.right, 2, number)]
+    parts += [_text(plot.left, height - 5, "0", "start"), _text(plot.right, height - 5, f"{end:,.0f} s", "end")]
+    for at, label in marks:
+        x, _ = plot.place(at, 0)
+        parts += [_vertical(x, plot.top, plot.bottom, "var(--line)"), _text(x, plot.top - 6, label)]
+    parts += [_polyline([plot.place(*point) for point in points], i) for i, points in enumerate(thinned.values())]
+    legend = [f"{name}, at most {number(max(value for _, value in lines[name]))}" for name in thinned]
+    return _chart(title, f"{title} by second", (width, height), parts, legend)
 
 
 def means(title: str, x_title: str, series: Mapping[str, Sequence[tuple[float, Spread | None]]]) -> Markup:

@@ -18,6 +18,7 @@ from idc.metrics.changes import UNCLEAR, TypeAgreement
 from idc.report import charts
 from idc.report.page import number, render, width
 from idc.report.pair_cards import HEADLINE, Frame, GalleryItem
+from idc.report.timeline import Timeline, timeline_section
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 
 _NOT_CHARTED = ("step", "seconds_per_step", "samples_per_second", "data_wait_share", "peak_rss_gib")
@@ -56,6 +57,7 @@ class RunReport:
         configs: name -> resolved config.
         environment: what the run ran on.
         timings: what took how long, in words.
+        timeline: memory and processor time of the run's steps.
     """
 
     title: str
@@ -71,6 +73,7 @@ class RunReport:
     configs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, str] = field(default_factory=dict)
+    timeline: Timeline | None = None
 
 
 def write_report(path: str | Path, report: RunReport) -> Path:
@@ -97,6 +100,7 @@ def render_report(report: RunReport) -> str:
         real=[_real(real) for real in report.real],
         protocol=report.evaluations[0].protocol if report.evaluations else {},
         timings=report.timings,
+        timeline=timeline_section(report.timeline) if report.timeline is not None else None,
         environment=report.environment,
         configs={
             name: json.dumps(config, indent=1, ensure_ascii=False, default=str)

@@ -1,17 +1,13 @@
-"""Parts of `make demo`: the lines at its end, the log of a step, the memory that it counts."""
+"""Parts of `make demo`: the lines at its end, the log of a step, what it advises after a failure."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from cluster.commands import PeakMemory, StepLine, script_or_preset
-from idc.systems.procap.demo import closing
-
-GIB = 2**30
+from cluster.commands import StepLine, script_or_preset
+from idc.systems.procap.demo import advice, closing
 
 
 def test_it_ends_with_score_and_baseline_the_page_how_to_serve_and_to_caption_and_the_figures() -> None:
@@ -58,34 +54,6 @@ def test_a_steps_output_goes_to_its_log_and_one_line_to_the_terminal(
     assert capsys.readouterr().out == "[1/2] render pairs: failed\n"
 
 
-_HOLD = "import sys; held = bytearray({size}); print('held', flush=True); sys.stdin.read()"
-
-
-def hold(size: int, *, own: bool) -> subprocess.Popen[str]:
-    """A process that holds memory: a child of this one, or a neighbour, whose parent has ended."""
-    code = _HOLD.format(size=size)
-    if not own:
-        code = f"import os\nif os.fork(): os._exit(0)\n{code}"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n"
-    return process
-
-
-def end(process: subprocess.Popen[str]) -> None:
-    process.communicate()  # closes its input
-
-
-def test_the_peak_memory_is_that_of_the_own_processes_and_not_of_neighbours() -> None:
-    size = GIB // 4
-    empty = PeakMemory().stop()
-    child = hold(size, own=True)
-    with_child = PeakMemory().stop()
-    end(child)
-    neighbour = hold(2 * size, own=False)
-    with_neighbour = PeakMemory().stop()
-    end(neighbour)
-    assert with_child - empty > 0.9 * size / GIB
-    assert abs(with_neighbour - empty) < 0.2 * size / GIB
+def test_after_a_failure_it_names_both_folders_of_the_demo() -> None:
+    assert "data/mine and runs/mine" in advice("mine")
+    assert "--folder NAME" in advice("mine")

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from idc.evaluation import record as ev
 from idc.evaluation.score import evaluate
 from idc.report.collect import by_score, collect, read_log, spread_over_types
 from idc.report.config import ReportJob
+from idc.report.timeline import Line, Timeline
 from idc.schema import ChangePair, pair_arrow_schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,6 +67,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "train" / "config.json").write_text('{"train": {"lr": 0.125}}')
     (root / "train" / "result.json").write_text('{"seconds": 30.0, "steps": 3, "seconds_per_step": 10.0}')
     return root
+
+
+def test_the_timeline_is_read_from_its_file(run: Path) -> None:
+    settings: Any = {"out": "x", "evaluations": (str(run / "evaluation"),), "pairs": str(run / "pairs")}
+    Timeline(seconds=3, cores_available=2, cores=Line(), memory_gib=Line()).write(run / "resources.json")
+    found = collect(ReportJob(**settings, resources=str(run / "resources.json"))).timeline
+    assert found is not None
+    assert found.seconds == 3
+    assert collect(ReportJob(**settings)).timeline is None
 
 
 def test_everything_is_gathered(run: Path) -> None:

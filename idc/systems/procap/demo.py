@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 CONFIGS = "jobs/configs"
+RESOURCES = "resources.json"
+"""Name of the file in runs/FOLDER with the memory and time line of the steps."""
 
 
 def steps(folder: str, seeds: list[int], clevr_change: str | None) -> Iterator[tuple[str, list[str]]]:
@@ -72,7 +74,7 @@ def steps(folder: str, seeds: list[int], clevr_change: str | None) -> Iterator[t
     yield "write the page", [
         "jobs/report.py", f"out={runs}/report.html", f"evaluations=[{evaluations}]", f"pairs={pairs}",
         f"procedures={procedures}", f"tokenizer={tokenizer}", "title=ProCap on rendered pairs",
-        f"imagine={runs}/finetune-{seeds[0]}/artifact",
+        f"imagine={runs}/finetune-{seeds[0]}/artifact", f"resources={runs}/{RESOURCES}",
         f"runs={{tokenizer: {runs}/tokenizer, stage 1: {runs}/pretrain-{seeds[0]}, "
         f"stage 2: {runs}/finetune-{seeds[0]}}}", *real,
     ]  # fmt: skip
@@ -128,3 +130,11 @@ def closing(result: dict[str, Any], folder: str) -> list[str]:
         f"caption  .venv/bin/python jobs/caption.py --artifact {result['artifact']} BEFORE AFTER",
         f"figures  {Path('runs') / folder / 'result.json'}",
     ]
+
+
+def advice(folder: str) -> str:
+    """What to do after a step failed."""
+    return (
+        "The same command runs again and skips the finished steps. If this folder was made by another version or with "
+        f"other settings, give another name (--folder NAME), or remove data/{folder} and runs/{folder}."
+    )

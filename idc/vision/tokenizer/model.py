@@ -138,23 +138,34 @@ class ImageTokenizer(nn.Module):
         """
         from safetensors.torch import load_file
 
-        folder = Path(folder)
-        for name in (CONFIG_FILE, WEIGHTS_FILE, PREPROCESS_FILE):
-            if not (folder / name).is_file():
-                raise ValueError(f"{folder} is not an image tokenizer: it has no {name}")
-        try:
-            config = TokenizerConfig.model_validate_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-            found = json.loads((folder / PREPROCESS_FILE).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{folder} is not an image tokenizer of this version: {error}") from error
-        if found != preprocess(config):
-            raise ValueError(f"{folder / PREPROCESS_FILE} has {found}, but this program prepares {preprocess(config)}")
+        folder, config = Path(folder), read_config(folder)
         tokenizer = cls(config)
         try:
             tokenizer.load_state_dict(load_file(folder / WEIGHTS_FILE))
         except (RuntimeError, OSError) as error:
             raise ValueError(f"{folder / WEIGHTS_FILE} does not fit {CONFIG_FILE}: {error}") from error
         return tokenizer.eval().requires_grad_(False)
+
+
+def read_config(folder: Path | str) -> TokenizerConfig:
+    """The config of what :meth:`ImageTokenizer.save` wrote, without its weights and without diffusers, whose import
+    takes seconds.
+
+    Raises:
+        ValueError: a file is missing, or does not fit the others.
+    """
+    folder = Path(folder)
+    for name in (CONFIG_FILE, WEIGHTS_FILE, PREPROCESS_FILE):
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder} is not an image tokenizer: it has no {name}")
+    try:
+        config = TokenizerConfig.model_validate_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        found = json.loads((folder / PREPROCESS_FILE).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{folder} is not an image tokenizer of this version: {error}") from error
+    if found != preprocess(config):
+        raise ValueError(f"{folder / PREPROCESS_FILE} has {found}, but this program prepares {preprocess(config)}")
+    return config
 
 
 def nearest_rows(rows: Tensor, centres: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from idc.vision.interpolation.middle_frames import DISFlow, LinearBlend, interpolate, make_middle
+from idc.vision.interpolation.middle_frames import DISFlow, LinearBlend, _mean_difference, interpolate, make_middle
 from tests.vision.scenes import scene
 
 
@@ -32,6 +32,12 @@ def test_order_and_number_of_frames() -> None:
 def test_sizes_must_agree() -> None:
     with pytest.raises(ValueError, match=r"before is \(4, 5, 3\), after is \(4, 6, 3\)"):
         interpolate(np.zeros((4, 5, 3), np.uint8), np.zeros((4, 6, 3), np.uint8), 1, LinearBlend())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_mean_over_the_channels_is_numpys_to_the_bit(seed: int) -> None:
+    first, second = (np.random.default_rng((seed, i)).normal(100, 60, (37, 64, 3)).astype(np.float32) for i in (0, 1))
+    assert np.array_equal(_mean_difference(first, second), np.abs(first - second).mean(2))
 
 
 def test_unknown_middle() -> None:

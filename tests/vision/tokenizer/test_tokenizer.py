@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from idc.vision.tokenizer.model import (
     ImageTokenizer,
     prepare_frame,
     prepare_images,
+    read_config,
     to_frames,
     to_images,
     tokenizer_fingerprint,
@@ -111,6 +114,17 @@ def test_save_and_load(tokenizer: ImageTokenizer, images: torch.Tensor, tmp_path
     again.codebook[0, 0] += 1
     again.save(tmp_path)
     assert tokenizer_fingerprint(tmp_path) != first
+
+
+def test_the_config_is_read_without_the_network(tokenizer: ImageTokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path)
+    assert read_config(tmp_path) == tokenizer.config
+    code = (
+        "import sys\nfrom idc.vision.tokenizer.model import read_config\nread_config(sys.argv[1])\n"
+        "print('diffusers' in sys.modules)"
+    )
+    made = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True, text=True)
+    assert made.stdout == "False\n"
 
 
 def test_load_refuses_what_does_not_fit(tokenizer: ImageTokenizer, tmp_path: Path) -> None:

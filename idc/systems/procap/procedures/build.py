@@ -25,7 +25,7 @@ from idc.systems.procap.procedures.stages import stages
 from idc.training.hashing import content_or_id
 from idc.vision.interpolation.convert import fingerprint_of_weights
 from idc.vision.tokenizer.config import TokenizerConfig
-from idc.vision.tokenizer.model import ImageTokenizer, tokenizer_fingerprint
+from idc.vision.tokenizer.model import read_config, tokenizer_fingerprint
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def build(config: ProceduresConfig, path: str, run: Runner, *, overwrite: bool =
             holds procedures of other inputs or settings.
         TooManyRejects: more pairs than ``config.max_reject_share`` cannot be used.
     """
-    tokenizer = ImageTokenizer.load(config.tokenizer).config
+    tokenizer = read_config(config.tokenizer)
     if tokenizer.codebook_size > np.iinfo(np.int16).max + 1:
         raise ValueError(
             f"{config.tokenizer}: {tokenizer.codebook_size} codes do not fit the int16 of stored tokens; train a "

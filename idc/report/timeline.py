@@ -1,0 +1,152 @@
+"""The memory and time line of a run of several steps: the samples, figures for each step, and charts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from idc.atomic import write_text
+from idc.report import charts
+
+ResourceKind = Literal["driver", "workers", "Ray", "Java"]
+"""driver: the command and the processes of its steps. workers: Ray's actors and tasks. Ray: its daemons and agents."""
+
+KINDS: tuple[ResourceKind, ...] = get_args(ResourceKind)
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Step(_Record):
+    """A step; times are seconds since the start of the record."""
+
+    title: str
+    start: float
+    end: float
+
+
+class Line(_Record):
+    """Samples of one quantity: their times, and their values by kind of process."""
+
+    at: list[float] = []
+    values: dict[ResourceKind, list[float]] = {kind: [] for kind in KINDS}
+
+    def add(self, at: float, values: dict[ResourceKind, float]) -> None:
+        self.at.append(round(at, 2))
+        for kind, value in values.items():
+            self.values[kind].append(round(value, 3))
+
+    def total(self) -> list[float]:
+        """The sums over the kinds."""
+        return [sum(values) for values in zip(*self.values.values(), strict=True)]
+
+    def within(self, step: Step) -> dict[str, list[float]]:
+        """The samples of a step by kind, and their sums as "all"."""
+        inside = [i for i, at in enumerate(self.at) if step.start < at <= step.end]
+        return {name: [values[i] for i in inside] for name, values in [("all", self.total()), *self.values.items()]}
+
+
+class StepFigures(_Record):
+    """What a step used.
+
+    Attributes:
+        seconds: from its start to its end.
+        cores: mean number of cores in use, of all processes ("all") and by kind; empty if the step was too short.
+        memory_mean_gib, memory_peak_gib: of all processes; None if the step was too short.
+        memory_at_peak_gib: by kind, when the sum was highest.
+    """
+
+    seconds: float
+    cores: dict[str, float]
+    memory_mean_gib: float | None
+    memory_peak_gib: float | None
+    memory_at_peak_gib: dict[str, float]
+
+
+class Timeline(_Record):
+    """Samples of all processes of a run.
+
+    Attributes:
+        steps: in the order of their ends.
+        seconds: length of the record.
+        cores_available: cores that the processes may use.
+        cores: cores in use between a sample and the one before.
+        memory_gib: proportional set size.
+    """
+
+    steps: list[Step] = []
+    seconds: float
+    cores_available: int
+    cores: Line
+    memory_gib: Line
+
+    def write(self, path: Path) -> None:
+        write_text(path, self.model_dump_json() + "\n")
+
+    @classmethod
+    def read(cls, path: str | Path) -> Timeline:
+        """Read what :meth:`write` wrote.
+
+        Raises:
+            ValueError: the file holds something else.
+        """
+        try:
+            return cls.model_validate_json(Path(path).read_text(encoding="utf-8"))
+        except ValidationError as error:
+            raise ValueError(f"{path} is not the resources.json of a demo: {error}") from error
+
+    def peak_gib(self) -> float:
+        """The highest memory of all processes together."""
+        return max(self.memory_gib.total(), default=0.0)
+
+    def figures(self) -> dict[str, StepFigures]:
+        """Title of a step -> what it used."""
+        found = {}
+        for step in self.steps:
+            cores, memory = self.cores.within(step), self.memory_gib.within(step)
+            total = memory.pop("all")
+            peak = max(range(len(total)), key=total.__getitem__, default=None)
+            found[step.title] = StepFigures(
+                seconds=round(step.end - step.start, 1),
+                cores={name: round(_mean(values), 2) for name, values in cores.items() if values},
+                memory_mean_gib=round(_mean(total), 2) if total else None,
+                memory_peak_gib=None if peak is None else round(total[peak], 2),
+                memory_at_peak_gib={} if peak is None else {kind: round(v[peak], 2) for kind, v in memory.items()},
+            )
+        return found
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def timeline_section(timeline: Timeline) -> dict[str, Any]:
+    """What the page shows of a timeline: charts, and a table with a row for each step."""
+    steps = timeline.steps
+    marks = [(step.start, str(number)) for number, step in enumerate(steps, start=1)]
+    rows = []
+    for number, (title, used) in enumerate(timeline.figures().items(), start=1):
+        cores = [f"{used.cores[name]:.2f}" if name in used.cores else "" for name in ("all", *KINDS)]
+        memory = ["" if value is None else f"{value:.2f}" for value in (used.memory_mean_gib, used.memory_peak_gib)]
+        rows.append([f"{number}. {title}", f"{used.seconds:.1f}", *cores, *memory])
+    return {
+        "cores_available": timeline.cores_available,
+        "charts": [
+            charts.timeline("cores in use", _lines(timeline.cores), marks),
+            charts.timeline("memory in GiB", _lines(timeline.memory_gib), marks),
+        ],
+        "head": ["step", "seconds", "cores", *KINDS, "GiB, mean", "GiB, peak"],
+        "rows": rows,
+    }
+
+
+def _lines(line: Line) -> dict[str, list[tuple[float, float]]]:
+    """The sums, and each kind that used anything."""
+    found = {"all": list(zip(line.at, line.total(), strict=True))}
+    for kind, values in line.values.items():
+        if any(values):
+            found[kind] = list(zip(line.at, values, strict=True))
+    return found

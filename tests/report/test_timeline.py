@@ -1,0 +1,54 @@
+"""The memory and time line of a run: figures by step, and the page's section."""
+
+from __future__ import annotations
+
+from idc.report.run import RunReport, render_report
+from idc.report.timeline import KINDS, Line, Step, Timeline
+from tests.report.html_page import HtmlPage
+
+
+def timeline() -> Timeline:
+    """Two steps: in the first the workers use 1.5 cores and 1 GiB, in the second the driver 0.5 and up to 3."""
+    cores, memory = Line(), Line()
+    for second in range(1, 21):
+        first = second <= 10
+        nothing = dict.fromkeys(KINDS, 0.0)
+        cores.add(second, {**nothing, "workers": 1.5 if first else 0.0, "driver": 0.0 if first else 0.5})
+        memory.add(second, {**nothing, "workers": 1.0 if first else 0.0, "driver": 0.5 if second < 20 else 3.0})
+    steps = [Step(title="train <all>", start=0, end=10), Step(title="score", start=10, end=20)]
+    return Timeline(steps=steps, seconds=20, cores_available=2, cores=cores, memory_gib=memory)
+
+
+def test_the_figures_of_a_step_are_those_of_its_samples() -> None:
+    figures = timeline().figures()
+    train, score = figures["train <all>"], figures["score"]
+    assert train.seconds == score.seconds == 10
+    assert train.cores == {"all": 1.5, "driver": 0.0, "workers": 1.5, "Ray": 0.0, "Java": 0.0}
+    assert (train.memory_mean_gib, train.memory_peak_gib) == (1.5, 1.5)
+    assert score.memory_mean_gib == 0.75
+    assert score.memory_peak_gib == 3.0
+    assert score.memory_at_peak_gib == {"driver": 3.0, "workers": 0.0, "Ray": 0.0, "Java": 0.0}
+    assert timeline().peak_gib() == 3.0
+
+
+def test_a_step_without_a_sample_has_its_length_alone() -> None:
+    short = timeline().model_copy(update={"steps": [Step(title="short", start=3.1, end=3.4)]})
+    figures = short.figures()["short"]
+    assert figures.seconds == 0.3
+    assert figures.cores == {}
+    assert figures.memory_peak_gib is None
+    assert "short" in render_report(RunReport(title="a run", timeline=short))
+
+
+def test_the_page_draws_both_lines_with_the_steps_and_has_a_row_for_each() -> None:
+    page = HtmlPage(render_report(RunReport(title="a run", timeline=timeline())))
+    polylines = [attributes for tag, attributes in page.tags if tag == "polyline"]
+    assert len(polylines) == 2 * 3, "all, driver and workers; kinds that used nothing are left out"
+    assert page.text.count("1. train <all>") == 1
+    assert "2. score" in page.text
+    assert "at most 1.5" in page.text, "cores"
+    assert "at most 3" in page.text, "memory"
+
+
+def test_without_a_timeline_the_page_has_no_section_of_it() -> None:
+    assert "Time and memory" not in render_report(RunReport(title="a run"))
