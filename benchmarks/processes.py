@@ -1,5 +1,5 @@
-"""Helpers for benchmarks of whole jobs: runs in fresh processes, in turns, runs that are paused between their turns, and a
-stage that timestamps chunks.
+"""Helpers for benchmarks of whole jobs: runs in fresh processes, in turns, runs that are paused between their turns, and
+a stage that timestamps chunks.
 
 Each run gets a fresh process, with its own Ray or none: a loaded DeepSpeed, a grown heap or a second Ray would change
 the measurement.
@@ -58,8 +58,9 @@ def say(text: str) -> None:
 
 
 class PausedRun:
-    """A run in a process of its own. It and its descendants, a Ray that it starts included, are stopped (SIGSTOP) between
-    its turns: they then use no CPU, and runs that take turns of seconds are compared at the same speed of the machine.
+    """A run in a process of its own. It and its descendants, a Ray that it starts included, are stopped (SIGSTOP)
+    between its turns: they then use no CPU, and runs that take turns of seconds are compared at the same speed of the
+    machine.
     """
 
     def __init__(self, function: Callable[..., Any], *args: Any):
@@ -109,16 +110,14 @@ class PausedRun:
         return found
 
     def close(self) -> None:
-        """End the run: its process, and what is left of its descendants a few seconds later."""
+        """End the run and all its descendants at once."""
         import psutil
 
-        descendants = self.processes()
-        self.resume()
-        self._process.terminate()
-        self._process.join(10)
-        self._each(descendants, "kill")
-        psutil.wait_procs(descendants, timeout=10)
+        self.pause()  # so that none starts another one meanwhile
+        processes = self.processes()
+        self._each(processes, "kill")
         self._process.join()
+        psutil.wait_procs(processes, timeout=10)
 
     @staticmethod
     def _each(processes: Sequence[psutil.Process], action: str) -> None:
