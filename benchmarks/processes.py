@@ -1,5 +1,5 @@
-"""Helpers for benchmarks of whole jobs: runs in fresh processes, in turns, runs that are paused between their turns, and
-a stage that timestamps chunks.
+"""Helpers for benchmarks of whole jobs: runs in fresh processes, in turns, runs that are paused between their turns,
+and a stage that timestamps chunks.
 
 Each run gets a fresh process, with its own Ray or none: a loaded DeepSpeed, a grown heap or a second Ray would change
 the measurement.
