@@ -7,6 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +82,12 @@ def train_overhead(
             run = PausedRun(_train, entry, payload, {**base, **settings}, str(folder / kind), options)
             runs[kind] = stack.enter_context(closing(run))
             logged = _Log(folder / kind / "log.jsonl")
-            run.turn(lambda logged=logged: logged.lines() >= config.warmup)  # type: ignore[misc]
+            run.turn(partial(logged.reached, config.warmup))
         before = runs["ray"].cpu_seconds()
         for kind in turns(list(RUNS), config.rounds):
             logged = _Log(folder / kind / "log.jsonl")
             start = logged.lines()
-            runs[kind].turn(lambda logged=logged, end=start + config.steps + 1: logged.lines() >= end)  # type: ignore[misc]
+            runs[kind].turn(partial(logged.reached, start + config.steps + 1))
             seconds[kind].append(logged.seconds()[start + 1 :])
             say(f"train_overhead: {kind} {statistics.median(seconds[kind][-1]):.4f} s/step")
         wall = sum(map(sum, seconds["ray"]))
@@ -133,6 +134,9 @@ class _Log:
 
     def lines(self) -> int:
         return len(self._complete())
+
+    def reached(self, lines: int) -> bool:
+        return self.lines() >= lines
 
     def seconds(self) -> list[float]:
         """Of every step."""
