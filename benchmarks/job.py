@@ -217,7 +217,7 @@ def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measure
         stage = load(PretrainJob, job.train_overhead.config, overrides)
         payload = stage.model_dump(mode="json", exclude={"train"})
         entry = "idc.systems.procap.task:pretrain"
-        yield train_overhead(job.train_overhead, entry, payload, stage.train, job.cluster)
+        yield from train_overhead(job.train_overhead, entry, payload, stage.train, job.cluster)
     elif part == "build_actors":
         speed = job.build_actors
         yield build_speed(_build(speed.config, job), speed.num_pairs, speed.actors, speed.rounds, job.cluster)

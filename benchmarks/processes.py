@@ -1,4 +1,5 @@
-"""Helpers for benchmarks of whole jobs: runs in fresh processes, in turns, and a stage that timestamps chunks.
+"""Helpers for benchmarks of whole jobs: runs in fresh processes, in turns, runs that are paused between their turns,
+and a stage that timestamps chunks.
 
 Each run gets a fresh process, with its own Ray or none: a loaded DeepSpeed, a grown heap or a second Ray would change
 the measurement.
@@ -15,14 +16,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from benchmarks.measurement import Stamp, peak_memory_mib
 from idc.captioning.contract import Captioner
 from idc.data.images import decode_image
 from idc.data.pipeline import Batch, num_rows
+
+if TYPE_CHECKING:
+    import psutil
 
 T = TypeVar("T")
 
@@ -51,6 +55,87 @@ def turns(kinds: Sequence[str], rounds: int) -> Iterator[str]:
 
 def say(text: str) -> None:
     print(text, flush=True)
+
+
+class PausedRun:
+    """A run in a process of its own. It and its descendants, a Ray that it starts included, are stopped (SIGSTOP)
+    between its turns: they then use no CPU, and runs that take turns of seconds are compared at the same speed of the
+    machine.
+    """
+
+    def __init__(self, function: Callable[..., Any], *args: Any):
+        self._process = multiprocessing.get_context("spawn").Process(target=function, args=args)
+        self._process.start()
+
+    def processes(self) -> list[psutil.Process]:
+        """The run's process, then its descendants."""
+        import psutil
+
+        with suppress(psutil.NoSuchProcess):
+            root = psutil.Process(self._process.pid)
+            return [root, *root.children(recursive=True)]
+        return []
+
+    def pause(self) -> None:
+        stopped: set[int] = set()
+        while more := [process for process in self.processes() if process.pid not in stopped]:
+            self._each(more, "suspend")  # a process that was not stopped yet may have started another one
+            stopped.update(process.pid for process in more)
+
+    def resume(self) -> None:
+        self._each(self.processes(), "resume")
+
+    def turn(self, reached: Callable[[], bool]) -> None:
+        """Let the run go on until ``reached``.
+
+        Raises:
+            RuntimeError: it ended before.
+        """
+        self.resume()
+        while not reached():
+            if not self._process.is_alive():
+                raise RuntimeError(f"the run ended with status {self._process.exitcode} before its turns were over")
+            time.sleep(0.02)
+        self.pause()
+
+    def cpu_seconds(self) -> dict[tuple[int, str], float]:
+        """CPU seconds so far of every living process, by process id and name."""
+        import psutil
+
+        found = {}
+        for process in self.processes():
+            with suppress(psutil.Error):
+                times = process.cpu_times()
+                found[process.pid, process_name(process.cmdline())] = times.user + times.system
+        return found
+
+    def close(self) -> None:
+        """End the run and all its descendants at once."""
+        import psutil
+
+        self.pause()  # so that none starts another one meanwhile
+        processes = self.processes()
+        self._each(processes, "kill")
+        self._process.join()
+        psutil.wait_procs(processes, timeout=10)
+
+    @staticmethod
+    def _each(processes: Sequence[psutil.Process], action: str) -> None:
+        import psutil
+
+        for process in processes:
+            with suppress(psutil.Error):
+                getattr(process, action)()
+
+
+def process_name(command: Sequence[str]) -> str:
+    """The name of one of Ray's processes, or "the run"."""
+    first = command[0] if command else ""
+    if first.startswith("ray::"):
+        return first.split()[0].partition(".")[0]
+    programs = ("gcs_server", "raylet", "dashboard.py", "agent.py", "log_monitor.py", "monitor.py")
+    names = {Path(word).name for word in command[:4]}
+    return next((name for name in programs if name in names), "the run")
 
 
 class Stamper:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.config import ClusterConfig
-from idc.config import enter_root
+from cluster.worker import set_up_worker
 from idc.data.pipeline import Source, StageSpec, ToRows, run_local
 from idc.data.store import DatasetFolder, Manifest
 from idc.loopback import keep_ray_on_loopback
@@ -25,6 +25,20 @@ _ENVIRONMENT = {
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",  # else every print of a training worker appears twice
     "RAY_worker_niceness": "0",  # Ray's default of 15 starves workers when anything else runs on a small machine
 }
+
+_LOCAL = {
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # a process for announced ends of nodes: a cloud's, not this machine's
+    "RAY_prestart_worker_first_driver": "0",  # workers without our set-up hook, which none of our tasks would use
+}
+"""Environment of a local Ray: processes that it does not need share the cores with the workers."""
+
+_UNWATCHED = {
+    "RAY_enable_metrics_collection": "0",
+    "RAY_event_stats": "0",
+    "RAY_task_events_report_interval_ms": "0",
+    "REPORTER_UPDATE_INTERVAL_MS": "600000",  # statistics of the machine's processes, else every 5 s
+}
+"""Environment of a local Ray without a dashboard: nobody reads what it would collect."""
 
 _AGENT_TIMEOUT_S = 120.0
 """Time-out for a new Ray to accept jobs, in seconds."""
@@ -52,6 +66,8 @@ def session(config: ClusterConfig | None = None) -> Iterator[str | None]:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if address is None:
+        for name, value in (_LOCAL if config.dashboard else _LOCAL | _UNWATCHED).items():
+            os.environ.setdefault(name, value)
         keep_ray_on_loopback()
         _choose_auth(config)
     import ray  # after the environment: Ray reads it when it is loaded
@@ -114,14 +130,6 @@ def run_chunks(
 
         timeout = config.no_progress_timeout_s
         return run(folder, source, stages, to_rows, no_progress_timeout_s=timeout, **options)
-
-
-def set_up_worker() -> None:
-    """Set-up hook of every worker: relative paths resolve as in the driver. Also silences Ray Train's placement group
-    cleaner, which logs an error every second if there is no dashboard."""
-    enter_root()
-    name = "ray.train.v2._internal.execution.controller.placement_group_cleaner"
-    logging.getLogger(name).addFilter(lambda record: "Failed to query" not in record.getMessage())
 
 
 def submit(url: str, entrypoint: str, show: Callable[[str], None]) -> None:

@@ -202,14 +202,14 @@ def _run_on_ray(
     os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative paths of the payload stay valid in the workers
     import ray.exceptions
     import ray.train
-    from ray.train.torch import TorchConfig, TorchTrainer
+    from ray.train.torch import TorchConfig
 
     from idc.training.memory import out_of_memory_advice
 
     resources = {"CPU": float(train.cpus_per_worker)}
     if train.gpus_per_worker:
         resources["GPU"] = train.gpus_per_worker
-    trainer = TorchTrainer(
+    trainer = _trainer()(
         _worker,
         train_loop_config={
             "entry": entry,
@@ -244,6 +244,21 @@ def _run_on_ray(
         fatal = json.loads((run_dir / FATAL).read_text(encoding="utf-8"))
         print(fatal["traceback"], file=sys.stderr, flush=True)
         raise ValueError(f"{fatal['type']}: {fatal['message']}" if fatal["type"] != "ValueError" else fatal["message"])
+
+
+def _trainer() -> Any:
+    """TorchTrainer without the two helper processes that have nothing to do here: the manager of Ray data sets, as
+    batches come from our own loaders, and, if there is no dashboard to ask, the cleaner of placement groups."""
+    from ray._private.worker import get_dashboard_url
+    from ray.train.torch import TorchTrainer
+
+    idle = {"DatasetsCallback"} if get_dashboard_url() else {"DatasetsCallback", "PlacementGroupCleanerCallback"}
+
+    class Trainer(TorchTrainer):
+        def _create_default_callbacks(self) -> list[Any]:
+            return [each for each in super()._create_default_callbacks() if type(each).__name__ not in idle]
+
+    return Trainer
 
 
 def _memory_watch(run_dir: Path, train: TrainConfig) -> Any:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,8 +83,8 @@ def test_only_the_inputs_of_the_chosen_parts_must_be_there(tmp_path: Path) -> No
               for part in ("train_overhead", "build_actors", "build_memory", "decoding")}  # fmt: skip
     assert faults == {"train_overhead": 1, "build_actors": 2, "build_memory": 2, "decoding": 0}
     assert list(load(BenchmarkJob, overrides={**nothing, "skip_missing": True}).preflight()) == []
-    with pytest.raises(ConfigError, match="leaves none"):
-        load(BenchmarkJob, overrides={"train_overhead.steps": 10})
+    with pytest.raises(ConfigError, match="greater than or equal to 1"):
+        load(BenchmarkJob, overrides={"train_overhead.steps": 0})
 
 
 def test_decoding_is_measured_on_the_real_decoder() -> None:
@@ -129,34 +130,64 @@ def ray_folder() -> Iterator[str]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_bare_run_is_timed_in_a_process_of_its_own(tmp_path: Path) -> None:
-    from benchmarks.processes import apart, turns
-    from benchmarks.train_overhead import _train_once
+def _count(path: str) -> None:
+    """Appends a byte to a file every few milliseconds, in a process of its own and in a child of it."""
+    code = f"import time\nwhile True:\n    open({path!r}, 'ab').write(b'c')\n    time.sleep(0.005)"
+    child = subprocess.Popen([sys.executable, "-c", code])
+    while child.poll() is None:
+        with open(path, "ab") as file:
+            file.write(b"p")
+        time.sleep(0.005)
 
-    train = {"steps": 4, "batch_size": 8, "log_every": 1, "tracking": {"enabled": False}}
-    steps = apart(_train_once, "tests.training.toy:entry", {"size": 40}, train, str(tmp_path / "run"), None)
-    assert len(steps) == 4
-    assert all(seconds > 0 for seconds in steps)
+
+def test_a_paused_run_and_its_children_stand_still_between_its_turns(tmp_path: Path) -> None:
+    from benchmarks.processes import PausedRun, turns
+
+    path = tmp_path / "count"
+    run = PausedRun(_count, str(path))
+    try:
+        run.turn(lambda: path.exists() and {*b"pc"} == set(path.read_bytes()))
+        processes = run.processes()
+        size = path.stat().st_size
+        assert [process.status() for process in processes] == ["stopped", "stopped"]
+        assert path.stat().st_size == size
+        run.turn(lambda: path.stat().st_size > size)
+        assert all(seconds >= 0 for seconds in run.cpu_seconds().values())
+    finally:
+        run.close()
+    assert not any(process.is_running() for process in processes)
     assert list(turns(("a", "b"), 3)) == ["a", "b", "b", "a", "a", "b"]
+
+
+def test_a_run_that_ends_before_its_turns_are_over_is_an_error() -> None:
+    from benchmarks.processes import PausedRun
+
+    run = PausedRun(time.sleep, 0)
+    with pytest.raises(RuntimeError, match="status 0 before its turns were over"):
+        run.turn(lambda: False)
+    run.close()
 
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_training_is_timed_with_and_without_ray(ray_folder: str) -> None:
+def test_a_training_step_is_timed_with_and_without_deepspeed_and_ray(ray_folder: str) -> None:
     from benchmarks.train_overhead import train_overhead
     from cluster.config import ClusterConfig
     from idc.training.config import TrainConfig
 
     cluster = ClusterConfig(num_cpus=2, num_gpus=0, object_store_mb=100, temp_dir=ray_folder, worker_logs=False)
-    config = TrainOverheadConfig(steps=5, warmup=2, rounds=1, threads=1)
+    config = TrainOverheadConfig(steps=5, warmup=2, rounds=2, threads=1)
     train = TrainConfig(epochs=3, batch_size=8)
-    one = train_overhead(config, "tests.training.toy:entry", {"size": 40}, train, cluster)
-    assert {kind: [len(steps) for steps in runs] for kind, runs in one.more["step_seconds"].items()} == {
-        "bare": [3], "ray": [3],
-    }  # fmt: skip
-    assert one.above[0] == sorted(one.more["step_seconds"]["ray"][0])[1]
-    assert one.below[0] == sorted(one.more["step_seconds"]["bare"][0])[1]
-    assert one.ratios[0] > 0
+    found = list(train_overhead(config, "tests.training.toy:entry", {"size": 40}, train, cluster))
+    assert [sorted(one.more["step_seconds"]) for one in found] == [
+        ["deepspeed", "torch"], ["deepspeed", "ray"], ["ray", "torch"],
+    ]  # fmt: skip
+    for one in found:
+        assert len(one.above) == len(one.below) == 2
+        assert all(len(steps) >= 5 for turns in one.more["step_seconds"].values() for steps in turns)
+        assert one.ratio > 0
+    shares = found[1].more["cpu_percent_of_a_core"]
+    assert next(iter(shares)) == "ray::RayTrainWorker"
 
 
 @pytest.mark.ray

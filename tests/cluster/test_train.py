@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,31 @@ def test_a_run_on_ray_is_the_local_run(ray_session: None, tmp_path: Path) -> Non
     start(local, UNTRACKED, {"dropout": 0.2}, local=True)
     assert Run(on_ray).losses == pytest.approx(Run(local).losses, rel=1e-6)
     assert largest_difference(Run(on_ray).state, Run(local).state) < 1e-6
+
+
+@pytest.mark.ray
+def test_a_run_on_a_local_ray_has_no_helper_processes_that_it_does_not_need(ray_session: None, tmp_path: Path) -> None:
+    import psutil
+
+    seen: set[str] = set()
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.1):
+            for process in psutil.Process().children(recursive=True):
+                with suppress(psutil.Error):
+                    seen.update(word.partition(".")[0] for word in process.cmdline()[:1])
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        start(tmp_path / "run", UNTRACKED)
+    finally:
+        ended.set()
+        watcher.join()
+    seen = {name.split()[0] for name in seen if name.startswith("ray::")}
+    assert {"ray::TrainController", "ray::RayTrainWorker"} <= seen
+    assert not seen & {"ray::DatasetManager", "ray::PlacementGroupCleaner", "ray::PreemptionWatcher"}
 
 
 @pytest.mark.ray
