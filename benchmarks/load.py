@@ -50,6 +50,11 @@ class Load(BaseModel):
         return self.statuses.get(200, 0) / self.seconds
 
     @property
+    def steady(self) -> float:
+        """Answers per second in the steady state; of the whole run, if it was too short."""
+        return self.good_per_second if self.steady_per_second is None else self.steady_per_second
+
+    @property
     def failed(self) -> int:
         """Requests with no answer, or with a status other than 200, 429 and 503."""
         return self.unanswered + sum(count for status, count in self.statuses.items() if status not in (200, 429, 503))

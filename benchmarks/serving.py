@@ -169,12 +169,12 @@ class _Run:
                 with spent["knee"].measured() as pairs:
                     found = self._load(at.connections, rate)
                     pairs.append(found.good_per_second * found.seconds)
-                rates.append(_steady(found))
+                rates.append(found.steady)
                 self._warm(watch)
                 with spent["many"].measured() as pairs:
                     found = self._load_many(rate)
                     pairs.append(config.batch * found.good_per_second * found.seconds)
-                batched.append(config.batch * _steady(found))
+                batched.append(config.batch * found.steady)
             story["cpu_ms_per_pair"] = {name: one.ms_per_pair() for name, one in spent.items()}
             say(f"serving: CPU ms per pair {story['cpu_ms_per_pair']}")
 
@@ -252,14 +252,9 @@ class _Run:
             self._send(2 * self.config.batch * self.config.replicas, 4 * self.config.batch * self.config.replicas)
 
     def _median_ms(self, path: str) -> float:
-        """Median latency of sequential requests.
-
-        Raises:
-            ValueError: none of them was answered by 200.
-        """
+        """Median latency of sequential requests."""
         found = self._send(1, self.config.requests_alone, path=path)
-        if found.p50_ms is None:
-            raise ValueError(f"serving: no request to {path} was answered by 200: {found.text()}")
+        assert found.p50_ms is not None, found.text()
         return found.p50_ms
 
     def _load_many(self, rate: float) -> Load:
@@ -434,11 +429,6 @@ def _until_running(timeout_s: float) -> None:
             outcome = "; ".join(f"{name} {one.status.value} {one.message}" for name, one in found.items())
             raise ValueError(f"serving: the applications do not run: {outcome}")
         time.sleep(0.2)
-
-
-def _steady(found: Load) -> float:
-    """Answers per second in the steady state, in which the bare captioner is measured too."""
-    return found.good_per_second if found.steady_per_second is None else found.steady_per_second
 
 
 def _process_kind(command: str) -> str | None:
