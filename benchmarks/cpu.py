@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +28,7 @@ def cpu_seconds(kind: Callable[[str], str | None]) -> dict[str, float]:
         pid = int(path.parent.name)
         parents[pid] = int(fields[1])
         seconds[pid] = (int(fields[11]) + int(fields[12])) * _TICK_S
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     for pid in _descendants(parents, os.getpid()):
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -59,7 +59,7 @@ class Spent:
 
     def __init__(self, kind: Callable[[str], str | None]) -> None:
         self._kind = kind
-        self._seconds: Counter[str] = Counter()
+        self._seconds: defaultdict[str, float] = defaultdict(float)
         self._pairs = 0.0
 
     @contextmanager
