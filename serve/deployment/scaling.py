@@ -16,6 +16,7 @@ PAIRS = "pairs"
 
 def by_pairs(context: AutoscalingContext) -> tuple[float, dict[str, Any]]:
     """The wanted number of replicas; Serve applies its bounds and delays, and starts the first one itself."""
+    assert context.config is not None
     pairs = sum((context.aggregated_metrics or {}).get(PAIRS, {}).values())
     waiting = context.total_queued_requests or 0.0  # calls that no replica has accepted: at least one pair each
     return (pairs + waiting) / context.config.get_target_ongoing_requests(), {}
