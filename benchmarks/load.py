@@ -29,6 +29,8 @@ class Load(BaseModel):
         seconds: from the first request to the last answer.
         p50_ms, p90_ms, p99_ms: latency percentiles of the answers with status 200; None if there are none.
         refused_p99_ms: the same of the answers with status 429 and 503.
+        steady_per_second: answers with status 200 per second while all connections were in use: without the first
+            requests of all connections, and without the end, when one connection after the other is done.
     """
 
     connections: int
@@ -40,11 +42,17 @@ class Load(BaseModel):
     p90_ms: float | None
     p99_ms: float | None
     refused_p99_ms: float | None = None
+    steady_per_second: float | None = None
 
     @property
     def good_per_second(self) -> float:
         """Answers with status 200 per second."""
         return self.statuses.get(200, 0) / self.seconds
+
+    @property
+    def steady(self) -> float:
+        """Answers per second in the steady state; of the whole run, if it was too short."""
+        return self.good_per_second if self.steady_per_second is None else self.steady_per_second
 
     @property
     def failed(self) -> int:
@@ -127,7 +135,19 @@ def parsed(table: str, connections: int, sent: int, wall: float) -> Load:
         p90_ms=share(good, 90),
         p99_ms=share(good, 99),
         refused_p99_ms=share(refused, 99),
+        steady_per_second=_steady(seconds, connections),
     )
+
+
+def _steady(answers: list[tuple[int, float, float]], connections: int) -> float | None:
+    """Good answers per second between the first second request of a connection and the first of the last requests;
+    None if there are too few. ``answers``: status, seconds taken, start."""
+    starts = sorted(start for _, _, start in answers)
+    if len(starts) < 4 * connections:
+        return None
+    began, ended = starts[connections], starts[-connections]
+    good = sum(status == 200 and began < start + took <= ended for status, took, start in answers)
+    return good / (ended - began)
 
 
 def knee(levels: Sequence[Load]) -> Load:

@@ -31,6 +31,7 @@ from typing import Any
 import yaml
 from pydantic import Field
 
+from benchmarks.cpu import Spent
 from benchmarks.load import Load, Watch, knee, load, plot
 from benchmarks.measurement import Measurement, environment
 from benchmarks.processes import caption_alone, say, scratch
@@ -68,8 +69,10 @@ class ServingConfig(ConfigModel):
     """Duration of one level, and of one round of the bare captioner."""
     event_seconds: float = Field(18.0, gt=0)
     """Duration of the load around each event."""
-    rounds: int = Field(2, ge=1)
-    """Rounds at the knee, in turns with the bare captioner."""
+    rounds: int = Field(3, ge=1)
+    """Rounds of a request alone and at the knee, in turns with the bare captioner."""
+    events: bool = True
+    """Also measure overload, and load while a replica is killed, a champion promoted and the application redeployed."""
     downscale_delay_s: float = Field(10.0, gt=0)
     """Seconds before an idle replica is removed."""
     ha_proxy: bool = True
@@ -143,57 +146,56 @@ class _Run:
             watch.wait_for(lambda count: count == 0, 60)
             story["cold_start_s"] = round(self._request(), 2)
             say(f"serving: the first request, from no replica, {story['cold_start_s']} s")
-            singles = self._send(1, config.requests_alone)
-            echoes = self._send(1, config.requests_alone, path="/echo")
-            alone_ms = self._bare(processes=1, batch=1)["batch_ms"]
-            assert singles.p50_ms is not None
-            assert echoes.p50_ms is not None
-            say(f"serving: alone {singles.p50_ms} ms, echo {echoes.p50_ms} ms, the captioner {alone_ms:.1f} ms")
+            singles, echoes, alone_ms = [], [], []
+            for _ in range(config.rounds):
+                singles.append(self._median_ms("/v1/captions"))
+                echoes.append(self._median_ms("/echo"))
+                alone_ms.append(self._bare(processes=1, batch=1)["batch_ms"])
+                say(f"serving: alone {singles[-1]} ms, echo {echoes[-1]} ms, the captioner {alone_ms[-1]:.1f} ms")
 
             levels, rates, bares, batched = [], [], [], []
-            rate = 1e3 / singles.p50_ms
+            rate = 1e3 / singles[-1]
             self._warm(watch)
             for connections in config.connections:
                 level = self._load(connections, rate)
                 rate = max(rate, level.good_per_second)
                 levels.append(level)
             at = knee(levels)
+            spent = {name: Spent(_process_kind) for name in ("knee", "many")}
             for _ in range(config.rounds):
                 bares.append(self._bare(config.replicas, config.batch)["pairs_per_second"])
                 say(f"serving: bare captioner {bares[-1]:.1f} pairs/s")
                 self._warm(watch)
-                rates.append(self._load(at.connections, rate).good_per_second)
+                with spent["knee"].measured() as pairs:
+                    found = self._load(at.connections, rate)
+                    pairs.append(found.good_per_second * found.seconds)
+                rates.append(found.steady)
                 self._warm(watch)
-                batched.append(self._load_many(rate))
+                with spent["many"].measured() as pairs:
+                    found = self._load_many(rate)
+                    pairs.append(config.batch * found.good_per_second * found.seconds)
+                batched.append(config.batch * found.steady)
+            story["cpu_ms_per_pair"] = {name: one.ms_per_pair() for name, one in spent.items()}
+            say(f"serving: CPU ms per pair {story['cpu_ms_per_pair']}")
 
-            self._warm(watch)
-            over = self._over(3 * at.good_per_second)
-            events = {
-                "replica killed": self._during(watch, at, rate, self._kill),
-                "champion promoted": self._during(watch, at, rate, self._promote),
-                "application deployed again": self._during(watch, at, rate, self._redeploy),
-            }
-            self._warm(watch)
-            idle = watch.now()
-            gone = watch.wait_for(lambda count: count == 0, 4 * config.downscale_delay_s + 60)
-            say(f"serving: no replica left {gone - idle:.0f} s after the last request")
+            if config.events:
+                story |= self._events(watch, at, rate)
             story |= {
                 "replicas_over_time": watch.changes(),
                 "levels": [level.model_dump() for level in levels],
                 "knee": at.model_dump(),
-                "over": over.model_dump(),
-                "events": events,
             }
         plot(Path(config.plot), levels, watch.series)
-        story |= {"alone": singles.model_dump(), "echo": echoes.model_dump(), "captioner_alone_ms": alone_ms}
-        added = singles.p50_ms - alone_ms - echoes.p50_ms
+        parts_ms = [echo + bare for echo, bare in zip(echoes, alone_ms, strict=True)]
+        story |= {"alone_ms": singles, "echo_ms": echoes, "captioner_alone_ms": alone_ms}
+        added = statistics.median(whole - parts for whole, parts in zip(singles, parts_ms, strict=True))
         return [
             Measurement(
                 part="serving",
                 title=f"captions a second at the knee ({at.connections} connections, one pair a request) over the bare "
                 f"captioner in {config.replicas} processes, batch {config.batch}",
                 unit="pairs/s",
-                aim="at least 0.8",
+                aim="at least 0.85 on two cores, 0.9 where the front has one of its own",
                 above=rates,
                 below=bares,
                 more=story,
@@ -203,7 +205,7 @@ class _Run:
                 part="serving",
                 title=f"the same with {config.batch} pairs a request, {4 * config.replicas} connections",
                 unit="pairs/s",
-                aim="at least 0.8",
+                aim="the same",
                 above=batched,
                 below=bares,
                 environment=where,
@@ -214,11 +216,26 @@ class _Run:
                 f"(adds {added:.1f} ms, aim at most 15)",
                 unit="ms",
                 aim="",
-                above=[singles.p50_ms],
-                below=[alone_ms + echoes.p50_ms],
+                above=singles,
+                below=parts_ms,
                 environment=where,
             ),
         ]
+
+    def _events(self, watch: Watch, at: Load, rate: float) -> dict[str, Any]:
+        """Overload, the three events under load, and the end of all replicas when idle."""
+        self._warm(watch)
+        over = self._over(3 * at.good_per_second)
+        events = {
+            "replica killed": self._during(watch, at, rate, self._kill),
+            "champion promoted": self._during(watch, at, rate, self._promote),
+            "application deployed again": self._during(watch, at, rate, self._redeploy),
+        }
+        self._warm(watch)
+        idle = watch.now()
+        gone = watch.wait_for(lambda count: count == 0, 4 * self.config.downscale_delay_s + 60)
+        say(f"serving: no replica left {gone - idle:.0f} s after the last request")
+        return {"over": over.model_dump(), "events": events}
 
     # -- load ------------------------------------------------------------------------------------------------------
 
@@ -234,13 +251,19 @@ class _Run:
         while watch.series[-1][1] < self.config.replicas:
             self._send(2 * self.config.batch * self.config.replicas, 4 * self.config.batch * self.config.replicas)
 
-    def _load_many(self, rate: float) -> float:
-        """Pairs per second with a full batch per request and four concurrent requests per replica."""
+    def _median_ms(self, path: str) -> float:
+        """Median latency of sequential requests."""
+        found = self._send(1, self.config.requests_alone, path=path)
+        assert found.p50_ms is not None, found.text()
+        return found.p50_ms
+
+    def _load_many(self, rate: float) -> Load:
+        """Load with a full batch per request and four concurrent requests per replica."""
         batch, connections = self.config.batch, 4 * self.config.replicas
-        requests = max(2 * connections, int(rate * self.config.seconds / batch))
+        requests = max(6 * connections, int(rate * self.config.seconds / batch))
         found = load(f"{self.base}/v1/captions", self.many, connections, requests, None, self.headers)
         say(f"serving: {batch} pairs per request, {found.text()}")
-        return batch * found.good_per_second
+        return found
 
     def _send(
         self, connections: int, requests: int, rate_each: float | None = None, path: str = "/v1/captions"
@@ -309,7 +332,8 @@ class _Run:
         """SIGKILL one replica."""
         from ray.util.state import list_actors
 
-        actors = list_actors(filters=[("state", "=", "ALIVE")], detail=True, limit=1000)
+        # By its address: other Rays may run on this machine.
+        actors = list_actors(self.dashboard, filters=[("state", "=", "ALIVE")], detail=True, limit=1000)
         pids = [actor.pid for actor in actors if actor.pid and actor.name and f"{APPLICATION}#{MODEL}#" in actor.name]
         if not pids:
             raise ValueError(f"serving: none of Ray's {len(actors)} living actors is a replica of the captioner")
@@ -405,6 +429,13 @@ def _until_running(timeout_s: float) -> None:
             outcome = "; ".join(f"{name} {one.status.value} {one.message}" for name, one in found.items())
             raise ValueError(f"serving: the applications do not run: {outcome}")
         time.sleep(0.2)
+
+
+def _process_kind(command: str) -> str | None:
+    """What a process of this benchmark is counted as; pools of the bare captioner are not counted."""
+    if f"ServeReplica:{APPLICATION}:" in command:
+        return "replicas" if f":{MODEL}" in command else "front"
+    return None if "multiprocessing" in command else "Ray's daemons, proxies and controller"
 
 
 def _replicas(samples: list[tuple[str, dict[str, str], float]]) -> float:

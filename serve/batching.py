@@ -31,13 +31,11 @@ class Batcher(Generic[Key, Item, Result]):
     Args:
         run: ``run(key, items)`` returns one result per item; items of different keys never share a batch.
         max_items: maximal batch size.
-        wait_s: how long the first item of a batch waits for others while the function is free.
     """
 
-    def __init__(self, run: Callable[[Key, list[Item]], Sequence[Result]], max_items: int, wait_s: float):
-        self._run, self._max_items, self._wait_s = run, max_items, wait_s
+    def __init__(self, run: Callable[[Key, list[Item]], Sequence[Result]], max_items: int):
+        self._run, self._max_items = run, max_items
         self._queues: dict[Key, deque[_Waiting[Item, Result]]] = {}
-        self._arrived = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batch")
         self.running_since: float | None = None
@@ -53,7 +51,6 @@ class Batcher(Generic[Key, Item, Result]):
         now = loop.time()
         waiting: list[_Waiting[Item, Result]] = [_Waiting(item, loop.create_future(), now) for item in items]
         self._queues.setdefault(key, deque()).extend(waiting)
-        self._arrived.set()
         if self._worker is None or self._worker.done():
             self._worker = loop.create_task(self._work())
         return list(await asyncio.gather(*(one.done for one in waiting)))
@@ -61,20 +58,9 @@ class Batcher(Generic[Key, Item, Result]):
     async def _work(self) -> None:
         while self._queues:
             key = min(self._queues, key=lambda key: self._queues[key][0].since)
-            await self._fill(self._queues[key])
             batch = self._take(key)
             if batch:
                 await self._one_batch(key, batch)
-
-    async def _fill(self, queue: deque[_Waiting[Item, Result]]) -> None:
-        loop = asyncio.get_running_loop()
-        while len(queue) < self._max_items and (left := queue[0].since + self._wait_s - loop.time()) > 0:
-            self._arrived.clear()
-            try:
-                async with asyncio.timeout(left):
-                    await self._arrived.wait()
-            except TimeoutError:
-                return
 
     def _take(self, key: Key) -> list[_Waiting[Item, Result]]:
         queue = self._queues[key]

@@ -116,7 +116,8 @@ class BatchingConfig(ConfigModel):
     max_pairs: int = Field(16, gt=0)
     """Maximal batch size."""
     wait_ms: float = Field(5.0, ge=0)
-    """Milliseconds that a pair waits for others while the model is free."""
+    """Milliseconds that a request waits in the front for others to share a call of a replica; only while earlier ones
+    are under way, so that a request alone does not wait."""
 
 
 class ScalingConfig(ConfigModel):
@@ -127,7 +128,7 @@ class ScalingConfig(ConfigModel):
     max_replicas: int = Field(2, gt=0)
     """Maximal number of captioner replicas."""
     target_pairs: float = Field(16.0, gt=0)
-    """Autoscaling target: in-flight pairs per replica. Up to batching.max_pairs pairs of one request count as one."""
+    """Autoscaling target: in-flight pairs per replica."""
     upscale_delay_s: float = Field(2.0, ge=0)
     """Seconds above the target before a replica is added."""
     downscale_delay_s: float = Field(60.0, ge=0)

@@ -43,6 +43,7 @@ def application(config: ServeConfig) -> Application:
             "initial_replicas": max(1, scaling.min_replicas),
             "max_replicas": scaling.max_replicas,
             "target_ongoing_requests": scaling.target_pairs,
+            "policy": {"policy_function": "serve.deployment.scaling:by_pairs"},
             "upscale_delay_s": scaling.upscale_delay_s,
             "downscale_delay_s": scaling.downscale_delay_s,
             "metrics_interval_s": 1.0,

@@ -11,6 +11,7 @@ from serve.backend import Abilities, Busy, EncodedPair, Options, PairResult
 from serve.batching import Batcher
 from serve.config import ServeConfig
 from serve.deployment.replica_port import bind_to_node_address
+from serve.deployment.scaling import PAIRS
 from serve.log import log
 from serve.versions import Resolver, public_name
 
@@ -30,8 +31,9 @@ class Model:
         self._resolver = Resolver(config.registry.tracking_uri)
         self._threads = ThreadPoolExecutor(max(2, round(config.scaling.cpus)), thread_name_prefix="decode")
         self._batcher: Batcher[tuple[ServedCaptioner, Options], Decoded, PairResult] = Batcher(
-            _run, config.batching.max_pairs, config.batching.wait_ms / 1000
+            _run, config.batching.max_pairs
         )
+        self._pairs = 0  # accepted and without a result
 
         # Multiplexing keeps the models used most recently, and informs the fronts which replica has which.
         @serve.multiplexed(max_num_models_per_replica=config.scaling.models_each)
@@ -87,8 +89,16 @@ class Model:
         if reason := captioner.unsupported(options):
             return str(reason)
         loop = asyncio.get_running_loop()
-        decoded = await loop.run_in_executor(self._threads, lambda: [captioner.decode(pair) for pair in pairs])
-        return await self._batcher.submit((captioner, options), decoded)
+        self._pairs += len(pairs)
+        try:
+            decoded = await loop.run_in_executor(self._threads, lambda: [captioner.decode(pair) for pair in pairs])
+            return await self._batcher.submit((captioner, options), decoded)
+        finally:
+            self._pairs -= len(pairs)
+
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """What :func:`serve.deployment.scaling.by_pairs` decides by; Serve calls it."""
+        return {PAIRS: self._pairs}
 
     async def check_health(self) -> None:
         """Make Serve replace this replica if a batch does not end."""

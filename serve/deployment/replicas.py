@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from serve.backend import Abilities, Busy, EncodedPair, ModelStatus, Options, PairResult
 from serve.config import ServeConfig
+from serve.joining import Joiner
 from serve.log import log
 from serve.versions import Resolver, public_name
 
@@ -29,6 +30,10 @@ class Replicas:
     def __init__(self, config: ServeConfig, handle: DeploymentHandle):
         self._config, self._handle = config, handle
         self._resolver = Resolver(config.registry.tracking_uri)
+        batching = config.batching
+        self._joiner: Joiner[tuple[str, Options], EncodedPair, PairResult] = Joiner(
+            self._call, batching.max_pairs, batching.wait_ms / 1000
+        )
         self._served = {
             name: ModelStatus(name, "unknown", error="the version has not been looked up yet")
             for name in sorted(config.models, key=lambda name: name != config.default_model)
@@ -46,21 +51,14 @@ class Replicas:
         return list(self._served.values())
 
     async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[PairResult]:
-        version, size = self._versions[model], self._config.batching.max_pairs
-        if len(pairs) <= size:
-            return await self._piece(version, pairs, options)
-        pieces = [pairs[start : start + size] for start in range(0, len(pairs), size)]
-        tasks = [asyncio.ensure_future(self._piece(version, piece, options)) for piece in pieces]
-        try:
-            return [one for piece in await asyncio.gather(*tasks) for one in piece]
-        finally:
-            for task in tasks:  # the remaining ones, if one has failed or the caller has left
-                task.cancel()
+        return await self._joiner.submit((self._versions[model], options), pairs)
 
-    async def _piece(self, version: str, pairs: list[EncodedPair], options: Options) -> list[PairResult]:
+    async def _call(self, key: tuple[str, Options], pairs: list[EncodedPair]) -> list[PairResult]:
+        """One call of a replica, with at most ``batching.max_pairs`` pairs."""
         from ray.exceptions import RayActorError, RayTaskError
         from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
+        version, options = key
         again = True
         while True:
             response = self._handle_for(version).caption.remote(version, pairs, options)
@@ -89,7 +87,10 @@ class Replicas:
     def _handle_for(self, version: str) -> DeploymentHandle:
         """A handle that prefers replicas in which the version is loaded."""
         if version not in self._handles:
-            self._handles[version] = self._handle.options(multiplexed_model_id=version)
+            # Serve's default, cloudpickle, is slower, and only needed for objects that cannot be imported.
+            self._handles[version] = self._handle.options(
+                multiplexed_model_id=version, request_serialization="pickle", response_serialization="pickle"
+            )
         return self._handles[version]
 
     async def watch(self) -> None:

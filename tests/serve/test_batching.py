@@ -35,7 +35,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_items_that_arrive_while_the_function_is_busy_form_the_next_batches() -> None:
     async def scene() -> None:
         squares = Squares()
-        batcher = Batcher(squares, max_items=4, wait_s=0.0)
+        batcher = Batcher(squares, max_items=4)
         first = asyncio.create_task(batcher.submit("a", [1]))
         await until(lambda: len(squares.batches) == 1)
         others = [asyncio.create_task(batcher.submit(key, items)) for key, items in
@@ -50,24 +50,10 @@ def test_items_that_arrive_while_the_function_is_busy_form_the_next_batches() ->
     asyncio.run(scene())
 
 
-def test_a_batch_waits_for_others_and_goes_when_it_is_full() -> None:
-    async def scene() -> None:
-        squares = Squares()
-        squares.go_on.release()
-        batcher = Batcher(squares, max_items=3, wait_s=3600.0)
-        alone = asyncio.create_task(batcher.submit("a", [1, 2]))
-        await asyncio.sleep(0)
-        assert await batcher.submit("a", [3]) == [9]
-        assert await alone == [1, 4]
-        assert squares.batches == [("a", [1, 2, 3])]
-
-    asyncio.run(scene())
-
-
 def test_a_fault_affects_its_batch_only_and_cancelled_items_are_dropped() -> None:
     async def scene() -> None:
         squares = Squares()
-        batcher = Batcher(squares, max_items=2, wait_s=0.0)
+        batcher = Batcher(squares, max_items=2)
         asked = [asyncio.create_task(batcher.submit("a", [item])) for item in (13, 1, 2, 3, 4)]
         await until(lambda: len(squares.batches) == 1)
         asked[2].cancel()

@@ -1,0 +1,155 @@
+"""Concurrent requests share calls: one alone is sent at once, a full call too, and each caller gets its own results."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from serve.joining import Joiner
+
+LONG_S = 3600.0
+"""Longer than any test: what is sent was not sent by the end of the wait."""
+REQUEST: ContextVar[str] = ContextVar("REQUEST", default="none")
+
+
+class Squares:
+    """The calls, which a test holds back; 13 fails."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[int]]] = []
+        self.contexts: list[str] = []
+        self.cancelled: list[list[int]] = []
+        self.go_on = asyncio.Semaphore(0)
+
+    async def __call__(self, key: str, items: list[int]) -> list[int]:
+        self.calls.append((key, items))
+        self.contexts.append(REQUEST.get())
+        try:
+            await self.go_on.acquire()
+        except asyncio.CancelledError:
+            self.cancelled.append(items)
+            raise
+        if 13 in items:
+            raise ValueError("13 has no square here")
+        return [item * item for item in items]
+
+    def release(self, calls: int) -> None:
+        for _ in range(calls):
+            self.go_on.release()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def run(scene: Callable[[Squares], Coroutine[Any, Any, None]]) -> None:
+    async def whole() -> None:
+        await scene(Squares())
+
+    asyncio.run(whole())
+
+
+def test_a_request_alone_is_sent_at_once_and_later_ones_share_a_call_when_it_is_full() -> None:
+    async def scene(squares: Squares) -> None:
+        joiner = Joiner(squares, max_items=4, wait_s=LONG_S)
+        first = asyncio.create_task(joiner.submit("a", [1]))
+        await until(lambda: squares.calls == [("a", [1])])
+        others = [asyncio.create_task(joiner.submit("a", items)) for items in ([2], [3, 4], [5])]
+        await until(lambda: len(squares.calls) == 2)
+        squares.release(2)
+        assert await asyncio.gather(first, *others) == [[1], [4], [9, 16], [25]]
+        assert squares.calls == [("a", [1]), ("a", [2, 3, 4, 5])]
+
+    run(scene)
+
+
+def test_other_keys_do_not_wait_and_a_call_that_is_not_full_is_sent_after_the_wait() -> None:
+    async def scene(squares: Squares) -> None:
+        joiner = Joiner(squares, max_items=4, wait_s=0.01)
+        asked = []
+        for key, item in (("a", 1), ("b", 2), ("a", 3), ("a", 4)):
+            asked.append(asyncio.create_task(joiner.submit(key, [item])))
+            await asyncio.sleep(0)
+            if item < 3:
+                await until(lambda: len(squares.calls) == len(asked))
+        await until(lambda: len(squares.calls) == 3)
+        squares.release(3)
+        assert await asyncio.gather(*asked) == [[1], [4], [9], [16]]
+        assert squares.calls == [("a", [1]), ("b", [2]), ("a", [3, 4])]
+
+    run(scene)
+
+
+def test_only_a_request_larger_than_a_call_is_divided() -> None:
+    async def scene(squares: Squares) -> None:
+        joiner = Joiner(squares, max_items=4, wait_s=LONG_S)
+        squares.release(10)
+        assert await joiner.submit("a", list(range(10))) == [n * n for n in range(10)]
+        assert [items for _, items in squares.calls] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+        squares.calls.clear()
+        asked = [joiner.submit("a", items) for items in ([1, 2, 3], [4, 5], [])]
+        assert await asyncio.gather(*asked) == [[1, 4, 9], [16, 25], []]
+        assert [items for _, items in squares.calls] == [[1, 2, 3], [4, 5]]
+
+    run(scene)
+
+
+def test_a_fault_fails_the_callers_of_its_call_and_no_others() -> None:
+    async def scene(squares: Squares) -> None:
+        joiner = Joiner(squares, max_items=2, wait_s=LONG_S)
+        asked = [asyncio.create_task(joiner.submit("a", [item])) for item in (13, 1, 2, 3)]
+        squares.release(2)
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert [str(one) for one in found] == ["13 has no square here"] * 2 + ["[4]", "[9]"]
+        squares.release(3)
+        with pytest.raises(ValueError, match="13"):
+            await joiner.submit("a", [1, 2, 3, 4, 13])
+
+    run(scene)
+
+
+def test_a_caller_that_leaves_takes_its_items_along_and_the_last_one_the_call() -> None:
+    async def scene(squares: Squares) -> None:
+        joiner = Joiner(squares, max_items=3, wait_s=LONG_S)
+        first = asyncio.create_task(joiner.submit("a", [1]))
+        await until(lambda: len(squares.calls) == 1)
+        asked = [asyncio.create_task(joiner.submit("a", [item])) for item in (2, 3, 4)]
+        await asyncio.sleep(0)
+        asked[0].cancel()  # its call has been sent, for the others too
+        await until(lambda: len(squares.calls) == 2)
+        squares.release(2)
+        assert await asyncio.gather(*asked[1:]) == [[9], [16]]
+        assert await first == [1]
+
+        alone = asyncio.create_task(joiner.submit("a", [5]))
+        await until(lambda: len(squares.calls) == 3)
+        gathering = asyncio.create_task(joiner.submit("a", [6]))
+        await asyncio.sleep(0)
+        gathering.cancel()
+        alone.cancel()
+        await until(lambda: squares.cancelled == [[5]])
+        squares.release(1)
+        assert await joiner.submit("a", [7, 8, 9]) == [49, 64, 81]  # [6], which nobody awaits, was never sent
+        assert squares.calls[3:] == [("a", [7, 8, 9])]
+
+    run(scene)
+
+
+def test_a_shared_call_does_not_belong_to_the_request_that_began_it() -> None:
+    """Serve cancels the calls made in a request's context when its client leaves."""
+
+    async def scene(squares: Squares) -> None:
+        joiner = Joiner(squares, max_items=2, wait_s=LONG_S)
+        squares.release(2)
+        REQUEST.set("mine")
+        await joiner.submit("a", [1])
+        await joiner.submit("a", [1, 2])
+        assert squares.contexts == ["none", "none"]
+
+    run(scene)
