@@ -233,8 +233,8 @@ def steady_rate(stamps: Sequence[Stamp], workers: int) -> float:
 
 
 def peak_memory_mib(pid: int | str = "self") -> float:
-    """Peak resident memory of a process, by default this one. Not from ``getrusage``, whose value starts with the parent's after fork
-    and exec."""
+    """Peak resident memory of a process, by default this one. Not from ``getrusage``, whose value starts with the
+    parent's after fork and exec."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):

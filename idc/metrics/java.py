@@ -203,7 +203,9 @@ class Meteor:
         ]
         new = list(dict.fromkeys(line for line in lines if line not in self._statistics))
         if new:
-            if self._table is not None and not self._table.cover(line.removeprefix("SCORE") for line in new):
+            if self._table is not None and not self._table.cover(
+                line.removeprefix("SCORE").replace("|||", " ") for line in new
+            ):
                 self._table = None
                 self.close()
                 self._processes = [_MeteorProcess(None)]

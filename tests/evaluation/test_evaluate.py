@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -287,11 +289,12 @@ def test_a_second_evaluation_of_the_same_references_is_the_same_and_tokenises_on
     first = run(job(pairs, tmp_path / "1"), lambda: ToyCaptioner(by_brightness))
     assert "the ball moved" in asked
     assert (pairs.parent / f"{pairs.name}.scoring").is_dir()
-    for captions, new in ((by_brightness, []), (lambda befores, afters: ["a new one"] * len(afters), ["a new one"])):
+    other = ToyCaptioner(lambda befores, afters: ["a new one"] * len(afters))
+    for captioner, new in ((ToyCaptioner(by_brightness), []), (other, ["a new one"])):
         asked.clear()
         monkeypatch.setattr(java, "_tokens_of", {})
         monkeypatch.setattr(baselines, "nearest_captions", None)
-        second = run(job(pairs, tmp_path / f"2{new}"), lambda: ToyCaptioner(captions))
+        second = run(job(pairs, tmp_path / f"2{len(new)}"), partial(copy.copy, captioner))
         assert asked == new
         assert second.baselines == first.baselines
         assert second.ceiling == first.ceiling

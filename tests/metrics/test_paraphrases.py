@@ -39,6 +39,7 @@ def test_numbers_with_the_covering_part_of_the_table_are_those_with_the_whole(me
         try:
             assert np.array_equal(part.statistics(REFERENCES, HYPOTHESES), expected)
             assert len(part._processes) == processes
+            assert part._table is table, "the whole table was not needed"
         finally:
             part.close()
 
