@@ -115,8 +115,8 @@ def measure_batch(config: BatchConfig, cluster: ClusterConfig, command: Sequence
         )
         yield Measurement(
             part="batch",
-            title=f"the same {config.num_pairs} pairs from start to end: Ray's start, imports and loading over those of "
-            "the bare processes",
+            title=f"the same {config.num_pairs} pairs from start to end, with Ray's start, imports and loading "
+            "(bare: those of its processes)",
             unit="pairs/s",
             aim="",
             above=whole["job"],
