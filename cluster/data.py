@@ -56,7 +56,7 @@ def run(
     """Run the pending chunks of ``folder`` on the connected Ray cluster, then complete it.
 
     Arguments, result, errors and written files are those of :func:`idc.data.pipeline.run_local`. A worker that dies is
-    replaced and its chunk is repeated; an error in a stage ends the job and keeps what is written.
+    replaced and its chunks are repeated; an error in a stage ends the job and keeps what is written.
 
     Raises:
         TooManyRejects: see :func:`idc.data.pipeline.finish`.
