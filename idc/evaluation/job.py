@@ -12,7 +12,7 @@ from typing import Any
 
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner
 from idc.captioning.split import caption_split, score_change_maps
-from idc.data import files as files_
+from idc.data.files import locate
 from idc.data.pipeline import Runner, run_local
 from idc.data.readers.annotations import EMPTY_SENTENCES
 from idc.data.rendered.captions import true_captions
@@ -266,7 +266,7 @@ def _folder(job: EvaluateJob) -> Path | None:
     """The folder of what is kept for the next evaluation."""
     if job.kept is not None:
         return Path(job.kept)
-    local = files_.locate(job.pairs or job.references or "").local
+    local = locate(job.pairs or job.references or "").local
     return None if local is None else Path(local).with_name(f"{Path(local).name}.scoring")
 
 

@@ -284,7 +284,12 @@ def test_a_second_evaluation_of_the_same_references_is_the_same_and_tokenises_on
 ) -> None:
     asked: list[str] = []
     tokenizer = java._ptb_tokenizer
-    monkeypatch.setattr(java, "_ptb_tokenizer", lambda lines: asked.extend(lines) or tokenizer(lines))
+
+    def recorded(lines: Sequence[str]) -> list[str]:
+        asked.extend(lines)
+        return tokenizer(lines)
+
+    monkeypatch.setattr(java, "_ptb_tokenizer", recorded)
     monkeypatch.setattr(java, "_tokens_of", {})
     first = run(job(pairs, tmp_path / "1"), lambda: ToyCaptioner(by_brightness))
     assert "the ball moved" in asked
