@@ -43,13 +43,13 @@ class BatchConfig(ConfigModel):
     """Artifact of the captioner."""
     pairs: str = "data/demo/pairs"
     """Folder of pairs; its test pairs are repeated under new ids as often as needed."""
-    num_pairs: int = Field(4096, ge=1)
+    num_pairs: int = Field(3072, ge=1)
     """Pairs per run of the comparison with the bare loop."""
-    rounds: int = Field(2, ge=1)
+    rounds: int = Field(3, ge=1)
     """Runs of each kind."""
-    count: int = Field(100_000, ge=0)
-    """Pairs of the long job. Half way, the job and all its processes are killed and it is restarted; later one of its
-    actors is killed. 0: no long job."""
+    count: int = Field(0, ge=0)
+    """Pairs of the long job, e.g. 100000. Half way, the job and all its processes are killed and it is restarted; later
+    one of its actors is killed. 0: no long job."""
     actors: int = Field(2, ge=1)
     """Actors of the job, and processes of the bare loop."""
     batch_size: int = Field(32, ge=1)
@@ -67,7 +67,8 @@ class BatchConfig(ConfigModel):
 
 
 def measure_batch(config: BatchConfig, cluster: ClusterConfig, command: Sequence[str]) -> Iterator[Measurement]:
-    """Pairs per second, job over bare loop in alternating runs; then the long job.
+    """Pairs per second, job over bare loop in alternating runs, in steady state and from start to end; then the long
+    job.
 
     Args:
         command: starts the captioning job; its settings are appended.
@@ -76,6 +77,7 @@ def measure_batch(config: BatchConfig, cluster: ClusterConfig, command: Sequence
         ValueError: the long job failed, has missing or wrong rows, or left processes behind.
     """
     rates: dict[str, list[float]] = {"bare": [], "job": []}
+    whole: dict[str, list[float]] = {"bare": [], "job": []}
     where = environment(1)
     with scratch() as folder:
         source = folder / "pairs.parquet"
@@ -91,21 +93,34 @@ def measure_batch(config: BatchConfig, cluster: ClusterConfig, command: Sequence
             job = CaptionJob.model_validate(
                 {**settings, "out": str(folder / f"{number}" / "captions"), "max_pairs": config.num_pairs}
             )
+            began = time.perf_counter()
             if kind == "bare":
                 stamps = bare_loop(job)
             else:
                 stamps = apart(
                     _caption_once, job.model_dump(mode="json"), str(folder / f"{number}"), cluster.model_dump()
                 )
+            whole[kind].append(config.num_pairs / (time.perf_counter() - began))
             rates[kind].append(steady_rate(stamps, config.actors))
-            say(f"batch: {kind} {rates[kind][-1]:.1f} pairs/s")
+            say(f"batch: {kind} {rates[kind][-1]:.1f} pairs/s, start to end {whole[kind][-1]:.1f}")
         yield Measurement(
             part="batch",
-            title=f"captioning {config.num_pairs} pairs, the job over a bare loop ({config.actors} processes each)",
+            title=f"captioning {config.num_pairs} pairs, the job over a bare loop ({config.actors} processes each), "
+            "steady state",
             unit="pairs/s",
-            aim="at least 0.85",
+            aim="at least 0.92",
             above=rates["job"],
             below=rates["bare"],
+            environment=where,
+        )
+        yield Measurement(
+            part="batch",
+            title=f"the same {config.num_pairs} pairs from start to end, with Ray's start, imports and loading "
+            "(bare: those of its processes)",
+            unit="pairs/s",
+            aim="",
+            above=whole["job"],
+            below=whole["bare"],
             environment=where,
         )
         if config.count:
@@ -206,7 +221,7 @@ def _long(config: BatchConfig, command: list[str], out: Path, bare: float) -> It
         title=f"captioning {config.count} pairs, the job killed once in the middle and an actor later, start to end, "
         "over a bare loop",
         unit="pairs/s",
-        aim="at least 0.85",
+        aim="at least 0.92",
         above=[config.count / seconds],
         below=[bare],
         more={"seconds": seconds, "parts_before_the_kill": done, "parts": chunks},

@@ -253,11 +253,11 @@ def steady_rate(stamps: Sequence[Stamp], workers: int) -> float:
 # -- memory ------------------------------------------------------------------------------------------------------
 
 
-def peak_memory_mib() -> float:
-    """Peak resident memory of this process. Not from ``getrusage``, whose value starts with the parent's after fork
-    and exec."""
+def peak_memory_mib(pid: int | str = "self") -> float:
+    """Peak resident memory of a process, by default this one. Not from ``getrusage``, whose value starts with the
+    parent's after fork and exec."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) / 1024
     from idc.training.loop import peak_rss_gib

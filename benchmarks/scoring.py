@@ -1,23 +1,28 @@
-"""Time to score a split of CLEVR-Change's size, by part, here and with ``pycocoevalcap`` on the same captions."""
+"""Time to score a split of CLEVR-Change's size, by part, here and with ``pycocoevalcap`` on the same captions; a second
+evaluation of the same references; METEOR in one and two processes."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import Field
 
-from benchmarks.measurement import Measurement, environment
+from benchmarks.measurement import Measurement, environment, peak_memory_mib
 from idc.config import ConfigModel
 from idc.data.rendered.captions import ATTRIBUTES, SUBSETS, SYNONYMS, TEMPLATES, Description, phrase
 from idc.data.rendered.scene import Thing
+from idc.evaluation.kept import Kept
 from idc.evaluation.record import Prediction
 from idc.evaluation.score import evaluate
 from idc.metrics import java
 from idc.metrics.coco import BLEU_ORDERS, CocoScorer
+from idc.metrics.paraphrases import Paraphrases, words_of
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 
 _VALUES = {
@@ -36,7 +41,7 @@ class ScoringConfig(ConfigModel):
     """Number of predictions (CLEVR-Change's test split has 7,970)."""
     references: int = Field(5, ge=1, le=8)
     """References per prediction."""
-    rounds: int = Field(1, ge=1)
+    rounds: int = Field(3, ge=1)
     """Runs of each kind."""
 
 
@@ -47,11 +52,17 @@ def measure_scoring(config: ScoringConfig) -> Iterator[Measurement]:
     captions = {p.pair_id: p.caption for p in predictions}
     # Captions of other pairs, as many distinct ones as the nearest-neighbour baseline has.
     nearest = dict(zip(captions, reversed([texts[0] for texts in references.values()]), strict=True))
-    seconds: dict[str, list[float]] = {"own": [], "official": [], "whole": []}
+    seconds: dict[str, list[float]] = {"own": [], "official": [], "whole": [], "again": [], "one": [], "two": []}
+    words = words_of(java.tokenize([*captions.values(), *(text for own in references.values() for text in own)]))
+    table = None if words is None else java.paraphrases(words)
+    found: dict[str, Any] = {}
+    meteors: dict[str, np.ndarray] = {}
+    memory: dict[str, list[float]] = {"one": [], "two": []}
     parts: list[dict[str, float]] = []
     official_parts: list[dict[str, float]] = []
     for number in range(config.rounds):
-        for kind in ("own", "official", "whole")[:: 1 if number % 2 == 0 else -1]:
+        folder = tempfile.TemporaryDirectory(prefix="idc-benchmark-")
+        for kind in ("own", "official", "whole", "again", *("one", "two")[:: 1 if number % 2 == 0 else -1]):
             java._tokens_of.clear()  # as in a fresh process
             began = time.perf_counter()
             if kind == "own":
@@ -61,11 +72,21 @@ def measure_scoring(config: ScoringConfig) -> Iterator[Measurement]:
             elif kind == "official":
                 official, spent = _official(references, captions)
                 official_parts.append(spent)
-            else:
+            elif kind in ("whole", "again"):  # the second finds what the first has kept
                 evaluation, _ = evaluate(
-                    predictions, constant_candidates=list(captions.values())[:200], nearest=nearest, resamples=1000
+                    predictions,
+                    constant_candidates=list(captions.values())[:200],
+                    nearest=nearest,
+                    resamples=1000,
+                    kept=Kept(folder.name),
                 )
+                found[kind] = {"captions": evaluation.scores, **{n: b.scores for n, b in evaluation.baselines.items()}}
+            else:
+                meteors[kind] = _meteor(references, captions, table, 1 if kind == "one" else 2, memory[kind])
             seconds[kind].append(time.perf_counter() - began)
+        folder.cleanup()
+        if found["whole"] != found["again"] or not np.array_equal(meteors["one"], meteors["two"]):
+            raise ValueError("scoring: scores differ between a first and a second evaluation, or by METEOR's processes")
     where = environment(os.cpu_count() or 1)
     size = f"{config.pairs} predictions, {config.references} references each, Java's start included"
     apart = max(abs(own.overall[name] - official[name]) for name in official)
@@ -91,6 +112,44 @@ def measure_scoring(config: ScoringConfig) -> Iterator[Measurement]:
         more={"parts": evaluation.seconds},
         environment=where,
     )
+    yield Measurement(
+        part="scoring",
+        title=f"a second evaluation of the same references over the first ({size})",
+        unit="s",
+        aim="",
+        above=seconds["again"],
+        below=seconds["whole"],
+        environment=where,
+    )
+    yield Measurement(
+        part="scoring",
+        title=f"METEOR in two processes over one, with the paraphrases of the words that occur ({size})",
+        unit="s",
+        aim="",
+        above=seconds["two"],
+        below=seconds["one"],
+        more={"peak_mib_per_process": memory},
+        environment=where,
+    )
+
+
+def _meteor(
+    references: dict[str, list[str]],
+    captions: dict[str, str],
+    table: Paraphrases | None,
+    processes: int,
+    memory: list[float],
+) -> np.ndarray:
+    """METEOR's numbers of all captions; appends the peak memory of its largest process."""
+    meteor = java.Meteor(table, processes)
+    try:
+        tokens = iter(java.tokenize([*captions.values(), *(text for own in references.values() for text in own)]))
+        hypotheses = {name: next(tokens) for name in captions}
+        numbers = meteor.statistics({name: [next(tokens) for _ in own] for name, own in references.items()}, hypotheses)
+        memory.append(max(peak_memory_mib(process) for process in meteor.pids))
+        return numbers
+    finally:
+        meteor.close()
 
 
 def generated(pairs: int, references: int, seed: int = 0) -> list[Prediction]:

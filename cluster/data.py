@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import logging
 import pickle
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -35,6 +36,9 @@ from idc.data.store import DatasetFolder, Manifest
 
 log = logging.getLogger(__name__)
 
+_CALLS = 2
+"""Chunks in an actor at the same time: one in the stages, another one that is read or written."""
+
 
 def run(
     folder: DatasetFolder,
@@ -52,7 +56,7 @@ def run(
     """Run the pending chunks of ``folder`` on the connected Ray cluster, then complete it.
 
     Arguments, result, errors and written files are those of :func:`idc.data.pipeline.run_local`. A worker that dies is
-    replaced and its chunk is repeated; an error in a stage ends the job and keeps what is written.
+    replaced and its chunks are repeated; an error in a stage ends the job and keeps what is written.
 
     Raises:
         TooManyRejects: see :func:`idc.data.pipeline.finish`.
@@ -176,7 +180,13 @@ def _results(
                 "to_rows": to_rows if last else None,
             },
             batch_size=1,
-            compute=ActorPoolStrategy(min_size=low, max_size=high),
+            compute=ActorPoolStrategy(
+                min_size=low,
+                max_size=high,
+                max_concurrent_calls_per_actor=_CALLS,
+                max_tasks_in_flight_per_actor=_CALLS,
+                enable_true_multi_threading=True,  # the stages have a lock
+            ),
             num_cpus=group[0].num_cpus,
             num_gpus=group[0].num_gpus,
         )
@@ -185,7 +195,10 @@ def _results(
 
 
 class _Group:
-    """An actor with one or more stages; the first group of a job reads, the last one writes."""
+    """An actor with one or more stages; the first group of a job reads, the last one writes.
+
+    Called by :data:`_CALLS` threads. The stages process one chunk at a time.
+    """
 
     def __init__(
         self,
@@ -198,12 +211,18 @@ class _Group:
         self.source = source
         self.folder = folder
         self.to_rows = to_rows
+        self._reading, self._working = threading.Lock(), threading.Lock()
 
     def __call__(self, block: dict[str, Any]) -> dict[str, list[Any]]:
         chunk = int(block["chunk_id"][0])
         try:
-            batch = self.source.read(chunk) if self.source is not None else pickle.loads(block["payload"][0])
-            batch = run_stages(self.stages, batch)
+            if self.source is not None:
+                with self._reading:  # a source keeps files open
+                    batch = self.source.read(chunk)
+            else:
+                batch = pickle.loads(block["payload"][0])
+            with self._working:
+                batch = run_stages(self.stages, batch)
             if self.folder is None:
                 return {"chunk_id": [chunk], "payload": [pickle.dumps(batch, protocol=5)]}
             result = write_result(self.folder, chunk, batch, self.to_rows)

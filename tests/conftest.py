@@ -104,6 +104,7 @@ def meteor() -> Iterator[Meteor]:
 
     made = Meteor()
     yield made
-    assert made._process.poll() is None, "one process served all tests"
+    process = made._processes[0]._process
+    assert process.poll() is None, "one process served all tests"
     made.close()
-    assert made._process.poll() == 0, "METEOR did not leave by itself when its input ended"
+    assert process.poll() == 0, "METEOR did not leave by itself when its input ended"

@@ -80,7 +80,8 @@ class CaptionJob(LoadConfig, AccessConfig):
     batch_size: int = Field(default=32, ge=1)
     """Pairs per batch of the model; the decoded images of two batches are in memory."""
     chunk_size: int = Field(default=256, ge=1, le=100_000)
-    """Rows per chunk of work, which is one Parquet part; a worker holds a chunk's encoded images in memory."""
+    """Rows per chunk of work, which is one Parquet part; a worker holds two chunks' encoded images in memory,
+    those of the next one among them."""
     max_pixels: int = Field(default=MAX_PIXELS, ge=1)
     """Larger images are refused before they are decoded."""
     actors: int = Field(default=1, ge=1)

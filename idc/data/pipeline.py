@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -234,9 +235,33 @@ def run_local(
     pending = folder.pending()
     if pending:
         built = [stage.build() for stage in stages]
-        results = (write_result(folder, chunk, run_stages(built, source.read(chunk)), to_rows) for chunk in pending)
+        results = _results(folder, source, built, to_rows, pending)
         show(results, folder, len(pending), progress, name, watch)
     return finish(folder, max_reject_share, extra)
+
+
+def _results(
+    folder: DatasetFolder,
+    source: Source,
+    stages: Sequence[Callable[[Batch], Batch]],
+    to_rows: ToRows | None,
+    pending: Sequence[int],
+) -> Iterator[ChunkResult]:
+    """One result per chunk, in order. While a chunk is in the stages, the next one is read and the one before it is
+    written; at most three are in memory."""
+    with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(1) as writer:
+        read = reader.submit(source.read, pending[0])
+        written: Future[ChunkResult] | None = None
+        for number, chunk in enumerate(pending):
+            batch = read.result()
+            if number + 1 < len(pending):
+                read = reader.submit(source.read, pending[number + 1])
+            done = run_stages(stages, batch)
+            if written is not None:
+                yield written.result()
+            written = writer.submit(write_result, folder, chunk, done, to_rows)
+        assert written is not None
+        yield written.result()
 
 
 def check_chunks(folder: DatasetFolder, source: Source) -> None:

@@ -65,6 +65,10 @@ class EvaluateJob(LoadConfig):
     """An empty caption scores 0 instead of being an error."""
     resamples: int = Field(1000, ge=0)
     """Number of bootstrap resamples for the intervals of the scores. 0: no intervals."""
+    kept: str | None = Field(None, min_length=1)
+    """Folder for what depends on the references alone and is kept for the next evaluation: tokens, baselines, METEOR's
+    paraphrases. Default: next to `pairs` or `references`, with `.scoring` added to their name (none if these are
+    remote). May be shared, and removed at any time."""
     constant_candidates: int = Field(200, ge=0)
     """Number of the most frequent training captions that are tried as the best constant (with the most frequent one of
     every change type). 0: no constant baseline."""

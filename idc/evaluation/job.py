@@ -12,6 +12,7 @@ from typing import Any
 
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner
 from idc.captioning.split import caption_split, score_change_maps
+from idc.data.files import locate
 from idc.data.pipeline import Runner, run_local
 from idc.data.readers.annotations import EMPTY_SENTENCES
 from idc.data.rendered.captions import true_captions
@@ -19,6 +20,7 @@ from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.evaluation import baselines as baselines
 from idc.evaluation import record as ev
 from idc.evaluation.config import CAPTION_HOW, EvaluateJob
+from idc.evaluation.kept import Kept
 from idc.evaluation.references import Known, read_captions, read_references
 from idc.evaluation.score import evaluate
 from idc.metrics.changes import LEVIR_NO_CHANGE
@@ -40,7 +42,7 @@ Scene = tuple[str, list[dict[str, Any]], list[dict[str, Any]]]
 
 def scoring_fingerprint(job: EvaluateJob) -> str:
     """Fingerprint of all that the numbers depend on except the captions: pairs or references, protocol, program."""
-    left_out = {"out"} if job.change_maps else {"out", "change_maps"}
+    left_out = {"out", "kept"} if job.change_maps else {"out", "kept", "change_maps"}
     settings = job.model_dump(mode="json", include=set(EvaluateJob.model_fields) - _INPUTS - CAPTION_HOW - left_out)
     pairs = read_manifest(job.pairs).fingerprint if job.pairs is not None else _contents(job.references)
     settings |= job.loading_identity()
@@ -116,7 +118,8 @@ def run(
             _print(f"no change maps: no pair of {job.split} has a mask")
     with _timed(seconds, "baselines"):
         scenes = _scenes(job)
-        references = _references(job, data, scenes)
+        kept = Kept(_folder(job), _VERSION)
+        references = _references(job, data, scenes, kept)
     with _timed(seconds, "scoring"):
         scored = [row for row in data.known if row.captions] or data.known
         source = _source(job, data, scored)
@@ -132,6 +135,8 @@ def run(
             selection=job.selection,
             allow_empty=job.allow_empty,
             resamples=job.resamples,
+            texts=(text for row in data.every for text in row.captions),
+            kept=kept,
         )
     claims = None
     if scenes is not None:
@@ -257,7 +262,15 @@ class _References:
     truth: dict[str, list[str]] | None = None
 
 
-def _references(job: EvaluateJob, data: _Data, scenes: Mapping[str, Scene] | None) -> _References:
+def _folder(job: EvaluateJob) -> Path | None:
+    """The folder of what is kept for the next evaluation."""
+    if job.kept is not None:
+        return Path(job.kept)
+    local = locate(job.pairs or job.references or "").local
+    return None if local is None else Path(local).with_name(f"{Path(local).name}.scoring")
+
+
+def _references(job: EvaluateJob, data: _Data, scenes: Mapping[str, Scene] | None, kept: Kept) -> _References:
     if not any(row.captions for row in data.known):
         return _References()
     candidates: list[str] = []
@@ -266,22 +279,29 @@ def _references(job: EvaluateJob, data: _Data, scenes: Mapping[str, Scene] | Non
         candidates = baselines.constant_candidates(every, job.constant_candidates)
     elif job.constant_candidates:
         _print(f"no constant baseline: {data.path} has no training captions")
-    nearest = _nearest(job)
+    nearest = _nearest(job, kept)
     truth = None if scenes is None else {name: true_captions(*scene) for name, scene in scenes.items()}
     return _References(candidates, nearest, truth)
 
 
-def _nearest(job: EvaluateJob) -> dict[str, str] | None:
+def _nearest(job: EvaluateJob, kept: Kept) -> dict[str, str] | None:
     if not job.nearest_train_pairs:
         return None
     if job.pairs is None or not read_manifest(job.pairs).has_images:
         _print("no nearest baseline: there are no images")
         return None
-    _print("searching the nearest training pairs")
-    found = baselines.nearest_captions(
-        _images(job.pairs, "train", job.nearest_train_pairs), _images(job.pairs, job.split, job.max_pairs)
-    )
-    return {name: caption for name, (_, caption) in found.items()}
+    pairs = job.pairs
+
+    def search() -> dict[str, str]:
+        _print("searching the nearest training pairs")
+        found = baselines.nearest_captions(
+            _images(pairs, "train", job.nearest_train_pairs), _images(pairs, job.split, job.max_pairs)
+        )
+        return {name: caption for name, (_, caption) in found.items()}
+
+    depends_on = [read_manifest(pairs).fingerprint, job.nearest_train_pairs, job.split, job.max_pairs]
+    found: dict[str, str] = kept.get("nearest-captions", depends_on, search)
+    return found
 
 
 def _scenes(job: EvaluateJob) -> dict[str, Scene] | None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from idc.evaluation import baselines as baselines
+from idc.evaluation.kept import NOTHING_KEPT, Kept
 from idc.evaluation.record import (
     CHANGE,
     MEAN,
@@ -21,8 +24,9 @@ from idc.evaluation.record import (
 from idc.evaluation.significance import SEED, intervals
 from idc.metrics import changes
 from idc.metrics.coco import METRICS, CocoScorer, Prepared, names
-from idc.metrics.java import Meteor, java_version, spice_missing
-from idc.metrics.protocols import LEVIR, SPOT, Protocol, protocol, references_of
+from idc.metrics.java import Meteor, java_version, paraphrases, remember_tokens, spice_missing, tokenize
+from idc.metrics.paraphrases import Paraphrases, words_of
+from idc.metrics.protocols import LEVIR, SPOT, Protocol, ProtocolName, protocol, references_of
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 
 IOU, WORDS = "viewpoint IoU", "reference words"
@@ -45,6 +49,8 @@ def evaluate(
     selection: str = "",
     allow_empty: bool = False,
     resamples: int = 0,
+    texts: Iterable[str] = (),
+    kept: Kept = NOTHING_KEPT,
 ) -> tuple[Evaluation, list[ScoredCaption]]:
     """Score predictions of one split.
 
@@ -60,6 +66,8 @@ def evaluate(
         selection: how the model was selected, for the protocol ("best validation CIDEr, ...").
         allow_empty: an empty caption scores 0 instead of being an error.
         resamples: number of bootstrap resamples for the intervals; 0 for no intervals.
+        texts: further captions of the data set, which share their words with the predictions; no score depends on them.
+        kept: keeps what depends on the references alone: their tokens, the baselines, METEOR's table of paraphrases.
 
     Raises:
         ValueError: names the ids that occur twice, are empty, without references, or of another split.
@@ -80,18 +88,50 @@ def evaluate(
         references = {p.pair_id: references_of(by.name, p.references) for p in predictions}
         parts = _subsets(kinds, changed)
 
-        def baseline(name: str, texts: dict[str, str], one: str | None = None) -> Baseline:
-            prepared = scorer.prepare(texts, allow_empty=True)
-            return Baseline(
-                what=baselines.WHAT[name],
-                caption=one,
-                scores=_with_mean(prepared.overall()),
-                subsets=_alone(prepared, parts),
-                types=changes.agreement((kinds[pair], text) for pair, text in texts.items()),
-                change=changes.change_table(((changed[pair], text) for pair, text in texts.items()), levir),
-            )
+        def baseline(name: str, given: Any, make: Callable[[], tuple[dict[str, str], str | None]]) -> Baseline:
+            """The scores of a baseline; ``make`` returns its captions, and the one that is said of all."""
 
-        with CocoScorer(references, metrics, by.tokens, empty_references=by.name in SPOT) as scorer:
+            def score() -> Any:
+                texts, one = make()
+                prepared = scorer.prepare(texts, allow_empty=True)
+                return Baseline(
+                    what=baselines.WHAT[name],
+                    caption=one,
+                    scores=_with_mean(prepared.overall()),
+                    subsets=_alone(prepared, parts),
+                    types=changes.agreement((kinds[pair], text) for pair, text in texts.items()),
+                    change=changes.change_table(((changed[pair], text) for pair, text in texts.items()), levir),
+                ).model_dump(mode="json")
+
+            known = [
+                dict(by.text),
+                by.name,
+                list(scorer.references.items()),
+                list(kinds.items()),
+                list(changed.items()),
+            ]
+            programs = [importlib.metadata.version("pycocoevalcap"), java_version() if "METEOR" in metrics else None]
+            return Baseline.model_validate(kept.get(name, [given, known, list(metrics), programs], score))
+
+        def constant() -> tuple[dict[str, str], str]:
+            best, _ = baselines.best_constant(references, constant_candidates, by.tokens)
+            return dict.fromkeys(ids, best), best
+
+        tokenised = lambda texts: list(zip(texts, by.tokens(texts), strict=True))  # noqa: E731
+        said = {name: list(truth[name]) for name in truth} if truth is not None else {}
+        near = {name: nearest[name] for name in ids} if nearest is not None else {}
+        whole_set = [*constant_candidates, *near.values(), *(text for own in said.values() for text in own)]
+        sentences = {other.name: _sentences(other, predictions) for other in (by, *beside)}
+        sentences[by.name] += whole_set
+        _tokenise(
+            [text for other in (by, *beside) if other.tokens is tokenize for text in sentences[other.name]],
+            captions,
+            kept,
+        )
+        with (
+            _meteor("METEOR" in metrics, (by, *beside), sentences, captions, texts, kept) as meteor,
+            CocoScorer(references, metrics, by.tokens, meteor, empty_references=by.name in SPOT) as scorer,
+        ):
             prepared = scorer.prepare(captions, allow_empty=allow_empty)
             whole = prepared.score()
             per_id, statistics = whole.per_id, whole.statistics
@@ -99,14 +139,16 @@ def evaluate(
             made["subsets"] = _alone(prepared, parts)
             made["breakdowns"] = {name: _alone(prepared, bins) for name, bins in _bins(predictions).items()}
             if constant_candidates:
-                best, _ = baselines.best_constant(references, constant_candidates, by.tokens)
-                made["baselines"][baselines.CONSTANT] = baseline(baselines.CONSTANT, dict.fromkeys(ids, best), best)
+                given: Any = tokenised(constant_candidates)
+                made["baselines"][baselines.CONSTANT] = baseline(baselines.CONSTANT, given, constant)
             if nearest is not None:
-                made["baselines"][baselines.NEAREST] = baseline(
-                    baselines.NEAREST, {name: nearest[name] for name in ids}
-                )
+                given = [list(near), tokenised(list(near.values()))]
+                made["baselines"][baselines.NEAREST] = baseline(baselines.NEAREST, given, lambda: (near, None))
             if truth is not None:
-                made["ceiling"] = baseline(baselines.TRUTH, baselines.best_wording(references, truth, kinds, by.tokens))
+                given = [[name, tokenised(own)] for name, own in said.items()]
+                made["ceiling"] = baseline(
+                    baselines.TRUTH, given, lambda: (baselines.best_wording(references, said, kinds, by.tokens), None)
+                )
             made["beside"] = {other.name: _beside(other, predictions, metrics, scorer.meteor) for other in beside}
             seconds = scorer.seconds
         made["intervals"] = intervals(list(per_id.values()), list(statistics.values()), resamples) if resamples else {}
@@ -134,6 +176,52 @@ def evaluate(
         for p in predictions
     ]
     return evaluation, rows
+
+
+def _sentences(by: Protocol, predictions: Sequence[Prediction]) -> list[str]:
+    return [text for p in predictions for text in references_of(by.name, p.references)]
+
+
+def _tokenise(known: Sequence[str], captions: Mapping[str, str], kept: Kept) -> None:
+    """Pass all sentences to the PTB tokenizer at once; those whose tokens are kept not at all."""
+    if not known:
+        return
+    sentences = list(dict.fromkeys(known))
+    version = importlib.metadata.version("pycocoevalcap")
+    tokens = kept.get(
+        "tokens", [version, sentences], lambda: tokenize([*sentences, *captions.values()])[: len(sentences)]
+    )
+    remember_tokens(dict(zip(sentences, tokens, strict=True)))
+
+
+@contextmanager
+def _meteor(
+    wanted: bool,
+    protocols: Sequence[Protocol],
+    sentences: Mapping[ProtocolName, Sequence[str]],
+    captions: Mapping[str, str],
+    texts: Iterable[str],
+    kept: Kept,
+) -> Iterator[Meteor | None]:
+    """METEOR with the paraphrases of the words that occur; None if it is not wanted.
+
+    The table is kept by its words. Those of ``texts`` are among them, so that other captions find the same table.
+    """
+    if not wanted:
+        yield None
+        return
+    every = [by.tokens([*sentences[by.name], *captions.values()]) for by in protocols]
+    words, more = words_of(itertools.chain.from_iterable(every)), words_of(texts, strict=False)
+    table = None
+    if words is not None and more is not None:
+        words |= more
+        version = importlib.metadata.version("pycocoevalcap")
+        table = Paraphrases(words, kept.get("paraphrases", [version, sorted(words)], lambda: paraphrases(words).text))
+    meteor = Meteor(table)
+    try:
+        yield meteor
+    finally:
+        meteor.close()
 
 
 def whether_changed(p: Prediction) -> bool | None:

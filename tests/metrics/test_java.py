@@ -82,6 +82,7 @@ def test_a_meteor_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("IDC_JAVA", fake_java(tmp_path, "exec /bin/sleep 60"))
     monkeypatch.setattr(java, "_ANSWER_SECONDS", 0.3)
     meteor = java.Meteor()
+    process = meteor._processes[0]._process
     try:
         with pytest.raises(
             java.JavaError, match=r"METEOR gave no answer within 0 s and was stopped; .*: 'y'"
@@ -89,7 +90,7 @@ def test_a_meteor_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monkey
             meteor.statistics({"a": ["x"]}, {"a": "y"})
     finally:
         meteor.close()
-    assert meteor._process.poll() is not None
+    assert process.poll() is not None
     assert "Reinstall" not in str(caught.value), "nothing is wrong with Java"
 
 
