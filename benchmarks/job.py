@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
+from benchmarks.against_official import OfficialConfig, measure_official
 from benchmarks.batch import BatchConfig, measure_batch
 from benchmarks.captioning import CaptioningConfig, measure_captioning
 from benchmarks.decoding import DecodingConfig, measure_decoder
@@ -22,7 +23,7 @@ from idc.config import ConfigModel, load, missing
 from idc.systems.procap.config import PretrainJob
 from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
 
-WITHOUT_RAY = frozenset({"decoding", "captioning", "pretraining", "scoring"})
+WITHOUT_RAY = frozenset({"decoding", "captioning", "official", "pretraining", "scoring"})
 """Parts that --local can measure."""
 
 
@@ -30,7 +31,7 @@ class BenchmarkJob(ConfigModel):
     """What to measure, and its inputs."""
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
-    """Parts to measure. Only by name: captioning and pretraining (ProCap at full size), scoring, serving, batch."""
+    """Parts to measure. Only by name: captioning, official and pretraining (ProCap at full size), scoring, serving, batch."""
     out: str = "runs/benchmark"
     """Folder of the record. Measuring a part replaces its earlier measurements there; other parts are kept."""
     pairs: str = "data/demo/pairs"
@@ -53,6 +54,8 @@ class BenchmarkJob(ConfigModel):
     """The local Ray started for each run."""
     captioning: CaptioningConfig = CaptioningConfig()
     """ProCap from two images to the caption."""
+    official: OfficialConfig = OfficialConfig()
+    """Every speed of captioning against the authors' forward pass."""
     pretraining: PretrainingConfig = PretrainingConfig()
     """A training step of ProCap's stage 1."""
     scoring: ScoringConfig = ScoringConfig()
@@ -102,6 +105,8 @@ def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measure
         yield from measure_decoder(job.decoding)
     elif part == "captioning":
         yield from measure_captioning(job.captioning)
+    elif part == "official":
+        yield from measure_official(job.official)
     elif part == "pretraining":
         yield from measure_pretraining(job.pretraining)
     elif part == "scoring":
