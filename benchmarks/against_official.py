@@ -38,14 +38,14 @@ _BEGIN, _END, _UNKNOWN = 4, 5, 6
 class OfficialConfig(ConfigModel):
     """The authors' forward pass and ours, from decoded images to words."""
 
-    sizes: dict[str, Any] = {}
+    sizes: dict[str, Any] = Field(default_factory=dict)
     """Sizes of the official modules that differ from the paper's for CLEVR-Change, by the names of `Sizes` in
     benchmarks/official.py."""
-    num_pairs: int = Field(32, ge=1)
-    """Pairs at the paper's size; all captions are compared."""
+    num_pairs: int = Field(32, ge=0)
+    """Pairs at the paper's size; all captions are compared. 0 leaves this size out."""
     batch_size: int = Field(4, ge=1)
     """Pairs in a batch at the paper's size; every batch is one timed run of each way."""
-    step_batches: int = Field(2, ge=0)
+    step_batches: int = Field(1, ge=0)
     """Batches in which each optimisation is also measured by itself, at the paper's size."""
     artifact: str | None = None
     """Trained captioner to compare too, e.g. runs/demo/finetune-0/artifact."""
@@ -91,10 +91,11 @@ def steps(device: str) -> dict[str, Optimisations]:
 def _paper_ways(config: OfficialConfig, official: bool) -> dict[str, Caption]:
     import torch
 
+    from benchmarks.captioning import twin
     from benchmarks.official import Sizes, random_state, stage_2_greedy, stage_2_layout, stage_2_procedure
     from idc.decoding import decode
     from idc.systems.procap.convert import convert_stage_2
-    from idc.systems.procap.speed import Optimisations, accelerate, running
+    from idc.systems.procap.speed import accelerate, running
     from idc.training.foreign import Ledger
     from idc.vision.tokenizer.model import to_images
 
@@ -112,10 +113,11 @@ def _paper_ways(config: OfficialConfig, official: bool) -> dict[str, Caption]:
 
         return {OFFICIAL: authors}
 
+    shared, shared_tokenizer = convert_stage_2(Ledger(state, "random"), sizes.heads, sizes.decoder_heads, 24)
+    shared, shared_tokenizer = shared.to(device).eval(), shared_tokenizer.to(device).eval()
+
     def ours(chosen: Optimisations) -> Caption:
-        ledger = Ledger({name: tensor.clone() for name, tensor in state.items()}, "random")
-        model, tokenizer = convert_stage_2(ledger, sizes.heads, sizes.decoder_heads, 24)
-        model, tokenizer = model.to(device).eval(), tokenizer.to(device).eval()
+        model, tokenizer = twin(shared), twin(shared_tokenizer)
         accelerate(tokenizer, model.encoder, chosen, device)
 
         def caption(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[list[int]]:
@@ -137,7 +139,7 @@ def _paper_ways(config: OfficialConfig, official: bool) -> dict[str, Caption]:
 
         return caption
 
-    return {name: ours(chosen) for name, chosen in _all(config.device).items()}
+    return {name: ours(chosen) for name, chosen in _all(config).items()}
 
 
 def _artifact_ways(config: OfficialConfig, official: bool) -> dict[str, Caption]:
@@ -148,19 +150,22 @@ def _artifact_ways(config: OfficialConfig, official: bool) -> dict[str, Caption]
     if official:
         naive = Optimisations(cached=False, fused_attention=False)
         return {OFFICIAL: PairCaptioner(config.artifact, config.device, naive)}
-    return {name: PairCaptioner(config.artifact, config.device, it) for name, it in _all(config.device).items()}
+    return {name: PairCaptioner(config.artifact, config.device, it) for name, it in _all(config).items()}
 
 
-def _all(device: str) -> dict[str, Optimisations]:
-    """The steps, and bf16 where the processor has it."""
+def _all(config: OfficialConfig) -> dict[str, Optimisations]:
+    """The steps, if they are measured, and bf16 where the processor has it."""
     import dataclasses
 
     from idc.nn.packed import bfloat16_is_native, packing_works
 
-    ways = steps(device)
-    if device == "cpu" and not packing_works():
-        ways = {name: dataclasses.replace(way, packed_tokenizer=False, packed_encoder=False) for name, way in ways.items()}
-    if device != "cpu" or bfloat16_is_native():
+    ways = steps(config.device)
+    if not config.step_batches:
+        ways = {name: ways[name] for name in ("exact", "fast")}
+    if config.device == "cpu" and not packing_works():
+        plain = {"packed_tokenizer": False, "packed_encoder": False}
+        ways = {name: dataclasses.replace(way, **plain) for name, way in ways.items()}
+    if config.device != "cpu" or bfloat16_is_native():
         ways["bf16"] = dataclasses.replace(ways["fast"], bf16=True)
     return ways
 
@@ -197,7 +202,9 @@ class _Process:
         self._pipe = here
         self.ways: list[str] = self._receive()
 
-    def __call__(self, way: str, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> tuple[float, list[Any]]:
+    def __call__(
+        self, way: str, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]
+    ) -> tuple[float, list[Any]]:
         """Seconds and captions of a batch."""
         self._pipe.send((way, list(befores), list(afters)))
         seconds, captions = self._receive()
@@ -269,16 +276,16 @@ class _Runs(NamedTuple):
 def measure_official(config: OfficialConfig) -> Iterator[Measurement]:
     """Each speed over the authors' forward pass, and each optimisation over the one before."""
     where = environment(config.threads, config.device)
-    befores, afters = _random_pairs(config)
-    batches = _cut(befores, afters, config.batch_size)
-    runs = _turns(config, False, batches, min(config.step_batches, len(batches)))
-    size = f"the paper's size, random weights, {config.num_pairs} pairs in batches of {config.batch_size}"
-    yield from _rows(runs, config.batch_size * 24, size, where, None)
+    if config.num_pairs:
+        befores, afters = _random_pairs(config)
+        runs = _turns(config, False, _cut(befores, afters, config.batch_size), config.step_batches)
+        size = f"the paper's size, random weights, {config.num_pairs} pairs in batches of {config.batch_size}"
+        yield from _rows(runs, config.batch_size * 24, size, where, None)
     if config.artifact is None:
         return
     befores, afters, references = _stored_pairs(config)
     batches = _cut(befores, afters, config.artifact_batch_size)
-    runs = _turns(config, True, batches, len(batches))
+    runs = _turns(config, True, batches, 0)
     size = f"{len(befores)} {config.split} pairs in batches of {config.artifact_batch_size}, trained"
     yield from _rows(runs, config.artifact_batch_size * 24, size, where, references)
 
@@ -310,12 +317,12 @@ def _cut(befores: Any, afters: Any, size: int) -> list[tuple[Any, Any]]:
 
 def _turns(config: OfficialConfig, trained: bool, batches: list[tuple[Any, Any]], steps_in: int) -> dict[str, _Runs]:
     """Every batch in each way, the order turned round at each batch; the steps between exact and fast only in the first
-    ``steps_in`` batches. One batch per way warms up."""
+    ``steps_in`` batches. One pair per way warms up."""
     processes = [_Process(config, trained, official) for official in (True, False)]
     try:
         of = {way: process for process in processes for way in process.ways}
         for way, process in of.items():
-            process(way, *batches[0])
+            process(way, *(images[:1] for images in batches[0]))
         runs = {way: _Runs({}, []) for way in of}
         for index, batch in enumerate(batches):
             ways = [way for way in of if index < steps_in or way in (OFFICIAL, "exact", "fast", "bf16")]
@@ -352,11 +359,13 @@ def _rows(
             more["cider"], more["cider_official"] = (_cider(runs[it].captions, references) for it in (way, OFFICIAL))
         told = f"{equal} of {len(expected)} captions equal"
         yield row(f"captioning, {way} over {authors} ({size}; {told})", way, OFFICIAL, AIMS.get(way, ""), **more)
-    named = [way for way in runs if way not in (OFFICIAL, "bf16")]
+    named = [way for way in runs if way not in (OFFICIAL, "bf16") and runs[way].seconds]
     if references is None:
         for before, way in itertools.pairwise(named):
-            what = "packed linear layers" if way == "fast" and len(named) > 2 else way
-            yield row(f"captioning, {what} over without ({size})", way, before)
+            what = (
+                f"{way} over exact" if len(named) == 2 else f"{'packed linear' if way == 'fast' else way} over without"
+            )
+            yield row(f"captioning, {what} ({size})", way, before)
         if "bf16" in runs:
             yield row(f"captioning, bf16 over fast ({size})", "bf16", "fast")
 

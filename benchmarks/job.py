@@ -31,7 +31,8 @@ class BenchmarkJob(ConfigModel):
     """What to measure, and its inputs."""
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
-    """Parts to measure. Only by name: captioning, official and pretraining (ProCap at full size), scoring, serving, batch."""
+    """Parts to measure. Only by name: captioning, official and pretraining (ProCap at full size), scoring, serving,
+    batch."""
     out: str = "runs/benchmark"
     """Folder of the record. Measuring a part replaces its earlier measurements there; other parts are kept."""
     pairs: str = "data/demo/pairs"

@@ -5,8 +5,8 @@ Torch's ``linear`` uses MKL in float32, which on processors of other makers fall
 generates for frozen models. They are private: :func:`packing_works` tries them, and where it returns False nobody may
 use these classes.
 
-The names of the weights in a state dict do not change, and neither do their values, but for the rounding to ``dtype``. Names of
-the state dict cannot be loaded into a packed layer.
+The names of the weights in a state dict do not change, and neither do their values, but for the rounding to ``dtype``. A
+packed layer can be neither loaded, copied nor pickled, and stays on the CPU.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ class PackedConv2d(_Packed):
     """
 
     def __init__(self, layer: nn.Conv2d, size: tuple[int, int, int], dtype: torch.dtype = torch.float32) -> None:
-        assert layer.groups == 1 and layer.padding_mode == "zeros" and isinstance(layer.padding, tuple)
+        assert layer.groups == 1
+        assert layer.padding_mode == "zeros"
+        assert isinstance(layer.padding, tuple)
         self._where = (list(layer.padding), list(layer.stride), list(layer.dilation), 1)
         shape = [size[0], layer.in_channels, *size[1:]]
         weight = layer.weight.detach().to(dtype)
@@ -87,9 +89,7 @@ class PackedConv2d(_Packed):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.to(self.dtype, memory_format=torch.channels_last)
-        out: Tensor = torch.ops.mkldnn._convolution_pointwise(
-            x, self._packed, self.bias, *self._where, "none", [], ""
-        )
+        out: Tensor = torch.ops.mkldnn._convolution_pointwise(x, self._packed, self.bias, *self._where, "none", [], "")
         return out
 
     def added(self, x: Tensor, to: Tensor) -> Tensor:

@@ -26,7 +26,11 @@ from serve.config import ServeConfig
     ],
 )
 def test_other_settings_are_refused_with_the_ones_to_take(given: dict[str, object], message: str) -> None:
-    jobs = {EvaluateJob: {"pairs": "p", "out": "o"}, CaptionJob: {"input": "i", "out": "o"}, CalibrateJob: {"pairs": "p"}}
+    jobs = {
+        EvaluateJob: {"pairs": "p", "out": "o"},
+        CaptionJob: {"input": "i", "out": "o"},
+        CalibrateJob: {"pairs": "p"},
+    }
     for job, others in jobs.items():
         with pytest.raises(ConfigError) as refused:
             load(job, None, {"artifact": "a", **others, **given})

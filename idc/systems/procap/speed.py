@@ -85,7 +85,10 @@ def accelerate(
 ) -> None:
     """Prepare both in place for :func:`running`; the names of their weights do not change."""
     if chosen.channels_last:
-        tokenizer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
+        for layer in tokenizer.modules():
+            if isinstance(layer, nn.Conv2d):
+                weight = layer.weight.detach().contiguous(memory_format=torch.channels_last)
+                layer.weight = nn.Parameter(weight, requires_grad=False)
     if device.type != "cpu":
         return
     if chosen.few_images:
