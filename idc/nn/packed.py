@@ -5,8 +5,8 @@ Torch's ``linear`` uses MKL in float32, which on processors of other makers fall
 generates for frozen models. They are private: :func:`packing_works` tries them, and where it returns False nobody may
 use these classes.
 
-The names of the weights in a state dict do not change, and neither do their values, but for the rounding to ``dtype``. A
-packed layer can be neither loaded, copied nor pickled, and stays on the CPU.
+The names of the weights in a state dict do not change, nor do their values, but for the rounding to ``dtype``. A packed
+layer can be neither loaded, copied nor pickled, and stays on the CPU.
 """
 
 from __future__ import annotations

@@ -155,8 +155,9 @@ class Modeler:
             features = self.tokenizer.features(images).float().unsqueeze(0)
             text = torch.from_numpy(ids).unsqueeze(0).to(self.device)
             tokens = mask_predict(self.encoder, self.head, self.tokenizer, features, text, rounds)[0]
+            frames = pictures(images, tokens, self.tokenizer)
         condition = "by the caption" if self.condition else "trained without captions"
-        return Imagined(f"stage 1, {condition}, {rounds} rounds", pictures(images, tokens, self.tokenizer))
+        return Imagined(f"stage 1, {condition}, {rounds} rounds", frames)
 
     def unknown(self, caption: str) -> list[str]:
         """The words of a caption that are not in the vocabulary; with CLIP's byte pairs there are none."""
