@@ -27,6 +27,7 @@ from idc.config import ConfigModel, missing
 if TYPE_CHECKING:
     import numpy as np
 
+    from benchmarks.official import Sizes
     from idc.systems.procap.speed import Optimisations
 
 Caption = Callable[["Sequence[np.ndarray]", "Sequence[np.ndarray]"], list[Any]]
@@ -101,7 +102,7 @@ def _paper_ways(config: OfficialConfig, official: bool) -> dict[str, Caption]:
 
     sizes, device = Sizes(**config.sizes), torch.device(config.device)
     state = random_state(stage_2_layout(sizes), sizes)
-    _enliven(state, sizes.decoder_layers)
+    _enliven(state, sizes)
     if official:
         state = {name: tensor.to(device) for name, tensor in state.items() if ".loss." not in name}
 
@@ -170,11 +171,22 @@ def _all(config: OfficialConfig) -> dict[str, Optimisations]:
     return ways
 
 
-def _enliven(state: dict[str, Any], layers: int) -> None:
-    """Let the images decide about the words, so that captions differ between pairs and comparing them is meaningful."""
+def _enliven(state: dict[str, Any], sizes: Sizes) -> None:
+    """Let the images decide about the words, as ``make_captioner`` does: captions must differ between pairs, else
+    comparing them says nothing. Cross-attention is sharpened and amplified, and the mean of the memory subtracted."""
+    import torch
+
+    from benchmarks.captioning import make_pairs
+    from benchmarks.official import stage_2_memory, stage_2_procedure
+    from idc.vision.tokenizer.model import to_images
+
     state["intermediate_generator.conv_to_embedding.1.weight"] *= 10
-    for layer in range(layers):
-        state[f"text_decoder.decoder.layers.{layer}.attention.layer.wk.weight"] *= 8
+    for layer in range(sizes.decoder_layers):
+        state[f"text_decoder.decoder.layers.{layer}.attention.layer.wq.weight"] *= 10
+        state[f"text_decoder.decoder.layers.{layer}.attention.layer.wo.weight"] *= 50
+    with torch.no_grad():
+        pair = [to_images(images) for images in make_pairs(1, sizes.image)]
+        state["mlp.3.bias"] -= stage_2_memory(state, stage_2_procedure(state, *pair, sizes)).mean((0, 1))
 
 
 def _words(ids: list[int]) -> list[int]:

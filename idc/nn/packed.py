@@ -108,7 +108,7 @@ def packing_works(dtype: torch.dtype = torch.float32) -> bool:
     if not torch.backends.mkldnn.is_available() or (dtype == torch.bfloat16 and not bfloat16_is_native()):
         return False
     try:
-        with torch.no_grad():
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
             return _linear_agrees(dtype) and _convolution_agrees(dtype)
     except (AttributeError, RuntimeError, TypeError, NotImplementedError):
         return False
@@ -124,7 +124,7 @@ def bfloat16_is_native() -> bool:
 
 def packed_is_faster(layer: nn.Linear, rows: int) -> bool:
     """Whether packing speeds up this layer in float32: the best of three runs each, by turns."""
-    packed, x = PackedLinear(layer, rows), torch.randn(rows, layer.in_features)
+    packed, x = PackedLinear(layer, rows), torch.ones(rows, layer.in_features)
     best = [float("inf"), float("inf")]
     with torch.no_grad():
         for _ in range(4):  # the first run of either is no slower than its others by chance only
@@ -136,10 +136,8 @@ def packed_is_faster(layer: nn.Linear, rows: int) -> bool:
 
 
 def _linear_agrees(dtype: torch.dtype) -> bool:
-    torch_state = torch.get_rng_state()
     layer = nn.Linear(32, 48)
     x, to = torch.randn(40, 32), torch.randn(40, 48, dtype=dtype)
-    torch.set_rng_state(torch_state)
     packed = PackedLinear(layer, 40, dtype)
     plain = layer(x)
     return (
@@ -151,10 +149,8 @@ def _linear_agrees(dtype: torch.dtype) -> bool:
 
 
 def _convolution_agrees(dtype: torch.dtype) -> bool:
-    torch_state = torch.get_rng_state()
     layer = nn.Conv2d(16, 24, 3, stride=2, padding=1)
     x, to = torch.randn(2, 16, 9, 9), torch.randn(2, 24, 5, 5)
-    torch.set_rng_state(torch_state)
     packed = PackedConv2d(layer, (2, 9, 9), dtype)
     plain = layer(x)
     return (
