@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import Field
 
 from benchmarks.measurement import Environment, Measurement, environment
-from idc.config import ConfigModel, missing
+from idc.config import ConfigModel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,11 +62,6 @@ class OfficialConfig(ConfigModel):
     """Torch threads per process; one process computes at a time."""
     device: str = "cpu"
     """Torch device, e.g. cuda."""
-
-    def preflight(self) -> Iterator[str]:
-        if self.artifact is not None:
-            yield from missing(self.artifact, "artifact")
-            yield from missing(self.pairs, "pairs")
 
 
 def steps(device: str) -> dict[str, Optimisations]:
@@ -185,8 +180,8 @@ def _enliven(state: dict[str, Any], sizes: Sizes) -> None:
         state[f"text_decoder.decoder.layers.{layer}.attention.layer.wq.weight"] *= 10
         state[f"text_decoder.decoder.layers.{layer}.attention.layer.wo.weight"] *= 50
     with torch.no_grad():
-        pair = [to_images(images) for images in make_pairs(1, sizes.image)]
-        state["mlp.3.bias"] -= stage_2_memory(state, stage_2_procedure(state, *pair, sizes)).mean((0, 1))
+        before, after = map(to_images, make_pairs(1, sizes.image))
+        state["mlp.3.bias"] -= stage_2_memory(state, stage_2_procedure(state, before, after, sizes)).mean((0, 1))
 
 
 def _words(ids: list[int]) -> list[int]:

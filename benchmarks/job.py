@@ -74,6 +74,9 @@ class BenchmarkJob(ConfigModel):
         if {"build_actors", "build_memory"} & set(self.parts):
             yield from missing(self.pairs, "pairs")
             yield from missing(self.tokenizer, "tokenizer")
+        if "official" in self.parts and self.official.artifact is not None:
+            yield from missing(self.official.artifact, "official.artifact")
+            yield from missing(self.official.pairs, "official.pairs")
         if "serving" in self.parts:
             yield from missing(self.serving.artifact, "serving.artifact")
             yield from missing(self.serving.pairs, "serving.pairs")

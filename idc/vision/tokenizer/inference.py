@@ -70,7 +70,8 @@ def _input_sizes(tokenizer: ImageTokenizer) -> dict[nn.Module, tuple[int, int, i
     sizes: dict[nn.Module, tuple[int, int, int]] = {}
 
     def note(layer: nn.Module, inputs: tuple[Tensor]) -> None:
-        sizes[layer] = (inputs[0].shape[0], *inputs[0].shape[2:])
+        batch, _, height, width = inputs[0].shape
+        sizes[layer] = (batch, height, width)
 
     convolutions = [module for module in tokenizer.model.encoder.modules() if isinstance(module, nn.Conv2d)]
     hooks = [layer.register_forward_pre_hook(note) for layer in convolutions]
