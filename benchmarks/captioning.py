@@ -12,14 +12,15 @@ import copy
 import itertools
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
 
 from benchmarks.measurement import Environment, Measurement, by_turns, environment
 from idc.config import ConfigModel
-from idc.systems.procap.config import DecoderConfig, EncoderConfig, SpeedConfig
+from idc.systems.procap.config import DecoderConfig, EncoderConfig
 from idc.vision.tokenizer.config import TokenizerConfig
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from idc.decoding import Decoded
     from idc.systems.procap.captioner import CaptioningModel
+    from idc.systems.procap.speed import Optimisations
     from idc.vision.tokenizer.model import ImageTokenizer
 
 Frames = Literal["queries", "given", "even", "drawn"]
@@ -39,13 +41,6 @@ TABLE_3 = {1: 766.02, 2: 699.04, 4: 461.24, 7: 270.55}
 TABLE_14 = 421.03
 """The paper's tokens per second of explicit procedure captioning, k = 2. The paper does not state
 which work on the frames it includes."""
-
-
-class Speed(NamedTuple):
-    """Optimisations and number format of a captioner."""
-
-    config: SpeedConfig
-    precision: Literal["fp32", "bf16"] = "fp32"
 
 
 class CaptioningConfig(ConfigModel):
@@ -80,8 +75,6 @@ class CaptioningConfig(ConfigModel):
     """Timed runs of each kind, after one warm-up run, whose captions are compared."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16: also measure bf16, after the optimisations in float32; needs hardware support."""
-    compile: bool = False
-    """Also measure torch.compile."""
     threads: int = Field(2, ge=1)
     """Torch threads."""
     device: str = "cpu"
@@ -91,23 +84,23 @@ class CaptioningConfig(ConfigModel):
         if self.explicit and self.num_keyframes > 2**self.depth - 1:
             yield f"num_keyframes: {self.num_keyframes} cannot be taken from 2^depth - 1 = {2**self.depth - 1} frames"
 
-    def speeds(self) -> dict[str, Speed]:
+    def speeds(self) -> dict[str, Optimisations]:
         """Ways to run the captioner from the naive one on; each adds one optimisation to the one before."""
-        optimisations: dict[str, dict[str, Any]] = {
-            "cached decoding": {"cached": True},
-            "fused attention": {"fused_attention": True},
-        }
-        if self.device != "cpu":
-            optimisations["channels-last"] = {"channels_last": True}
+        from idc.nn.packed import packing_works
+        from idc.systems.procap.speed import Optimisations
+
+        changes: dict[str, dict[str, bool]] = {"cached decoding": {"cached": True}}
+        changes["fused attention"] = {"fused_attention": True}
+        if self.device == "cpu":
+            changes["few images at once"] = {"few_images": True}
+        changes["channels-last"] = {"channels_last": True}
+        if self.device == "cpu" and packing_works():
+            changes |= {"packed convolutions": {"packed_tokenizer": True}, "packed linear": {"packed_encoder": True}}
         if self.precision == "bf16":
-            optimisations["bf16"] = {}
-        if self.compile:
-            optimisations["torch.compile"] = {"compile": True}
-        speed = Speed(SpeedConfig(cached=False, fused_attention=False, channels_last=False))
-        ways = {"naive": speed}
-        for name, change in optimisations.items():
-            speed = Speed(speed.config.model_copy(update=change), "bf16" if name == "bf16" else speed.precision)
-            ways[name] = speed
+            changes["bf16"] = {"bf16": True}
+        ways = {"naive": Optimisations(cached=False, fused_attention=False)}
+        for name, change in changes.items():
+            ways[name] = replace(list(ways.values())[-1], **change)
         return ways
 
 
@@ -192,7 +185,7 @@ class Way:
         config: CaptioningConfig,
         tokenizer: ImageTokenizer,
         captioner: CaptioningModel,
-        speed: Speed,
+        speed: Optimisations,
         frames: Frames = "queries",
     ) -> None:
         import torch
@@ -202,7 +195,7 @@ class Way:
         self.config, self.speed, self.frames = config, speed, frames
         self.device = torch.device(config.device)
         self.tokenizer, self.captioner = twin(tokenizer), twin(captioner)
-        accelerate(self.tokenizer, self.captioner.encoder, speed.config, self.device)
+        accelerate(self.tokenizer, self.captioner.encoder, speed, self.device)
         self.seconds: list[dict[str, float]] = []
 
     def __call__(self, before: np.ndarray, after: np.ndarray) -> Decoded:
@@ -212,7 +205,7 @@ class Way:
         from idc.systems.procap.speed import running
 
         laps = [time.perf_counter()]
-        with running(self.speed.config, "bfloat16" if self.speed.precision == "bf16" else "float32", self.device):
+        with running(self.speed, self.device):
             frames_BGYXC = self._frames(before, after)
             self._lap(laps)
             features_BGPZ = self._features(frames_BGYXC)
@@ -229,7 +222,7 @@ class Way:
                 pad=PAD,
                 max_length=self.config.steps,
                 banned=(UNK, PAD, BOS),
-                cached=self.speed.config.cached,
+                cached=self.speed.cached,
                 stop_early=False,
             )
             self._lap(laps)
@@ -329,7 +322,7 @@ def measure_captioning(config: CaptioningConfig) -> Iterator[Measurement]:
         others = {k: Way(config, tokenizer, make_captioner(config, k), fastest) for k in config.other_keyframes}
         explicit: dict[str, Way] = {kind: Way(config, tokenizer, captioner, fastest, kind) for kind in config.explicit}
         _run({"base": base, **{str(k): way for k, way in others.items()}, **explicit}, config, batch)
-        about = f"{batch} pairs, {fastest.precision}"
+        about = f"{batch} pairs, {_precision(fastest)}"
         for k, way in others.items():
             published = TABLE_3.get(k, 0) / TABLE_3[2] if config.num_keyframes == 2 else 0
             title = f"implicit captioning, k = {k} over k = {config.num_keyframes} ({about})"
@@ -356,7 +349,7 @@ def _optimisations(
     agreement = {}
     for name, found in first.items():
         share = float((found.ids == first["naive"].ids).float().mean())
-        if speeds[name].precision == "fp32" and share < 1:
+        if not speeds[name].bf16 and share < 1:
             raise ValueError(
                 f"captioning: {name} changes {1 - share:.2%} of the naive path's words in fp32 on {config.device}; "
                 "only equal captions can be compared"
@@ -374,7 +367,7 @@ def _optimisations(
         f"{batch} pairs of {side}x{side}, k = {config.num_keyframes}, encoder {encoder.layers}x{encoder.width}, "
         f"decoder {decoder.layers}x{decoder.width}, {config.steps} steps"
     )
-    precision = fast.speed.precision
+    precision = _precision(fast.speed)
     distinct = len({tuple(row) for row in first["naive"].ids.tolist()})
     title = f"captioning, fast in {precision} over naive ({size})"
     seconds = {name: way.seconds for name, way in ways.items()}
@@ -397,6 +390,10 @@ def _optimisations(
         more={"real_tokens_a_caption": real},
         environment=where,
     )
+
+
+def _precision(speed: Optimisations) -> str:
+    return "bf16" if speed.bf16 else "fp32"
 
 
 def _run(ways: dict[str, Way], config: CaptioningConfig, batch: int) -> dict[str, Decoded]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pydantic import Field
 
 from benchmarks import page
+from benchmarks.against_official import OfficialConfig, measure_official
 from benchmarks.batch import BatchConfig, measure_batch
 from benchmarks.captioning import CaptioningConfig, measure_captioning
 from benchmarks.compare import Comparison, compare
@@ -30,7 +31,7 @@ from idc.config import ConfigModel, load, missing
 from idc.systems.procap.config import PretrainJob
 from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
 
-WITHOUT_RAY = frozenset({"decoding", "captioning", "pretraining", "scoring", "rendering"})
+WITHOUT_RAY = frozenset({"decoding", "captioning", "official", "pretraining", "scoring", "rendering"})
 """Parts that --local can measure."""
 
 
@@ -38,7 +39,7 @@ class BenchmarkJob(ConfigModel):
     """What to measure, and its inputs."""
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
-    """Parts to measure. Only by name: captioning and pretraining (ProCap at full size), scoring, serving,
+    """Parts to measure. Only by name: captioning, official and pretraining (ProCap at full size), scoring, serving,
     batch, rendering."""
     variant: str = Field("", pattern=r"^[a-z0-9-]*$")
     """Name of these sizes. Results are stored as the figure PART-VARIANT; only runs of one figure are compared."""
@@ -76,6 +77,8 @@ class BenchmarkJob(ConfigModel):
     """The local Ray started for each run."""
     captioning: CaptioningConfig = CaptioningConfig()
     """ProCap from two images to the caption."""
+    official: OfficialConfig = OfficialConfig()
+    """Every speed of captioning against the authors' forward pass."""
     pretraining: PretrainingConfig = PretrainingConfig()
     """A training step of ProCap's stage 1."""
     scoring: ScoringConfig = ScoringConfig()
@@ -99,6 +102,9 @@ class BenchmarkJob(ConfigModel):
         if {"build_actors", "build_memory"} & set(self.parts):
             yield from missing(self.pairs, "pairs")
             yield from missing(self.tokenizer, "tokenizer")
+        if "official" in self.parts and self.official.artifact is not None:
+            yield from missing(self.official.artifact, "official.artifact")
+            yield from missing(self.official.pairs, "official.pairs")
         if "serving" in self.parts:
             yield from missing(self.serving.artifact, "serving.artifact")
             yield from missing(self.serving.pairs, "serving.pairs")
@@ -200,6 +206,8 @@ def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measure
         yield from measure_decoder(job.decoding)
     elif part == "captioning":
         yield from measure_captioning(job.captioning)
+    elif part == "official":
+        yield from measure_official(job.official)
     elif part == "pretraining":
         yield from measure_pretraining(job.pretraining)
     elif part == "scoring":

@@ -31,6 +31,7 @@ Part = Literal[
     "build_memory",
     "decoding",
     "captioning",
+    "official",
     "pretraining",
     "scoring",
     "serving",

@@ -4,7 +4,7 @@
     python jobs/benchmark.py                       uses the pairs, tokenizer and procedures of `make demo`
     python jobs/benchmark.py --local "parts=[decoding]"    needs neither data nor Ray, like the next three
     python jobs/benchmark.py --local "parts=[scoring]"
-    python jobs/benchmark.py --local "parts=[captioning]"
+    python jobs/benchmark.py --local "parts=[captioning,official]"
     python jobs/benchmark.py --local --config jobs/configs/benchmark/gpu.yaml
     python jobs/benchmark.py "parts=[serving]"     needs the load generator: apt-get install hey
     python jobs/benchmark.py "parts=[batch]"       captioning a table with jobs/caption.py

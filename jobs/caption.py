@@ -8,7 +8,7 @@
     python jobs/caption.py --artifact runs/demo/finetune-0/artifact --input data/demo/pairs --out captions --actors 2
     python jobs/caption.py input= --help         the settings of the last two
 
-Without --artifact, --server, --device, --dtype and --speed, a server on this machine (http://127.0.0.1:8000, as
+Without --artifact, --server, --device and --speed, a server on this machine (http://127.0.0.1:8000, as
 `make serve` starts it) is used; if there is none, the newest captioner below runs/ is loaded. A line on stderr names
 it. Images are sent to another machine only if --server names it; its token is read from IDC_TOKEN.
 

@@ -25,7 +25,7 @@ from idc.captioning.apply import Fault, Pixels, decode_pair, describe_rows
 from idc.captioning.contract import FAMILIAR_FROM, Captioner, Description
 from idc.captioning.familiarity import Familiarity
 from idc.captioning.familiarity import fit as fit_familiarity
-from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, LoadConfig, loading_faults
+from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, LoadConfig
 from idc.config import missing
 from idc.data.rows import open_rows
 from idc.data.store import fingerprint, iter_rows, read_manifest
@@ -75,7 +75,6 @@ class CalibrateJob(LoadConfig):
         yield from missing(self.pairs, "pairs")
         for path in self.outside:
             yield from missing(path, "outside")
-        yield from loading_faults(self.artifact, self)
 
 
 class _Record(BaseModel):

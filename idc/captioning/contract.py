@@ -1,6 +1,6 @@
 """The contract between the systems and everything that uses a captioner: captions, confidences, change maps, verdicts.
 
-Every system's ``load_captioner(artifact, device, dtype, speed)`` returns a :class:`Captioner`. What only some
+Every system's ``load_captioner(artifact, device, speed)`` returns a :class:`Captioner`. What only some
 captioners can do is a capability with a protocol of its own; :func:`require` is the one place that refuses a captioner
 without it. Imports no torch.
 """
@@ -25,7 +25,7 @@ UNSURE_BETWEEN = (0.25, 0.75)
 """For calibrated probabilities of a change in this open interval the verdict is "unsure"."""
 
 Verdict = Literal["changed", "unchanged", "unsure"]
-Dtype = Literal["float32", "bfloat16"]
+Speed = Literal["auto", "exact", "fast", "bf16"]
 Capability = Literal["map", "imagine", "score", "sample", "answer"]
 
 CAPABILITIES: dict[Capability, str] = {

@@ -46,7 +46,7 @@ def command(doc: str | None) -> None:
     try:
         load = given_options(args)
         if args.server not in (None, "none") and (args.artifact or load != DEFAULTS):
-            parser.error("--server captions with its own model; leave out --artifact, --device, --dtype and --speed")
+            parser.error("--server captions with its own model; leave out --artifact, --device and --speed")
         found = caption_with_any(
             args.before, args.after, artifact=args.artifact, server=args.server, load=load, beams=args.beams,
             candidates=args.candidates, map_to=args.map, frames_to=args.frames,

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from idc.captioning.apply import CaptionOptions, Fault, Pixels, decode_pair, describe_rows
 from idc.captioning.contract import beams_of
-from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, LoadConfig, loading_faults
+from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, LoadConfig
 from idc.config import missing
 from idc.data import files
 from idc.data.config import AccessConfig, Split
@@ -108,7 +108,6 @@ class CaptionJob(LoadConfig, AccessConfig):
     def preflight(self) -> Iterator[str]:
         yield from missing(self.artifact, "artifact")
         yield from missing(self.input, "input")
-        yield from loading_faults(self.artifact, self)
 
 
 HOW = frozenset({"actors", "cpus_per_actor", "gpus_per_actor", "readers"}) | LOADING

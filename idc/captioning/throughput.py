@@ -24,11 +24,12 @@ def tokens_per_second(payload: dict[str, Any], folder: str, run: Runner) -> dict
     stop when all captions of the batch have ended, while the official code always takes all steps.
 
     Args:
-        payload: ``artifact``, ``device``, ``pairs`` (folder), ``split``, ``tokens`` (of the longest caption).
+        payload: ``artifact``, ``device``, ``speed``, ``pairs`` (folder), ``split``, ``tokens`` (of the longest
+            caption).
     """
     import torch
 
-    captioner = load_captioner(payload["artifact"], payload["device"])
+    captioner = load_captioner(payload["artifact"], payload["device"], payload["speed"])
     of = None if payload["split"] == "all" else payload["split"]
     befores, afters = [], []
     for row in iter_rows(payload["pairs"], ["before", "after"], of, batch_size=_PAIRS):

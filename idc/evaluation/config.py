@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from idc.captioning.loading import LOADING, LoadConfig, loading_faults
+from idc.captioning.loading import LOADING, LoadConfig
 from idc.config import ConfigModel, missing
 from idc.metrics.protocols import ProtocolName
 
@@ -96,7 +96,6 @@ class EvaluateJob(LoadConfig):
         yield from missing(self.predictions, "predictions")
         yield from missing(self.references, "references")
         yield from missing(self.vocabulary, "vocabulary")
-        yield from loading_faults(self.artifact, self)
 
 
 class EvaluateSection(EvaluateJob):

@@ -110,10 +110,11 @@ def with_evaluation(
         )
     content = read_manifest(pairs, kind="pairs").fingerprint
     speed = Step(
-        name=f"speed-{fingerprint(last, device, content, evaluate.split)[:12]}",
+        name=f"speed-{fingerprint(last, device, content, evaluate.split, evaluate.speed)[:12]}",
         entry="idc.captioning.throughput:tokens_per_second",
         payload={
-            "artifact": artifact, "pairs": pairs, "split": evaluate.split, "tokens": max_tokens, "device": device
+            "artifact": artifact, "pairs": pairs, "split": evaluate.split, "tokens": max_tokens, "device": device,
+            "speed": evaluate.speed,
         },
         gpus=gpus,
     )  # fmt: skip

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from idc.captioning.contract import Captioner, Dtype
+    from idc.captioning.contract import Captioner, Speed
 
 SYSTEMS = ("procap",)
 
@@ -19,7 +18,7 @@ _NOT_ENTERED = frozenset({"artifact", "checkpoints", "best", "mlartifacts"})
 
 
 def load(name: str) -> ModuleType:
-    """The ``task`` module of a system; every one has ``load_captioner(artifact, device, dtype, speed)``.
+    """The ``task`` module of a system; every one has ``load_captioner(artifact, device, speed)``.
 
     Raises:
         ValueError: there is no such system.
@@ -29,47 +28,22 @@ def load(name: str) -> ModuleType:
     return importlib.import_module(f"idc.systems.{name}.task")
 
 
-def load_captioner(
-    artifact: str, device: str = "cpu", dtype: Dtype = "float32", speed: Mapping[str, bool] | None = None
-) -> Captioner:
+def load_captioner(artifact: str, device: str = "cpu", speed: Speed = "auto") -> Captioner:
     """Load the captioner of an artifact of any system.
 
     Args:
         device: torch device, e.g. ``cuda``.
-        dtype: number format of matrix products and convolutions.
-        speed: optimisations of the system to switch on or off, by name.
+        speed: see :attr:`idc.captioning.loading.LoadConfig.speed`.
 
     Raises:
-        ValueError: it is not an artifact of a captioner, or the system does not have an optimisation.
+        ValueError: it is not an artifact of a captioner.
     """
+    from idc.nn.memory import use_huge_pages
     from idc.training.artifact import read_artifact
 
-    if faults := list(optimisation_faults(artifact, speed or {})):
-        raise ValueError("\n".join(faults))
-    system = load(read_artifact(artifact).system)
-    captioner: Captioner = system.load_captioner(artifact, device=device, dtype=dtype, speed=speed or {})
+    use_huge_pages()
+    captioner: Captioner = load(read_artifact(artifact).system).load_captioner(artifact, device=device, speed=speed)
     return captioner
-
-
-def optimisation_faults(artifact: str, speed: Mapping[str, bool]) -> Iterator[str]:
-    """Optimisations that an artifact's system does not have: the names are the fields of ``SpeedConfig`` in its
-    ``config.py``; a system without one has none. Loads no torch.
-
-    Raises:
-        ValueError: it is not a whole artifact.
-    """
-    from idc.config import did_you_mean
-    from idc.training.artifact import read_artifact
-
-    system = read_artifact(artifact).system
-    if not speed or system not in SYSTEMS:
-        return
-    schema = getattr(importlib.import_module(f"idc.systems.{system}.config"), "SpeedConfig", None)
-    known = list(schema.model_fields) if schema is not None else []
-    for name in speed:
-        if name not in known:
-            choice = f"it has: {', '.join(known)}" if known else "it has none"
-            yield f"speed.{name}: {system} has no such optimisation{did_you_mean(name, known)}; {choice}"
 
 
 def is_captioner(artifact: str) -> bool:

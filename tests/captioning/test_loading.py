@@ -1,4 +1,4 @@
-"""Loading options: checked against the artifact's system, part of a fingerprint where captions depend on them."""
+"""Loading options: the same in every command, part of a fingerprint where captions depend on them."""
 
 from __future__ import annotations
 
@@ -10,31 +10,40 @@ import pytest
 from idc.captioning.calibration import CalibrateJob
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig, add_options, given_options
 from idc.captioning.table import CaptionJob
-from idc.config import ConfigError, load, missing_inputs
+from idc.config import ConfigError, load
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import scoring_fingerprint
-from idc.systems import load_captioner
+from idc.systems.procap.speed import Optimisations
 from serve.config import ServeConfig
 
 
-def test_an_optimisation_that_the_system_lacks_is_refused_before_anything_is_loaded(captioner_artifact: Path) -> None:
-    artifact = str(captioner_artifact)
-    wrong = LoadConfig(speed={"compiled": True})
-    message = "speed.compiled: procap has no such optimisation; did you mean 'compile'"
-    with pytest.raises(ValueError, match=message):
-        CaptionerLoader(artifact, wrong)
-    with pytest.raises(ValueError, match=message):
-        load_captioner(artifact, speed={"compiled": True})
-    given = {"artifact": artifact, "speed.compiled": True}
-    jobs = [
-        load(EvaluateJob, None, {**given, "pairs": artifact, "out": "o"}),
-        load(CaptionJob, None, {**given, "input": artifact, "out": "o"}),
-        load(CalibrateJob, None, {**given, "pairs": artifact}),
-    ]
-    for job in jobs:
-        assert [message in fault for fault in missing_inputs(job)] == [True]
-    with pytest.raises(ConfigError, match="dtype"):
-        load(CaptionJob, None, {"artifact": artifact, "input": "i", "out": "o", "dtype": "float16"})
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"speed": "fats"}, "speed: 'fats' is not one of auto, exact, fast, bf16; did you mean 'fast'?"),
+        ({"speed.compile": True}, "speed: optimisations are not set one by one; choose one of auto, exact, fast, bf16"),
+        ({"dtype": "bfloat16"}, "dtype: no such setting any more; set speed=bf16"),
+    ],
+)
+def test_other_settings_are_refused_with_the_ones_to_take(given: dict[str, object], message: str) -> None:
+    jobs = {
+        EvaluateJob: {"pairs": "p", "out": "o"},
+        CaptionJob: {"input": "i", "out": "o"},
+        CalibrateJob: {"pairs": "p"},
+    }
+    for job, others in jobs.items():
+        with pytest.raises(ConfigError) as refused:
+            load(job, None, {"artifact": "a", **others, **given})
+        assert refused.value.faults[0].startswith(message)
+    served = {"models": {"m": "a"}, "auth": {"mode": "loopback"}}
+    with pytest.raises(ConfigError) as refused:
+        load(ServeConfig, None, {**served, **{f"loading.{name}": value for name, value in given.items()}})
+    assert refused.value.faults[0].startswith(f"loading.{message}")
+
+
+def test_what_is_no_artifact_is_found_before_anything_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="artifact"):
+        CaptionerLoader(str(tmp_path), DEFAULTS)
 
 
 def test_the_device_follows_the_gpus_unless_it_is_given(captioner_artifact: Path) -> None:
@@ -42,8 +51,20 @@ def test_the_device_follows_the_gpus_unless_it_is_given(captioner_artifact: Path
     assert CaptionerLoader(artifact, DEFAULTS).device == "cpu"
     assert CaptionerLoader(artifact, DEFAULTS, gpus=0.5).device == "cuda"
     assert CaptionerLoader(artifact, LoadConfig(device="cuda:1")).device == "cuda:1"
-    loaded = CaptionerLoader(artifact, LoadConfig(dtype="bfloat16", speed={"cached": False}))()
-    assert (loaded.dtype, loaded.speed.cached, loaded.speed.fused_attention) == ("bfloat16", False, True)  # type: ignore[attr-defined]  # ProCap's
+
+
+def test_the_speed_reaches_the_captioner(captioner_artifact: Path) -> None:
+    artifact = str(captioner_artifact)
+    found = {}
+    for speed in ("auto", "exact", "fast", "bf16"):
+        captioner = CaptionerLoader(artifact, LoadConfig(speed=speed))()
+        found[speed] = captioner.speed  # type: ignore[attr-defined]  # ProCap's
+    assert found["exact"] == Optimisations()
+    assert {speed: chosen.bf16 for speed, chosen in found.items()} == {
+        "auto": False, "exact": False, "fast": False, "bf16": True
+    }  # fmt: skip
+    assert found["auto"].channels_last
+    assert found["fast"].channels_last
 
 
 def test_fingerprints_change_with_the_number_format_alone(tmp_path: Path) -> None:
@@ -53,22 +74,22 @@ def test_fingerprints_change_with_the_number_format_alone(tmp_path: Path) -> Non
         given = {"references": str(tmp_path / "r.json"), "predictions": "p", "out": "o", "split": "test"}
         return scoring_fingerprint(load(EvaluateJob, None, {**given, **settings}))
 
-    assert mark() == mark(device="cuda") == mark(**{"speed.compile": True}) != mark(dtype="bfloat16")
+    assert mark() == mark(device="cuda") == mark(speed="fast") == mark(speed="exact") != mark(speed="bf16")
 
 
-def test_commands_with_options_instead_of_settings() -> None:
+def test_commands_with_options_instead_of_settings(capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
     add_options(parser)
     assert given_options(parser.parse_args([])) == DEFAULTS
-    argv = ["--device", "cuda", "--dtype", "bfloat16", "--speed", "compile=true", "--speed", "cached=false"]
-    found = given_options(parser.parse_args(argv))
-    assert found == LoadConfig(device="cuda", dtype="bfloat16", speed={"compile": True, "cached": False})
-    with pytest.raises(ValueError, match="--speed compile: expected NAME=true or NAME=false"):
-        given_options(parser.parse_args(["--speed", "compile"]))
+    argv = ["--device", "cuda", "--speed", "bf16"]
+    assert given_options(parser.parse_args(argv)) == LoadConfig(device="cuda", speed="bf16")
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--speed", "compile=true"])
+    assert "choose from" in capsys.readouterr().err
 
 
 def test_a_server_has_the_same_settings() -> None:
     config = ServeConfig.model_validate(
-        {"models": {"m": "a"}, "auth": {"mode": "loopback"}, "loading": {"dtype": "bfloat16"}}
+        {"models": {"m": "a"}, "auth": {"mode": "loopback"}, "loading": {"speed": "bf16"}}
     )
-    assert config.loading == LoadConfig(dtype="bfloat16")
+    assert config.loading == LoadConfig(speed="bf16")

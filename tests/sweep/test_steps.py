@@ -102,6 +102,8 @@ def test_evaluation_baselines_and_speed_follow_the_pairs_and_their_settings(tmp_
     assert changed(nearest_train_pairs=7) == [False, True, False]  # scored once, not with every trial
     assert changed(split="val") == [True, True, True]
     assert changed(gpus=1.0) == [False, False, True]
+    assert changed(speed="exact") == [False, False, True]
+    assert planned(pairs, speed="exact").speed.payload["speed"] == "exact"
     assert first.evaluation.payload["job"]["artifact"] == f"store/{first.work[0].name}/artifact"
     assert first.evaluation.payload["job"]["constant_candidates"] == 0
     assert planned(pairs, constant_candidates=0, nearest_train_pairs=0).baselines is None

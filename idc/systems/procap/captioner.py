@@ -4,7 +4,7 @@ captions, and samples."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from idc.captioning.calibration import Calibration
-from idc.captioning.contract import Candidate, Capability, CaptionScore, Description, Dtype, beams_of
+from idc.captioning.contract import Candidate, Capability, CaptionScore, Description, Speed, beams_of
 from idc.captioning.familiarity import Familiarity
 from idc.data.text import OWN_IDS, SpecialIds
 from idc.decoding import Decoded, decode, sample
 from idc.systems.procap.change_map import attention, combine, disagreement
-from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure, SpeedConfig, is_captioner
+from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure, is_captioner
 from idc.systems.procap.model import ProcedureEncoder, Shapes, make_token_head
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.systems.procap.procedures.keyframes import KeyFrames
-from idc.systems.procap.speed import accelerate, running
+from idc.systems.procap.speed import Optimisations, accelerate, optimisations, running
 from idc.systems.procap.text_decoder import TextDecoder
 from idc.training.artifact import read_artifact
 from idc.vision.tokenizer.model import ImageTokenizer, prepare_images, to_frames
@@ -159,20 +159,13 @@ class PairCaptioner:
     Args:
         path: folder of the artifact.
         device: torch device.
-        dtype: number format; bfloat16 by autocast.
-        speed: optimisations by the names of :class:`SpeedConfig`; they change results by the rounding of float32 alone.
+        speed: a user's choice, or the optimisations one by one.
     """
 
     frames_meaningful = False
     """Stage 2 trains the queries, and no loss ties them to stage 1's token head."""
 
-    def __init__(
-        self,
-        path: Path | str,
-        device: str = "cpu",
-        dtype: Dtype = "float32",
-        speed: Mapping[str, bool] | None = None,
-    ):
+    def __init__(self, path: Path | str, device: str = "cpu", speed: Speed | Optimisations = "auto"):
         artifact = read_artifact(path, system="procap")
         if not is_captioner(artifact.config):
             raise ValueError(f"{path} is an artifact of ProCap's stage 1, which cannot caption; run finetune_procap.py")
@@ -197,9 +190,9 @@ class PairCaptioner:
         optional: tuple[Capability, ...] = ("imagine",) if imagines else ()
         self.capabilities: frozenset[Capability] = frozenset(("map", "score", "sample", *optional))
         self.trained_on = artifact.trained_on
-        self.dtype, self.speed = dtype, SpeedConfig.model_validate(speed or {})
-        accelerate(self.tokenizer, self.captioner.encoder, self.speed, self.device)
         self.captioner.to(self.device).eval()
+        self.speed = optimisations(speed, self.captioner.encoder, self.device)
+        accelerate(self.tokenizer, self.captioner.encoder, self.speed, self.device)
         self.explicit: KeyFrames | None = None
         if self.captioner.kind == "frames":
             build = dict(artifact.config["build"])
@@ -211,7 +204,7 @@ class PairCaptioner:
         """Captions of pairs of uint8 RGB images (H, W, 3) of any sizes; one batch."""
         if not _pairs(befores, afters):
             return []
-        with running(self.speed, self.dtype, self.device):
+        with running(self.speed, self.device):
             found = self._search(self.captioner.procedure(self._features(befores, afters)), self.beams)
         return [self._text(ids) for ids in found.ids.tolist()]
 
@@ -229,7 +222,7 @@ class PairCaptioner:
         beams = beams_of(beams, candidates, self.beams)
         if not _pairs(befores, afters):
             return []
-        with running(self.speed, self.dtype, self.device):
+        with running(self.speed, self.device):
             features = self._features(befores, afters)
             procedure = self.captioner.procedure(features)
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
@@ -268,7 +261,7 @@ class PairCaptioner:
             return [[] for _ in captions]
         special, longest = self.vocabulary.special, max(map(len, rows))
         padded = [[*ids, *[special.pad] * (longest - len(ids))] for ids in rows]
-        with running(self.speed, self.dtype, self.device):
+        with running(self.speed, self.device):
             procedure = self.captioner.procedure(self._features(befores, afters))
             pair_of_row = torch.tensor([pair for pair, texts in enumerate(tokens) for _ in texts], device=self.device)
             ids_RT = torch.tensor(padded, device=self.device)
@@ -289,7 +282,7 @@ class PairCaptioner:
         if not _pairs(befores, afters):
             return []
         generator = torch.Generator(self.device).manual_seed(seed)
-        with running(self.speed, self.dtype, self.device):
+        with running(self.speed, self.device):
             procedure = self.captioner.procedure(self._features(befores, afters))
             found = self.captioner.sample(
                 procedure, n, special=self.vocabulary.special, temperature=temperature, generator=generator
@@ -319,7 +312,7 @@ class PairCaptioner:
                 f"{self.path} cannot imagine: it needs procedure=queries and stage 1's head from patches to codebook "
                 "entries, which an artifact that began with stage 1 has"
             )
-        with running(self.speed, self.dtype, self.device):
+        with running(self.speed, self.device):
             images = prepare_images([before, after], self.tokenizer.config).to(self.device)
             features = self.tokenizer.features(images).float().unsqueeze(0)
             codes = self.captioner.imagined(self.captioner.procedure(features), head)[0]
@@ -386,8 +379,6 @@ def pictures(ends_23YX: Tensor, codes_kP: Tensor, tokenizer: ImageTokenizer) -> 
     return to_frames(tokenizer.decode(torch.cat([first, codes_kP, last])))
 
 
-def load_captioner(
-    path: Path | str, device: str = "cpu", dtype: Dtype = "float32", speed: Mapping[str, bool] | None = None
-) -> PairCaptioner:
+def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> PairCaptioner:
     """The captioner of an artifact."""
-    return PairCaptioner(path, device, dtype, speed)
+    return PairCaptioner(path, device, speed)

@@ -338,22 +338,6 @@ class ConvertJob(ConfigModel):
         yield from missing(self.vocabulary, "vocabulary")
 
 
-class SpeedConfig(ConfigModel):
-    """Optimisations of captioning. They change no caption; only the rounding of float32 differs."""
-
-    cached: bool = True
-    """Keep the decoder's keys and values, and project the procedure once per batch. Without, every step computes the
-    whole prefix and its memory again (the official code: prefix again, memory once)."""
-    fused_attention: bool = True
-    """Attention that never writes its score matrix to memory; without, two matrix products and a softmax."""
-    channels_last: bool = True
-    """On a GPU: the image tokenizer's maps in channels-last layout, which its convolutions prefer. On a CPU nothing
-    changes (Winograd's convolutions were tried there: 0.95 times as fast, see BENCHMARKS.md)."""
-    compile: bool = False
-    """`torch.compile` for the blocks of the procedure encoder and, on a GPU, the tokenizer's encoder. The first batch
-    of a size waits for it; needs a C++ compiler on a CPU."""
-
-
 def is_captioner(saved: dict[str, Any]) -> bool:
     """Whether the config of a ProCap artifact is that of stage 2."""
     return saved.get("stage") == "finetune"

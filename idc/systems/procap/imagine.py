@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,19 +27,18 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor, nn
 
-from idc.captioning.contract import Dtype
+from idc.captioning.contract import Speed
 from idc.captioning.loading import DEFAULTS, LoadConfig
 from idc.data.files import locate
 from idc.data.images import ImageError, decode_image, resize_image
 from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary, words
-from idc.systems import optimisation_faults
 from idc.systems.procap.captioner import TOKENIZER, PairCaptioner, pictures, shapes_of
 from idc.systems.procap.clip import ClipWords
-from idc.systems.procap.config import EncoderConfig, SpeedConfig
+from idc.systems.procap.config import EncoderConfig
 from idc.systems.procap.data import text_slot
 from idc.systems.procap.model import ProcedureEncoder, make_token_head
-from idc.systems.procap.speed import accelerate, running
+from idc.systems.procap.speed import accelerate, optimisations, running
 from idc.systems.procap.task import part_of
 from idc.training.artifact import Artifact, read_artifact
 from idc.vision.tokenizer.model import ImageTokenizer, prepare_frame, to_images, tokenizer_fingerprint
@@ -117,26 +116,19 @@ class Modeler:
 
     Args:
         path: folder of the artifact.
-        device, dtype, speed: as :class:`~idc.systems.procap.captioner.PairCaptioner`.
+        device, speed: as :class:`~idc.systems.procap.captioner.PairCaptioner`.
 
     Raises:
         ValueError: it is not an artifact of stage 1, or its captions are CLIP's byte pairs and their tokenizer is
             missing.
     """
 
-    def __init__(
-        self,
-        path: Path | str,
-        device: str = "cpu",
-        dtype: Dtype = "float32",
-        speed: Mapping[str, bool] | None = None,
-    ):
+    def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
         artifact = read_artifact(path, system="procap")
         if artifact.config["stage"] != "pretrain":
             raise ValueError(f"{path} is an artifact of ProCap's stage 2; give that of pretrain_procap.py")
         job = artifact.config["job"]
         self.artifact, self.device = artifact, torch.device(device)
-        self.dtype, self.speed = dtype, SpeedConfig.model_validate(speed or {})
         self.condition: bool = job["caption_condition"]
         self.vocabulary: Vocabulary | ClipWords | None = artifact.vocabulary
         if (bpe := job["encoder"].get("text_vocabulary")) is not None:
@@ -148,8 +140,9 @@ class Modeler:
         self.encoder.load_state_dict(part_of(state, "encoder."))
         self.head = make_token_head(config.width, shapes.codebook_size)
         self.head.load_state_dict(part_of(state, "heads.msm."))
-        accelerate(self.tokenizer, self.encoder, self.speed, self.device)
         self.encoder.to(self.device).eval()
+        self.speed = optimisations(speed, self.encoder, self.device)
+        accelerate(self.tokenizer, self.encoder, self.speed, self.device)
         self.head.to(self.device).eval()
 
     def imagine(self, before: np.ndarray, after: np.ndarray, caption: str, rounds: int = ROUNDS) -> Imagined:
@@ -158,12 +151,13 @@ class Modeler:
         length = self.encoder.config.text_length if self.condition else 0
         ids = text_slot(self.vocabulary.encode(caption)[1:-1], length)
         images = ends(before, after, self.tokenizer).to(self.device)
-        with running(self.speed, self.dtype, self.device):
+        with running(self.speed, self.device):
             features = self.tokenizer.features(images).float().unsqueeze(0)
             text = torch.from_numpy(ids).unsqueeze(0).to(self.device)
             tokens = mask_predict(self.encoder, self.head, self.tokenizer, features, text, rounds)[0]
+            frames = pictures(images, tokens, self.tokenizer)
         condition = "by the caption" if self.condition else "trained without captions"
-        return Imagined(f"stage 1, {condition}, {rounds} rounds", pictures(images, tokens, self.tokenizer))
+        return Imagined(f"stage 1, {condition}, {rounds} rounds", frames)
 
     def unknown(self, caption: str) -> list[str]:
         """The words of a caption that are not in the vocabulary; with CLIP's byte pairs there are none."""
@@ -189,9 +183,7 @@ class Imaginer:
     """
 
     def __init__(self, path: Path | str, pretrained: Path | str | None = None, load: LoadConfig = DEFAULTS):
-        options: dict[str, Any] = {"device": load.device or "cpu", "dtype": load.dtype, "speed": load.speed}
-        if faults := list(optimisation_faults(str(path), load.speed)):
-            raise ValueError("\n".join(faults))
+        options: dict[str, Any] = {"device": load.device or "cpu", "speed": load.speed}
         artifact = read_artifact(path, system="procap")
         self.captioner: PairCaptioner | None = None
         self.modeler: Modeler | None = None

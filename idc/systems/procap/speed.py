@@ -1,42 +1,169 @@
-"""The optimisations of captioning (:class:`SpeedConfig`), each of which can be switched off for comparison
-(``benchmarks/procap.py``)."""
+"""The optimisations of captioning, and which of them a user's ``speed`` chooses on this machine.
+
+Each can be switched off for comparison (``benchmarks/captioning.py``). None but ``bf16`` changes more than the rounding
+of float32.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from idc.captioning.contract import Dtype
-from idc.systems.procap.config import SpeedConfig
-from idc.systems.procap.model import ProcedureEncoder
+from idc.captioning.contract import Speed
+from idc.nn.packed import PackedLinear, bfloat16_is_native, packed_is_faster, packing_works
+from idc.systems.procap.model import Attention, EncoderBlock, ProcedureEncoder
+from idc.vision.tokenizer.inference import images_at_once, pack_encoder
 from idc.vision.tokenizer.model import ImageTokenizer
 
+log = logging.getLogger(__name__)
 
-def accelerate(tokenizer: ImageTokenizer, encoder: ProcedureEncoder, speed: SpeedConfig, device: torch.device) -> None:
-    """Prepare both in place for :func:`running`; the names and values of their weights do not change."""
-    on_gpu = device.type != "cpu"
-    if speed.channels_last and on_gpu:
-        tokenizer.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
-    if speed.compile:
-        for block in encoder.blocks:
-            block.compile()
-        if on_gpu:
-            tokenizer.model.encoder.compile()
+_GATE = 1.702
+_PAIRS = 4
+"""Pairs of a batch that a layer is timed with, and packed for."""
+
+
+@dataclass(frozen=True)
+class Optimisations:
+    """What is done to caption faster; the defaults are those of ``exact``.
+
+    Attributes:
+        cached: keep the decoder's keys and values, and project the procedure once per batch. Without, every step
+            computes the whole prefix and its memory again (the official code: prefix again, memory once).
+        fused_attention: attention that never writes its score matrix to memory; without, two products and a softmax.
+        channels_last: the tokenizer's maps in channels-last layout, which its convolutions prefer.
+        few_images: the tokenizer reads as many images at once as a cache holds (on a CPU).
+        packed_tokenizer, packed_encoder: weights in oneDNN's layout (:mod:`idc.nn.packed`), activations in place or in
+            the product before them (on a CPU).
+        bf16: products and convolutions in bfloat16.
+    """
+
+    cached: bool = True
+    fused_attention: bool = True
+    channels_last: bool = False
+    few_images: bool = False
+    packed_tokenizer: bool = False
+    packed_encoder: bool = False
+    bf16: bool = False
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Number format of products and convolutions."""
+        return torch.bfloat16 if self.bf16 else torch.float32
+
+
+def optimisations(speed: Speed | Optimisations, encoder: ProcedureEncoder, device: torch.device) -> Optimisations:
+    """What ``speed`` chooses for an encoder on this machine."""
+    if isinstance(speed, Optimisations):
+        return speed
+    if speed == "exact":
+        return Optimisations()
+    bf16 = speed == "bf16"
+    if device.type != "cpu":
+        return Optimisations(channels_last=True, bf16=bf16)
+    if bf16 and not bfloat16_is_native():
+        log.warning("speed=bf16: this processor has no bfloat16 instructions and emulates them, slower than speed=fast")
+    packed = packing_works(torch.bfloat16 if bf16 else torch.float32)
+    encoder_too = packed
+    if packed and speed == "auto":
+        block = encoder.blocks[0]
+        assert isinstance(block, EncoderBlock)
+        encoder_too = packed_is_faster(block.widen, _rows(encoder))
+    return Optimisations(
+        channels_last=True, few_images=True, packed_tokenizer=packed, packed_encoder=encoder_too, bf16=bf16
+    )
+
+
+def accelerate(
+    tokenizer: ImageTokenizer, encoder: ProcedureEncoder, chosen: Optimisations, device: torch.device
+) -> None:
+    """Prepare both in place for :func:`running`; the names of their weights do not change."""
+    if chosen.channels_last:
+        for layer in tokenizer.modules():
+            if isinstance(layer, nn.Conv2d):
+                weight = layer.weight.detach().contiguous(memory_format=torch.channels_last)
+                layer.weight = nn.Parameter(weight, requires_grad=False)
+    if device.type != "cpu":
+        return
+    if chosen.few_images:
+        tokenizer.images_at_once = images_at_once(tokenizer.config)
+    if chosen.packed_tokenizer:
+        pack_encoder(tokenizer, chosen.dtype)
+    if chosen.packed_encoder:
+        for index, block in enumerate(encoder.blocks):
+            assert isinstance(block, EncoderBlock)
+            encoder.blocks[index] = PackedBlock(block, _rows(encoder), chosen.dtype)
 
 
 @contextmanager
-def running(speed: SpeedConfig, dtype: Dtype, device: torch.device) -> Iterator[None]:
-    """Context in which tokenizer and captioner compute with these optimisations and this number format, without
-    gradients."""
+def running(chosen: Optimisations, device: torch.device) -> Iterator[None]:
+    """Context in which tokenizer and captioner compute with these optimisations, without gradients."""
     with ExitStack() as stack:
         stack.enter_context(torch.no_grad())
-        if dtype == "float32" and device.type == "cuda":  # else its convolutions would round to TF32
+        if not chosen.bf16 and device.type == "cuda":  # else its convolutions would round to TF32
             stack.enter_context(torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False))
-        if not speed.fused_attention:
+        if not chosen.fused_attention:
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        if dtype == "bfloat16":
+        if chosen.bf16:
             stack.enter_context(torch.autocast(device.type, torch.bfloat16))
         yield
+
+
+def _rows(encoder: ProcedureEncoder) -> int:
+    return _PAIRS * encoder.shapes.frames * encoder.shapes.patches
+
+
+class PackedBlock(nn.Module):
+    """An :class:`EncoderBlock` with packed weights, for inference. Both sums are part of the product before them, and
+    so is the gate: with ``widen`` times 1.702 and ``narrow`` divided by it, it is x * sigmoid(x)."""
+
+    def __init__(self, block: EncoderBlock, rows: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.norm_attention, self.norm_mlp = block.norm_attention, block.norm_mlp
+        self.attention = _PackedAttention(block.attention, rows, dtype)
+        self.widen = PackedLinear(_scaled(block.widen, _GATE, _GATE), rows, dtype)
+        self.narrow = PackedLinear(_scaled(block.narrow, 1 / _GATE), rows, dtype)
+        self.register_state_dict_post_hook(_unscale)
+
+    def forward(self, x_BLD: Tensor, mask_LL: Tensor | None, read_BL: None = None) -> Tensor:
+        """As :class:`EncoderBlock`, at all positions."""
+        assert read_BL is None
+        x_BLD = self.attention(self.norm_attention(x_BLD), mask_LL, x_BLD)
+        return self.narrow.added(self.widen(self.norm_mlp(x_BLD), "swish"), x_BLD)
+
+
+def _scaled(layer: nn.Linear, weight: float, bias: float = 1.0) -> nn.Linear:
+    """A copy of a layer with its weight and its bias multiplied."""
+    scaled = nn.utils.skip_init(nn.Linear, layer.in_features, layer.out_features)
+    with torch.no_grad():
+        scaled.weight.copy_(layer.weight * weight)
+        scaled.bias.copy_(layer.bias * bias)
+    return scaled
+
+
+def _unscale(block: nn.Module, state: dict[str, Tensor], prefix: str, _: object) -> None:
+    """The state dict of a :class:`PackedBlock` has the weights of its :class:`EncoderBlock`."""
+    for name, factor in {"widen.weight": 1 / _GATE, "widen.bias": 1 / _GATE, "narrow.weight": _GATE}.items():
+        state[prefix + name] = state[prefix + name] * factor
+
+
+class _PackedAttention(nn.Module):
+    """The attention of a :class:`PackedBlock`, with the sum after it."""
+
+    def __init__(self, attention: Attention, rows: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.heads = attention.heads
+        self.qkv, self.out = PackedLinear(attention.qkv, rows, dtype), PackedLinear(attention.out, rows, dtype)
+
+    def forward(self, x_BLD: Tensor, mask_LL: Tensor | None, to_BLD: Tensor) -> Tensor:
+        parts = self.qkv(x_BLD).chunk(3, dim=-1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        mask = None if mask_LL is None else mask_LL.to(q.dtype)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.out.added(mixed.transpose(1, 2).flatten(2), to_BLD)

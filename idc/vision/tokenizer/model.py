@@ -31,6 +31,9 @@ class ImageTokenizer(nn.Module):
     """Maps images to discrete codes (one of K per patch) and to features, and codes back to images.
 
     Images are float BCHW in [0, 1] of side ``config.image_size``.
+
+    Attributes:
+        images_at_once: number of images that the encoder reads in one pass; default all.
     """
 
     def __init__(self, config: TokenizerConfig) -> None:
@@ -59,6 +62,7 @@ class ImageTokenizer(nn.Module):
         del embedding.weight
         embedding.register_buffer("weight", codebook)
         self.model: Any = model
+        self.images_at_once: int | None = None
 
     @property
     def codebook(self) -> Tensor:
@@ -70,7 +74,10 @@ class ImageTokenizer(nn.Module):
     def encoder_features(self, images: Tensor, unit_range: bool = False) -> Tensor:
         """Encoder output before ``quant_conv``, (B, D, h, w); ``unit_range`` feeds [0, 1] pixels (official)."""
         x = images if unit_range else 2 * images - 1
-        return cast(Tensor, self.model.encoder(F.pixel_unshuffle(x, self.config.patch_size)))
+        x = F.pixel_unshuffle(x, self.config.patch_size)
+        if self.images_at_once is None or len(x) <= self.images_at_once:
+            return cast(Tensor, self.model.encoder(x))
+        return torch.cat([self.model.encoder(few) for few in x.split(self.images_at_once)])
 
     def project(self, features: Tensor) -> Tensor:
         """The latents to quantise: ``quant_conv`` of the features, as float32 rows (B, n_I, D)."""

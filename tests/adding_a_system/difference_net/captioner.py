@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ class DifferenceNetCaptioner:
         ]
 
 
-def load_captioner(artifact: str, device: str, dtype: str, speed: Mapping[str, bool]) -> DifferenceNetCaptioner:
-    if dtype != "float32":
-        raise ValueError(f"dtype: DifferenceNet runs in float32, not in {dtype}")
+def load_captioner(artifact: str, device: str, speed: str) -> DifferenceNetCaptioner:
+    if speed == "bf16":
+        raise ValueError("speed: DifferenceNet runs in float32, not in bf16")
     return DifferenceNetCaptioner(artifact, device)

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from idc.captioning.contract import Speed
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from idc.data.text import BOS, EOS, PAD
 from idc.systems.procap.captioner import DISAGREEMENT, PairCaptioner
 from idc.systems.procap.change_map import disagreement
 from idc.systems.procap.imagine import Imaginer
+from idc.systems.procap.speed import Optimisations
 from tests.systems.procap.world import World
 
 FRAMES, PATCHES = 4, 16
@@ -221,19 +223,59 @@ def test_samples_have_the_probability_that_score_gives_them(captioner: PairCapti
     assert [{one.caption for one in own} for own in cold] == [{one.best.caption} for one in greedy]
 
 
-def test_optimisations_and_bfloat16_reach_the_model(captioner: PairCaptioner, captioner_artifact: Path,
-                                                    images: Images) -> None:  # fmt: skip
-    slow = PairCaptioner(captioner_artifact, speed={"cached": False, "fused_attention": False})
+def test_without_a_cache_every_prefix_is_computed(
+    captioner: PairCaptioner, captioner_artifact: Path, images: Images
+) -> None:
+    slow = PairCaptioner(captioner_artifact, speed=Optimisations(cached=False, fused_attention=False))
     assert slow(*images) == captioner(*images)
     prefixes: list[int] = []
     slow.captioner.decoder.register_forward_pre_hook(lambda _, inputs: prefixes.append(inputs[0].shape[1]))
     slow(*images)
-    assert prefixes[:3] == [1, 2, 3], "without a cache every prefix is computed"
-    rounded = PairCaptioner(captioner_artifact, dtype="bfloat16").describe(*images, beams=1)
-    exact = captioner.describe(*images, beams=1)
-    found = [one.best.log_probability for one in rounded]
-    assert found != [one.best.log_probability for one in exact]
-    assert found == pytest.approx([one.best.log_probability for one in exact], abs=0.2)
+    assert prefixes[:3] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("speed", ["fast", "auto", "bf16"])
+def test_every_speed_can_do_what_the_exact_one_can(
+    speed: Speed, captioner: PairCaptioner, captioner_artifact: Path, images: Images
+) -> None:
+    """fast and auto with the same captions and, but for rounding, the same numbers; bf16 near them."""
+    exact, other = PairCaptioner(captioner_artifact, speed="exact"), PairCaptioner(captioner_artifact, speed=speed)
+    near = 0.2 if speed == "bf16" else 1e-3
+    found, expected = (one.describe(*images, beams=1, change_map=True) for one in (other, exact))
+    if speed != "bf16":
+        assert other(*images) == exact(*images)
+        assert [one.best.caption for one in found] == [one.best.caption for one in expected]
+        assert [len(one.candidates) for one in other.describe(*images, candidates=3)] == [3] * 6
+    confidences, right = ([one.best.log_probability for one in told] for told in (found, expected))
+    assert confidences == pytest.approx(right, abs=near)
+    for one, same in zip(found, expected, strict=True):
+        assert one.change_map is not None
+        assert one.change_map == pytest.approx(same.change_map, abs=near)
+    captions = [[one.best.caption] for one in expected]
+    for own, same_scores in zip(other.score(*images, captions), exact.score(*images, captions), strict=True):
+        assert own[0].mean == pytest.approx(same_scores[0].mean, abs=near)
+    assert [len(own) for own in other.sample(*images, 2)] == [2] * 6
+    frames = other.imagine(images[0][0], images[1][0])
+    assert [(frame.shape, frame.dtype) for frame in frames] == [((32, 32, 3), np.uint8)] * FRAMES
+
+
+def test_the_names_and_values_of_the_weights_do_not_depend_on_the_speed(captioner_artifact: Path) -> None:
+    exact, fast = (PairCaptioner(captioner_artifact, speed=speed) for speed in ("exact", "fast"))
+    for model in ("captioner", "tokenizer"):
+        found, expected = (getattr(one, model).state_dict() for one in (fast, exact))
+        assert found.keys() == expected.keys()
+        for name, tensor in expected.items():
+            assert torch.allclose(found[name], tensor, rtol=1e-6, atol=0), name
+
+
+def test_bfloat16_without_packed_layers(captioner_artifact: Path, images: Images) -> None:
+    """As where torch has no packed operators."""
+    plain = PairCaptioner(captioner_artifact, speed=Optimisations(channels_last=True, few_images=True, bf16=True))
+    exact = PairCaptioner(captioner_artifact, speed="exact")
+    found, expected = (one.describe(*images, beams=1) for one in (plain, exact))
+    confidences, right = ([one.best.log_probability for one in told] for told in (found, expected))
+    assert confidences != right
+    assert confidences == pytest.approx(right, abs=0.2)
 
 
 def test_it_imagines_with_its_own_head(captioner: PairCaptioner, captioner_artifact: Path, images: Images) -> None:

@@ -397,10 +397,14 @@ def _decoder_attention(sd: State, name: str, x: Tensor, memory: Tensor, s: Sizes
     return _linear(sd, f"{name}.layer.wo", torch.cat(mixed, dim=-1))
 
 
+def stage_2_memory(sd: State, procedure: Tensor) -> Tensor:
+    """What the decoder attends to, (B, F*P, E)."""
+    return _layer_norm(sd, "mlp.3", _linear(sd, "mlp.2", _linear(sd, "mlp.0", procedure).relu()))
+
+
 def stage_2_logits(sd: State, procedure: Tensor, ids: Tensor, s: Sizes) -> Tensor:
     """Logits (B, T, V) after each position."""
-    memory = _linear(sd, "mlp.2", _linear(sd, "mlp.0", procedure).relu())
-    memory = _layer_norm(sd, "mlp.3", memory)
+    memory = stage_2_memory(sd, procedure)
     root = "text_decoder.decoder"
     place = torch.arange(ids.shape[1]).unsqueeze(1)
     channel = torch.arange(s.decoder)
