@@ -11,6 +11,7 @@ from pydantic import Field
 from benchmarks.batch import BatchConfig, measure_batch
 from benchmarks.captioning import CaptioningConfig, measure_captioning
 from benchmarks.decoding import DecodingConfig, measure_decoder
+from benchmarks.hardware import HardwareConfig, measure_hardware
 from benchmarks.measurement import Measurement, Part, Record
 from benchmarks.pretraining import PretrainingConfig, measure_pretraining
 from benchmarks.procedures import BuildActorsConfig, BuildMemoryConfig, build_memory, build_speed
@@ -22,7 +23,7 @@ from idc.config import ConfigModel, load, missing
 from idc.systems.procap.config import PretrainJob
 from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
 
-WITHOUT_RAY = frozenset({"decoding", "captioning", "pretraining", "scoring"})
+WITHOUT_RAY = frozenset({"decoding", "captioning", "pretraining", "hardware", "scoring"})
 """Parts that --local can measure."""
 
 
@@ -30,7 +31,8 @@ class BenchmarkJob(ConfigModel):
     """What to measure, and its inputs."""
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
-    """Parts to measure. Only by name: captioning and pretraining (ProCap at full size), scoring, serving, batch."""
+    """Parts to measure. Only by name: captioning, pretraining and hardware (ProCap at full size), scoring,
+    serving, batch."""
     out: str = "runs/benchmark"
     """Folder of the record. Measuring a part replaces its earlier measurements there; other parts are kept."""
     pairs: str = "data/demo/pairs"
@@ -55,6 +57,8 @@ class BenchmarkJob(ConfigModel):
     """ProCap from two images to the caption."""
     pretraining: PretrainingConfig = PretrainingConfig()
     """A training step of ProCap's stage 1."""
+    hardware: HardwareConfig = HardwareConfig()
+    """The processor's peak, and the share of it that the parts reach."""
     scoring: ScoringConfig = ScoringConfig()
     """Scoring captions."""
     batch: BatchConfig = BatchConfig()
@@ -104,6 +108,8 @@ def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measure
         yield from measure_captioning(job.captioning)
     elif part == "pretraining":
         yield from measure_pretraining(job.pretraining)
+    elif part == "hardware":
+        yield from measure_hardware(job.hardware, job.captioning, job.pretraining)
     elif part == "scoring":
         yield from measure_scoring(job.scoring)
     elif part == "serving":

@@ -32,6 +32,7 @@ Part = Literal[
     "decoding",
     "captioning",
     "pretraining",
+    "hardware",
     "scoring",
     "serving",
     "batch",

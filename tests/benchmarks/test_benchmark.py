@@ -249,7 +249,7 @@ def test_the_job_refuses_what_it_cannot_measure(tmp_path: Path) -> None:
 
     local = run("--local", "procedures=.", "pairs=.", "tokenizer=.")
     assert local.returncode == 2
-    assert "without Ray only these parts can be measured: captioning, decoding, pretraining" in local.stderr
+    assert "without Ray only these parts can be measured: captioning, decoding, hardware, pretraining" in local.stderr
     absent = run("parts=[train_overhead, build_speed]", "procedures=nowhere")
     assert absent.returncode == 2
     assert "did you mean" in absent.stderr
