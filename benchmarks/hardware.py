@@ -111,7 +111,7 @@ def measure_hardware(
     peaks = {(p, name): kind for p in precisions for name, kind in peak_kinds(config.side, p).items()}
     with tempfile.TemporaryDirectory(prefix="idc-benchmark-") as folder, torch.no_grad():
         way, work = _captioning(captioning)
-        stages = {stage: TimedStep(pretraining, folder, stage) for stage in (1, 2)}
+        stages = {1: TimedStep(pretraining, folder, 1), 2: TimedStep(pretraining, folder, 2)}
         actions: dict[str, Callable[[], Any]] = {f"{p} {name}": kind[0] for (p, name), kind in peaks.items()}
         pairs = make_pairs(captioning.batch_sizes[0], captioning.tokenizer.image_size)
         actions["captioning"] = lambda: way(*pairs)
@@ -119,8 +119,8 @@ def measure_hardware(
         for stage in stages:
             work[f"stage {stage}"] = count_flops(actions[f"stage {stage}"])
         by_turns({name: action for name, action in actions.items() if not name.startswith("stage")}, 1, _nothing)
-        for timed in (way, *stages.values()):
-            timed.seconds.clear()
+        for records in (way.seconds, *(step.seconds for step in stages.values())):
+            records.clear()
         seconds = by_turns(actions, config.repeats, _nothing)
     rates = {key: [kind[1] / second / 1e12 for second in seconds[" ".join(key)]] for key, kind in peaks.items()}
     for precision, name in rates:

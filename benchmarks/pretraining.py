@@ -87,7 +87,7 @@ class Step:
         torch.manual_seed(0)
         task: Task = make_task(config) if stage == 1 else make_captioning_task(config)
         if everywhere:
-            task.encoder.__class__ = everywhere_encoder()
+            task.get_submodule("encoder").__class__ = everywhere_encoder()
         context = LocalContext(folder, use_gpu=config.device.startswith("cuda"))
         groups, schedules = param_groups(task)
         train = TrainConfig(steps=1, batch_size=config.batch_size, precision=precision, compile=compiled)

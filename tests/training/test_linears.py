@@ -25,7 +25,7 @@ class Halves(nn.Linear):
         return F.linear(x, self.weight[:half]) - F.linear(x, self.weight[half:], self.bias[half:])
 
 
-def make(onednn: bool) -> nn.Module:
+def make(onednn: bool) -> nn.Sequential:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(12, 16), nn.GELU(), Halves(16, 20), nn.Linear(10, 3, bias=False))
     if onednn:
@@ -68,8 +68,8 @@ def test_frozen_weights_get_no_gradient() -> None:
     model = make(True)
     model[0].requires_grad_(False)
     model(torch.zeros(2, 12)).sum().backward()
-    assert model[0].weight.grad is None
-    assert model[2].weight.grad is not None
+    trained = {name for name, parameter in model.named_parameters() if parameter.grad is not None}
+    assert trained == {"2.weight", "2.bias", "3.weight"}
 
 
 def test_only_processors_on_which_mkl_is_slow_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
