@@ -16,6 +16,7 @@ from benchmarks.batch import BatchConfig, measure_batch
 from benchmarks.captioning import CaptioningConfig, measure_captioning
 from benchmarks.compare import Comparison, compare
 from benchmarks.decoding import DecodingConfig, measure_decoder
+from benchmarks.hardware import HardwareConfig, measure_hardware
 from benchmarks.machine import cores_in_use, this_machine
 from benchmarks.measurement import Measurement, Part, code_commit
 from benchmarks.pretraining import PretrainingConfig, measure_pretraining
@@ -31,7 +32,7 @@ from idc.config import ConfigModel, load, missing
 from idc.systems.procap.config import PretrainJob
 from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
 
-WITHOUT_RAY = frozenset({"decoding", "captioning", "official", "pretraining", "scoring", "rendering"})
+WITHOUT_RAY = frozenset({"decoding", "captioning", "official", "pretraining", "hardware", "scoring", "rendering"})
 """Parts that --local can measure."""
 
 
@@ -39,8 +40,8 @@ class BenchmarkJob(ConfigModel):
     """What to measure, and its inputs."""
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
-    """Parts to measure. Only by name: captioning, official and pretraining (ProCap at full size), scoring, serving,
-    batch, rendering."""
+    """Parts to measure. Only by name: captioning, official, pretraining and hardware (ProCap at full size), scoring,
+    rendering, serving, batch."""
     variant: str = Field("", pattern=r"^[a-z0-9-]*$")
     """Name of these sizes. Results are stored as the figure PART-VARIANT; only runs of one figure are compared."""
     out: str = "runs/benchmark"
@@ -81,6 +82,8 @@ class BenchmarkJob(ConfigModel):
     """Every speed of captioning against the authors' forward pass."""
     pretraining: PretrainingConfig = PretrainingConfig()
     """A training step of ProCap's stage 1."""
+    hardware: HardwareConfig = HardwareConfig()
+    """The processor's peak, and the share of it that the parts reach."""
     scoring: ScoringConfig = ScoringConfig()
     """Scoring captions."""
     rendering: RenderingConfig = RenderingConfig()
@@ -210,6 +213,8 @@ def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measure
         yield from measure_official(job.official)
     elif part == "pretraining":
         yield from measure_pretraining(job.pretraining)
+    elif part == "hardware":
+        yield from measure_hardware(job.hardware, job.captioning, job.pretraining)
     elif part == "scoring":
         yield from measure_scoring(job.scoring)
     elif part == "rendering":

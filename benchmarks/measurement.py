@@ -33,6 +33,7 @@ Part = Literal[
     "captioning",
     "official",
     "pretraining",
+    "hardware",
     "scoring",
     "serving",
     "batch",

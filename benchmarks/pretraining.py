@@ -1,4 +1,4 @@
-"""A training step of ProCap's stage 1: the gain of each optimisation, and the utilisation of the hardware."""
+"""A training step of ProCap's stages: the gain of each optimisation, and the utilisation of the hardware."""
 
 from __future__ import annotations
 
@@ -10,21 +10,24 @@ import numpy as np
 from pydantic import Field
 
 from idc.config import ConfigModel
-from idc.systems.procap.config import EncoderConfig
+from idc.systems.procap.config import DecoderConfig, EncoderConfig
 
 if TYPE_CHECKING:
     import torch
 
     from idc.systems.procap.model import ProcedureEncoder, Shapes
-    from idc.systems.procap.task import PretrainTask
+    from idc.systems.procap.task import FinetuneTask, PretrainTask
+    from idc.training.task import Task
 from benchmarks.measurement import Measurement, by_turns, environment
 
 
 class PretrainingConfig(ConfigModel):
-    """A step of stage 1, by default at the paper's CLEVR-Change size, with random weights and samples."""
+    """A training step, by default at the paper's CLEVR-Change size, with random weights and samples."""
 
     encoder: EncoderConfig = EncoderConfig(init="normal")
     """Procedure encoder."""
+    decoder: DecoderConfig = DecoderConfig()
+    """Text decoder of stage 2."""
     grid: tuple[int, int] = (14, 14)
     """Patches per column and per row."""
     feature_dim: int = Field(256, ge=1)
@@ -53,7 +56,14 @@ class PretrainingConfig(ConfigModel):
 
 
 class Step:
-    """A training step of stage 1, always on the same random batch."""
+    """A training step, always on the same random batch.
+
+    Args:
+        stage: of ProCap.
+        everywhere: the last block of stage 1 computes all positions.
+        onednn: see :func:`idc.training.engines.make_engine`.
+        loop: the optimizer goes through the parameters in a loop over torch's operations.
+    """
 
     def __init__(
         self,
@@ -63,23 +73,31 @@ class Step:
         precision: Literal["fp32", "bf16"] = "fp32",
         everywhere: bool = False,
         compiled: bool = False,
+        stage: Literal[1, 2] = 1,
+        onednn: bool | None = None,
+        loop: bool = False,
     ):
         import torch
 
         from idc.training.config import TrainConfig
         from idc.training.context import LocalContext
         from idc.training.data import to_device
-        from idc.training.engines import make_engine, param_groups
+        from idc.training.engines import TorchEngine, make_engine, param_groups
 
         torch.manual_seed(0)
-        task = make_task(config)
+        task: Task = make_task(config) if stage == 1 else make_captioning_task(config)
         if everywhere:
-            task.encoder.__class__ = everywhere_encoder()
+            task.get_submodule("encoder").__class__ = everywhere_encoder()
         context = LocalContext(folder, use_gpu=config.device.startswith("cuda"))
         groups, schedules = param_groups(task)
         train = TrainConfig(steps=1, batch_size=config.batch_size, precision=precision, compile=compiled)
-        self.engine = make_engine(task.to(context.device).train(), groups, context, train)
-        self.batch = to_device(random_batch(config), context.device)
+        self.engine = make_engine(task.to(context.device).train(), groups, context, train, onednn)
+        if loop:
+            assert isinstance(self.engine, TorchEngine)
+            for group in self.engine.optimizer.param_groups:
+                group.update(fused=False, foreach=False)
+        make = random_batch if stage == 1 else random_captions
+        self.batch = to_device(make(config), context.device)
         self.rates = [1e-4 for _ in schedules]
 
     def __call__(self) -> float:
@@ -88,15 +106,26 @@ class Step:
         return float(loss)
 
 
+def no_pixels(images: torch.Tensor) -> torch.Tensor:
+    raise AssertionError("the samples hold features")
+
+
 def make_task(config: PretrainingConfig) -> PretrainTask:
     from idc.data.text import PAD
     from idc.systems.procap.config import PretrainJob
     from idc.systems.procap.task import PretrainTask
 
-    def no_pixels(images: torch.Tensor) -> torch.Tensor:
-        raise AssertionError("the samples hold features")
-
     return PretrainTask(PretrainJob(procedures="random", encoder=config.encoder), make_shapes(config), PAD, no_pixels)
+
+
+def make_captioning_task(config: PretrainingConfig) -> FinetuneTask:
+    from idc.data.text import SPECIALS, Vocabulary
+    from idc.systems.procap.config import FinetuneJob
+    from idc.systems.procap.task import FinetuneTask
+
+    job = FinetuneJob(procedures="random", encoder=config.encoder, decoder=config.decoder)
+    vocabulary = Vocabulary([f"word{n}" for n in range(config.vocabulary_size - len(SPECIALS))])
+    return FinetuneTask(job, config.encoder, make_shapes(config), vocabulary, no_pixels)
 
 
 def make_shapes(config: PretrainingConfig) -> Shapes:
@@ -155,6 +184,19 @@ def random_batch(config: PretrainingConfig) -> dict[str, torch.Tensor]:
     }
 
 
+def random_captions(config: PretrainingConfig) -> dict[str, torch.Tensor]:
+    """A batch of stage 2 in the format of :func:`idc.systems.procap.data.collate`, with captions of full length."""
+    import torch
+
+    from idc.data.text import SPECIALS
+
+    generator, shapes = torch.Generator().manual_seed(0), make_shapes(config)
+    size = (config.batch_size, config.decoder.max_length)
+    ids = torch.randint(len(SPECIALS), shapes.vocabulary_size, size, generator=generator)
+    ends = torch.randn(config.batch_size, 2, shapes.patches, shapes.feature_dim, generator=generator)
+    return {"ends": ends.half(), "ids": ids[:, :-1], "targets": ids[:, 1:]}
+
+
 def measure_pretraining(config: PretrainingConfig) -> Iterator[Measurement]:
     """Last block only at positions that a loss reads over all positions; bf16 over fp32; compiled over uncompiled;
     utilisation of the hardware.
@@ -164,25 +206,32 @@ def measure_pretraining(config: PretrainingConfig) -> Iterator[Measurement]:
     """
     import torch
 
+    from idc.training.linears import onednn_is_exact, onednn_pays
+
     torch.set_num_threads(config.threads)
     where = environment(config.threads, config.device)
     cuda = config.device.startswith("cuda")
     sync = torch.cuda.synchronize if cuda else (lambda: None)
     with tempfile.TemporaryDirectory(prefix="idc-benchmark-") as folder:
         steps = {"everywhere": Step(config, folder, everywhere=True), "read": Step(config, folder)}
+        if not cuda:
+            steps["loop"] = Step(config, folder, loop=True)
+            if onednn_is_exact():
+                steps |= {"mkl": Step(config, folder, onednn=False), "onednn": Step(config, folder, onednn=True)}
         if config.precision == "bf16":
             steps["bf16"] = Step(config, folder, precision="bf16")
         if config.compile:
             steps["compiled"] = Step(config, folder, precision=config.precision, compiled=True)
         actions: dict[str, Callable[[], Any]] = dict(steps)
         first = {name: action() for name, action in actions.items()}  # also the warm-up
-        if abs(first["read"] - first["everywhere"]) > 1e-4 * abs(first["everywhere"]):
-            raise ValueError(
-                f"pretraining: the loss is {first['read']} with the last block only where it is read and "
-                f"{first['everywhere']} with it everywhere; only equal losses can be compared"
-            )
+        for name in first.keys() & {"read", "loop", "mkl", "onednn"}:
+            if abs(first[name] - first["everywhere"]) > 1e-4 * abs(first["everywhere"]):
+                raise ValueError(
+                    f"pretraining: the loss is {first[name]} in the step {name!r} and {first['everywhere']} in "
+                    "'everywhere'; only equal losses can be compared"
+                )
         seconds = by_turns(actions, config.repeats, sync)
-        fastest = list(steps)[-1]
+        fastest = "compiled" if config.compile else "bf16" if config.precision == "bf16" else "read"
         plain = "bf16" if config.precision == "bf16" else "read"
         work = count_flops(steps[plain])  # the counter cannot see compiled kernels, which do the same work
     encoder = config.encoder
@@ -197,6 +246,12 @@ def measure_pretraining(config: PretrainingConfig) -> Iterator[Measurement]:
     rates = {name: [config.batch_size / second for second in values] for name, values in seconds.items()}
     yield measured("stage 1, last block only where it is read over everywhere", "samples/s", "", rates["read"],
                    rates["everywhere"], losses=first)  # fmt: skip
+    if "loop" in rates:
+        yield measured("stage 1, optimizer in one pass over a loop of operations", "samples/s", "", rates["read"],
+                       rates["loop"])  # fmt: skip
+    if "onednn" in rates:
+        yield measured("stage 1, linear layers by oneDNN over MKL", "samples/s", "", rates["onednn"], rates["mkl"],
+                       chosen_here=onednn_pays())  # fmt: skip
     if config.precision == "bf16":
         yield measured("stage 1, bf16 over fp32", "samples/s", "", rates["bf16"], rates["read"], precision="bf16")
     if config.compile:

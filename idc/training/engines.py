@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from idc.training.activation_checkpointing import recompute_activations
 from idc.training.config import GroupConfig, TrainConfig
 from idc.training.context import Context
+from idc.training.linears import onednn_pays, use_onednn
 from idc.training.task import Batch, Task
 
 Logs = dict[str, Tensor | float]
@@ -131,7 +132,8 @@ class TorchEngine:
         self.context = context
         self.train = train
         kind = torch.optim.AdamW if train.optimizer == "adamw" else torch.optim.Adam
-        self.optimizer = kind(groups, betas=train.betas, eps=train.eps)
+        fused = context.device.type == "cpu" or None  # one pass over parameter, gradient and averages
+        self.optimizer = kind(groups, betas=train.betas, eps=train.eps, fused=fused)
         self.parameters = [parameter for group in groups for parameter in group["params"]]
         if context.world_size > 1:
             state = task.state_dict(keep_vars=True)
@@ -235,7 +237,7 @@ class DeepSpeedEngine:
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
             os.environ.setdefault("LOCAL_RANK", str(context.device.index or 0))
         deepspeed.init_distributed(dist_init_required=False, verbose=False)
-        self.settings = deepspeed_config(train, context.world_size)
+        self.settings = deepspeed_config(train, context.world_size, fused=context.device.type == "cpu")
         self._initialize(groups)
 
     def _initialize(self, groups: list[dict[str, Any]]) -> None:
@@ -315,8 +317,9 @@ class DeepSpeedEngine:
                         parameter.data.copy_(tensor)
 
 
-def deepspeed_config(train: TrainConfig, world_size: int) -> dict[str, Any]:
-    """DeepSpeed's own settings from ours; ``deepspeed_extra`` is merged last, section by section."""
+def deepspeed_config(train: TrainConfig, world_size: int, fused: bool = False) -> dict[str, Any]:
+    """DeepSpeed's own settings from ours; ``deepspeed_extra`` is merged last, section by section. ``fused``: torch's
+    Adam in one pass over parameter, gradient and averages."""
     settings: dict[str, Any] = {
         "train_batch_size": train.batch_size,
         "train_micro_batch_size_per_gpu": train.micro_batch_size // world_size,
@@ -329,6 +332,7 @@ def deepspeed_config(train: TrainConfig, world_size: int) -> dict[str, Any]:
                 "eps": train.eps,
                 "torch_adam": True,  # DeepSpeed's own Adam is compiled on first use
                 "adam_w_mode": train.optimizer == "adamw",
+                **({"fused": True} if fused else {}),
             },
         },
         "zero_optimization": {"stage": train.zero_stage},
@@ -376,14 +380,23 @@ def cpu_state(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
 
 
-def make_engine(task: Task, groups: list[dict[str, Any]], context: Context, train: TrainConfig) -> Engine:
+def make_engine(
+    task: Task, groups: list[dict[str, Any]], context: Context, train: TrainConfig, onednn: bool | None = None
+) -> Engine:
     """The engine that ``train`` names, around ``task`` in training mode.
+
+    Args:
+        onednn: compute linear layers by oneDNN (on a CPU in fp32, not under ZeRO-3 or `compile`); default: where
+            :func:`idc.training.linears.onednn_pays`.
 
     Raises:
         ValueError: if the task's weights do not fit ``train.precision``, or it has no part that can be recomputed.
     """
     _check_precision(task, train)
     task.set_training(True)
+    suits = context.device.type == "cpu" and train.precision == "fp32" and train.zero_stage < 3 and not train.compile
+    if suits and (onednn_pays() if onednn is None else onednn):
+        use_onednn(task)
     if train.activation_checkpointing:
         recompute_activations(task)
     if train.compile:

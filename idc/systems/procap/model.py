@@ -79,16 +79,33 @@ class Attention(nn.Module):
         return self.out(mixed.transpose(1, 2).flatten(2))
 
 
+_GATE = 1.702
+"""Of the activation x * sigmoid(1.702 x)."""
+
+
+class Scaled(nn.Linear):
+    """A linear layer with ``gain`` times its weight and ``bias_gain`` times its bias. Scaling these instead of the
+    activations saves a pass over the activations forward, and one backward."""
+
+    def __init__(self, inputs: int, outputs: int, gain: float, bias_gain: float):
+        super().__init__(inputs, outputs)
+        self.gain, self.bias_gain = gain, bias_gain
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.gain * self.weight, self.bias if self.bias_gain == 1 else self.bias_gain * self.bias)
+
+
 class EncoderBlock(nn.Module):
-    """A CLIP block: norms before attention and MLP, x * sigmoid(1.702 x) between the MLP's layers."""
+    """A CLIP block: norms before attention and MLP, x * sigmoid(1.702 x) between the MLP's layers, computed as
+    silu(1.702 x) / 1.702 with both factors in the layers."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
         self.norm_attention = nn.LayerNorm(width)
         self.attention = Attention(width, heads)
         self.norm_mlp = nn.LayerNorm(width)
-        self.widen = nn.Linear(width, 4 * width)
-        self.narrow = nn.Linear(4 * width, width)
+        self.widen = Scaled(width, 4 * width, _GATE, _GATE)
+        self.narrow = Scaled(4 * width, width, 1 / _GATE, 1)
 
     def forward(self, x_BLD: Tensor, mask_LL: Tensor | None, read_BL: Tensor | None = None) -> Tensor:
         """Returns (B, L, D); with ``read_BL`` (bool), the output of these positions alone, (M, D), sample by sample."""
@@ -108,8 +125,7 @@ class EncoderBlock(nn.Module):
         return self._widened(x_BLD.flatten(0, 1).index_select(0, rows[read]) + mixed)
 
     def _widened(self, x: Tensor) -> Tensor:
-        hidden = self.widen(self.norm_mlp(x))
-        return x + self.narrow(F.silu(1.702 * hidden) / 1.702)
+        return x + self.narrow(F.silu(self.widen(self.norm_mlp(x))))
 
 
 class ProcedureEncoder(nn.Module):

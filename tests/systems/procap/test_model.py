@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from idc.data.text import PAD
@@ -227,8 +228,8 @@ def test_a_block_is_clips() -> None:
     encoder = make_encoder()
     block, x = encoder.blocks[0], torch.randn(2, 5, 16)
     middle = x + block.attention(block.norm_attention(x), None)
-    hidden = block.widen(block.norm_mlp(middle))
-    expected = middle + block.narrow(hidden * torch.sigmoid(1.702 * hidden))
+    hidden = F.linear(block.norm_mlp(middle), block.widen.weight, block.widen.bias)
+    expected = middle + F.linear(hidden * torch.sigmoid(1.702 * hidden), block.narrow.weight, block.narrow.bias)
     torch.testing.assert_close(block(x, None), expected, rtol=1e-5, atol=1e-5)
 
 

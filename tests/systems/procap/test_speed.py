@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from benchmarks import captioning, pretraining
+from benchmarks import captioning, hardware, pretraining
 from benchmarks.captioning import CaptioningConfig, Way, make_captioner, make_pairs
 from benchmarks.pretraining import PretrainingConfig
 from idc.data.text import PAD
 from idc.nn.packed import packing_works
 from idc.systems.procap.config import DecoderConfig, EncoderConfig
 from idc.systems.procap.model import EncoderBlock, ProcedureEncoder, Shapes
+from idc.training.linears import onednn_is_exact
 from idc.vision.tokenizer.config import TokenizerConfig
 
 TOKENIZER = TokenizerConfig(
@@ -165,7 +167,12 @@ def test_a_way_that_says_something_else_is_refused(monkeypatch: pytest.MonkeyPat
 
 
 def test_stage_1_is_measured() -> None:
-    read, use = pretraining.measure_pretraining(PRETRAINING)
+    read, optimizer, *products, use = pretraining.measure_pretraining(PRETRAINING)
+    assert optimizer.title.startswith("stage 1, optimizer in one pass over a loop of operations")
+    assert optimizer.above == read.above
+    assert [one.title.split(" (")[0] for one in products] == [
+        "stage 1, linear layers by oneDNN over MKL"
+    ] * onednn_is_exact()
     assert read.title == (
         "stage 1, last block only where it is read over everywhere (4 samples, k = 2, encoder 2x32, fp32)"
     )
@@ -174,6 +181,25 @@ def test_stage_1_is_measured() -> None:
     rates = [use.more["flops_of_a_step"] / (4 / rate) / 1e12 for rate in read.above]
     assert use.above == pytest.approx(rates, rel=1e-12)
     assert 0 < use.ratio < 1
+
+
+def test_the_shares_of_the_peak_are_measured(tmp_path: Path) -> None:
+    rows = list(hardware.measure_hardware(hardware.HardwareConfig(side=64, repeats=2), TINY, PRETRAINING))
+    peaks = [one for one in rows if one.title.startswith("peak: ")]
+    parts = rows[len(peaks) :]
+    assert peaks[-1].title.startswith("peak: oneDNN convolution")
+    kinds = [one.title.split()[0] for one in parts]
+    assert kinds == ["image", "encoder", "decoder", "training,", "training,"]
+    for one in rows:
+        assert one.unit == "TFLOP/s"
+        assert len(one.ratios) == 2
+        assert all(ratio > 0 for ratio in one.ratios)
+    for one in parts[-2:]:
+        assert [set(run) for run in one.more["seconds"]] == [{"forward", "backward", "optimizer"}] * 2
+        passes = [run["forward"] + run["backward"] for run in one.more["seconds"]]
+        assert one.above == [one.more["flops"] / second / 1e12 for second in passes]
+    read = pretraining.count_flops(pretraining.Step(PRETRAINING, str(tmp_path)))
+    assert parts[-2].more["flops"] == read
 
 
 def test_operations_are_counted_once() -> None:
