@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
@@ -55,7 +55,7 @@ def run_processes(
 
 def _results(
     folder: DatasetFolder, source: Source, stages: Sequence[StageSpec], pending: Sequence[int], processes: int
-) -> Iterator[ChunkResult]:
+) -> Generator[ChunkResult, None, None]:
     """One result per pending chunk, in order of completion."""
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads can hang
     pool = ProcessPoolExecutor(processes, context, _start, (folder, source, stages))
