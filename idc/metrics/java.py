@@ -266,9 +266,10 @@ class _MeteorProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def ask(self, questions: Sequence[str]) -> list[str]:
-        """Send all lines and read their answers; sending in a thread, since neither pipe holds them all."""
-        answers = len(questions)
+    def ask(self, questions: Sequence[str], answers: int | None = None) -> list[str]:
+        """Send all lines and read their answers, by default one line each; sending in a thread, since neither pipe
+        holds them all."""
+        answers = len(questions) if answers is None else answers
         self._asked = self._asked or bool(questions)
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
@@ -298,7 +299,7 @@ class _MeteorProcess:
             self._process.kill()
             self._process.wait()
             sender.join()
-            raise self._reason(questions[read.index("")], seconds if hung.is_set() else None)
+            raise self._reason(questions[min(read.index(""), len(questions) - 1)], seconds if hung.is_set() else None)
         sender.join()
         return read
 

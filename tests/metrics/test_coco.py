@@ -80,11 +80,11 @@ def test_meteor_of_any_set_is_what_its_java_says(meteor: Meteor) -> None:
     given[3] = given[3].model_copy(update={"caption": ""})
     hypotheses = {p.pair_id: p.references[0] if i % 3 == 0 else p.caption for i, p in enumerate(given)}
     numbers = meteor.statistics({p.pair_id: p.references for p in given}, hypotheses)
-    ready = without_whole(numbers)
+    ready, process = without_whole(numbers), meteor._processes[0]
     assert (numbers != ready).any(), "some captions are a reference word for word"
     for part in (slice(None), slice(0, None, 3), slice(1, 40), slice(3, 4)):
         texts = [" ".join(map(str, row)) for row in numbers[part]]
-        *sentences, overall = map(float, meteor._ask([" ||| ".join(["EVAL", *texts])], len(texts) + 1))
+        *sentences, overall = map(float, process.ask([" ||| ".join(["EVAL", *texts])], len(texts) + 1))
         assert meteor_of(ready[part].sum(axis=0)) == pytest.approx(overall, abs=1e-12)
         assert meteor_of(ready[part]) == pytest.approx(sentences, abs=1e-12)
 
@@ -164,8 +164,9 @@ def test_meteor_with_an_empty_reference_is_what_its_own_program_sums(meteor: Met
         found = scorer.score(said, allow_empty=True)
     # pycocoevalcap's two steps: the numbers of each sentence, then EVAL of all, which answers each and the whole.
     requests = [" ||| ".join(("SCORE", *references[name], said[name])) for name in references]
-    numbers = " ||| ".join(meteor._ask(requests, len(requests)))
-    *sentences, whole = map(float, meteor._ask([f"EVAL ||| {numbers}"], len(requests) + 1))
+    process = meteor._processes[0]
+    numbers = " ||| ".join(process.ask(requests))
+    *sentences, whole = map(float, process.ask([f"EVAL ||| {numbers}"], len(requests) + 1))
     assert found.overall["METEOR"] == pytest.approx(whole, rel=1e-12, abs=0)
     assert [row["METEOR"] for row in found.per_id.values()] == pytest.approx(sentences, rel=1e-12, abs=0)
     assert sentences[0] == 0 < sentences[1]

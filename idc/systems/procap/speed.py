@@ -18,13 +18,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from idc.captioning.contract import Speed
 from idc.nn.packed import PackedLinear, bfloat16_is_native, packed_is_faster, packing_works
-from idc.systems.procap.model import Attention, EncoderBlock, ProcedureEncoder
+from idc.systems.procap.model import Attention, EncoderBlock, ProcedureEncoder, Scaled
 from idc.vision.tokenizer.inference import images_at_once, pack_encoder
 from idc.vision.tokenizer.model import ImageTokenizer
 
 log = logging.getLogger(__name__)
 
-_GATE = 1.702
 _PAIRS = 4
 """Pairs of a batch that a layer is timed with, and packed for."""
 
@@ -121,15 +120,20 @@ def _rows(encoder: ProcedureEncoder) -> int:
 
 class PackedBlock(nn.Module):
     """An :class:`EncoderBlock` with packed weights, for inference. Both sums are part of the product before them, and
-    so is the gate: with ``widen`` times 1.702 and ``narrow`` divided by it, it is x * sigmoid(x)."""
+    so is the activation. The gains of the :class:`Scaled` layers are in the packed weights."""
 
     def __init__(self, block: EncoderBlock, rows: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.norm_attention, self.norm_mlp = block.norm_attention, block.norm_mlp
         self.attention = _PackedAttention(block.attention, rows, dtype)
-        self.widen = PackedLinear(_scaled(block.widen, _GATE, _GATE), rows, dtype)
-        self.narrow = PackedLinear(_scaled(block.narrow, 1 / _GATE), rows, dtype)
-        self.register_state_dict_post_hook(_unscale)
+        self.widen = PackedLinear(_with_gains(block.widen), rows, dtype)
+        self.narrow = PackedLinear(_with_gains(block.narrow), rows, dtype)
+        self._gains = {
+            f"{name}.{part}": gain
+            for name, layer in {"widen": block.widen, "narrow": block.narrow}.items()
+            for part, gain in {"weight": layer.gain, "bias": layer.bias_gain}.items()
+        }
+        self.register_state_dict_post_hook(_without_gains)
 
     def forward(self, x_BLD: Tensor, mask_LL: Tensor | None, read_BL: None = None) -> Tensor:
         """As :class:`EncoderBlock`, at all positions."""
@@ -138,19 +142,20 @@ class PackedBlock(nn.Module):
         return self.narrow.added(self.widen(self.norm_mlp(x_BLD), "swish"), x_BLD)
 
 
-def _scaled(layer: nn.Linear, weight: float, bias: float = 1.0) -> nn.Linear:
-    """A copy of a layer with its weight and its bias multiplied."""
-    scaled = nn.utils.skip_init(nn.Linear, layer.in_features, layer.out_features)
+def _with_gains(layer: Scaled) -> nn.Linear:
+    """A plain layer that computes the same."""
+    plain = nn.utils.skip_init(nn.Linear, layer.in_features, layer.out_features)
     with torch.no_grad():
-        scaled.weight.copy_(layer.weight * weight)
-        scaled.bias.copy_(layer.bias * bias)
-    return scaled
+        plain.weight.copy_(layer.weight * layer.gain)
+        plain.bias.copy_(layer.bias * layer.bias_gain)
+    return plain
 
 
-def _unscale(block: nn.Module, state: dict[str, Tensor], prefix: str, _: object) -> None:
+def _without_gains(block: nn.Module, state: dict[str, Tensor], prefix: str, _: object) -> None:
     """The state dict of a :class:`PackedBlock` has the weights of its :class:`EncoderBlock`."""
-    for name, factor in {"widen.weight": 1 / _GATE, "widen.bias": 1 / _GATE, "narrow.weight": _GATE}.items():
-        state[prefix + name] = state[prefix + name] * factor
+    assert isinstance(block, PackedBlock)
+    for name, gain in block._gains.items():
+        state[prefix + name] = state[prefix + name] / gain
 
 
 class _PackedAttention(nn.Module):
