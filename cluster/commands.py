@@ -1,15 +1,17 @@
-"""Runs commands one after another on a local Ray through the Jobs API: one line per command on the terminal, its output
-in a log."""
+"""Runs commands one after another, as processes of this machine or as jobs of a local Ray: one line per command on the
+terminal, its output in a log."""
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +25,7 @@ class Used(NamedTuple):
     """Time and memory of a run of commands.
 
     Attributes:
-        seconds: in total, including the start of Ray.
+        seconds: in total, including the start of Ray if there is one.
         peak_memory_gib: of this process and its descendants, including Ray.
         seconds_of: title -> seconds.
         resources: title -> cores and memory in use, see :class:`idc.report.timeline.StepFigures`.
@@ -35,14 +37,17 @@ class Used(NamedTuple):
     resources: dict[str, dict[str, Any]]
 
 
-def run_commands(commands: Sequence[tuple[str, list[str]]], root: Path, logs: Path, record: Path) -> Used:
-    """Run commands of this project in order in the working directory, on a Ray started for them.
+def run_commands(
+    commands: Sequence[tuple[str, list[str]]], root: Path, logs: Path, record: Path, *, on_ray: bool
+) -> Used:
+    """Run commands of this project in order in the working directory.
 
     Args:
         commands: (title, arguments of Python) per command.
         root: folder that contains ``jobs/``, for scripts and presets missing in the working directory.
         logs: folder for ``01.log`` and so on.
         record: file for the memory and time line, written after every command.
+        on_ray: submit them to a Ray started for them, with its dashboard, through the Jobs API.
 
     Raises:
         RuntimeError: a command failed; the message ends with its last log lines.
@@ -51,17 +56,21 @@ def run_commands(commands: Sequence[tuple[str, list[str]]], root: Path, logs: Pa
     os.environ.pop("RAY_ADDRESS", None)  # start a new Ray here
     print(f"{len(commands)} steps; the output of each is in {logs}", flush=True)
     with ExitStack() as ending:
-        with resources.step("start Ray"):
-            url = ending.enter_context(session(ClusterConfig(dashboard=True)))
-        assert url is not None
-        print(f"Ray dashboard: {url}", flush=True)
+        url = None
+        if on_ray:
+            with resources.step("start Ray"):
+                url = ending.enter_context(session(ClusterConfig(dashboard=True)))
+            print(f"Ray dashboard: {url}", flush=True)
         for number, (title, command) in enumerate(commands, start=1):
             line = StepLine(f"[{number}/{len(commands)}] {title}", logs / f"{number:02d}.log")
             try:
                 with resources.step(title), line:
                     line.write(shlex.join(command) + "\n")
-                    run = shlex.join([sys.executable, *(script_or_preset(word, root) for word in command)])
-                    submit(url, f"cd {shlex.quote(str(Path.cwd()))} && {run}", line.write)
+                    run = [sys.executable, *(script_or_preset(word, root) for word in command)]
+                    if url is None:
+                        run_here(run, line.write)
+                    else:
+                        submit(url, f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(run)}", line.write)
             except RuntimeError as error:
                 raise RuntimeError(f"{error}; the end of {line.log}:\n{line.end()}") from None
             resources.timeline().write(record)
@@ -74,6 +83,25 @@ def run_commands(commands: Sequence[tuple[str, list[str]]], root: Path, logs: Pa
         seconds_of={title: used.seconds for title, used in figures.items()},
         resources={title: used.model_dump(exclude={"seconds"}) for title, used in figures.items()},
     )
+
+
+def run_here(command: Sequence[str], show: Callable[[str], None]) -> None:
+    """Run a command as a child of this process, show its output as it comes, and wait for its end.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child:
+        assert child.stdout is not None
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        try:
+            while piece := os.read(child.stdout.fileno(), 1 << 16):
+                show(decode(piece))
+        except BaseException:
+            child.terminate()
+            raise
+    if child.returncode:
+        raise RuntimeError(f"{shlex.join(command[1:2])} ended with status {child.returncode}")
 
 
 def script_or_preset(argument: str, root: Path) -> str:

@@ -4,7 +4,8 @@
         build.pairs=data/demo/pairs build.tokenizer=runs/demo/tokenizer/artifact
     python jobs/build_procedures.py procedures=data/mine build.pairs=data/pairs build.tokenizer=runs/tokenizer/artifact
 
-The same command resumes a killed build; a complete one is not changed.
+With --local, `build.actors` processes of this machine build them. The same command resumes a killed build; a complete
+one is not changed.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ class Job(BuildProceduresJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from idc.systems.procap.procedures.build import build
+    from idc.data.processes import run_processes
+    from idc.systems.procap.procedures.build import Runner, build
 
     job = args.config
     try:
-        run = partial(run_chunks, args.local, job.cluster)
+        run: Runner = partial(run_chunks, False, job.cluster)
+        if args.local:
+            run = partial(run_processes, processes=job.build.actors)
         manifest = build(job.build, job.procedures, run, overwrite=args.overwrite)
     except ValueError as error:
         raise SystemExit(f"build_procedures: {error}") from None

@@ -2,11 +2,12 @@
 
     python jobs/demo.py
     python jobs/demo.py --seeds 0 1 2
+    python jobs/demo.py --ray                 on a local Ray with its dashboard, through the Ray Jobs API
     python jobs/demo.py --clevr-change DIR    also caption the official images in DIR (no captions needed)
 
-Starts a local Ray with its dashboard and submits the project's own jobs to it, one after another, through the Ray Jobs
-API. Finished steps are skipped. Prints one line per step, with the output in runs/demo/logs, and at the end five lines:
-score and baseline, the page, how to serve, how to caption, and the file with all figures.
+Runs the project's own jobs one after another. Finished steps are skipped. Prints one line per step, with the output in
+runs/demo/logs, and at the end five lines: score and baseline, the page, how to serve, how to caption, and the file with
+all figures.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ ROOT = Path(__file__).resolve().parent.parent
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="train and evaluate with each (default: 0)")
+    parser.add_argument(
+        "--ray", action="store_true", help="submit the jobs to a local Ray: takes longer on one machine"
+    )
     parser.add_argument("--clevr-change", metavar="DIR", help="also caption CLEVR-Change in its official layout")
     parser.add_argument("--folder", default="demo", help="the demo's folder under data/ and runs/ (default: demo)")
     args = parser.parse_args()
@@ -29,10 +33,10 @@ def main() -> None:
     from idc.systems.procap.demo import RESOURCES, advice, closing, steps, summary
 
     enter_root()
-    commands = list(steps(args.folder, args.seeds, args.clevr_change))
+    commands = list(steps(args.folder, args.seeds, args.clevr_change, on_ray=args.ray))
     runs = Path("runs") / args.folder
     try:
-        used = run_commands(commands, ROOT, runs / "logs", runs / RESOURCES)
+        used = run_commands(commands, ROOT, runs / "logs", runs / RESOURCES, on_ray=args.ray)
     except RuntimeError as error:
         raise SystemExit(f"demo: {error}\n{advice(args.folder)}") from None
     result = summary(args.folder, args.seeds) | used._asdict()

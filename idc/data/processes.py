@@ -24,6 +24,8 @@ from idc.data.pipeline import (
 )
 from idc.data.store import DatasetFolder, Manifest
 
+_THREADS = "OMP_NUM_THREADS"
+
 
 def run_processes(
     folder: DatasetFolder,
@@ -38,7 +40,8 @@ def run_processes(
     """Run the pending chunks of ``folder`` on up to ``processes`` new processes, then complete it.
 
     The other arguments, the result, the errors and the written files are those of :func:`idc.data.pipeline.run_local`.
-    Each process builds its own copies of the stages. It ends when this process does, even if that is killed.
+    Each process builds its own copies of the stages, and its torch has its share of the cores as threads. It ends when
+    this process does, even if that is killed.
 
     Raises:
         RuntimeError: a process was killed; the written chunks stay.
@@ -59,6 +62,9 @@ def _results(
     """One result per pending chunk, in order of completion."""
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads can hang
     pool = ProcessPoolExecutor(processes, context, _start, (folder, source, stages))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    chosen = os.environ.get(_THREADS)
+    os.environ.setdefault(_THREADS, str(max(1, cores // processes)))  # read when a process loads torch or numpy
     try:
         for future in as_completed([pool.submit(_run, chunk) for chunk in pending]):
             yield future.result()
@@ -69,6 +75,8 @@ def _results(
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
+        if chosen is None:
+            del os.environ[_THREADS]
 
 
 class _Worker:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from cluster.commands import StepLine, script_or_preset
-from idc.systems.procap.demo import advice, closing
+from cluster.commands import StepLine, run_commands, run_here, script_or_preset
+from idc.systems.procap.demo import advice, closing, steps
 
 
 def test_it_ends_with_score_and_baseline_the_page_how_to_serve_and_to_caption_and_the_figures() -> None:
@@ -57,3 +59,34 @@ def test_a_steps_output_goes_to_its_log_and_one_line_to_the_terminal(
 def test_after_a_failure_it_names_both_folders_of_the_demo() -> None:
     assert "data/mine and runs/mine" in advice("mine")
     assert "--folder NAME" in advice("mine")
+
+
+def test_a_step_on_this_machine_shows_its_output_and_its_failure() -> None:
+    shown: list[str] = []
+    run_here([sys.executable, "-c", "import sys; print('größer'); print('gone', file=sys.stderr)"], shown.append)
+    assert sorted("".join(shown).split()) == ["gone", "größer"]
+    with pytest.raises(RuntimeError, match="ended with status 3"):
+        run_here([sys.executable, "-c", "raise SystemExit(3)"], shown.append)
+
+
+def test_steps_without_ray_end_at_the_first_failure_with_its_last_lines(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text("print('done')")
+    bad.write_text("print('why'); raise SystemExit(1)")
+    record = tmp_path / "resources.json"
+
+    def run(*scripts: Path) -> dict[str, float]:
+        commands = [(script.stem, [str(script)]) for script in scripts]
+        return run_commands(commands, tmp_path, tmp_path / "logs", record, on_ray=False).seconds_of
+
+    assert list(run(good)) == ["good"]
+    with pytest.raises(RuntimeError, match=r"(?s)ended with status 1; the end of .*02.log:.*why"):
+        run(good, bad, good)
+    assert [step["title"] for step in json.loads(record.read_text())["steps"]] == ["good"]
+
+
+def test_all_steps_but_the_page_are_told_to_run_without_ray() -> None:
+    local = dict(steps("demo", [0], None))
+    assert [title for title, command in local.items() if "--local" not in command] == ["write the page"]
+    on_ray = dict(steps("demo", [0], None, on_ray=True))
+    assert on_ray == {title: [word for word in command if word != "--local"] for title, command in local.items()}

@@ -12,14 +12,22 @@ RESOURCES = "resources.json"
 """Name of the file in runs/FOLDER with the memory and time line of the steps."""
 
 
-def steps(folder: str, seeds: list[int], clevr_change: str | None) -> Iterator[tuple[str, list[str]]]:
+def steps(
+    folder: str, seeds: list[int], clevr_change: str | None, *, on_ray: bool = False
+) -> Iterator[tuple[str, list[str]]]:
     """The commands in order, as (title, arguments).
 
     Args:
         folder: name of the demo's folder under data/ and runs/.
         seeds: training seeds; each is trained, calibrated and evaluated.
         clevr_change: folder with CLEVR-Change in its official layout, which is captioned too.
+        on_ray: the jobs run on Ray; without, each in processes of this machine, which is faster on a single one.
     """
+    for title, command in _steps(folder, seeds, clevr_change):
+        yield title, command if on_ray or command[0] == "jobs/report.py" else [*command, "--local"]
+
+
+def _steps(folder: str, seeds: list[int], clevr_change: str | None) -> Iterator[tuple[str, list[str]]]:
     pairs, procedures, runs = f"data/{folder}/pairs", f"data/{folder}/procedures", f"runs/{folder}"
     yield "render pairs", ["jobs/render.py", "--config", f"{CONFIGS}/render/demo.yaml", f"out={pairs}"]
     tokenizer = f"{runs}/tokenizer/artifact"
