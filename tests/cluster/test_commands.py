@@ -85,8 +85,10 @@ def test_steps_without_ray_end_at_the_first_failure_with_its_last_lines(tmp_path
     assert [step["title"] for step in json.loads(record.read_text())["steps"]] == ["good"]
 
 
-def test_all_steps_but_the_page_are_told_to_run_without_ray() -> None:
-    local = dict(steps("demo", [0], None))
-    assert [title for title, command in local.items() if "--local" not in command] == ["write the page"]
-    on_ray = dict(steps("demo", [0], None, on_ray=True))
+def test_every_step_that_can_is_told_to_run_without_ray(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+    local = dict(steps("demo", [0], str(tmp_path)))
+    for command in local.values():
+        assert ("--local" in command) == ("local=False" not in (root / command[0]).read_text(encoding="utf-8"))
+    on_ray = dict(steps("demo", [0], str(tmp_path), on_ray=True))
     assert on_ray == {title: [word for word in command if word != "--local"] for title, command in local.items()}

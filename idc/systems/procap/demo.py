@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 CONFIGS = "jobs/configs"
+_NEVER_ON_RAY = ("jobs/calibrate.py", "jobs/report.py")
+"""Jobs without ``--local``."""
 RESOURCES = "resources.json"
 """Name of the file in runs/FOLDER with the memory and time line of the steps."""
 
@@ -24,7 +26,7 @@ def steps(
         on_ray: the jobs run on Ray; without, each in processes of this machine, which is faster on a single one.
     """
     for title, command in _steps(folder, seeds, clevr_change):
-        yield title, command if on_ray or command[0] == "jobs/report.py" else [*command, "--local"]
+        yield title, command if on_ray or command[0] in _NEVER_ON_RAY else [*command, "--local"]
 
 
 def _steps(folder: str, seeds: list[int], clevr_change: str | None) -> Iterator[tuple[str, list[str]]]:
