@@ -193,8 +193,8 @@ class _Run:
         return [
             Measurement(
                 part="serving",
-                title=f"captions a second at the knee (one pair a request) over the bare captioner in {config.replicas} "
-                f"processes, batch {config.batch}",
+                title=f"captions a second at the knee (one pair a request) over the bare captioner in "
+                f"{config.replicas} processes, batch {config.batch}",
                 unit="pairs/s",
                 aim="at least 0.85 on two cores, 0.9 where the front has one of its own",
                 above=rates,
