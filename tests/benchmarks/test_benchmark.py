@@ -223,11 +223,11 @@ def test_captioning_is_timed_and_a_long_one_is_killed_and_checked(artifact: str,
     config = BatchConfig(artifact=artifact, pairs=world.pairs, num_pairs=1200, rounds=1, count=6000, chunk_size=20,
                          batch_size=20, sample_s=0.2)  # fmt: skip
     cluster = ClusterConfig(num_cpus=2, num_gpus=0, object_store_mb=100, temp_dir=ray_folder, worker_logs=False)
-    ratio, start_to_end, whole, memory = measure_batch(config, cluster, [sys.executable, str(ROOT / "jobs" / "caption.py")])
+    ratio, ends, whole, memory = measure_batch(config, cluster, [sys.executable, str(ROOT / "jobs" / "caption.py")])
     assert ratio.ratios[0] > 0
     assert whole.more["parts"] == 300
     assert 150 <= whole.more["parts_before_the_kill"] < 300
-    assert start_to_end.ratios[0] > 0
+    assert ends.ratios[0] > 0
     assert whole.below == ratio.below
     assert len(memory.ratios) == 2, "of the run that was killed and of the one after it"
     assert min(memory.below) > 100
