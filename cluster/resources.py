@@ -154,7 +154,7 @@ def _kind(pid: int) -> ResourceKind | None:
         return "Ray" if program.endswith("Agent") else "workers"
     if program == "java":
         return "Java"
-    if any("multiprocessing.spawn" in word for word in words[1:3]):
+    if any("multiprocessing.spawn" in word for word in words[1:]):
         return "workers"
     script = next((word for word in words[1:] if word.endswith(".py")), "")
     if script.endswith("/ray/_private/workers/default_worker.py"):

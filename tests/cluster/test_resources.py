@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from cluster import resources
 from cluster.resources import ResourceRecord
 from idc.report.timeline import KINDS, Timeline
 
@@ -89,6 +93,13 @@ def test_a_process_counts_as_its_kind(name: str | None, kind: str) -> None:
     without = ResourceRecord().stop().memory_gib
     more = {one: with_child.values[one][-1] - without.values[one][-1] for one in KINDS}
     assert [one for one in KINDS if more[one] > 0.2] == [kind]
+
+
+def test_a_pools_process_counts_as_a_worker() -> None:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        pid = pool.submit(os.getpid).result()
+        assert resources._kind(pid) == "workers"
+    assert resources._kind(os.getpid()) == "driver"
 
 
 def test_the_processor_time_of_a_step_is_that_of_its_own_processes() -> None:
