@@ -180,12 +180,8 @@ class _Run:
 
             if config.events:
                 story |= self._events(watch, at, rate)
-            story |= {
-                "replicas_over_time": watch.changes(),
-                "levels": [level.model_dump() for level in levels],
-                "knee": at.model_dump(),
-                "knee_connections": at.connections,
-            }
+            story |= {"knee": at.model_dump(), "knee_connections": at.connections}
+            story |= {"levels": [level.model_dump() for level in levels], "replicas_over_time": watch.changes()}
         plot(Path(config.plot), levels, watch.series)
         parts_ms = [echo + bare for echo, bare in zip(echoes, alone_ms, strict=True)]
         story |= {"alone_ms": singles, "echo_ms": echoes, "captioner_alone_ms": alone_ms}
@@ -193,7 +189,7 @@ class _Run:
         return [
             Measurement(
                 part="serving",
-                title=f"captions a second at the knee (one pair a request) over the bare captioner in "
+                title="captions a second at the knee (one pair a request) over the bare captioner in "
                 f"{config.replicas} processes, batch {config.batch}",
                 unit="pairs/s",
                 aim="at least 0.85 on two cores, 0.9 where the front has one of its own",
