@@ -23,10 +23,10 @@ class LoadConfig(ConfigModel):
     device: str | None = Field(None, min_length=1)
     """Torch device of the captioner, e.g. cuda. Default: cuda where its process has a GPU, else cpu."""
     speed: Speed = "auto"
-    """auto: every optimisation that changes no caption and that this processor and torch have; where it is not certain
-    that one pays, it is timed while the captioner is loaded. fast: the same without timing. exact: none that changes
-    even the rounding of float32. bf16: fast, with matrix products and convolutions in bfloat16; captions may differ,
-    and a processor without such instructions emulates them, slower than float32."""
+    """auto: every optimisation that changes no caption and pays on this processor. fast: also those that pay on some
+    processors only. exact: none that changes even the rounding of float32. bf16: fast, with matrix products and
+    convolutions in bfloat16; captions may differ, and a processor without such instructions emulates them, slower than
+    float32."""
 
     @model_validator(mode="before")
     @classmethod
@@ -75,8 +75,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--device`` and ``--speed`` to a command that does not take settings as ``name=value``."""
     parser.add_argument("--device", help="torch device of the captioner, e.g. cuda (default: cpu)")
     parser.add_argument(
-        "--speed", choices=get_args(Speed), help="optimisations of the captioner (default: auto, all that change no "
-        "caption); exact: none, fast: all without timing them, bf16: also bfloat16, captions may differ",
+        "--speed", choices=get_args(Speed), help="optimisations of the captioner (default: auto, those that change no "
+        "caption and pay here); exact: none, fast: also what pays on some processors only, bf16: captions may differ",
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ layer can be neither loaded, copied nor pickled, and stays on the CPU.
 from __future__ import annotations
 
 import functools
-import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -122,17 +122,14 @@ def bfloat16_is_native() -> bool:
         return False
 
 
-def packed_is_faster(layer: nn.Linear, rows: int) -> bool:
-    """Whether packing speeds up this layer in float32: the best of three runs each, by turns."""
-    packed, x = PackedLinear(layer, rows), torch.ones(rows, layer.in_features)
-    best = [float("inf"), float("inf")]
-    with torch.no_grad():
-        for _ in range(4):  # the first run of either is no slower than its others by chance only
-            for index, one in enumerate((layer, packed)):
-                began = time.perf_counter()
-                one(x)
-                best[index] = min(best[index], time.perf_counter() - began)
-    return best[1] < best[0]
+def mkl_falls_back() -> bool:
+    """Whether torch's own product in float32, MKL's, leaves out instructions of this processor: on those of other
+    makers than Intel it uses AVX2 at most. Read and not timed, so that one machine always rounds alike."""
+    try:
+        processor = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return "vendor_id" in processor and "GenuineIntel" not in processor
 
 
 def _linear_agrees(dtype: torch.dtype) -> bool:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,18 +20,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from idc.nn.packed import mkl_falls_back
+
 
 @cache
 def onednn_pays() -> bool:
-    """Whether linear layers should be computed by oneDNN: the processor is not Intel's, and oneDNN is exact.
+    """Whether linear layers should be computed by oneDNN: MKL falls back on this processor, and oneDNN is exact.
 
     It depends on the machine alone, not on a measurement, so that a resumed run computes as before.
     """
-    try:
-        processor = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return "vendor_id" in processor and "GenuineIntel" not in processor and onednn_is_exact()
+    return mkl_falls_back() and onednn_is_exact()
 
 
 def onednn_is_exact() -> bool:

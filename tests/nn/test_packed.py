@@ -62,6 +62,4 @@ def test_trying_them_leaves_the_random_numbers_alone() -> None:
     expected = torch.randn(4)
     torch.manual_seed(3)
     packing_works.__wrapped__(torch.float32)
-    if packing_works():
-        packed.packed_is_faster(nn.utils.skip_init(nn.Linear, 8, 8), 4)
     assert torch.equal(torch.randn(4), expected)

@@ -191,7 +191,7 @@ class PairCaptioner:
         self.capabilities: frozenset[Capability] = frozenset(("map", "score", "sample", *optional))
         self.trained_on = artifact.trained_on
         self.captioner.to(self.device).eval()
-        self.speed = optimisations(speed, self.captioner.encoder, self.device)
+        self.speed = optimisations(speed, self.device)
         accelerate(self.tokenizer, self.captioner.encoder, self.speed, self.device)
         self.explicit: KeyFrames | None = None
         if self.captioner.kind == "frames":

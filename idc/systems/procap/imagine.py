@@ -141,7 +141,7 @@ class Modeler:
         self.head = make_token_head(config.width, shapes.codebook_size)
         self.head.load_state_dict(part_of(state, "heads.msm."))
         self.encoder.to(self.device).eval()
-        self.speed = optimisations(speed, self.encoder, self.device)
+        self.speed = optimisations(speed, self.device)
         accelerate(self.tokenizer, self.encoder, self.speed, self.device)
         self.head.to(self.device).eval()
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from idc.captioning.contract import Speed
-from idc.nn.packed import PackedLinear, bfloat16_is_native, packed_is_faster, packing_works
+from idc.nn.packed import PackedLinear, bfloat16_is_native, mkl_falls_back, packing_works
 from idc.systems.procap.model import Attention, EncoderBlock, ProcedureEncoder, Scaled
 from idc.vision.tokenizer.inference import images_at_once, pack_encoder
 from idc.vision.tokenizer.model import ImageTokenizer
@@ -25,7 +25,7 @@ from idc.vision.tokenizer.model import ImageTokenizer
 log = logging.getLogger(__name__)
 
 _PAIRS = 4
-"""Pairs of a batch that a layer is timed with, and packed for."""
+"""Pairs of a batch that a layer is packed for."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Optimisations:
         return torch.bfloat16 if self.bf16 else torch.float32
 
 
-def optimisations(speed: Speed | Optimisations, encoder: ProcedureEncoder, device: torch.device) -> Optimisations:
-    """What ``speed`` chooses for an encoder on this machine."""
+def optimisations(speed: Speed | Optimisations, device: torch.device) -> Optimisations:
+    """What ``speed`` chooses on this machine, always the same."""
     if isinstance(speed, Optimisations):
         return speed
     if speed == "exact":
@@ -69,11 +69,7 @@ def optimisations(speed: Speed | Optimisations, encoder: ProcedureEncoder, devic
     if bf16 and not bfloat16_is_native():
         log.warning("speed=bf16: this processor has no bfloat16 instructions and emulates them, slower than speed=fast")
     packed = packing_works(torch.bfloat16 if bf16 else torch.float32)
-    encoder_too = packed
-    if packed and speed == "auto":
-        block = encoder.blocks[0]
-        assert isinstance(block, EncoderBlock)
-        encoder_too = packed_is_faster(block.widen, _rows(encoder))
+    encoder_too = packed and (speed != "auto" or mkl_falls_back())
     return Optimisations(
         channels_last=True, few_images=True, packed_tokenizer=packed, packed_encoder=encoder_too, bf16=bf16
     )
