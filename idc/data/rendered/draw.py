@@ -13,7 +13,6 @@ import numpy as np
 from idc.data.rendered.captions import describable_in
 from idc.data.rendered.config import JITTERS, ChangeType, Jitter, RenderConfig
 from idc.data.rendered.scene import (
-    CHANGED,
     ORDERED_PAIRS,
     PAIRS,
     Change,

@@ -85,7 +85,7 @@ def open_build(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFolder, 
 
 
 class RenderScenes:
-    """The stage that converts the column ``index`` (scene numbers) to the columns of pairs, two or eight rows per scene.
+    """The stage that converts the column ``index`` (scene numbers) to the columns of pairs, two or eight a scene.
 
     A scene that cannot be placed becomes one row with the error ``"unplaceable scene: ..."``. Mitsuba is loaded once
     and limited to one thread in this process: one stage is one core's work.

@@ -7,8 +7,8 @@ scenes, :mod:`idc.data.rendered.captions` describes their changes.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 

@@ -38,7 +38,7 @@ def test_a_training_scene_gives_every_order_and_others_their_two(rows) -> None:
         assert {pair.split for pair in pairs.values()} == {split_of(ORDERED, index)}
         changed = sum(pair.change_type != NO_CHANGE for pair in pairs.values())
         assert changed == len(pairs) / 2
-    assert len({order for order in ORDERED_PAIRS.values()}) == 8
+    assert len(set(ORDERED_PAIRS.values())) == 8
     assert {(a, b) for a in range(3) for b in range(3) if a != b} < set(ORDERED_PAIRS.values())
 
 
