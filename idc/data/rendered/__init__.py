@@ -23,10 +23,12 @@ The columns of a pair that need explanation:
   is left of the red cube") if attributes are ambiguous and in ``relation_share`` of the other cases;
 - ``mask``: grey PNG of the images' size; 85 where the changed object is visible in the before image, 170 in the after
   image, 255 in both (each in its own image's pixels); all zero for a pair without a change;
-- ``meta``: ``before`` and ``after`` (the scene graphs), ``views`` (camera and target of both images), ``scene`` (n) and
+- ``meta``: ``before`` and ``after`` (the scene graphs), ``views`` (of both images: ``origin`` and ``target`` of the
+  camera, and ``zoom`` of its lens if that varies; :meth:`scene.View.of_record` reads them), ``scene`` (n) and
   ``viewpoint_iou``: the mean over unchanged objects of the intersection over union of the object's visible pixels in
   the two images; 1 if the camera did not move. With ``jitter: moderate`` it has CLEVR-Change's mean (0.51).
 
-Modules: ``config`` (settings), ``scene`` (objects, views, changes), ``captions``, ``draw`` (random scenes; numpy only),
-``render`` (pixels, the data stage, the build). The command is ``jobs/render.py``, its presets ``jobs/configs/render``.
+Modules: ``config`` (settings), ``scene`` (objects, views, changes), ``captions``, ``look`` (the rest of the
+appearance), ``draw`` (random scenes; numpy only), ``render`` (pixels, the data stage, the build). The command is
+``jobs/render.py``, its presets ``jobs/configs/render``.
 """

@@ -191,7 +191,9 @@ def descriptions(unique_in: list[Sight], holds_in: list[Sight]) -> tuple[list[De
 
 def describable(change: Change, before: tuple[Thing, ...], after: tuple[Thing, ...], views: Sequence[View]) -> bool:
     """Whether the changed object has a true and unambiguous description."""
-    return any(descriptions(*sights(change, before, after, views)))
+    unique_in, holds_in = sights(change, before, after, views)
+    # what is unique by some attributes is unique by all
+    return _unique(unique_in[0].thing, ATTRIBUTES, unique_in) or any(descriptions(unique_in, holds_in))
 
 
 def describable_in(scene: Scene, order: Order) -> bool:
