@@ -203,9 +203,11 @@ def test_a_camera_does_to_a_picture_what_its_exposure_says() -> None:
 def test_jpeg_scenes_are_stored_as_jpeg_of_their_images_size() -> None:
     stage = RenderScenes(varied(jpeg_share=1.0))
     pair: ChangePair = stage.pairs(0)[0]
+    assert isinstance(pair.before, bytes)
+    assert isinstance(pair.after, bytes)
+    assert isinstance(pair.mask, bytes)
     assert pair.before.startswith(b"\xff\xd8")
     assert pair.after.startswith(b"\xff\xd8")
-    assert pair.mask is not None
     assert pair.mask.startswith(b"\x89PNG")
     assert decode_image(pair.before).shape == (32, 32, 3)
 
