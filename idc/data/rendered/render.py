@@ -1,24 +1,31 @@
-"""Renders a scene's images with Mitsuba, and makes the rows of its two pairs from an index."""
+"""Renders a scene's images with Mitsuba, and makes the rows of its pairs from an index."""
 
 from __future__ import annotations
 
+import io
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from PIL import Image
+from scipy.ndimage import gaussian_filter
 
 from idc.data.images import encode_png
 from idc.data.pipeline import Batch, StageSpec, with_errors
-from idc.data.rendered.captions import change_captions, no_change_captions
+from idc.data.rendered.captions import change_captions
 from idc.data.rendered.config import RenderConfig, RenderJob
-from idc.data.rendered.draw import UnplaceableScene, draw_scene, split_of
-from idc.data.rendered.scene import IMAGES, Scene, Thing, View, tangents
+from idc.data.rendered.draw import UnplaceableScene, draw_scene, pairs_of, split_of
+from idc.data.rendered.look import Exposure, Look
+from idc.data.rendered.scene import IMAGES, PAIRS, Order, Scene, Thing, View
 from idc.data.store import DatasetFolder, fingerprint
 from idc.schema import NO_CHANGE, PAIR_SCHEMA_VERSION, ChangePair, pair_arrow_schema
 
 GENERATOR_VERSION = 1
 """Part of the fingerprint of every rendered folder; to be raised when a setting would produce other rows."""
+
+_LATER = ("ordered_pairs", "variation")
+"""Settings that are in the fingerprint, and in the manifest, only if they differ from their defaults."""
 
 COLORS: dict[str, tuple[int, int, int]] = {
     "gray": (87, 87, 87),
@@ -32,11 +39,8 @@ COLORS: dict[str, tuple[int, int, int]] = {
 }
 """CLEVR's eight colours, sRGB."""
 
-GROUND = 0.33
-"""Reflectance of the ground."""
-
-SKY = 0.18
-"""Radiance of the uniform surroundings, which light the shadows and show in metal."""
+PLAIN, IDEAL = Look(), Exposure()
+"""The look and the camera without variation."""
 
 MASK_BEFORE, MASK_AFTER = 85, 170
 """Values of the change mask: the changed object shows in the before image, in the after image; the sum: in both."""
@@ -66,6 +70,9 @@ def open_build(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFolder, 
     """
     source = RenderSource(job.render.num_scenes, job.chunk_size)
     config = job.model_dump(mode="json", exclude={"out", "workers", "max_reject_share"})
+    for name in _LATER:  # a folder that was made before the setting existed is still the same folder
+        if getattr(job.render, name) == RenderConfig.model_fields[name].default:
+            del config["render"][name]
     folder = DatasetFolder.open_for_build(
         job.out,
         kind="pairs",
@@ -79,7 +86,7 @@ def open_build(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFolder, 
 
 
 class RenderScenes:
-    """The stage that converts the column ``index`` (scene numbers) to the columns of pairs, two rows per scene.
+    """The stage that converts the column ``index`` (scene numbers) to the columns of pairs, two or eight a scene.
 
     A scene that cannot be placed becomes one row with the error ``"unplaceable scene: ..."``. Mitsuba is loaded once
     and limited to one thread in this process: one stage is one core's work.
@@ -109,61 +116,66 @@ class RenderScenes:
             rows.append({"pair_id": f"r{self.config.seed}-{index:06d}", "error": error})
         return {name: [row.get(name) for row in rows] for name in (*pair_arrow_schema().names, "error")}
 
-    def pairs(self, index: int) -> tuple[ChangePair, ChangePair]:
-        """The semantic and the distractor-only pair of a scene.
+    def pairs(self, index: int) -> tuple[ChangePair, ...]:
+        """The pairs of a scene, in the order of :func:`pairs_of`.
 
         Raises:
             UnplaceableScene: no scene meets the settings.
         """
         config = self.config
         scene, rng = draw_scene(config, index)
-        changes = change_captions(scene, config.captions_per_pair, config.relation_share, rng)
-        unchanged = no_change_captions(config.captions_per_pair, rng)
         seeds = np.random.SeedSequence((config.seed, index)).generate_state(len(IMAGES))
-        images = [encode_png(self.render(scene.things(i), scene.views[i], int(seed))) for i, seed in enumerate(seeds)]
-        record = scene.record()
-
-        def pair(letter: str, image: int, kind: str, captions: list[str], mask: np.ndarray) -> ChangePair:
-            return ChangePair(
-                pair_id=f"r{config.seed}-{index:06d}-{letter}",
-                before=images[0],
-                after=images[image],
-                captions=tuple(captions),
-                change_type=kind,
-                split=split_of(config, index),
-                mask=encode_png(mask),
-                source=f"rendered:seed={config.seed}:scene={index}:{IMAGES[image]}",
-                meta={
-                    "viewpoint_iou": round(scene.viewpoint_iou(image), 4),
-                    "scene": index,
-                    "before": record["before"],
-                    "after": record["after" if image == 1 else "before"],
-                    "views": [record["views"][0], record["views"][image]],
-                },
+        images = []
+        for i, (seed, exposure) in enumerate(zip(seeds, scene.exposures, strict=True)):
+            pixels = self.render(scene.things(i), scene.views[i], int(seed), scene.look, exposure)
+            images.append(encode(pixels, exposure))
+        pairs = []
+        for number, (name, order) in enumerate(pairs_of(config, index).items()):
+            if name not in PAIRS:  # the scene's own generator is for the two pairs that every scene has
+                rng = np.random.default_rng((config.seed, index, number))
+            captions = change_captions(scene, config.captions_per_pair, config.relation_share, rng, order)
+            change = scene.change_of(order)
+            before, after = order
+            pairs.append(
+                ChangePair(
+                    pair_id=f"r{config.seed}-{index:06d}-{name}",
+                    before=images[before],
+                    after=images[after],
+                    captions=tuple(captions),
+                    change_type=NO_CHANGE if change is None else change.kind,
+                    split=split_of(config, index),
+                    mask=encode_png(change_mask(scene, order)),
+                    source=f"rendered:seed={config.seed}:scene={index}:"
+                    + (IMAGES[after] if name in PAIRS else f"{IMAGES[before]}-{IMAGES[after]}"),
+                    meta={
+                        "viewpoint_iou": round(scene.viewpoint_iou(order), 4),
+                        "scene": index,
+                        **scene.record(order),
+                    },
+                )
             )
+        return tuple(pairs)
 
-        changed = change_mask(scene)
-        return (
-            pair("s", 1, scene.change.kind, changes, changed),
-            pair("n", 2, NO_CHANGE, unchanged, np.zeros_like(changed)),
-        )
-
-    def render(self, things: tuple[Thing, ...], view: View, seed: int) -> np.ndarray:
+    def render(
+        self, things: tuple[Thing, ...], view: View, seed: int, look: Look = PLAIN, exposure: Exposure = IDEAL
+    ) -> np.ndarray:
         """uint8 (H, W, 3), sRGB.
 
         Mitsuba's scene optimisation must be off: it merges equal objects in the order of memory addresses and so
         permutes the lamps, and with them the samples, from load to load.
         """
         mi, config = self.mi, self.config
-        scene = mi.load_dict(scene_dict(mi, things, view, config), parallel=False, optimize=False)
+        scene = mi.load_dict(scene_dict(mi, things, view, config, look), parallel=False, optimize=False)
         linear = np.array(mi.render(scene, seed=seed))[..., :3]
-        return (to_srgb(without_sparks(linear)) * 255 + 0.5).astype(np.uint8)
+        return develop(without_sparks(linear), exposure, np.random.default_rng(seed))
 
 
-def scene_dict(mi: Any, things: tuple[Thing, ...], view: View, config: RenderConfig) -> dict[str, Any]:
+def scene_dict(
+    mi: Any, things: tuple[Thing, ...], view: View, config: RenderConfig, look: Look = PLAIN
+) -> dict[str, Any]:
     """The scene as a dict for Mitsuba."""
     transform = mi.ScalarTransform4f
-    tan_x, _ = tangents(config.width, config.height)
+    tan_x, _ = view.tangents(config.width, config.height)
     scene: dict[str, Any] = {
         "type": "scene",
         "integrator": {"type": "path", "max_depth": 3, "hide_emitters": True},
@@ -182,11 +194,11 @@ def scene_dict(mi: Any, things: tuple[Thing, ...], view: View, config: RenderCon
             },
             "sampler": {"type": "multijitter", "sample_count": config.samples_per_pixel},
         },
-        "sky": {"type": "constant", "radiance": _rgb(mi, SKY, SKY, SKY), "sampling_weight": 0.0},
+        "sky": {"type": "constant", "radiance": _rgb(mi, look.sky, look.sky, look.sky), "sampling_weight": 0.0},
         "ground": {
             "type": "rectangle",
             "to_world": transform().scale(60.0),
-            "bsdf": {"type": "diffuse", "reflectance": _rgb(mi, GROUND, GROUND, GROUND)},
+            "bsdf": {"type": "diffuse", "reflectance": _rgb(mi, *look.ground)},
         },
     }
     shares = (2.0, 1.0, 1.0)  # of the light paths: as the lamps' powers, and even in the sampler's 4, 8, ... strata
@@ -202,13 +214,13 @@ def scene_dict(mi: Any, things: tuple[Thing, ...], view: View, config: RenderCon
             },
         }
     for i, thing in enumerate(things):
-        scene.update({f"thing{i}{part}": shape for part, shape in _shapes(mi, thing).items()})
+        scene.update({f"thing{i}{part}": shape for part, shape in _shapes(mi, thing, look).items()})
     return scene
 
 
-def _shapes(mi: Any, thing: Thing) -> dict[str, dict[str, Any]]:
+def _shapes(mi: Any, thing: Thing, look: Look) -> dict[str, dict[str, Any]]:
     transform = mi.ScalarTransform4f
-    bsdf = _bsdf(mi, thing)
+    bsdf = _bsdf(mi, thing, look)
     half = float(thing.half_height)
     if thing.shape == "sphere":
         return {"": {"type": "sphere", "center": [thing.x, thing.y, half], "radius": thing.radius, "bsdf": bsdf}}
@@ -223,18 +235,28 @@ def _shapes(mi: Any, thing: Thing) -> dict[str, dict[str, Any]]:
     }
 
 
-def _bsdf(mi: Any, thing: Thing) -> dict[str, Any]:
+def _bsdf(mi: Any, thing: Thing, look: Look) -> dict[str, Any]:
     linear = from_srgb(np.array(COLORS[thing.color]) / 255)
+    if thing.color in look.tints:
+        linear = np.minimum(linear * look.tints[thing.color], 1.0)
     if thing.material == "rubber":
-        return {"type": "diffuse", "reflectance": _rgb(mi, *linear)}
-    gloss = {"type": "roughconductor", "alpha": 0.12, "specular_reflectance": _rgb(mi, *(linear * 0.9 + 0.1))}
+        matte = {"type": "diffuse", "reflectance": _rgb(mi, *linear)}
+        if not look.rubber_gloss:
+            return matte
+        shine = {"type": "roughconductor", "alpha": 0.25, "specular_reflectance": _rgb(mi, 1.0, 1.0, 1.0)}
+        return {"type": "blendbsdf", "weight": look.rubber_gloss, "matte": matte, "shine": shine}
+    gloss = {"type": "roughconductor", "alpha": look.roughness, "specular_reflectance": _rgb(mi, *(linear * 0.9 + 0.1))}
     base = {"type": "diffuse", "reflectance": _rgb(mi, *linear)}
     return {"type": "blendbsdf", "weight": 0.1, "gloss": gloss, "base": base}
 
 
-def change_mask(scene: Scene) -> np.ndarray:
-    """uint8 (H, W) with the values :data:`MASK_BEFORE` and :data:`MASK_AFTER`, each in its own image's coordinates."""
-    return (scene.changed_pixels(0) * MASK_BEFORE + scene.changed_pixels(1) * MASK_AFTER).astype(np.uint8)
+def change_mask(scene: Scene, order: Order) -> np.ndarray:
+    """uint8 (H, W) with the values :data:`MASK_BEFORE` and :data:`MASK_AFTER`, each in its own image's coordinates;
+    all zero if nothing changes."""
+    before, after = order
+    if scene.change_of(order) is None:
+        return np.zeros(scene.ids[0].shape, np.uint8)
+    return (scene.changed_pixels(before) * MASK_BEFORE + scene.changed_pixels(after) * MASK_AFTER).astype(np.uint8)
 
 
 def without_sparks(image: np.ndarray) -> np.ndarray:
@@ -246,6 +268,27 @@ def without_sparks(image: np.ndarray) -> np.ndarray:
     height, width = image.shape[:2]
     neighbours = [padded[y : y + height, x : x + width] for y in range(3) for x in range(3) if (y, x) != (1, 1)]
     return np.minimum(image, np.maximum.reduce(neighbours))
+
+
+def develop(linear: np.ndarray, exposure: Exposure, rng: np.random.Generator) -> np.ndarray:
+    """uint8 sRGB pixels (H, W, 3) of linear radiance (H, W, 3); ``rng`` draws the sensor's noise."""
+    if exposure.blur:
+        linear = gaussian_filter(linear, (exposure.blur, exposure.blur, 0.0), mode="nearest")
+    pixels = to_srgb(linear * exposure.gain)
+    if exposure.contrast != 1:
+        pixels = (pixels - 0.5) * exposure.contrast + 0.5
+    if exposure.noise:
+        pixels = pixels + rng.normal(0.0, exposure.noise, pixels.shape)
+    return (np.clip(pixels, 0.0, 1.0) * 255 + 0.5).astype(np.uint8)
+
+
+def encode(pixels: np.ndarray, exposure: Exposure) -> bytes:
+    """The image file: PNG, or JPEG of the exposure's quality."""
+    if exposure.quality is None:
+        return encode_png(pixels)
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "JPEG", quality=exposure.quality)
+    return stream.getvalue()
 
 
 def to_srgb(linear: np.ndarray) -> np.ndarray:
