@@ -45,7 +45,7 @@ class ModelConfig(ConfigModel):
     of both. early: one stem on the images stacked as [before, after, 2 (before - after)]."""
     difference: bool = True
     """The trunk also reads the difference of the twin features, [f_a, f_b, f_b - f_a]."""
-    stem_channels: tuple[int, int] = (32, 64)
+    stem_channels: tuple[int, int] = (24, 48)
     """Channels of the stem at a half and at a quarter of the resolution."""
     stem_blocks: int = Field(1, ge=0)
     """Residual blocks of the stem, at a quarter of the resolution."""

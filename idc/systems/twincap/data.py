@@ -61,6 +61,10 @@ class PairSamples:
             groups = sorted((self.order[unchanged], self.order[~unchanged]), key=len)
             if len(groups[0]):
                 self.rarer, self.order = groups
+        if data is not None and data.augment:
+            import cv2
+
+            cv2.setNumThreads(1)  # its threads cost more than they save on images of this size
         self._truths: dict[int, PairTruth] = {}
         self._images: np.ndarray | None = None
         needed = len(self.rows) * 2 * self.size[0] * self.size[1] * 3
