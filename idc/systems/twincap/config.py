@@ -87,8 +87,8 @@ class DataConfig(ConfigModel):
     """As many changed as unchanged samples in an epoch: the rarer kind is repeated. Pairs without a known change type
     count as changed."""
     cache_mb: int = Field(1024, ge=0)
-    """Keep decoded training images in memory if all of them, at the model's size, need at most this many MiB; otherwise
-    they are decoded each time."""
+    """Keep decoded training images in memory, at the model's size, up to this many MiB per folder; the others are
+    decoded each time."""
 
 
 class TwinCapJob(ConfigModel):
