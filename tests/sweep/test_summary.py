@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from idc.evaluation.record import spread
-from idc.sweep.summary import ResultRow, ordering
+from idc.evaluation.record import Evaluation, spread
+from idc.metrics.hallucination import hallucination, truth_of
+from idc.sweep.config import ColumnConfig
+from idc.sweep.summary import ResultRow, _value, ordering
 
 
 def row(label: str, published: float | None, *values: float) -> ResultRow:
@@ -53,3 +55,16 @@ def test_there_is_no_order_where_nothing_can_be_compared() -> None:
     equal = ordering("C", [row("a", 1.0, 10.0), row("b", 2.0, 10.0)])
     assert equal is not None
     assert (equal.pairs, equal.same, equal.opposite) == (1, 0, 0)
+
+
+def test_the_claims_of_captions_of_rendered_pairs_are_columns() -> None:
+    thing = {"shape": "cube", "color": "red", "material": "rubber", "size": "large"}
+    gone = truth_of("drop", [thing], [])
+    claims = hallucination([("the red cube is gone", gone), ("the blue cube is gone", gone)])
+    scored = [Evaluation.model_construct(scores={"CIDEr": 0.5}, subsets={}, hallucination=claims)]
+    found = {name: _value(ColumnConfig(title=name, metric=name), scored, []) for name in ("right_type", "right_object")}
+    assert {name: value.mean for name, value in found.items() if value is not None} == {
+        "right_type": 100.0, "right_object": 50.0,
+    }  # fmt: skip
+    without = [Evaluation.model_construct(scores={"CIDEr": 0.5}, subsets={}, hallucination=None)]
+    assert _value(ColumnConfig(title="type", metric="right_type"), without, []) is None
