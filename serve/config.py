@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from idc.captioning.loading import LoadConfig
+from idc.captioning.loading import LoadConfig, artifact_folder
 from idc.config import ConfigModel
 from idc.loopback import is_loopback
 from serve.versions import SCHEME, Resolver
@@ -169,7 +169,8 @@ class ServeConfig(ConfigModel):
     """An application: its models, its clients and its resources."""
 
     models: dict[str, str]
-    """Model name -> its artifact: a folder, ``models:/captioner@champion`` or ``models:/captioner/7``."""
+    """Model name -> its artifact: a folder, ``models:/captioner@champion``, ``models:/captioner/7``, or ``shipped`` for
+    the captioner that comes with the program."""
     default: str | None = None
     """Model of requests that name none; by default the first."""
     auth: AuthConfig
@@ -229,8 +230,8 @@ class CommandConfig(ServeConfig):
     def preflight(self) -> Iterator[str]:
         resolver = Resolver(self.registry.tracking_uri)
         for name, source in self.models.items():
-            if not source.startswith(SCHEME) and not (Path(source) / "config.json").exists():
-                yield f"models.{name}: no artifact at {source!r}; run `make demo` first, or name another folder"
+            if not source.startswith(SCHEME) and not (Path(artifact_folder(source)) / "config.json").exists():
+                yield f"models.{name}: no artifact at {source!r}; name the artifact folder of a run, or `shipped`"
                 continue
             try:
                 resolver.resolve(source)

@@ -30,6 +30,7 @@ JOB_OF = {
     "procap/sweeps/": "sweep",
     "benchmark/": "benchmark",
     "robustness/": "robustness",
+    "card/": "make_card",
 }
 """How a config's path begins, and which job takes it."""
 INPUTS: dict[str, dict[str, Any]] = {
@@ -47,6 +48,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "sweep": {},
     "benchmark": {},
     "robustness": {},
+    "make_card": {},
 }
 """What the command line adds to a job's YAML files."""
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "diffusers", "cv2", "mitsuba")

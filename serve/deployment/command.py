@@ -15,6 +15,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from idc.captioning.loading import SHIPPED
 from idc.config import refuse
 from idc.loopback import keep_ray_on_loopback
 from serve.config import LISTENER_LIMITS, CommandConfig, ServeConfig
@@ -61,7 +62,10 @@ def run(config: CommandConfig) -> None:
         settings = config.model_dump(include=set(ServeConfig.model_fields))
         settings["models"] = {name: _absolute(source) for name, source in config.models.items()}
         settings["registry"]["tracking_uri"] = absolute_uri(config.registry.tracking_uri)
-        _report(f"loading the model{'s' * (len(config.models) > 1)}: {', '.join(config.models)}", config.verbose)
+        _report(
+            f"loading the model{'s' * (len(config.models) > 1)}: {', '.join(map(_named, config.models.items()))}",
+            config.verbose,
+        )
         try:
             serve.run(application(ServeConfig(**settings)), name=APPLICATION)
         except RuntimeError as error:
@@ -179,6 +183,12 @@ async def _drain(timeout_s: float, own_listener: bool) -> None:
         log(event="drain_failed", failure=traceback.format_exc())
 
 
+def _named(model: tuple[str, str]) -> str:
+    """The name of a model, and that it comes with the program if it does."""
+    name, source = model
+    return f"{name} (comes with the program; `make demo` trains another)" if source == SHIPPED else name
+
+
 def _absolute(source: str) -> str:
-    """An absolute folder, because the replicas run in another one; a ``models:/`` source unchanged."""
-    return source if source.startswith(SCHEME) else str(Path(source).resolve())
+    """An absolute folder, because the replicas run in another one; a ``models:/`` source and ``shipped`` unchanged."""
+    return source if source == SHIPPED or source.startswith(SCHEME) else str(Path(source).resolve())
