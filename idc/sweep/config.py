@@ -31,7 +31,8 @@ class ColumnConfig(ConfigModel):
     title: str = Field(min_length=1)
     """Heading, as in the paper."""
     metric: str = Field(min_length=1)
-    """A score of the evaluation (BLEU-4, METEOR, ROUGE-L, CIDEr), shown times 100; or `tokens_per_second`."""
+    """A score of the evaluation (BLEU-4, METEOR, ROUGE-L, CIDEr), shown times 100; `right_type` or
+    `right_object` of rendered pairs; or `tokens_per_second`."""
     subset: str | None = None
     """Take the score of a subset of the pairs: `change`, `no change`, or a change type."""
 

@@ -253,9 +253,15 @@ def ordering(column: str, rows: Sequence[ResultRow]) -> Ordering | None:
 def _value(column: ColumnConfig, evaluations: Sequence[Evaluation], speeds: Sequence[Any]) -> Spread | None:
     if column.metric == TOKENS_PER_SECOND:
         return spread([speed[TOKENS_PER_SECOND] for speed in speeds]) if speeds else None
-    values = [_score(column, evaluation.scores, evaluation.subsets) for evaluation in evaluations]
+    values = [_score(column, {**one.scores, **_claim_rates(one)}, one.subsets) for one in evaluations]
     present = [100 * value for value in values if value is not None]
     return spread(present) if present else None
+
+
+def _claim_rates(evaluation: Evaluation) -> dict[str, float]:
+    """Name of a rate -> share, of captions of pairs whose scenes are known (:mod:`idc.metrics.hallucination`)."""
+    found = evaluation.hallucination
+    return {} if found is None else {"right_type": found.change_type.rate, "right_object": found.object.rate}
 
 
 def _score(column: ColumnConfig, scores: Mapping[str, float], subsets: Mapping[str, Any]) -> float | None:
