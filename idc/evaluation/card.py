@@ -7,6 +7,7 @@ repeated in seconds: pairs rendered anew from stored settings, captioned and sco
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -15,8 +16,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from idc.atomic import write_text
 from idc.captioning.calibration import Calibration
-from idc.config import ConfigModel, missing
+from idc.config import ConfigModel, load, missing
 from idc.data.pipeline import run_local
 from idc.data.rendered.config import RenderConfig, RenderJob
 from idc.data.rendered.render import open_build
@@ -26,7 +28,7 @@ from idc.evaluation.record import EVALUATION
 from idc.evaluation.record import load as load_evaluation
 from idc.metrics.hallucination import Rate
 from idc.provenance import commit
-from idc.training.artifact import CARD, add_file, captioning_identity, read_artifact
+from idc.training.artifact import CARD, CONFIG, Artifact, add_file, captioning_identity, read_artifact
 
 SCORES = "scores.json"
 """File of the figures in the artifact."""
@@ -50,8 +52,13 @@ class CardJob(ConfigModel):
     """Sentences about what the captioner cannot do, for the card."""
     recipe: tuple[str, ...] = Field(min_length=1)
     """Shell commands that make the weights and their figures again, this one last."""
-    render: RenderConfig
-    """Scenes of the check. Their seed must not be that of a training set."""
+    trained_on: str | None = Field(None, min_length=1, max_length=200)
+    """What the captioner was trained on, for people, as in "This model has only seen ...". Default: as in the
+    artifact."""
+    scenes: str = Field(min_length=1)
+    """YAML of jobs/render.py with the appearance of the check's scenes."""
+    seed: int = Field(1_000_003, ge=0)
+    """Seed of the check's scenes; must not be that of a training set."""
     check_scenes: tuple[int, ...] = (6, 40)
     """The check is stored for the first this many scenes; each gives two pairs."""
 
@@ -62,6 +69,7 @@ class CardJob(ConfigModel):
     def preflight(self) -> Iterator[str]:
         yield from missing(self.artifact, "artifact")
         yield from missing(self.robustness, "robustness")
+        yield from missing(self.scenes, "scenes")
         for name, folder in self.evaluations.items():
             yield from missing(folder, f"evaluations.{name}")
 
@@ -146,6 +154,9 @@ def make_card(job: CardJob) -> Path:
     if calibration is None:
         raise ValueError(f"{job.artifact} is not calibrated; run jobs/calibrate.py artifact={job.artifact} pairs=...")
     identity = captioning_identity(job.artifact)
+    render = load(
+        RenderJob, job.scenes, {"out": "pairs", "render.seed": job.seed, "render.ordered_pairs": False}
+    ).render
     conditions = sorted(Path(job.robustness).glob(f"*/{EVALUATION}")) if job.robustness is not None else []
     scores = ShippedScores(
         artifact=identity,
@@ -153,18 +164,20 @@ def make_card(job: CardJob) -> Path:
         recipe=job.recipe,
         evaluations={name: figures(folder, identity) for name, folder in job.evaluations.items()},
         robustness={path.parent.name: figures(path.parent, identity) for path in conditions},
-        render=job.render,
-        checks=tuple(check(job.artifact, job.render, scenes) for scenes in sorted(job.check_scenes)),
+        render=render,
+        checks=tuple(check(job.artifact, render, scenes) for scenes in sorted(job.check_scenes)),
     )
     out = Path(job.out)
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    for name in ("config.json", *artifact.files):
+    for name in (CONFIG, *artifact.files):
         (partial / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(artifact.path / name, partial / name)
     add_file(partial, SCORES, scores.model_dump_json(indent=1) + "\n")
-    parameters = sum(tensor.numel() for tensor in artifact.state_dict().values())
-    add_file(partial, CARD, card(job, scores, calibration, artifact.trained_on, parameters))
+    if job.trained_on is not None:
+        description = json.loads((partial / CONFIG).read_text(encoding="utf-8")) | {"trained_on": job.trained_on}
+        write_text(partial / CONFIG, json.dumps(description, indent=1, ensure_ascii=False) + "\n")
+    add_file(partial, CARD, card(job, scores, calibration, read_artifact(partial)))
     shutil.rmtree(out, ignore_errors=True)
     partial.rename(out)
     return out
@@ -214,11 +227,13 @@ def check(artifact: str, render: RenderConfig, scenes: int) -> Check:
     )
 
 
-def card(job: CardJob, scores: ShippedScores, calibration: Calibration, trained_on: str | None, parameters: int) -> str:
+def card(job: CardJob, scores: ShippedScores, calibration: Calibration, artifact: Artifact) -> str:
     """The card, Markdown."""
+    parameters = sum(tensor.numel() for tensor in artifact.state_dict().values())
     lines = [
         f"# {job.title}", "",
-        f"Describes in words what changed between two images. {parameters:,} weights. Trained on {trained_on}.", "",
+        f"Describes in words what changed between two images. {parameters:,} weights.", "",
+        f"Trained on {artifact.trained_on}.", "",
         "```", "python jobs/caption.py before.png after.png", "make serve", "```", "",
         "Both use these weights where no other captioner was trained. `" + SCORES + "` has all figures.", "",
         "## Scores", "",

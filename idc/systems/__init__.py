@@ -18,8 +18,8 @@ _NOT_ENTERED = frozenset({"artifact", "checkpoints", "best", "mlartifacts"})
 
 
 def load(name: str) -> ModuleType:
-    """The ``captioner`` module of a system; every one has ``load_captioner(artifact, device, speed)``. It loads less than
-    the ``task`` module, which trains.
+    """The ``captioner`` module of a system; every one has ``load_captioner(artifact, device, speed)``. It loads less
+    than the ``task`` module, which trains.
 
     Raises:
         ValueError: there is no such system.
