@@ -293,7 +293,7 @@ def _robustness_rows(conditions: Mapping[str, Figures]) -> list[str]:
     rows = ["| corruption | right type | right object | CIDEr | of clean |", "|---|---|---|---|---|"]
     for name, one in conditions.items():
         cider = one.scores["CIDEr"]
-        share = "" if clean is None else f"{100 * cider / clean.scores['CIDEr']:.0f} %"
+        share = "" if clean is None or not clean.scores["CIDEr"] else f"{100 * cider / clean.scores['CIDEr']:.0f} %"
         rates = f"{100 * one.right_type.rate:.1f} % | {100 * one.right_object.rate:.1f} %"
         rows.append(f"| {name} | {rates} | {100 * cider:.1f} | {share} |")
     return rows
