@@ -106,6 +106,9 @@ class Unfamiliar(_Record):
     """Lowest familiarity."""
     median: float
     """Median familiarity."""
+    auc: float | None = None
+    """Of another domain's input: share of couples of a held-out pair (of the report split if there is one) and a pair
+    of this input in which the latter is farther from the training images."""
 
 
 class Calibration(_Record):
@@ -273,6 +276,7 @@ def table(found: Calibration) -> str:
         lines += [
             f"  {name}: {one.warned} of {one.pairs} ({100 * one.warned / one.pairs:.1f} %); "
             f"lowest familiarity {one.lowest:.3f}, median {one.median:.3f}"
+            + (f"; AUC {one.auc:.4f}" if one.auc is not None else "")
             for name, one in found.unfamiliar.items()
         ]
     return "\n".join(lines)
@@ -291,6 +295,8 @@ def _fit_familiarity(job: CalibrateJob) -> Familiarity:
 
 
 def _unfamiliar(job: CalibrateJob, familiarity: Familiarity) -> dict[str, Unfamiliar]:
+    from sklearn.metrics import roc_auc_score
+
     splits = [job.split] if job.report_split is None else [job.split, job.report_split]
     measured: dict[str, Iterator[tuple[np.ndarray, np.ndarray]]] = {}
     for split in splits:
@@ -298,15 +304,24 @@ def _unfamiliar(job: CalibrateJob, familiarity: Familiarity) -> dict[str, Unfami
     for path in job.outside:
         measured[path] = _input_images(path)
     found: dict[str, Unfamiliar] = {}
+    held_out: list[float] = []
     for name, pairs in measured.items():
-        values = [familiarity(before, after) for before, after in pairs]
-        if not values:
+        distances = [familiarity.distance(before, after) for before, after in pairs]
+        if not distances:
             raise ValueError(f"{name} has no pairs to measure familiarity on")
+        auc = None
+        if name in splits:
+            held_out = distances
+        else:
+            outside = np.repeat([0, 1], [len(held_out), len(distances)])
+            auc = float(roc_auc_score(outside, [*held_out, *distances]))
+        values = [familiarity.share(distance) for distance in distances]
         found[name] = Unfamiliar(
             pairs=len(values),
             warned=sum(value < FAMILIAR_FROM for value in values),
             lowest=min(values),
             median=float(np.median(values)),
+            auc=auc,
         )
     return found
 

@@ -69,7 +69,11 @@ class Familiarity:
 
     def __call__(self, before: Pixels, after: Pixels) -> float:
         """The familiarity of a pair, in (0, 1]."""
-        smaller = np.searchsorted(self.distances, self.distance(before, after), side="left")
+        return self.share(self.distance(before, after))
+
+    def share(self, distance: float) -> float:
+        """The familiarity of a pair with this distance, in (0, 1]."""
+        smaller = np.searchsorted(self.distances, distance, side="left")
         return float(1 + len(self.distances) - smaller) / (1 + len(self.distances))
 
     def distance(self, before: Pixels, after: Pixels) -> float:

@@ -28,7 +28,7 @@ from idc.evaluation.record import EVALUATION
 from idc.evaluation.record import load as load_evaluation
 from idc.metrics.hallucination import Rate
 from idc.provenance import commit
-from idc.training.artifact import CARD, CONFIG, Artifact, add_file, captioning_identity, read_artifact
+from idc.training.artifact import CALIBRATION, CARD, CONFIG, Artifact, add_file, captioning_identity, read_artifact
 
 SCORES = "scores.json"
 """File of the figures in the artifact."""
@@ -174,9 +174,10 @@ def make_card(job: CardJob) -> Path:
         (partial / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(artifact.path / name, partial / name)
     add_file(partial, SCORES, scores.model_dump_json(indent=1) + "\n")
-    if job.trained_on is not None:
-        description = json.loads((partial / CONFIG).read_text(encoding="utf-8")) | {"trained_on": job.trained_on}
-        write_text(partial / CONFIG, json.dumps(description, indent=1, ensure_ascii=False) + "\n")
+    new = {} if job.trained_on is None else {"trained_on": job.trained_on}
+    for name, changes in ((CONFIG, new), (CALIBRATION, {})):
+        value = _portable(json.loads((partial / name).read_text(encoding="utf-8"))) | changes
+        write_text(partial / name, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
     add_file(partial, CARD, card(job, scores, calibration, read_artifact(partial)))
     shutil.rmtree(out, ignore_errors=True)
     partial.rename(out)
@@ -250,9 +251,10 @@ def card(job: CardJob, scores: ShippedScores, calibration: Calibration, artifact
         lines += [
             "## What it does not know", "",
             "Pairs unlike the training images get a warning; how many did:", "",
-            "| pairs | with a warning |", "|---|---|",
+            "| pairs | with a warning | AUC against held-out pairs |", "|---|---|---|",
             *(
-                f"| {name} | {one.warned} of {one.pairs} ({100 * one.warned / one.pairs:.1f} %) |"
+                f"| {Path(name).stem} | {one.warned} of {one.pairs} ({100 * one.warned / one.pairs:.1f} %) "
+                f"| {'' if one.auc is None else f'{one.auc:.4f}'} |"
                 for name, one in calibration.unfamiliar.items()
             ), "",
         ]  # fmt: skip
@@ -260,6 +262,15 @@ def card(job: CardJob, scores: ShippedScores, calibration: Calibration, artifact
         lines += ["## Limits", "", *(f"- {line}" for line in job.limits), ""]
     lines += ["## Made with", "", "```", *scores.recipe, "```", ""]
     return "\n".join(lines)
+
+
+def _portable(value: Any) -> Any:
+    """A JSON value in which absolute paths, which mean nothing on another machine, are replaced by their names."""
+    if isinstance(value, dict):
+        return {_portable(key): _portable(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_portable(one) for one in value]
+    return Path(value).name if isinstance(value, str) and value.startswith("/") else value
 
 
 def _rate(found: Rate) -> str:

@@ -179,6 +179,7 @@ def test_familiarity_is_fitted_reported_and_used(
     assert {name: one.pairs for name, one in found.unfamiliar.items()} == {"val": 60, "test": 20, str(table): 2}
     assert found.unfamiliar["val"].warned <= 2
     assert found.unfamiliar[str(table)].lowest == pytest.approx(1 / 61)
+    assert [one.auc for one in found.unfamiliar.values()] == [None, None, 1.0]
 
     one, other = load_captioner(str(artifact)).describe([inside[0], noise[0]], [inside[1], noise[1]])
     assert (one.familiar, one.warning) == (True, None)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from idc.captioning.calibration import CalibrateJob, calibrate
+from idc.captioning.calibration import CalibrateJob, Calibration, calibrate
 from idc.config import load
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
@@ -88,6 +88,10 @@ def test_the_folder_is_the_artifact_with_its_figures_and_a_card(
     assert "| clean |" in text
     assert "- Knows no stairs." in text
     assert "python jobs/render.py out=pairs" in text
+
+    for name in ("config.json", "calibration.json", "scores.json", "README.md"):
+        assert str(tmp_path.parent.parent) not in (out / name).read_text(encoding="utf-8"), "no folder of this machine"
+    assert Calibration.read(out) is not None
 
     again = check(str(out), scores.render, 3)
     assert again == scores.checks[1]
