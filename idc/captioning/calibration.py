@@ -13,7 +13,7 @@ import itertools
 import json
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from idc.captioning.familiarity import Familiarity
 from idc.captioning.familiarity import fit as fit_familiarity
 from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, LoadConfig
 from idc.config import missing
+from idc.data.augmentation import AugmentationConfig, augment
 from idc.data.rows import open_rows
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.data.validation.checks import is_changed
@@ -59,6 +60,10 @@ class CalibrateJob(LoadConfig):
     `split`: pairs that do not resemble them get a warning. Off: the artifact's own stays unchanged."""
     max_training_pairs: int = Field(5000, ge=100)
     """Maximum number of training pairs, from the first on, on which familiarity is fitted."""
+    augmented: bool = False
+    """Fit familiarity also on an augmented copy of every training pair (the default amounts of
+    idc/data/augmentation.py): for a captioner that was trained with such images, so that other light, slight noise and
+    small shifts bring no warning."""
     outside: tuple[str, ...] = ()
     """Inputs of other domains (as `--input` of jobs/caption.py), on which the share of warnings is measured."""
 
@@ -67,8 +72,9 @@ class CalibrateJob(LoadConfig):
             yield ("split: the captioner learnt the training pairs and is overconfident on them; calibrate on val")
         if self.report_split == self.split:
             yield f"report_split: {self.split} is the split to fit on; report on another one"
-        if self.outside and not self.familiarity:
-            yield "outside: measures familiarity, which is off; set familiarity=true"
+        for name in ("outside", "augmented"):
+            if getattr(self, name) and not self.familiarity:
+                yield f"{name}: concerns familiarity, which is off; set familiarity=true"
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.artifact, "artifact")
@@ -290,8 +296,16 @@ def _fit_familiarity(job: CalibrateJob) -> Familiarity:
             f"{job.pairs} has no training pairs, on which familiarity is fitted; give the folder that the captioner "
             "was trained on, or set familiarity=false"
         )
-    images = itertools.chain(first, itertools.chain.from_iterable(training))
+    pairs = itertools.chain([first], training)
+    images = itertools.chain.from_iterable(_with_augmented(pairs) if job.augmented else pairs)
     return fit_familiarity(images, itertools.islice(_split_images(job, job.split), job.max_pairs))
+
+
+def _with_augmented(pairs: Iterable[Pixels]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Every pair, and an augmented copy of it."""
+    for number, pair in enumerate(pairs):
+        yield pair
+        yield augment(*pair, AugmentationConfig(), np.random.default_rng((0, number))).images
 
 
 def _unfamiliar(job: CalibrateJob, familiarity: Familiarity) -> dict[str, Unfamiliar]:

@@ -15,8 +15,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from idc.captioning.calibration import Calibration, fit, inputs_of, quality
-from idc.captioning.contract import Candidate, Description
+from idc.captioning.calibration import CalibrateJob, Calibration, fit, inputs_of, quality
+from idc.captioning.calibration import calibrate as fit_and_store
+from idc.captioning.contract import FAMILIAR_FROM, Candidate, Description
+from idc.captioning.familiarity import Familiarity
 from idc.data.images import decode_image, encode_png
 from idc.data.store import DatasetFolder, iter_rows
 from idc.schema import pair_arrow_schema
@@ -197,6 +199,26 @@ def test_familiarity_is_fitted_reported_and_used(
     assert (artifact / "familiarity.safetensors").exists()
 
 
+def test_what_augmentation_changes_is_familiar_if_it_was_part_of_the_training(artifact: Path, tmp_path: Path) -> None:
+    """Twenty held-out pairs, darker by a tenth and with a little noise: warned of, unless the fit saw such pairs."""
+    splits = {"train": scenes(0, 150), "val": scenes(1, 60), "test": []}
+    folder = write_pairs(tmp_path / "pairs", splits)
+    random = np.random.default_rng(3)
+
+    def darker(image: np.ndarray) -> np.ndarray:
+        return (0.9 * image + 4 * random.standard_normal(image.shape)).clip(0, 255).astype(np.uint8)
+
+    pairs = [(darker(before), darker(after)) for before, after in scenes(2, 20)]
+    warned = {}
+    for augmented in (False, True):
+        fit_and_store(CalibrateJob(artifact=str(artifact), pairs=folder, augmented=augmented))
+        found = Familiarity.read(artifact)
+        assert found is not None
+        warned[augmented] = sum(found(*pair) < FAMILIAR_FROM for pair in pairs)
+    assert warned[False] == 20
+    assert warned[True] <= 2
+
+
 def test_familiarity_needs_the_training_pairs_or_is_switched_off(
     artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -206,7 +228,7 @@ def test_familiarity_needs_the_training_pairs_or_is_switched_off(
     assert not (artifact / "calibration.json").exists()
     with pytest.raises(SystemExit):
         calibrate(monkeypatch, f"artifact={artifact}", f"pairs={folder}", "familiarity=false", f"outside=[{folder}]")
-    assert "outside: measures familiarity, which is off" in capsys.readouterr().err
+    assert "outside: concerns familiarity, which is off" in capsys.readouterr().err
     calibrate(monkeypatch, f"artifact={artifact}", f"pairs={folder}", "familiarity=false")
     assert not (artifact / "familiarity.safetensors").exists()
     assert (artifact / "calibration.json").exists()

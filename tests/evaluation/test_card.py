@@ -124,11 +124,11 @@ def result(types: int = 78, objects: int = 36, cider: float = 1.8, **changes: An
 
 
 def test_rounding_is_tolerated_and_another_result_is_named() -> None:
-    """Two of 80 pairs may come out otherwise; CIDEr by as much as two pairs can lose, and a half more."""
+    """Two of 80 pairs may come out otherwise; CIDEr by as much as two pairs can lose, 7.5 %."""
     stored = result()
-    assert stored.differences(result(types=76, objects=38, cider=1.8 * (1 - 0.037))) == []
+    assert stored.differences(result(types=76, objects=38, cider=1.8 * (1 - 0.074))) == []
     assert stored.differences(result(types=75)) == ["right_type: 75 of 80, stored 78 of 80"]
     assert stored.differences(result(objects=33)) == ["right_object: 33 of 40, stored 36 of 40"]
-    [line] = stored.differences(result(cider=1.8 * (1 - 0.038)))
-    assert line.startswith("CIDEr: 1.7316, stored 1.8000")
+    [line] = stored.differences(result(cider=1.8 * (1 - 0.076)))
+    assert line.startswith("CIDEr: 1.6632, stored 1.8000")
     assert stored.differences(result(pairs=78)) == ["78 pairs of 40 scenes, not 80 of 40"]
