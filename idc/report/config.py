@@ -9,6 +9,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel, missing
 from idc.data.config import Corruption
+from idc.evaluation.baselines import CONSTANT, NEAREST, TRAINED, TRUTH
 from idc.evaluation.config import EvaluateSection
 
 
@@ -40,6 +41,8 @@ class ReportJob(ConfigModel):
     """Line under the heading."""
     evaluations: tuple[str, ...] = Field(min_length=1)
     """Folders that `jobs/evaluate.py` wrote, one per seed; the captions of the first are shown."""
+    compare: dict[str, tuple[str, ...]] = Field({})
+    """Name -> evaluations of another captioner on the same pairs, one per seed, shown next to this one's."""
     pairs: str = Field(min_length=1)
     """Folder of the evaluated pairs."""
     procedures: str | None = None
@@ -65,8 +68,13 @@ class ReportJob(ConfigModel):
     imagined: int = Field(3, ge=0)
     """Pairs of the gallery shown with their imagined frames."""
 
+    def faults(self) -> Iterator[str]:
+        for name in sorted(self.compare.keys() & {"model", CONSTANT, NEAREST, TRAINED, TRUTH}):
+            yield f"compare.{name}: the page has another row of this name; name the captioner"
+
     def preflight(self) -> Iterator[str]:
         named: list[tuple[str, str | None]] = [("evaluations", path) for path in self.evaluations]
+        named += [(f"compare.{name}", path) for name, paths in self.compare.items() for path in paths]
         named += [("pairs", self.pairs), ("procedures", self.procedures), ("tokenizer", self.tokenizer)]
         named += [("imagine", self.imagine), ("resources", self.resources)]
         named += [(f"runs.{name}", path) for name, path in self.runs.items()]
