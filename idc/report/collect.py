@@ -14,6 +14,7 @@ import numpy as np
 
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
+from idc.evaluation.baselines import TRUTH
 from idc.evaluation.record import Evaluation, ScoredCaption, load, load_predictions
 from idc.evaluation.trained_baseline import load_comparable
 from idc.report.config import RealSource, ReportJob
@@ -79,6 +80,8 @@ def collect(job: ReportJob, reconstruct: Reconstruct | None = None, imagine: Ima
 
 def _others(job: ReportJob, first: Evaluation, captions: Sequence[ScoredCaption]) -> dict[str, list[Evaluation]]:
     """The evaluations of the other captioners, all of the same pairs."""
+    if taken := job.compare.keys() & {"model", TRUTH, *first.baselines}:
+        raise ValueError(f"compare.{min(taken)}: the page has another row of this name; name the captioner")
     references = {row.pair_id: row.references for row in captions}
     protocol = str(first.protocol.get("name"))
     return {

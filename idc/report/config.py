@@ -9,7 +9,6 @@ from pydantic import Field
 
 from idc.config import ConfigModel, missing
 from idc.data.config import Corruption
-from idc.evaluation.baselines import CONSTANT, NEAREST, TRAINED, TRUTH
 from idc.evaluation.config import EvaluateSection
 
 
@@ -67,10 +66,6 @@ class ReportJob(ConfigModel):
     """Images shown with their reconstruction."""
     imagined: int = Field(3, ge=0)
     """Pairs of the gallery shown with their imagined frames."""
-
-    def faults(self) -> Iterator[str]:
-        for name in sorted(self.compare.keys() & {"model", CONSTANT, NEAREST, TRAINED, TRUTH}):
-            yield f"compare.{name}: the page has another row of this name; name the captioner"
 
     def preflight(self) -> Iterator[str]:
         named: list[tuple[str, str | None]] = [("evaluations", path) for path in self.evaluations]
