@@ -24,8 +24,8 @@ missed change   the caption of a changed pair names none (to be low)            
 is known of a data set without looking at a pair. Whether a relation between two objects holds is not checked. The
 attribute rate is also counted for each attribute alone (:attr:`Hallucination.by_attribute`).
 
-Intervals are Wilson's (1927), 95 %. The claims of one caption are not independent, so an interval counts at most as many
-cases as there are pairs.
+Intervals are Wilson's (1927), 95 %. The claims of one caption are not independent, so an interval counts at most as
+many cases as there are pairs.
 """
 
 from __future__ import annotations
