@@ -1,4 +1,4 @@
-"""Make a robustness set: a folder of pairs with words replaced, images corrupted or shifted, or before and after swapped.
+"""Make a robustness set: a folder of pairs, images corrupted or shifted, words replaced, or before and after swapped.
 
     python jobs/corrupt.py pairs=data/pairs out=data/fog kind=fog severity=5 "splits=[test]"
     python jobs/corrupt.py pairs=data/pairs out=data/shifted kind=shift severity=2 which=after "splits=[test]"
