@@ -13,7 +13,7 @@ from idc.data.store import DatasetFolder
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import run
 from idc.evaluation.table import table as evaluated
-from idc.metrics.hallucination import Truth, claims, hallucination, table, truth_of
+from idc.metrics.hallucination import Rate, Truth, claims, hallucination, table, truth_of
 from idc.schema import CHANGE_TYPES, ChangePair, pair_arrow_schema
 
 
@@ -98,7 +98,23 @@ def test_rates_by_hand() -> None:
     assert (found.existing_object.right, found.existing_object.of) == (3, 5)
     assert (found.invented_change.right, found.invented_change.of) == (1, 2)
     assert (found.missed_change.right, found.missed_change.of) == (1, 5)
-    assert "object 20.0% (1 of 5) chance" in " ".join(table(found).split())
+    own = {name: (rate.right, rate.of) for name, rate in found.by_attribute.items()}
+    assert own == {"size": (1, 2), "color": (2, 4), "material": (0, 0), "shape": (2, 3)}
+    assert sum(right for right, _ in own.values()) == found.attribute.right
+    assert sum(of for _, of in own.values()) == found.attribute.of
+    assert "object 20.0% (1 of 5) 3.6 to 62.4 chance" in " ".join(table(found).split())
+
+
+def test_intervals_are_wilsons_and_count_no_more_cases_than_pairs() -> None:
+    from scipy.stats import binomtest
+
+    for right, of in ((0, 40), (1, 5), (50, 220), (218, 220), (440, 440)):
+        known = binomtest(right, of).proportion_ci(method="wilson")
+        low, high = Rate(right=right, of=of, rate=right / of, chance=0).interval(1000)
+        assert (low, high) == pytest.approx((known.low, known.high), abs=1e-6)
+    many, few = (Rate(right=right, of=of, rate=0.6, chance=0) for right, of in ((600, 1000), (60, 100)))
+    assert many.interval(100) == pytest.approx(few.interval(100)), "ten claims of each of 100 pairs are 100 cases"
+    assert Rate(right=0, of=0, rate=0, chance=0).interval(5) == (0, 1)
 
 
 def test_chance_is_the_mean_over_all_ways_to_deal_the_captions_out() -> None:
