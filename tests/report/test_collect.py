@@ -119,9 +119,7 @@ def test_another_captioner_is_compared_on_the_same_pairs_alone(run: Path, tmp_pa
     assert [one.pairs for one in found["Rival"]] == [8, 8]
     rows = ev.load_predictions(same)
     ev.save(tmp_path / "fewer", ev.load(same), rows[1:])
-    with pytest.raises(
-        ValueError, match=r"compare\.Rival: not the same pairs: here 8 pairs, .* 7; 'p0' is only in one"
-    ):
+    with pytest.raises(ValueError, match=r"compare\.Rival: not the same pairs: here 8 pairs, .* 7; 'p0' is"):
         collect(ReportJob(**settings, compare={"Rival": (str(tmp_path / "fewer"),)}))
     with pytest.raises(ValueError, match=r"compare\.truth: the page has another row of this name"):
         collect(ReportJob(**settings, compare={"truth": (same,)}))
