@@ -161,14 +161,12 @@ def test_every_step_that_can_is_told_to_run_without_ray(tmp_path: Path) -> None:
 
 
 def test_every_step_of_the_demo_is_a_valid_command() -> None:
-    """Its settings are those of its job, with any number of seeds; what runs side by side does not need the other."""
-    made: set[str] = set()
-    for step in steps("demo", [0, 1], "clevr"):
+    for step in steps("demo", [0], "clevr"):
         command = [sys.executable, *step.command, "--print-config"]
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert run.returncode == 0, f"{step.title}: {run.stderr}"
-        made.add(step.title)
-    assert len(made) == len(list(steps("demo", [0, 1], "clevr"))), "titles are unique: figures are kept by them"
+    titles = [step.title for step in steps("demo", [0, 1], "clevr")]
+    assert len(set(titles)) == len(titles), "figures are kept by title"
 
 
 def test_the_summary_takes_the_captioner_that_is_better_on_validation(

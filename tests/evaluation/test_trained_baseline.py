@@ -85,8 +85,8 @@ def test_the_untrained_baselines_have_claims_too(world: Path) -> None:
     assert constant is not None
     assert constant.pairs == nearest.pairs == 6
     assert nearest.object.of == 3
-    assert found.baselines["constant"].caption == "no change"
-    assert constant.missed_change.rate == 1.0
+    assert found.baselines["constant"].caption == "the red cube is gone"
+    assert (constant.object.right, constant.invented_change.right) == (3, 3)
 
 
 def test_how_it_was_trained_is_read_from_its_run(world: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -176,7 +177,7 @@ def test_an_evaluation_of_rendered_pairs_has_them_and_says_where_it_comes_from(t
     assert evaluation.hallucination is not None
     assert (evaluation.hallucination.change_type.right, evaluation.hallucination.object.right) == (2, 0)
     assert "right" in (tmp_path / "out" / "evaluation.json").read_text()
-    assert "object             0.0% (0 of 1)" in evaluated(evaluation)
+    assert " object 0.0% (0 of 1) 0.0 to 79.3" in re.sub(" +", " ", evaluated(evaluation))
     assert evaluation.protocol["data"] == {"data_set": "rendered", "fingerprint": "f"}
     assert evaluation.protocol["command"] == "", "pytest is none of the project's jobs"
 
