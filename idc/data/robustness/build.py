@@ -39,6 +39,7 @@ from idc.data.pipeline import Batch, FolderSource, StageSpec, good_rows, num_row
 from idc.data.rendered.captions import captions_of_record
 from idc.data.rendered.config import RenderConfig
 from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE
+from idc.data.rendered.scene import REVERSED
 from idc.data.robustness.corruptions import corrupt
 from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_schema
 from idc.data.text import Vocabulary, map_words, words
@@ -46,8 +47,6 @@ from idc.schema import CAPTION_ORIGINS, NO_CHANGE, PAIR_SCHEMA_VERSION
 
 VERSION = 1
 """Part of the fingerprint; to be raised when the same settings would produce other rows."""
-
-_REVERSED = {"add": "drop", "drop": "add"}
 
 
 def open_build(job: CorruptJob, overwrite: bool = False) -> tuple[DatasetFolder, FolderSource, list[StageSpec]]:
@@ -261,7 +260,7 @@ class SwapOrder(_Stage):
     def _row(self, row: dict[str, Any]) -> dict[str, Any] | None:
         meta = json.loads(row["meta"])
         rendered = row["source"].startswith("rendered:")
-        kind = _REVERSED.get(row["change_type"], row["change_type"])
+        kind = REVERSED.get(row["change_type"], row["change_type"])
         changed = {"before": row["after"], "after": row["before"], "change_type": kind}
         meta["swapped"] = True
         if rendered:
