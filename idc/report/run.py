@@ -178,7 +178,7 @@ def _scores(evaluations: Sequence[Evaluation], others: Mapping[str, Sequence[Eva
         bars = [_bar(name, other.scores[metric], top, other.kind) for name, other in compared.items()]
         metrics[metric] = [_bar("model", value, top), *bars]
     return {
-        "tiles": _tiles(first, summary.scores, summary.type_accuracy, compared),
+        "tiles": [*_tiles(first, summary.scores, summary.type_accuracy, compared), *_object_tile(evaluations)],
         "model": str(first.training or ""),
         "pairs": first.pairs,
         "split": first.split,
@@ -219,6 +219,17 @@ def _tiles(
         label = f"captions that name the right change type, of {first.types.pairs} pairs"
         tiles.append((label, _mean(accuracy, "%"), chance))
     return tiles
+
+
+def _object_tile(evaluations: Sequence[Evaluation]) -> list[tuple[str, str, str]]:
+    found = [one.hallucination for one in evaluations if one.hallucination is not None]
+    if not found or not found[0].changed:
+        return []
+    low, high = found[0].interval("object")
+    interval = f"95 % interval {100 * low:.1f} to {100 * high:.1f}; " if len(found) == 1 else ""
+    label = f"captions that name the right object, of {found[0].changed} changed pairs"
+    value = _mean(spread([one.object.rate for one in found]), "%")
+    return [(label, value, f"{interval}chance {found[0].object.chance:.1%}")]
 
 
 def _subset_rows(

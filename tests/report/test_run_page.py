@@ -153,6 +153,7 @@ def test_another_captioner_and_the_trained_baseline_are_next_to_the_model() -> N
     widths = [attrs["style"] for tag, attrs in page.tags if tag == "i" and attrs.get("class") == "trained"]
     assert f"width:{100 * 2.3 / 2.4:.2f}%" in widths, "the longest bar is the best seed of any captioner"
     assert "model 100.0% (34.2 to 100.0) 100.0% (34.2 to 100.0)" in text
+    assert "right object, of 2 changed pairs 100.0% 95 % interval 34.2 to 100.0; chance 100.0%" in text
     assert "Third 100.0% (34.2 to 100.0) 0.0% (0.0 to 65.8) 50.0% (9.5 to 90.5)" in text
     assert "trained 100.0% (34.2 to 100.0) 0.0% (0.0 to 65.8)" in text
     assert "Rival 100.0%" not in text, "without a truth there are no claims"
