@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from idc.cores import usable_cores
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from idc.evaluation.baselines import TRUTH
@@ -171,7 +172,7 @@ def read_log(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
 def environment() -> dict[str, str]:
     """The machine and the versions: Python, system, cores, memory, packages."""
     found = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
-    found["cores"] = str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    found["cores"] = str(usable_cores())
     if hasattr(os, "sysconf"):
         found["memory"] = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
     for package in _PACKAGES:

@@ -6,6 +6,7 @@ import json
 import runpy
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from idc.captioning.calibration import Calibration, fit, inputs_of, quality
+from idc.captioning.calibration import CalibrateJob, Calibration, fit, inputs_of, quality
+from idc.captioning.calibration import calibrate as run_calibration
 from idc.captioning.contract import Candidate, Description
 from idc.data.images import decode_image, encode_png
 from idc.data.store import DatasetFolder, iter_rows
@@ -99,6 +101,30 @@ def test_an_artifact_is_calibrated(
     assert "done before" not in capsys.readouterr().out
     assert (artifact / "calibration.json").read_bytes() != written
     assert json.loads((artifact / "config.json").read_text())["files"].count("calibration.json") == 1
+
+
+def test_a_pair_is_decoded_and_described_once(artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much is measured on it: the regression, its quality, the familiarity, its false alarms."""
+    folder = write_pairs(tmp_path / "pairs", {"train": scenes(0, 30), "val": scenes(1, 7), "test": scenes(2, 5)})
+    captioner = load_captioner(str(artifact))
+    described: list[int] = []
+    decoded: list[bytes] = []
+
+    def describe(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], **options: Any) -> list[Description]:
+        described.append(len(befores))
+        return type(captioner).describe(captioner, befores, afters, **options)
+
+    def decode(data: bytes, max_pixels: int) -> np.ndarray:
+        decoded.append(data)
+        return decode_image(data, max_pixels)
+
+    monkeypatch.setattr(captioner, "describe", describe)
+    monkeypatch.setattr("idc.captioning.apply.decode_image", decode)
+    job = CalibrateJob(artifact=str(artifact), pairs=folder, report_split="test", batch_size=4)
+    made = run_calibration(job, lambda: captioner)
+    assert described == [4, 3, 4, 1]
+    assert len(decoded) == 2 * (30 + 7 + 5)
+    assert {name: one.pairs for name, one in made.unfamiliar.items()} == {"val": 7, "test": 5}
 
 
 def test_a_calibration_on_other_inputs_is_left_out(artifact: Path) -> None:
