@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from idc.cores import usable_cores
+
 CONFIGS = "jobs/configs"
 _NEVER_ON_RAY = ("jobs/calibrate.py", "jobs/report.py")
 """Jobs without ``--local``."""
@@ -47,7 +49,7 @@ def steps(
         on_ray: the jobs run on Ray, one after another; without, each in processes of this machine, which is faster on a
             single one.
     """
-    for step in _steps(folder, seeds, clevr_change):
+    for step in _steps(folder, seeds, clevr_change, [] if on_ray else [f"train.cpus_per_worker={_each_of_two()}"]):
         script = step.command[0]
         if on_ray:
             yield step._replace(beside=False)
@@ -57,7 +59,13 @@ def steps(
             yield step._replace(command=[*step.command, "--local"])
 
 
-def _steps(folder: str, seeds: Sequence[int], clevr_change: str | None) -> Iterator[DemoStep]:
+def _each_of_two() -> int:
+    """Threads of a training next to another one: half of the cores, and no more than the presets take."""
+    return max(1, min(2, usable_cores() // 2))
+
+
+def _steps(folder: str, seeds: Sequence[int], clevr_change: str | None, beside: list[str]) -> Iterator[DemoStep]:
+    """The steps; ``beside``: settings of a training next to another one."""
     pairs, procedures, runs = f"data/{folder}/pairs", f"data/{folder}/procedures", f"runs/{folder}"
     yield DemoStep("render pairs", ["jobs/render.py", "--config", f"{CONFIGS}/render/demo.yaml", f"out={pairs}"])
     tokenizer = f"{runs}/tokenizer/artifact"
@@ -70,7 +78,7 @@ def _steps(folder: str, seeds: Sequence[int], clevr_change: str | None) -> Itera
         "jobs/build_procedures.py", "--config", f"{CONFIGS}/procap/procedures_demo.yaml", *build,
     ])  # fmt: skip
     for seed in seeds:
-        yield from _captioners(runs, pairs, procedures, seed, f" (seed {seed})" if len(seeds) > 1 else "")
+        yield from _captioners(runs, pairs, procedures, seed, f" (seed {seed})" if len(seeds) > 1 else "", beside)
     real = []
     if clevr_change is not None:
         source, images = str(Path(clevr_change).resolve()), f"data/{folder}/clevr_change"
@@ -108,8 +116,8 @@ def _steps(folder: str, seeds: Sequence[int], clevr_change: str | None) -> Itera
     ])  # fmt: skip
 
 
-def _captioners(runs: str, pairs: str, procedures: str, seed: int, of: str) -> Iterator[DemoStep]:
-    """Both captioners with one seed. TwinCap needs the pairs alone, so it is trained while ProCap is."""
+def _captioners(runs: str, pairs: str, procedures: str, seed: int, of: str, half: list[str]) -> Iterator[DemoStep]:
+    """Both captioners with one seed. Two trainings of one thread each see more samples in a second than one of two."""
     common = [f"runs={runs}", f"train.seed={seed}"]
     yield DemoStep(f"ProCap stage 1{of}", [
         "jobs/pretrain_procap.py", "--config", f"{CONFIGS}/procap/pretrain_demo.yaml",
@@ -118,11 +126,12 @@ def _captioners(runs: str, pairs: str, procedures: str, seed: int, of: str) -> I
     yield DemoStep(f"ProCap stage 2{of}", [
         "jobs/finetune_procap.py", "--config", f"{CONFIGS}/procap/finetune_demo.yaml",
         *common, f"procedures={procedures}", f"name=finetune-{seed}", f"pretrained={runs}/pretrain-{seed}/artifact",
+        *half,
     ])  # fmt: skip
     yield DemoStep(f"TwinCap{of}", [
         "jobs/train_twincap.py", "--config", f"{CONFIGS}/twincap/demo.yaml",
-        *common, f"pairs={pairs}", f"name=twincap-{seed}",
-    ])  # fmt: skip
+        *common, f"pairs={pairs}", f"name=twincap-{seed}", *half,
+    ], beside=True)  # fmt: skip
     procap, twincap = f"{runs}/finetune-{seed}", f"{runs}/twincap-{seed}"
 
     def evaluate(run: str, *settings: str) -> list[str]:
