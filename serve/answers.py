@@ -86,6 +86,7 @@ def pair_answer(index: int, name: str | None, result: PairResult) -> dict[str, A
         **best,
         **(_UNASSESSED if result.assessment is None else result.assessment.to_dict()),
         "candidates": candidates,
+        "attributes": result.attributes,
         "change_map": None if result.change_map is None else _png_url(result.change_map),
         "frames": None if result.frames is None else [_png_url(frame) for frame in result.frames],
         "error": result.error,

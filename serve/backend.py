@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from idc.captioning.contract import Assessment, Candidate
 
@@ -40,6 +41,7 @@ class PairResult:
     Attributes:
         captions: best first; empty if there is an ``error``.
         assessment: how far the captions can be trusted; None if there is an ``error``.
+        attributes: what changed, as values; see :attr:`idc.captioning.contract.Description.attributes`.
         change_map: PNG, 8-bit grey, of the size of the image after (its longer side at most 1024), or None.
         frames: PNGs from before to after, or None.
         error: reason for the user, ``"before: ..."`` or ``"after: ..."``; None if the pair was captioned.
@@ -49,6 +51,7 @@ class PairResult:
 
     captions: tuple[Candidate, ...] = ()
     assessment: Assessment | None = None
+    attributes: Mapping[str, Any] | None = None
     change_map: bytes | None = None
     frames: tuple[bytes, ...] | None = None
     error: str | None = None

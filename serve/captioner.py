@@ -80,6 +80,7 @@ def _captioned(result: Result) -> PairResult:
     return PairResult(
         captions=result.description.candidates,
         assessment=result.description.assessment,
+        attributes=result.description.attributes,
         change_map=None if change_map is None else encode_png(draw_map(change_map, result.pixels.after.shape[:2])),
         frames=tuple(map(encode_png, result.frames)) or None,
         model_ms=1000 * result.seconds,

@@ -5,6 +5,8 @@ An image in JSON is a data URL (``data:image/png;base64,...``), plain base64, or
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from idc.captioning.contract import Verdict
@@ -107,6 +109,9 @@ class PairAnswer(AssessedAnswer):
     """Log-probability of the best candidate."""
     candidates: list[CandidateAnswer] = []
     """All captions, best first."""
+    attributes: dict[str, Any] | None = None
+    """What changed, as values with probabilities: ``type``, and the changed object's attributes ``before`` and
+    ``after``; null for models that only write captions."""
     change_map: str | None = None
     """PNG as data URL, 8-bit grey, white where the pair changed, with the shape of the image after; null unless
     requested."""

@@ -28,6 +28,9 @@ JOB_OF = {
     "procap/pretrain_": "pretrain_procap",
     "procap/finetune_": "finetune_procap",
     "procap/sweeps/": "sweep",
+    "twincap/sweeps/": "sweep",
+    "twincap/demo": "train_twincap",
+    "twincap/clevr_like": "train_twincap",
     "benchmark/": "benchmark",
     "robustness/": "robustness",
 }
@@ -45,6 +48,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "pretrain_procap": {},
     "finetune_procap": {},
     "sweep": {},
+    "train_twincap": {},
     "benchmark": {},
     "robustness": {},
 }

@@ -28,7 +28,7 @@ FORBIDDEN = {
     "idc/evaluation": HEAVY,
     "idc/report": HEAVY,
     "idc/sweep": HEAVY,
-    "idc/captioning": ("idc.systems.procap",),
+    "idc/captioning": tuple(f"idc.systems.{name}" for name in SYSTEMS),
     "idc/captioning/contract.py": HEAVY,
     "idc/captioning/calibration.py": HEAVY,
     "idc/vision": ("idc.systems",),

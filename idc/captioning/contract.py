@@ -115,6 +115,9 @@ class Description:
         familiarity: share of held-out pairs of the training domain that are at least as far from the training images as
             this one, in (0, 1] (a p-value, :mod:`idc.captioning.familiarity`); None if it was never fitted.
         trained_on: training data, for the warning; None if the artifact does not record it.
+        attributes: what changed, as values, JSON-able: ``type``, and ``before`` and ``after``, each None or the changed
+            object's ``size``, ``color``, ``material`` and ``shape``; each a ``value`` with its ``probability``. None
+            for a captioner that only writes captions.
     """
 
     candidates: tuple[Candidate, ...]
@@ -123,6 +126,7 @@ class Description:
     evidence: Mapping[str, float] = field(default_factory=dict)
     familiarity: float | None = None
     trained_on: str | None = None
+    attributes: Mapping[str, Any] | None = None
 
     @property
     def best(self) -> Candidate:

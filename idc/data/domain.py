@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from idc.data.store import Manifest, read_manifest
 from idc.data.validation.published import PUBLISHED
 
@@ -13,7 +15,13 @@ def training_domain(procedures: Manifest) -> str:
         e.g. ``"rendered scenes at 64x64 pixels (3,692 training pairs)"``, without local paths.
     """
     side, count = procedures.extra["image_size"], procedures.rows_by_split.get("train", 0)
-    return f"{_images(procedures.config['pairs'])} at {side}x{side} pixels ({count:,} training pairs)"
+    return pairs_domain([procedures.config["pairs"]], (side, side), count)
+
+
+def pairs_domain(folders: Sequence[str], size: tuple[int, int], count: int) -> str:
+    """As :func:`training_domain`, of ``count`` training pairs of these folders at ``size`` (height, width)."""
+    images = " and ".join(dict.fromkeys(_images(pairs) for pairs in folders))
+    return f"{images} at {size[1]}x{size[0]} pixels ({count:,} training pairs)"
 
 
 def _images(pairs: str) -> str:

@@ -1,4 +1,5 @@
-"""What a captioner's scores are compared with: two baselines and, where the truth is known, an upper bound.
+"""What a captioner's scores are compared with: two baselines and, where the truth is known, an upper bound. A third
+baseline, another captioner that was trained, is read from its evaluation (:mod:`idc.evaluation.trained_baseline`).
 
 The baselines are the best constant caption and the nearest training pair's caption. Neither describes the pair. On data
 where half of the pairs are unchanged a constant sentence scores surprisingly well; a table without it is hard to
@@ -23,6 +24,7 @@ from idc.metrics.ngrams import ORDERS, SIGMA, count_ngrams
 
 CONSTANT = "constant"
 NEAREST = "nearest"
+TRAINED = "trained"
 TRUTH = "truth"
 WHAT = {
     CONSTANT: "the one training caption that scores the best CIDEr when it is said of every evaluated pair; chosen on "

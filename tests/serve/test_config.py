@@ -34,7 +34,7 @@ CONFIGS = ROOT / "serve" / "configs"
 
 def test_the_demo_serves_the_demos_artifact_on_this_machine_alone() -> None:
     config = load(CommandConfig, str(CONFIGS / "demo.yaml"))
-    assert config.models == {"demo": "runs/demo/finetune-0/artifact"}
+    assert config.models == {"demo": "runs/demo/twincap-0/artifact"}
     assert (config.auth.mode, config.host) == ("loopback", "127.0.0.1")
 
 
@@ -188,7 +188,7 @@ def test_the_command_names_what_is_missing_and_what_is_taken(tmp_path: Path) -> 
     assert run.returncode == 2
     assert "batching.wait_m: no such setting; did you mean 'wait_ms'?" in run.stderr
     assert f"port: cannot listen on 127.0.0.1:{port} (Address already in use)" in run.stderr
-    assert "models.demo: no artifact at 'runs/demo/finetune-0/artifact'; run `make demo` first" in run.stderr
+    assert "models.demo: no artifact at 'runs/demo/twincap-0/artifact'; run `make demo` first" in run.stderr
     assert "auth.mode: loopback cannot protect the cluster at RAY_ADDRESS" in run.stderr
     open_to_all = subprocess.run(
         [sys.executable, "-m", "serve.app", "host=0.0.0.0"], cwd=tmp_path, capture_output=True, text=True, check=False

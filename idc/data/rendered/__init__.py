@@ -9,11 +9,13 @@ under three lamps, and three images, by CLEVR-Change's names:
 - ``nonsemantic``: nothing changed, camera and lamps jittered (the distractors).
 
 Scene n of seed s gives the pairs ``r{s}-{n:06d}-s`` (default, semantic) and ``r{s}-{n:06d}-n`` (default,
-nonsemantic; change type ``none``), always in the same split. Every random draw of a scene comes from a generator
-seeded by (s, n), so pixels, captions and masks do not depend on the number or the order of workers.
+nonsemantic; change type ``none``), always in the same split. With ``ordered_pairs``, a scene of the train split gives
+six more: back (``-sd``, ``-nd``), between the after images (``-sn``, ``-ns``), and an image with itself (``-dd``,
+``-ss``). Every random draw of a scene comes from a generator seeded by (s, n), of a further pair by (s, n, its number),
+so pixels, captions and masks do not depend on the number or the order of workers.
 
 Guarantees: no two objects are nearer than ``min_gap``; every object shows ``min_visible_pixels`` in every image it is
-in; the changed object has an unambiguous description. A draw that violates one is repeated.
+in; the changed object has an unambiguous description in every pair of the scene. A draw that violates one is repeated.
 
 The columns of a pair that need explanation:
 

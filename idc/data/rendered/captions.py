@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from idc.data.rendered.config import ChangeType
-from idc.data.rendered.scene import Change, Scene, Thing, View
+from idc.data.rendered.scene import CHANGED, Change, Order, Scene, Thing, View
 
 ATTRIBUTES = ("size", "color", "material", "shape")
 
@@ -194,9 +194,24 @@ def describable(change: Change, before: tuple[Thing, ...], after: tuple[Thing, .
     return any(descriptions(*sights(change, before, after, views)))
 
 
-def change_captions(scene: Scene, count: int, relation_share: float, rng: np.random.Generator) -> list[str]:
-    """``count`` captions of the change, each from another template."""
-    return _captions(scene.change, scene.before, scene.after, scene.views[:2], count, relation_share, rng)
+def describable_in(scene: Scene, order: Order) -> bool:
+    """Whether what changes between two images has a true and unambiguous description, or nothing changes."""
+    change = scene.change_of(order)
+    before, after = order
+    views = (scene.views[before], scene.views[after])
+    return change is None or describable(change, scene.things(before), scene.things(after), views)
+
+
+def change_captions(
+    scene: Scene, count: int, relation_share: float, rng: np.random.Generator, order: Order = CHANGED
+) -> list[str]:
+    """``count`` captions of what changes between two images, each from another template."""
+    change = scene.change_of(order)
+    before, after = order
+    if change is None:
+        return no_change_captions(count, rng)
+    views = (scene.views[before], scene.views[after])
+    return _captions(change, scene.things(before), scene.things(after), views, count, relation_share, rng)
 
 
 def captions_of_record(
@@ -208,7 +223,7 @@ def captions_of_record(
     gone = [thing for thing in before if thing not in after]
     new = [thing for thing in after if thing not in before]
     change = Change(kind, gone[0] if gone else None, new[0] if new else None)
-    views = [View(tuple(view["origin"]), tuple(view["target"]), ()) for view in record["views"]]
+    views = [View.of_record(view) for view in record["views"]]
     if not describable(change, before, after, views):
         return []
     return _captions(change, before, after, views, count, relation_share, rng)

@@ -53,6 +53,9 @@ class RenderConfig(ConfigModel):
 
     num_scenes: int = Field(default=39_803, ge=1)
     """Scenes; each gives two pairs, one with a change and one with distractors only (CLEVR-Change: 39,803)."""
+    ordered_pairs: bool = False
+    """Of scenes of the train split, all ordered pairs of the three images and two images paired with themselves: eight
+    pairs, four of them changed, from the same renderings. Validation and test scenes keep their two."""
     seed: int = Field(default=0, ge=0)
     """Scene n of a seed is always the same; another seed is another data set."""
     width: int = Field(default=480, ge=16, le=4096)
@@ -137,6 +140,11 @@ class MotionConfig(RenderConfig):
     """Longest path of an object from the first to the last frame, in scene units; the shortest of a moving object is a
     fifth of it."""
 
+    def faults(self) -> Iterator[str]:
+        yield from super().faults()
+        if self.ordered_pairs:
+            yield "ordered_pairs: scenes in motion have no pairs"
+
 
 class RenderJob(ConfigModel):
     """Render a data set folder of pairs."""
@@ -146,7 +154,7 @@ class RenderJob(ConfigModel):
     render: RenderConfig = RenderConfig()
     """The scenes."""
     chunk_size: int = Field(default=20, ge=1, le=10_000)
-    """Scenes per chunk of work (one Parquet part with twice as many pairs)."""
+    """Scenes per chunk of work (one Parquet part with two pairs of each, or eight)."""
     workers: int = Field(default=2, ge=1)
     """Scenes rendered at a time, each on one core: Ray actors, or with --local processes."""
     max_reject_share: float = Field(default=0.01, ge=0, le=1)

@@ -10,9 +10,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from idc.data.rendered.captions import describable
+from idc.data.rendered.captions import describable_in
 from idc.data.rendered.config import JITTERS, ChangeType, Jitter, RenderConfig
-from idc.data.rendered.scene import Change, Lamp, Point, Scene, Thing, View, tangents
+from idc.data.rendered.scene import (
+    ORDERED_PAIRS,
+    PAIRS,
+    Change,
+    Lamp,
+    Order,
+    Point,
+    Scene,
+    Thing,
+    View,
+    tangents,
+)
 
 BASE_AZIMUTH = -42.0
 BASE_ELEVATION = 27.0
@@ -46,9 +57,10 @@ def draw_scene(config: RenderConfig, index: int) -> tuple[Scene, np.random.Gener
     """
     rng = np.random.default_rng((config.seed, index))
     kind = config.change_types[index % len(config.change_types)]
+    orders = pairs_of(config, index).values()
     for _ in range(MAX_ATTEMPTS):
         scene = _draw(config, kind, rng)
-        if scene is not None:
+        if scene is not None and all(describable_in(scene, order) for order in orders):
             return scene, rng
     raise UnplaceableScene(
         f"{MAX_ATTEMPTS} scenes with {config.min_objects} to {config.max_objects} objects were drawn and none "
@@ -66,6 +78,11 @@ def split_of(config: RenderConfig, index: int) -> str:
     return "val" if u < config.test_share + config.val_share else "train"
 
 
+def pairs_of(config: RenderConfig, index: int) -> dict[str, Order]:
+    """The pairs that scene ``index`` gives: end of the pair id -> order."""
+    return ORDERED_PAIRS if config.ordered_pairs and split_of(config, index) == "train" else PAIRS
+
+
 def _draw(config: RenderConfig, kind: ChangeType, rng: np.random.Generator) -> Scene | None:
     before = _place(config, rng, int(rng.integers(config.min_objects, config.max_objects + 1)))
     if before is None:
@@ -77,8 +94,6 @@ def _draw(config: RenderConfig, kind: ChangeType, rng: np.random.Generator) -> S
     first = _view(config, rng, DEFAULT_JITTER, None)
     jitter = JITTERS[config.jitter]
     views = (first, _view(config, rng, jitter, first), _view(config, rng, jitter, first))
-    if not describable(change, before, after, views[:2]):
-        return None
     ids = []
     for view, things in zip(views, (before, after, before), strict=True):
         image = cast(things, view, config.width, config.height)

@@ -1,4 +1,4 @@
-"""Renders a scene's images with Mitsuba, and makes the rows of its two pairs from an index."""
+"""Renders a scene's images with Mitsuba, and makes the rows of its pairs from an index."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 
 from idc.data.images import encode_png
 from idc.data.pipeline import Batch, StageSpec, with_errors
-from idc.data.rendered.captions import change_captions, no_change_captions
+from idc.data.rendered.captions import change_captions
 from idc.data.rendered.config import RenderConfig, RenderJob
-from idc.data.rendered.draw import UnplaceableScene, draw_scene, split_of
-from idc.data.rendered.scene import IMAGES, Scene, Thing, View, tangents
+from idc.data.rendered.draw import UnplaceableScene, draw_scene, pairs_of, split_of
+from idc.data.rendered.scene import IMAGES, PAIRS, Order, Scene, Thing, View, tangents
 from idc.data.store import DatasetFolder, fingerprint
 from idc.schema import NO_CHANGE, PAIR_SCHEMA_VERSION, ChangePair, pair_arrow_schema
 
@@ -31,6 +31,9 @@ COLORS: dict[str, tuple[int, int, int]] = {
     "yellow": (255, 238, 51),
 }
 """CLEVR's eight colours, sRGB."""
+
+_LATER = ("ordered_pairs",)
+"""Settings that are in the fingerprint, and in the manifest, only if they differ from their defaults."""
 
 GROUND = 0.33
 """Reflectance of the ground."""
@@ -66,6 +69,9 @@ def open_build(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFolder, 
     """
     source = RenderSource(job.render.num_scenes, job.chunk_size)
     config = job.model_dump(mode="json", exclude={"out", "workers", "max_reject_share"})
+    for name in _LATER:  # a folder that was made before the setting existed is still the same folder
+        if getattr(job.render, name) == RenderConfig.model_fields[name].default:
+            del config["render"][name]
     folder = DatasetFolder.open_for_build(
         job.out,
         kind="pairs",
@@ -79,7 +85,7 @@ def open_build(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFolder, 
 
 
 class RenderScenes:
-    """The stage that converts the column ``index`` (scene numbers) to the columns of pairs, two rows per scene.
+    """The stage that converts the column ``index`` (scene numbers) to the columns of pairs, two or eight a scene.
 
     A scene that cannot be placed becomes one row with the error ``"unplaceable scene: ..."``. Mitsuba is loaded once
     and limited to one thread in this process: one stage is one core's work.
@@ -109,44 +115,42 @@ class RenderScenes:
             rows.append({"pair_id": f"r{self.config.seed}-{index:06d}", "error": error})
         return {name: [row.get(name) for row in rows] for name in (*pair_arrow_schema().names, "error")}
 
-    def pairs(self, index: int) -> tuple[ChangePair, ChangePair]:
-        """The semantic and the distractor-only pair of a scene.
+    def pairs(self, index: int) -> tuple[ChangePair, ...]:
+        """The pairs of a scene, in the order of :func:`pairs_of`.
 
         Raises:
             UnplaceableScene: no scene meets the settings.
         """
         config = self.config
         scene, rng = draw_scene(config, index)
-        changes = change_captions(scene, config.captions_per_pair, config.relation_share, rng)
-        unchanged = no_change_captions(config.captions_per_pair, rng)
         seeds = np.random.SeedSequence((config.seed, index)).generate_state(len(IMAGES))
         images = [encode_png(self.render(scene.things(i), scene.views[i], int(seed))) for i, seed in enumerate(seeds)]
-        record = scene.record()
-
-        def pair(letter: str, image: int, kind: str, captions: list[str], mask: np.ndarray) -> ChangePair:
-            return ChangePair(
-                pair_id=f"r{config.seed}-{index:06d}-{letter}",
-                before=images[0],
-                after=images[image],
-                captions=tuple(captions),
-                change_type=kind,
-                split=split_of(config, index),
-                mask=encode_png(mask),
-                source=f"rendered:seed={config.seed}:scene={index}:{IMAGES[image]}",
-                meta={
-                    "viewpoint_iou": round(scene.viewpoint_iou(image), 4),
-                    "scene": index,
-                    "before": record["before"],
-                    "after": record["after" if image == 1 else "before"],
-                    "views": [record["views"][0], record["views"][image]],
-                },
+        pairs = []
+        for number, (name, order) in enumerate(pairs_of(config, index).items()):
+            if name not in PAIRS:  # the scene's own generator is for the two pairs that every scene has
+                rng = np.random.default_rng((config.seed, index, number))
+            captions = change_captions(scene, config.captions_per_pair, config.relation_share, rng, order)
+            change = scene.change_of(order)
+            before, after = order
+            pairs.append(
+                ChangePair(
+                    pair_id=f"r{config.seed}-{index:06d}-{name}",
+                    before=images[before],
+                    after=images[after],
+                    captions=tuple(captions),
+                    change_type=NO_CHANGE if change is None else change.kind,
+                    split=split_of(config, index),
+                    mask=encode_png(change_mask(scene, order)),
+                    source=f"rendered:seed={config.seed}:scene={index}:"
+                    + (IMAGES[after] if name in PAIRS else f"{IMAGES[before]}-{IMAGES[after]}"),
+                    meta={
+                        "viewpoint_iou": round(scene.viewpoint_iou(order), 4),
+                        "scene": index,
+                        **scene.record(order),
+                    },
+                )
             )
-
-        changed = change_mask(scene)
-        return (
-            pair("s", 1, scene.change.kind, changes, changed),
-            pair("n", 2, NO_CHANGE, unchanged, np.zeros_like(changed)),
-        )
+        return tuple(pairs)
 
     def render(self, things: tuple[Thing, ...], view: View, seed: int) -> np.ndarray:
         """uint8 (H, W, 3), sRGB.
@@ -232,9 +236,13 @@ def _bsdf(mi: Any, thing: Thing) -> dict[str, Any]:
     return {"type": "blendbsdf", "weight": 0.1, "gloss": gloss, "base": base}
 
 
-def change_mask(scene: Scene) -> np.ndarray:
-    """uint8 (H, W) with the values :data:`MASK_BEFORE` and :data:`MASK_AFTER`, each in its own image's coordinates."""
-    return (scene.changed_pixels(0) * MASK_BEFORE + scene.changed_pixels(1) * MASK_AFTER).astype(np.uint8)
+def change_mask(scene: Scene, order: Order) -> np.ndarray:
+    """uint8 (H, W) with the values :data:`MASK_BEFORE` and :data:`MASK_AFTER`, each in its own image's coordinates;
+    all zero if nothing changes."""
+    before, after = order
+    if scene.change_of(order) is None:
+        return np.zeros(scene.ids[0].shape, np.uint8)
+    return (scene.changed_pixels(before) * MASK_BEFORE + scene.changed_pixels(after) * MASK_AFTER).astype(np.uint8)
 
 
 def without_sparks(image: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ scenes, :mod:`idc.data.rendered.captions` describes their changes.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -22,6 +23,28 @@ FIELD_OF_VIEW = 49.0
 
 IMAGES = ("default", "semantic", "nonsemantic")
 """The three images of a scene, by CLEVR-Change's names."""
+
+Order = tuple[int, int]
+"""A pair's before and after image, as indices into :data:`IMAGES`."""
+
+CHANGED, UNCHANGED = (0, 1), (0, 2)
+
+PAIRS: dict[str, Order] = {"s": CHANGED, "n": UNCHANGED}
+"""End of the pair id -> order: CLEVR-Change's two pairs of a scene."""
+
+ORDERED_PAIRS: dict[str, Order] = {
+    **PAIRS,
+    "sd": (1, 0),
+    "nd": (2, 0),
+    "sn": (1, 2),
+    "dd": (0, 0),
+    "ns": (2, 1),
+    "ss": (1, 1),
+}
+"""All ordered pairs, named by the images' initials, and two images with themselves: every other one is changed."""
+
+REVERSED: dict[str, ChangeType] = {"add": "drop", "drop": "add"}
+"""Change types that are another one in reverse order."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +86,29 @@ class View:
     origin: Point
     target: Point
     lamps: tuple[Lamp, ...]
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> View:
+        """The camera of an entry of ``views`` in a pair's ``meta``, without lamps."""
+        x, y, z = record["origin"]
+        to_x, to_y, to_z = record["target"]
+        return cls((x, y, z), (to_x, to_y, to_z), ())
+
+    def project(self, points: np.ndarray, width: int, height: int) -> np.ndarray:
+        """Where points of the scene show in an image of this size.
+
+        Args:
+            points: (..., 3), scene units, in front of the camera.
+
+        Returns:
+            (..., 2): x to the right and y down from the upper left corner, in pixels; a pixel's centre is at .5.
+        """
+        right, up, forward = self.axes
+        tan_x, tan_y = tangents(width, height)
+        offset = np.asarray(points, float) - np.array(self.origin)
+        ahead = offset @ forward
+        x, y = offset @ right / (ahead * tan_x), offset @ up / (ahead * tan_y)
+        return np.stack([(x + 1) / 2 * width, (1 - y) / 2 * height], -1)
 
     @cached_property
     def axes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -106,6 +152,10 @@ class Change:
     before: Thing | None
     after: Thing | None
 
+    def reversed(self) -> Change:
+        """The difference between the semantic and the default image."""
+        return Change(REVERSED.get(self.kind, self.kind), self.after, self.before)
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -129,6 +179,13 @@ class Scene:
         """The objects of an image (index into :data:`IMAGES`)."""
         return self.after if image == 1 else self.before
 
+    def change_of(self, order: Order) -> Change | None:
+        """What changes from an image to another one, ``None`` if nothing does."""
+        before, after = order
+        if (before == 1) == (after == 1):
+            return None
+        return self.change if after == 1 else self.change.reversed()
+
     def changed_pixels(self, image: int) -> np.ndarray:
         """bool (H, W): visible pixels of the changed object in an image."""
         thing = self.change.after if image == 1 else self.change.before
@@ -136,28 +193,30 @@ class Scene:
             return np.zeros(self.ids[image].shape, bool)
         return self.ids[image] == self.things(image).index(thing)
 
-    def viewpoint_iou(self, image: int) -> float:
-        """Similarity of the viewpoints of an after image and the default one, in [0, 1].
+    def viewpoint_iou(self, order: Order) -> float:
+        """Similarity of the viewpoints of two images, in [0, 1].
 
         The mean, over the objects that did not change, of the intersection over union of the object's visible
-        pixels in the default image and in the other one; 1 means that the camera did not move. With no unchanged
-        object, 1.
+        pixels in the two images; 1 means that the camera did not move. With no unchanged object, 1.
         """
+        before, after = order
         values = []
-        for i, thing in enumerate(self.before):
-            if image == 1 and thing not in self.after:
+        for i, thing in enumerate(self.things(before)):
+            if thing not in self.things(after):
                 continue
-            j = self.things(image).index(thing)
-            a, b = self.ids[0] == i, self.ids[image] == j
+            j = self.things(after).index(thing)
+            a, b = self.ids[before] == i, self.ids[after] == j
             values.append(np.count_nonzero(a & b) / np.count_nonzero(a | b))
         return float(np.mean(values)) if values else 1.0
 
-    def record(self) -> dict[str, Any]:
-        """The scene graph as JSON-able values, without the pixels."""
+    def record(self, order: Order) -> dict[str, Any]:
+        """The scene graphs and views of two images as JSON-able values, without the pixels."""
+        before, after = order
+        views = [self.views[before], self.views[after]]
         return {
-            "before": [_plain(t) for t in self.before],
-            "after": [_plain(t) for t in self.after],
-            "views": [{"origin": _rounded(v.origin), "target": _rounded(v.target)} for v in self.views],
+            "before": [_plain(t) for t in self.things(before)],
+            "after": [_plain(t) for t in self.things(after)],
+            "views": [{"origin": _rounded(v.origin), "target": _rounded(v.target)} for v in views],
         }
 
 

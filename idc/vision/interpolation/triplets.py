@@ -213,7 +213,10 @@ def build(config: TripletsConfig, path: str, run: Runner, *, overwrite: bool = F
         TooManyRejects: more triplets than ``config.max_reject_share`` could not be made.
     """
     source = triplet_source(config)
-    settings = config.model_dump(mode="json", exclude={"videos", "workers", "max_reject_share"})
+    unused = {"ordered_pairs": True}  # of scenes in motion
+    settings = config.model_dump(
+        mode="json", exclude={"videos": True, "workers": True, "max_reject_share": True, "scenes": unused}
+    )
     inputs = [video_fingerprint(video) for video in config.videos]
     folder = DatasetFolder.open_for_build(
         path,

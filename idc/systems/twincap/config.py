@@ -1,0 +1,140 @@
+"""Settings of TwinCap. Every part of model, supervision and data has a setting that switches it off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field
+
+from idc.config import ConfigModel, missing
+from idc.data.augmentation import AugmentationConfig
+from idc.training.config import GroupConfig, KeepBest, TrainConfig
+
+
+class DecoderConfig(ConfigModel):
+    """Text decoder: pre-norm layers that attend to the map of the pair."""
+
+    width: int = Field(128, ge=8)
+    """Width of the layers."""
+    layers: int = Field(2, ge=1)
+    """Number of layers."""
+    heads: int = Field(4, ge=1)
+    """Attention heads."""
+    feedforward: int = Field(512, ge=8)
+    """Width of the feed-forward parts."""
+    max_length: int = Field(24, ge=2)
+    """Maximum tokens of a caption, begin and end token included."""
+    dropout: float = Field(0.0, ge=0, lt=1)
+    """Dropout of the residual branches."""
+
+    def faults(self) -> Iterator[str]:
+        if self.width % self.heads:
+            yield f"width: {self.width} is not divisible by heads = {self.heads}"
+
+
+class ModelConfig(ConfigModel):
+    """Sizes and parts of the network."""
+
+    height: int = Field(64, ge=16, multiple_of=8)
+    """Height to which images are resized, in pixels."""
+    width: int = Field(64, ge=16, multiple_of=8)
+    """Width to which images are resized, in pixels."""
+    stem: Literal["twin", "early"] = "twin"
+    """twin: one convolutional stem, applied to each image, to a quarter of the resolution; the trunk reads the features
+    of both. early: one stem on the images stacked as [before, after, 2 (before - after)]."""
+    difference: bool = True
+    """The trunk also reads the difference of the twin features, [f_a, f_b, f_b - f_a]."""
+    stem_channels: tuple[int, int] = (32, 64)
+    """Channels of the stem at a half and at a quarter of the resolution."""
+    stem_blocks: int = Field(1, ge=0)
+    """Residual blocks of the stem, at a quarter of the resolution."""
+    channels: int = Field(128, ge=8, multiple_of=8)
+    """Channels of the trunk, at an eighth of the resolution."""
+    blocks: int = Field(2, ge=0)
+    """Residual blocks of the trunk."""
+    decoder: DecoderConfig = DecoderConfig()
+    """Text decoder."""
+
+
+class SupervisionConfig(ConfigModel):
+    """Losses beyond the caption's. What a pair does not have is left out of its loss: the objects of a scene are in the
+    `meta` of rendered pairs; of other pairs the type and the attributes of the change are read from the captions where
+    the rules of idc.metrics can."""
+
+    heads: float = Field(0.5, ge=0)
+    """Weight of the pooled heads: the type of the change, and colour, shape, material and size of the changed object
+    before and after it. 0: no such heads, and no attributes in the captioner's descriptions."""
+    dense: float = Field(0.3, ge=0)
+    """Weight of the dense heads: where the objects of each image are and what they look like, and where the changed
+    object is in both images. 0: no such heads, and no change map."""
+
+
+class DataConfig(ConfigModel):
+    """How samples are made of pairs."""
+
+    mirror: bool = True
+    """Mirror every other sample, with "left" and "right" exchanged in its caption. Not for images with writing, nor for
+    captions that use the two words in another sense."""
+    augment: bool = True
+    """Change the images at random, by `augmentation`."""
+    augmentation: AugmentationConfig = AugmentationConfig()
+    """How much."""
+    augment_from: float = Field(0.66, ge=0, lt=1)
+    """Share of the training, in whole epochs, that comes first, without augmentation: the captions are learned faster
+    on clean images."""
+    balance: bool = False
+    """As many changed as unchanged samples in an epoch: the rarer kind is repeated. Pairs without a known change type
+    count as changed."""
+    cache_mb: int = Field(1024, ge=0)
+    """Keep decoded training images in memory if all of them, at the model's size, need at most this many MiB; otherwise
+    they are decoded each time."""
+
+
+class TwinCapJob(ConfigModel):
+    """Train TwinCap on folders of pairs."""
+
+    name: str = Field("twincap", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
+    """Name of the run: its folder under `runs`. The same name resumes it."""
+    runs: str = "runs"
+    """Folder of all runs."""
+    pairs: str = Field(min_length=1)
+    """Folder of pairs: training and validation split."""
+    more_pairs: tuple[str, ...] = ()
+    """Further folders of which only the training split is used; their images are resized to the model's size."""
+    model: ModelConfig = ModelConfig()
+    """The network."""
+    supervision: SupervisionConfig = SupervisionConfig()
+    """Losses beyond the caption's."""
+    data: DataConfig = DataConfig()
+    """Mirroring, augmentation, balance."""
+    ema: float = Field(0.998, ge=0, lt=1)
+    """Decay per step of the exponential moving average of the weights, which is what is validated and stored; smaller
+    during the first steps. 0: the weights themselves."""
+    optim: GroupConfig = GroupConfig(lr=1e-3, weight_decay=0.05, schedule="linear_warmup_cosine", warmup_share=0.03)
+    """Learning rate and schedule."""
+    beams: int = Field(1, ge=1)
+    """Number of beams of the captioner; 1 is greedy."""
+    length_penalty: float = Field(1.0, ge=0)
+    """Exponent of the length in beam search's scoring rule."""
+    validation_pairs: int | None = Field(None, ge=1)
+    """Number of validation pairs, evenly spaced; default all."""
+    trained_on: str | None = Field(None, min_length=1, max_length=200)
+    """Description of the training images, to complete "This model has only seen ...". By default derived from the
+    manifest of `pairs`."""
+    train: TrainConfig = TrainConfig(epochs=30, batch_size=64, keep_best=KeepBest(metric="CIDEr"))
+    """The loop; the best validation CIDEr is selected."""
+
+    def faults(self) -> Iterator[str]:
+        if self.ema and self.train.zero_stage == 3:
+            yield "ema: zero_stage=3 shards the weights that are averaged; take zero_stage=2, or ema=0"
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.pairs, "pairs")
+        for path in self.more_pairs:
+            yield from missing(path, "more_pairs")
+
+
+def is_captioner(saved: dict[str, Any]) -> bool:
+    """Every artifact of TwinCap writes captions."""
+    return True

@@ -1,0 +1,175 @@
+"""Pairs as training samples: two images, one caption, and what else is known of the pair.
+
+Every draw of a sample (its caption, mirroring, augmentation) depends on (seed, epoch, index) alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from idc.data.augmentation import augment, mirror_caption, mirror_image
+from idc.data.images import decode_image, resize_image
+from idc.data.mapped_rows import MappedRows
+from idc.data.text import PAD, Vocabulary
+from idc.metrics.hallucination import truth_of
+from idc.schema import CHANGE_TYPES, NO_CHANGE
+from idc.systems.twincap.config import DataConfig, ModelConfig
+from idc.systems.twincap.truth import UNKNOWN, PairTruth, pair_truth
+from idc.training.data import sample_rng
+from idc.training.task import Batch
+
+COLUMNS = ("pair_id", "before", "after", "captions", "change_type", "meta")
+
+
+class PairSamples:
+    """The pairs of a split that have captions, as samples.
+
+    Args:
+        data: mirroring, augmentation and balance of a training split; None: the pairs as they are, with their first
+            caption.
+
+    Attributes:
+        augment_from: first epoch with augmentation.
+    """
+
+    augment_from: float = 0.0
+
+    def __init__(
+        self,
+        pairs: str,
+        split: str,
+        model: ModelConfig,
+        vocabulary: Vocabulary,
+        seed: int,
+        data: DataConfig | None = None,
+    ):
+        self.rows = MappedRows(pairs, COLUMNS, split)
+        self.size, self.length = (model.height, model.width), model.decoder.max_length
+        self.vocabulary, self.seed, self.data = vocabulary, seed, data
+        self.captions: list[list[str]] = self.rows.column("captions")
+        kinds = self.rows.column("change_type")
+        told = [index for index, texts in enumerate(self.captions) if texts]
+        self.order = np.array(told, int)
+        self.rarer: np.ndarray | None = None
+        if data is not None and data.balance:
+            unchanged = np.array([kinds[index] == NO_CHANGE for index in told], bool)
+            groups = sorted((self.order[unchanged], self.order[~unchanged]), key=len)
+            if len(groups[0]):
+                self.rarer, self.order = groups
+        self._truths: dict[int, PairTruth] = {}
+        self._images: np.ndarray | None = None
+        needed = len(self.rows) * 2 * self.size[0] * self.size[1] * 3
+        if data is not None and needed <= data.cache_mb * 2**20:
+            self._images = np.empty((len(self.rows), 2, *self.size, 3), np.uint8)
+            self._cached = np.zeros(len(self.rows), bool)
+
+    def __len__(self) -> int:
+        return len(self.order) * (1 if self.rarer is None else 2)
+
+    def get(self, index: int, epoch: int) -> dict[str, Any]:
+        row = self._row(index, epoch)
+        images, truth = self._pair(row)
+        if self.data is None:
+            return {**self._sample(images, truth, self.captions[row][0]), **self._scored(row)}
+        rng = sample_rng(self.seed, epoch, index)
+        captions = self.captions[row]
+        caption = captions[int(rng.integers(len(captions)))]
+        mirrored = self.data.mirror and rng.random() < 0.5
+        places = truth.places
+        if mirrored:
+            images = (mirror_image(images[0]), mirror_image(images[1]))
+            places = (places[0] * (-1, 1, 1) + (1, 0, 0), places[1] * (-1, 1, 1) + (1, 0, 0))
+            caption = mirror_caption(caption)
+        if self.data.augment and epoch >= self.augment_from:
+            size = np.array(self.size[::-1], float)
+            points = (places[0][:, :2] * size, places[1][:, :2] * size)
+            images, maps = augment(*images, self.data.augmentation, rng, points)
+            grown = np.sqrt(np.abs(np.linalg.det(maps[:, :, :2])))
+            moved = [one @ affine[:, :2].T + affine[:, 2] for one, affine in zip(points, maps, strict=True)]
+            places = tuple(
+                np.column_stack([one / size, old[:, 2] * growth])
+                for one, old, growth in zip(moved, places, grown, strict=True)
+            )
+        return self._sample(images, truth, caption, places)
+
+    def _row(self, index: int, epoch: int) -> int:
+        if self.rarer is None:
+            return int(self.order[index])
+        count = len(self.order)  # even indices: the more frequent kind; odd ones: the rarer, again and again
+        if index % 2 == 0:
+            return int(self.order[index // 2])
+        return int(self.rarer[(index // 2 + epoch * count) % len(self.rarer)])
+
+    def _pair(self, index: int) -> tuple[tuple[np.ndarray, np.ndarray], PairTruth]:
+        """Both images at the model's size, and the truth."""
+        if self._images is not None and self._cached[index] and index in self._truths:
+            return (self._images[index, 0], self._images[index, 1]), self._truths[index]
+        row = self.rows[index]
+        decoded = [decode_image(row[name]) for name in ("before", "after")]
+        height, width = decoded[0].shape[:2]
+        meta = json.loads(row["meta"]) if row["meta"] else {}
+        truth = self._truths[index] = pair_truth(row["change_type"], row["captions"], meta, (height, width))
+        images = (resize_image(decoded[0], self.size), resize_image(decoded[1], self.size))
+        if self._images is not None:
+            self._images[index] = images
+            self._cached[index] = True
+        return images, truth
+
+    def _sample(
+        self,
+        images: Sequence[np.ndarray],
+        truth: PairTruth,
+        caption: str,
+        places: Sequence[np.ndarray] | None = None,
+    ) -> dict[str, Any]:
+        ids = self.vocabulary.encode(caption, self.length)
+        return {"images": np.stack(images), "ids": ids, "truth": truth, "places": places or truth.places}
+
+    def _scored(self, index: int) -> dict[str, Any]:
+        """What validation compares captions with."""
+        row = self.rows[index]
+        meta = json.loads(row["meta"]) if row["meta"] else {}
+        known = {"before", "after"} <= meta.keys() and row["change_type"] in CHANGE_TYPES
+        scene = truth_of(row["change_type"], meta["before"], meta["after"]) if known else None
+        return {"pair_id": row["pair_id"], "references": row["captions"], "scene": scene}
+
+
+def collate(samples: Sequence[dict[str, Any]]) -> Batch:
+    """A batch of B samples, with N objects and T + 1 ids at most.
+
+    images (B, 2, H, W, 3) uint8; ids and targets (B, T); kind (B,), changed (B, 2, 4); places (B, 2, N, 3), labels
+    (B, 2, N, 4), which (B, 2), has_scene (B,), as in :class:`~idc.systems.twincap.truth.PairTruth`; missing objects
+    have the labels :data:`~idc.systems.twincap.truth.UNKNOWN`.
+    """
+    count = len(samples)
+    longest = max(len(sample["ids"]) for sample in samples)
+    most = max((len(one) for sample in samples for one in sample["places"]), default=0)
+    ids = torch.full((count, longest), PAD)
+    places = np.zeros((count, 2, most, 3), np.float32)
+    labels = np.full((count, 2, most, 4), UNKNOWN)
+    for index, sample in enumerate(samples):
+        ids[index, : len(sample["ids"])] = torch.tensor(sample["ids"])
+        for image in range(2):
+            objects = len(sample["places"][image])
+            places[index, image, :objects] = sample["places"][image]
+            labels[index, image, :objects] = sample["truth"].labels[image]
+    truths = [sample["truth"] for sample in samples]
+    scored = {name: [sample[name] for sample in samples] for name in ("pair_id", "references", "scene")
+              if name in samples[0]}  # fmt: skip
+    return {
+        "images": torch.from_numpy(np.stack([sample["images"] for sample in samples])),
+        "ids": ids[:, :-1],
+        "targets": ids[:, 1:],
+        "kind": torch.tensor([truth.kind for truth in truths]),
+        "changed": torch.from_numpy(np.stack([truth.changed for truth in truths])),
+        "places": torch.from_numpy(places),
+        "labels": torch.from_numpy(labels),
+        "which": torch.tensor([truth.which for truth in truths]),
+        "has_scene": torch.tensor([truth.has_scene for truth in truths]),
+        **scored,
+    }

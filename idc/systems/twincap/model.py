@@ -1,0 +1,199 @@
+"""TwinCap, a small difference captioner. What is unusual:
+
+- one convolutional stem reads both images from their pixels, end to end; the trunk compares by [f_a, f_b, f_b - f_a];
+- dense heads on the stem find the objects of each image and what they look like; dense heads on the trunk find the
+  changed object in both images: the change map is theirs, so it is about objects and not about pixels;
+- pooled heads classify the change and the changed object; what they pool is also a position of the decoder's memory.
+
+Shapes:
+    B pairs   H, W image   h, w = H/4, W/4 stem   S = H/8 * W/8 trunk positions   C stem channels   D trunk channels
+    E decoder width   N objects of an image   a trailing 2 or a leading 2 after B: before, after
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from idc.data.rendered.captions import ATTRIBUTES
+from idc.data.text import OWN_IDS
+from idc.decoding import Decoded, decode, sample
+from idc.schema import CHANGE_TYPES
+from idc.systems.twincap.config import ModelConfig, SupervisionConfig
+from idc.systems.twincap.truth import VALUES
+from idc.systems.twincap.word_decoder import WordDecoder
+
+SIZES = [len(VALUES[name]) for name in ATTRIBUTES]
+"""Number of values of each attribute."""
+_GROUPS = 8
+"""Groups of a normalisation: it does not depend on the other samples of a batch."""
+
+
+class Encoded(NamedTuple):
+    """What the network computes of a pair before the words.
+
+    Attributes:
+        memory: of the decoder, (B, S + 1, E); the last position is the pooled one.
+        pooled: (B, 2 D).
+        features: of the stem, (B, 2, C, h, w).
+        change: logits of the changed object's heat maps, (B, 2, h, w); None without dense heads.
+    """
+
+    memory: Tensor
+    pooled: Tensor
+    features: Tensor
+    change: Tensor | None
+
+
+class Block(nn.Module):
+    """Two convolutions, added to their input."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.layers = nn.Sequential(*_conv(channels, channels), *_conv(channels, channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layers(x)
+
+
+def _conv(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
+    """A convolution with what follows it."""
+    convolution = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+    return [convolution, nn.GroupNorm(_GROUPS, outputs), nn.ReLU()]
+
+
+class AttributeHead(nn.Module):
+    """Logits of the attributes of an object."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.linear = nn.Linear(width, sum(SIZES))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        """(..., width) to one (..., values) per attribute."""
+        return self.linear(x).split(SIZES, dim=-1)
+
+
+class TwinNet(nn.Module):
+    """Images of pairs to captions, attributes of the change, and heat maps.
+
+    Args:
+        supervision: which heads there are.
+        vocabulary_size: number of ids of the captions' words.
+    """
+
+    def __init__(self, config: ModelConfig, supervision: SupervisionConfig, vocabulary_size: int):
+        super().__init__()
+        self.config = config
+        half, quarter = config.stem_channels
+        width, twin = config.channels, config.stem == "twin"
+        self.stem = nn.Sequential(
+            *_conv(3 if twin else 9, half, 2),
+            *_conv(half, quarter, 2),
+            *[Block(quarter) for _ in range(config.stem_blocks)],
+        )
+        copies = (3 if config.difference else 2) if twin else 1
+        self.merge = nn.Sequential(*_conv(copies * quarter, width, 2))
+        self.rows = nn.Parameter(0.1 * torch.randn(width, config.height // 8, 1))
+        self.columns = nn.Parameter(0.1 * torch.randn(width, 1, config.width // 8))
+        self.trunk = nn.Sequential(*[Block(width) for _ in range(config.blocks)])
+        self.attend = nn.Linear(width, 1)
+        self.to_memory, self.pooled_to_memory = (nn.Linear(size, config.decoder.width) for size in (width, 2 * width))
+        self.norm = nn.LayerNorm(config.decoder.width)
+        self.decoder = WordDecoder(config.decoder, vocabulary_size)
+        self.kind = nn.Linear(2 * width, len(CHANGE_TYPES)) if supervision.heads else None
+        self.changed = nn.ModuleList(AttributeHead(2 * width) for _ in range(2)) if supervision.heads else None
+        heads = (1 if twin else 2) if supervision.dense else 0
+        self.objects = nn.ModuleList(nn.Conv2d(quarter, 1, 1) for _ in range(heads)) if heads else None
+        self.looks = nn.ModuleList(AttributeHead(quarter) for _ in range(heads)) if heads else None
+        self.change = nn.Conv2d(width, 8, 1) if supervision.dense else None
+        for head in [*(self.objects or ()), *([self.change] if self.change is not None else [])]:
+            nn.init.constant_(head.bias, -3.0)  # type: ignore[arg-type]  # few cells belong to an object
+
+    def forward(self, images: Tensor) -> Encoded:
+        """uint8 (B, 2, H, W, 3) to what the heads and the decoder read."""
+        pixels = images.permute(0, 1, 4, 2, 3).to(self.rows.dtype) / 127.5 - 1
+        if self.config.stem == "twin":
+            features = self.stem(pixels.flatten(0, 1).contiguous(memory_format=torch.channels_last))
+            features = features.unflatten(0, (-1, 2))
+            parts = [features[:, 0], features[:, 1]]
+            if self.config.difference:
+                parts.append(parts[1] - parts[0])
+        else:
+            before, after = pixels.unbind(1)
+            stacked = torch.cat([before, after, 2 * (before - after)], dim=1)
+            features = (
+                self.stem(stacked.contiguous(memory_format=torch.channels_last)).unsqueeze(1).expand(-1, 2, -1, -1, -1)
+            )
+            parts = [features[:, 0]]
+        x = self.trunk(self.merge(torch.cat(parts, dim=1)) + self.rows + self.columns)
+        tokens = x.flatten(2).transpose(1, 2)
+        weights = self.attend(tokens).softmax(dim=1)
+        pooled = torch.cat([(weights * tokens).sum(dim=1), tokens.mean(dim=1)], dim=1)
+        memory = torch.cat([self.to_memory(tokens), self.pooled_to_memory(pooled).unsqueeze(1)], dim=1)
+        change = None if self.change is None else F.pixel_shuffle(self.change(x), 2)
+        return Encoded(self.norm(memory), pooled, features, change)
+
+    def object_maps(self, features: Tensor) -> Tensor:
+        """Logits of the objects' heat maps, (B, 2, h, w), of :attr:`Encoded.features`."""
+        assert self.objects is not None
+        first, second = (self.objects[0], self.objects[-1])
+        return torch.stack([first(features[:, 0]), second(features[:, 1])], dim=1).squeeze(2)
+
+    def object_looks(self, features: Tensor, places: Tensor) -> list[Tensor]:
+        """Logits of the attributes of objects, one (B, 2, N, values) per attribute.
+
+        Args:
+            places: (B, 2, N, 3) as in a batch; an object's features are those of the cell that holds its centre.
+        """
+        assert self.looks is not None
+        height, width = features.shape[-2:]
+        column = (places[..., 0] * width).long().clamp(0, width - 1)
+        row = (places[..., 1] * height).long().clamp(0, height - 1)
+        cells = (row * width + column).unsqueeze(2).expand(-1, -1, features.shape[2], -1)
+        found = features.flatten(3).gather(3, cells).transpose(2, 3)
+        sides = [head(found[:, image]) for image, head in enumerate((self.looks[0], self.looks[-1]))]
+        return [torch.stack(pair, dim=1) for pair in zip(*sides, strict=True)]
+
+    def change_map(self, encoded: Encoded) -> Tensor:
+        """Where the changed object is, or was, (B, h, w) in [0, 1]: the larger of the two heat maps."""
+        assert encoded.change is not None
+        return encoded.change.sigmoid().amax(dim=1)
+
+    def search(self, memory: Tensor, **options: Any) -> Decoded:
+        """Captions as ids by :func:`idc.decoding.decode`."""
+        return decode(self.decoder, memory, **self._rules(), **options)
+
+    def sample(self, memory: Tensor, count: int, **options: Any) -> Decoded:
+        """``count`` captions per pair, drawn at random (:func:`idc.decoding.sample`)."""
+        return sample(self.decoder, memory, count, **self._rules(), **options)
+
+    def _rules(self) -> dict[str, Any]:
+        special = OWN_IDS
+        return {
+            "bos": special.bos,
+            "eos": special.eos,
+            "pad": special.pad,
+            "max_length": self.config.decoder.max_length - 1,
+            "banned": (special.unk, special.pad, special.bos),
+        }
+
+
+def heat(places: Tensor, labels: Tensor, height: int, width: int) -> Tensor:
+    """Target heat maps of objects, (..., height, width): 1 at an object's centre, one half at its radius.
+
+    Args:
+        places: (..., N, 3) as in a batch.
+        labels: (..., N); negative ones are of no object.
+    """
+    y = (torch.arange(height, device=places.device) + 0.5) / height
+    x = (torch.arange(width, device=places.device) + 0.5) / width
+    radius = places[..., 2, None].clamp_min(0.75 / width)  # less than a cell would not be seen
+    across = ((x - places[..., 0, None]) / radius) ** 2
+    down = ((y - places[..., 1, None]) * (height / width) / radius) ** 2
+    near = torch.exp2(-(down.unsqueeze(-1) + across.unsqueeze(-2)))
+    near = near * (labels >= 0)[..., None, None]
+    return near.amax(dim=-3) if places.shape[-2] else near.sum(dim=-3)

@@ -1,0 +1,196 @@
+"""TwinCap as a task of the training loop, the entry of its training, and its artifact."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from idc.data.augmentation import mirror_caption
+from idc.data.domain import pairs_domain
+from idc.data.store import iter_rows
+from idc.data.text import PAD, Vocabulary
+from idc.metrics.coco import cider
+from idc.metrics.hallucination import hallucination
+from idc.systems.twincap.captioner import load_captioner as load_captioner
+from idc.systems.twincap.config import TwinCapJob
+from idc.systems.twincap.data import PairSamples, collate
+from idc.systems.twincap.model import Encoded, TwinNet, heat
+from idc.systems.twincap.truth import UNKNOWN
+from idc.training.artifact import write_artifact
+from idc.training.context import Context
+from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture
+from idc.training.loop import fit
+from idc.training.task import Batch, Task, mean_per_sample
+
+CHANGED_OBJECT = 2.0
+"""Weight of the changed object's heat maps relative to those of all objects."""
+
+
+class TwinCapTask(Task):
+    """The network, its losses and the moving average of its weights."""
+
+    updates: Tensor
+
+    def __init__(self, job: TwinCapJob, vocabulary: Vocabulary):
+        super().__init__()
+        self.job, self.vocabulary = job, vocabulary
+        self.net = TwinNet(job.model, job.supervision, len(vocabulary))
+        self.average = copy.deepcopy(self.net).requires_grad_(False) if job.ema else None
+        self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
+
+    def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
+        if self.training:
+            self._update_average()
+        encoded = self.net(batch["images"])
+        targets, logits = batch["targets"], self.net.decoder(batch["ids"], encoded.memory).float()
+        each = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none", ignore_index=PAD)
+        loss = mean_per_sample(each, targets != PAD)
+        logs: dict[str, Tensor | float] = {"caption": loss.detach()}
+        if self.net.kind is not None:
+            heads = self._heads(encoded, batch)
+            loss, logs["heads"] = loss + self.job.supervision.heads * heads, heads.detach()
+        if self.net.change is not None:
+            dense = self._dense(encoded, batch)
+            loss, logs["dense"] = loss + self.job.supervision.dense * dense, dense.detach()
+        return loss, logs
+
+    def _heads(self, encoded: Encoded, batch: Batch) -> Tensor:
+        """The type of the change, and the changed object's attributes: the mean of before and after, summed."""
+        assert self.net.kind is not None
+        assert self.net.changed is not None
+        total = _cross_entropy(self.net.kind(encoded.pooled), batch["kind"])
+        for image, head in enumerate(self.net.changed):
+            for column, logits in enumerate(head(encoded.pooled)):
+                total = total + _cross_entropy(logits, batch["changed"][:, image, column]) / 2
+        return total
+
+    def _dense(self, encoded: Encoded, batch: Batch) -> Tensor:
+        """Heat maps of all objects and of the changed one, and the attributes at each object's place."""
+        places, labels, known = batch["places"], batch["labels"], batch["has_scene"]
+        inside = ((places[..., :2] > 0) & (places[..., :2] < 1)).all(dim=-1)
+        maps = self.net.object_maps(encoded.features).float()
+        height, width = maps.shape[-2:]
+        shown = torch.where(inside, labels[..., 0], UNKNOWN)
+        total = _heat_loss(maps, heat(places, shown, height, width), known)
+        number = torch.arange(places.shape[2], device=places.device)
+        changed = torch.where(number == batch["which"].unsqueeze(-1), shown, UNKNOWN)
+        assert encoded.change is not None
+        total = total + CHANGED_OBJECT * _heat_loss(encoded.change.float(), heat(places, changed, height, width), known)
+        for column, logits in enumerate(self.net.object_looks(encoded.features, places)):
+            total = total + _cross_entropy(logits.movedim(-1, 1), torch.where(inside, labels[..., column], UNKNOWN))
+        return total
+
+    @torch.no_grad()
+    def _update_average(self) -> None:
+        """Before the first micro-batch of a step the weights are those after the step before. Every micro-batch takes
+        its share, so that the average does not depend on the accumulation."""
+        if self.average is None:
+            return
+        parts = self.job.train.grad_accumulation
+        steps = int(self.updates) // parts
+        decay = min(self.job.ema, (1 + steps) / (10 + steps)) ** (1 / parts)
+        averages, weights = list(self.average.parameters()), [weight.detach() for weight in self.net.parameters()]
+        torch._foreach_lerp_(averages, weights, 1 - decay)
+        self.updates += 1
+
+    @property
+    def used(self) -> TwinNet:
+        """The network that captions: of the averaged weights, if there are any."""
+        return self.net if self.average is None else self.average
+
+    def caption(self, batch: Batch) -> list[str]:
+        memory = self.used(batch["images"]).memory
+        found = self.used.search(memory, beams=self.job.beams, length_penalty=self.job.length_penalty)
+        return [self.vocabulary.decode(ids) for ids in found.ids.tolist()]
+
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Matrices and kernels decay, vectors (norms, biases, places) do not."""
+        settings = self.job.optim.model_dump()
+        groups: dict[bool, list[Tensor]] = {True: [], False: []}
+        for name, parameter in self.net.named_parameters():
+            groups[parameter.ndim > 1 and name not in ("rows", "columns")].append(parameter)
+        return [
+            {"name": "matrices", "params": groups[True], **settings},
+            {"name": "vectors", "params": groups[False], **settings, "weight_decay": 0.0},
+        ]
+
+    @torch.no_grad()
+    def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
+        """CIDEr; where the scenes are known also the shares of right types and right objects."""
+        mine: list[tuple[str, str, list[str], Any]] = []
+        for batch in loader:
+            mine += zip(batch["pair_id"], self.caption(batch), batch["references"], batch["scene"], strict=True)
+        rows = [row for part in context.all_gather_object(mine) for row in part]
+        if context.rank != 0:
+            return {}
+        lines = [f"{pair}\n  says       {text}\n  references {'; '.join(right)}" for pair, text, right, _ in rows[:50]]
+        context.tracker.text("validation_captions.txt", "\n".join(lines))
+        score = cider({pair: right for pair, _, right, _ in rows}, {pair: text for pair, text, _, _ in rows})
+        found = {"CIDEr": score, "distinct_captions": float(len({text for _, text, _, _ in rows}))}
+        if known := [(text, scene) for _, text, _, scene in rows if scene is not None]:
+            claimed = hallucination(known)
+            found |= {"right_type": claimed.change_type.rate, "right_object": claimed.object.rate}
+        return found
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean over the samples of each sample's mean over its known labels: logits (B, K, ...), labels (B, ...)."""
+    each = F.cross_entropy(logits.float(), labels, reduction="none", ignore_index=UNKNOWN)
+    if each.ndim == 1:
+        return each.mean()
+    return mean_per_sample(each, labels != UNKNOWN)
+
+
+def _heat_loss(logits: Tensor, targets: Tensor, known: Tensor) -> Tensor:
+    """Binary cross-entropy of heat maps (B, 2, h, w), less that of a perfect prediction, summed over the cells of an
+    eighth of the map; 0 for samples without a known scene."""
+    each = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=(1, 2, 3))
+    return 8 * (each * known).mean()
+
+
+def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Train on this rank; ``payload`` is a resolved :class:`TwinCapJob`. Returns what ``fit`` returns."""
+    job = TwinCapJob.model_validate(payload)
+    folders = (job.pairs, *job.more_pairs)
+    captions = [text for path in folders for row in iter_rows(path, ["captions"], "train") for text in row["captions"]]
+    if job.data.mirror:
+        captions += [mirror_caption(text) for text in set(captions)]
+    vocabulary = Vocabulary.build(captions)
+    torch.manual_seed(job.train.seed)
+    task = TwinCapTask(job, vocabulary).to(context.device, memory_format=torch.channels_last)
+
+    parts = {
+        path: PairSamples(path, "train", job.model, vocabulary, job.train.seed + number, job.data)
+        for number, path in enumerate(folders)
+    }
+    training: Dataset = parts[job.pairs] if len(parts) == 1 else Mixture(parts, job.train.seed)
+    epochs = job.train.total_steps(len(training)) * job.train.batch_size / len(training)
+    for part in parts.values():
+        part.augment_from = job.data.augment_from * epochs
+    validation = PairSamples(job.pairs, "val", job.model, vocabulary, job.train.seed)
+    size = max(1, job.train.micro_batch_size // context.world_size)
+    loaders = Loaders(
+        Loader.from_config(training, collate, job.train, context.rank, context.world_size),
+        EvalLoader(validation, size, context.rank, context.world_size, collate, limit=job.validation_pairs),
+    )
+
+    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
+        prefix = "average." if job.ema else "net."
+        write_artifact(
+            context.run_dir / "artifact",
+            system="twincap",
+            config={"job": job.model_dump(mode="json")},
+            state_dict={name.removeprefix(prefix): part for name, part in state.items() if name.startswith(prefix)},
+            vocabulary=vocabulary,
+            preprocess={"height": job.model.height, "width": job.model.width, "resize": "bicubic, antialiased"},
+            metrics=metrics,
+            card="TwinCap, a small difference captioner of this project (no paper).",
+            trained_on=job.trained_on or pairs_domain(folders, (job.model.height, job.model.width), len(training)),
+        )
+
+    return fit(task, loaders, context, job.train, export=export)

@@ -1,0 +1,131 @@
+"""What is known of a pair beyond its captions: the type of the change, the changed object's attributes, and where the
+objects of both images are.
+
+Of a rendered pair it is the scene graph in ``meta``, projected by the cameras. Of other pairs, type and attributes are
+read from the captions where the rules of :mod:`idc.metrics` can; the rest is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+
+from idc.data.rendered.captions import ATTRIBUTES
+from idc.data.rendered.config import Color, Material, Shape
+from idc.data.rendered.scene import Thing, View
+from idc.metrics.changes import named_type
+from idc.metrics.hallucination import claims
+from idc.schema import CHANGE_TYPES, NO_CHANGE
+
+VALUES: dict[str, tuple[str, ...]] = {
+    "size": ("large", "small"),
+    "color": get_args(Color),
+    "material": get_args(Material),
+    "shape": get_args(Shape),
+}
+"""Attribute -> its values; an index into them is a label."""
+UNKNOWN = -100
+"""Label of what is not known; torch's cross-entropy ignores it."""
+
+
+@dataclass(frozen=True)
+class PairTruth:
+    """N objects at most in an image. Attributes are in the order of :data:`idc.data.rendered.captions.ATTRIBUTES`.
+
+    Attributes:
+        kind: label of the change type in :data:`idc.schema.CHANGE_TYPES`, or :data:`UNKNOWN`.
+        changed: int64 (2, 4), labels of the changed object before and after; :data:`UNKNOWN` where it is not there.
+        places: per image float32 (N, 3): centre of the objects (x, y) and radius, as shares of width, height and width.
+        labels: per image int64 (N, 4) of the objects.
+        which: per image the index of the changed object, -1 if there is none.
+        has_scene: whether ``places``, ``labels`` and ``which`` are known.
+    """
+
+    kind: int
+    changed: np.ndarray
+    places: tuple[np.ndarray, np.ndarray]
+    labels: tuple[np.ndarray, np.ndarray]
+    which: tuple[int, int]
+    has_scene: bool
+
+
+def pair_truth(
+    change_type: str | None, captions: Sequence[str], meta: Mapping[str, Any], size: tuple[int, int]
+) -> PairTruth:
+    """What is known of a pair.
+
+    Args:
+        meta: as the pair has it.
+        size: height and width of its images as they were rendered.
+    """
+    if not {"before", "after", "views"} <= meta.keys():
+        kind = change_type if change_type in CHANGE_TYPES else _said_type(captions)
+        nothing = (np.zeros((0, 3), np.float32), np.zeros((0, 4), np.int64))
+        changed = _said_attributes(kind, captions)
+        return PairTruth(_label(kind), changed, (nothing[0],) * 2, (nothing[1],) * 2, (-1, -1), False)
+    sides = [meta["before"], meta["after"]]
+    which = [
+        next((i for i, thing in enumerate(own) if thing not in other), -1)
+        for own, other in (sides, sides[::-1])
+    ]  # fmt: skip
+    labels = [np.array([_labels(thing) for thing in side], np.int64).reshape(-1, 4) for side in sides]
+    changed = np.full((2, 4), UNKNOWN)
+    for image, index in enumerate(which):
+        if index >= 0:
+            changed[image] = labels[image][index]
+    places = [project(side, view, size) for side, view in zip(sides, meta["views"], strict=True)]
+    return PairTruth(
+        _label(change_type), changed, (places[0], places[1]), (labels[0], labels[1]), (which[0], which[1]), True
+    )
+
+
+def project(things: Sequence[Mapping[str, Any]], view: Mapping[str, Any], size: tuple[int, int]) -> np.ndarray:
+    """Where objects are in an image: float32 (N, 3), centre (x, y) and radius as shares of width, height and width.
+
+    Args:
+        things: as the ``meta`` of a rendered pair has them.
+        view: the camera of the image, likewise.
+        size: height and width of the image as it was rendered, in pixels.
+    """
+    if not things:
+        return np.zeros((0, 3), np.float32)
+    camera, (height, width) = View.of_record(view), size
+    solids = [Thing(**thing) for thing in things]
+    centres = np.array([(thing.x, thing.y, thing.half_height) for thing in solids])
+    radii = np.array([[thing.radius] for thing in solids])
+    middle, edge = (camera.project(points, width, height) for points in (centres, centres + radii * camera.axes[0]))
+    x, y = middle.T / [[width], [height]]
+    return np.stack([x, y, (edge - middle)[:, 0] / width], axis=1).astype(np.float32)
+
+
+def _labels(thing: Mapping[str, Any]) -> list[int]:
+    return [VALUES[name].index(thing[name]) for name in ATTRIBUTES]
+
+
+def _label(kind: str | None) -> int:
+    return CHANGE_TYPES.index(kind) if kind in CHANGE_TYPES else UNKNOWN
+
+
+def _said_type(captions: Sequence[str]) -> str | None:
+    return next((kind for text in captions if (kind := named_type(text)) is not None), None)
+
+
+def _said_attributes(kind: str | None, captions: Sequence[str]) -> np.ndarray:
+    """The attributes that captions name, (2, 4); of contradictions the first counts."""
+    found = np.full((2, 4), UNKNOWN)
+    if kind is None or kind == NO_CHANGE:
+        return found
+    sides = {"add": (1,), "drop": (0,)}.get(kind, (0, 1))
+    for text in captions:
+        said = claims(text)
+        named = [(0, said.described or ()), (1, said.described or ()), (1, said.new_look)]
+        for image, attributes in named:
+            for name, value in attributes:
+                column = ATTRIBUTES.index(name)
+                replaced = image == 1 and name == kind and attributes is said.described
+                if image in sides and not replaced and found[image, column] == UNKNOWN:
+                    found[image, column] = VALUES[name].index(value)
+    return found

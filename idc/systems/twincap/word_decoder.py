@@ -1,0 +1,128 @@
+"""TwinCap's text decoder: caption words from the memory of a pair.
+
+Unusual here: nothing but its size; pre-norm layers, learned positions, input and output embedding are one tensor. It
+caches keys and values as :class:`idc.decoding.CachedDecoder` describes: the memory's once per pair, not per beam.
+
+Shapes: B pairs, R rows = pairs * beams, S memory positions, T caption length, V words, E width, H heads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from idc.systems.twincap.config import DecoderConfig
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention, cross-attention, feed-forward, each on the normalised input and added to it."""
+
+    def __init__(self, config: DecoderConfig):
+        super().__init__()
+        width = config.width
+        self.heads = config.heads
+        self.norm_self, self.norm_cross, self.norm_feedforward = (nn.LayerNorm(width) for _ in range(3))
+        self.self_qkv, self.self_out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.cross_q, self.cross_kv = nn.Linear(width, width), nn.Linear(width, 2 * width)
+        self.cross_out = nn.Linear(width, width)
+        self.widen, self.narrow = nn.Linear(width, config.feedforward), nn.Linear(config.feedforward, width)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def queries_keys_values(self, x_BTE: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of the self-attention, (B, H, T, E/H) each."""
+        query, key, value = (self._split(part) for part in self.self_qkv(self.norm_self(x_BTE)).chunk(3, dim=-1))
+        return query, key, value
+
+    def memory_keys_values(self, memory_BSE: Tensor) -> tuple[Tensor, Tensor]:
+        """Of the cross-attention, (B, H, S, E/H) each."""
+        key, value = (self._split(part) for part in self.cross_kv(memory_BSE).chunk(2, dim=-1))
+        return key, value
+
+    def mixed(self, x_BTE: Tensor, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
+        """``x`` after the self-attention."""
+        attended = F.scaled_dot_product_attention(query, key, value, is_causal=causal)
+        return x_BTE + self.dropout(self.self_out(attended.transpose(1, 2).flatten(2)))
+
+    def rest(self, x_BTE: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """``x`` after cross-attention to the memory's keys and values, and the feed-forward part."""
+        query = self._split(self.cross_q(self.norm_cross(x_BTE)))
+        attended = F.scaled_dot_product_attention(query, key, value)
+        x_BTE = x_BTE + self.dropout(self.cross_out(attended.transpose(1, 2).flatten(2)))
+        return x_BTE + self.dropout(self.narrow(F.gelu(self.widen(self.norm_feedforward(x_BTE)))))
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+
+
+@dataclass
+class DecoderCache:
+    """Keys and values of R = pairs * beams rows.
+
+    Attributes:
+        keys, values: one tensor per layer, (R, H, max_length, E/H), filled up to the current position.
+        memory: (keys, values) per layer, (pairs, H, S, E/H).
+        beams: rows per pair.
+    """
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    memory: list[tuple[Tensor, Tensor]]
+    beams: int
+
+
+class WordDecoder(nn.Module):
+    """Predicts caption words from a memory of width E."""
+
+    def __init__(self, config: DecoderConfig, vocabulary_size: int):
+        super().__init__()
+        self.config = config
+        self.words = nn.Parameter(torch.randn(vocabulary_size, config.width) * config.width**-0.5)
+        self.word_bias = nn.Parameter(torch.zeros(vocabulary_size))
+        self.positions = nn.Parameter(torch.randn(config.max_length, config.width) * config.width**-0.5)
+        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(config.width)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, ids_BT: Tensor, memory_BSE: Tensor) -> Tensor:
+        """Logits (B, T, V) of the word after each position; position t sees ids 0..t."""
+        x = self.dropout(F.embedding(ids_BT, self.words) + self.positions[: ids_BT.shape[1]])
+        for layer in self._layers():
+            x = layer.mixed(x, *layer.queries_keys_values(x), causal=True)
+            x = layer.rest(x, *layer.memory_keys_values(memory_BSE))
+        return self._logits(x)
+
+    def start(self, memory_BSE: Tensor, max_length: int, beams: int) -> DecoderCache:
+        """See :class:`idc.decoding.CachedDecoder`."""
+        memory = [layer.memory_keys_values(memory_BSE) for layer in self._layers()]
+        shape = (len(memory_BSE) * beams, self.config.heads, max_length, self.config.width // self.config.heads)
+        keys, values = ([memory[0][0].new_zeros(shape) for _ in self.layers] for _ in range(2))
+        return DecoderCache(keys, values, memory, beams)
+
+    def step(self, ids_R: Tensor, position: int, cache: DecoderCache) -> Tensor:
+        """See :class:`idc.decoding.CachedDecoder`."""
+        x_R1E = self.dropout(F.embedding(ids_R.unsqueeze(1), self.words) + self.positions[position])
+        pairs = len(cache.memory[0][0])
+        for index, layer in enumerate(self._layers()):
+            query, key, value = layer.queries_keys_values(x_R1E)
+            cache.keys[index][:, :, position] = key[:, :, 0]
+            cache.values[index][:, :, position] = value[:, :, 0]
+            keys, values = (part[index][:, :, : position + 1] for part in (cache.keys, cache.values))
+            x_R1E = layer.mixed(x_R1E, query, keys, values, causal=False)
+            # The beams of a pair are one sequence of queries to the same memory, which is therefore not copied.
+            x_R1E = layer.rest(x_R1E.view(pairs, cache.beams, -1), *cache.memory[index]).view_as(x_R1E)
+        return self._logits(x_R1E)[:, 0]
+
+    def reorder(self, cache: DecoderCache, rows_R: Tensor) -> None:
+        """See :class:`idc.decoding.CachedDecoder`."""
+        cache.keys = [keys[rows_R] for keys in cache.keys]
+        cache.values = [values[rows_R] for values in cache.values]
+
+    def _layers(self) -> list[DecoderLayer]:
+        return [cast(DecoderLayer, layer) for layer in self.layers]
+
+    def _logits(self, x: Tensor) -> Tensor:
+        return F.linear(self.norm(x), self.words, self.word_bias)

@@ -1,0 +1,167 @@
+"""All ordered pairs of a scene's images: each true for its own order, nothing else than without them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from idc.config import ConfigError, load
+from idc.data.images import decode_image
+from idc.data.rendered.captions import change_captions
+from idc.data.rendered.config import MotionConfig, RenderJob
+from idc.data.rendered.draw import cast, draw_scene, pairs_of, split_of
+from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes, open_build
+from idc.data.rendered.scene import ORDERED_PAIRS, Thing, View
+from idc.metrics.hallucination import hallucination, truth_of
+from idc.schema import NO_CHANGE, ChangePair
+from tests.data.rendered.conftest import CLEVR, SMALL
+from tests.data.rendered.test_captions import WORDS, named
+
+ORDERED = SMALL.model_copy(update={"ordered_pairs": True, "val_share": 0.2, "test_share": 0.2})
+TRAIN = [index for index in range(10) if split_of(ORDERED, index) == "train"]
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[int, dict[str, ChangePair]]:
+    """Scene -> end of the pair id -> pair."""
+    stage = RenderScenes(ORDERED)
+    return {index: {pair.pair_id.split("-")[2]: pair for pair in stage.pairs(index)} for index in range(10)}
+
+
+def test_a_training_scene_gives_every_order_and_others_their_two(rows) -> None:
+    assert 4 <= len(TRAIN) < 10
+    for index, pairs in rows.items():
+        assert list(pairs) == (list(ORDERED_PAIRS) if index in TRAIN else ["s", "n"])
+        assert {pair.split for pair in pairs.values()} == {split_of(ORDERED, index)}
+        changed = sum(pair.change_type != NO_CHANGE for pair in pairs.values())
+        assert changed == len(pairs) / 2
+    assert len(set(ORDERED_PAIRS.values())) == 8
+    assert {(a, b) for a in range(3) for b in range(3) if a != b} < set(ORDERED_PAIRS.values())
+
+
+def test_pairs_are_the_scenes_images_in_their_order(rows) -> None:
+    for index in TRAIN:
+        pairs = rows[index]
+        images = (pairs["s"].before, pairs["s"].after, pairs["n"].after)
+        assert len(set(images)) == 3
+        for name, (before, after) in ORDERED_PAIRS.items():
+            assert (pairs[name].before, pairs[name].after) == (images[before], images[after])
+        assert len({pair.source for pair in pairs.values()}) == 8
+        forth, back = pairs["s"].meta, pairs["sd"].meta
+        assert (back["before"], back["after"], back["views"]) == (forth["after"], forth["before"], forth["views"][::-1])
+        assert back["viewpoint_iou"] == forth["viewpoint_iou"] < 1
+        assert pairs["dd"].meta["viewpoint_iou"] == pairs["ss"].meta["viewpoint_iou"] == 1
+        assert pairs["ss"].meta["before"] == pairs["ss"].meta["after"] == forth["after"]
+
+
+def test_the_change_type_of_an_order_is_what_its_scene_graphs_show(rows) -> None:
+    for index in TRAIN:
+        for pair in rows[index].values():
+            before, after = pair.meta["before"], pair.meta["after"]
+            gone = [thing for thing in before if thing not in after]
+            new = [thing for thing in after if thing not in before]
+            differing = {key for key in Thing.__annotations__ if gone and new and gone[0][key] != new[0][key]}
+            kind = {
+                (0, 0): NO_CHANGE,
+                (1, 0): "drop",
+                (0, 1): "add",
+                (1, 1): "move" if differing <= {"x", "y"} else "".join(differing),
+            }[len(gone), len(new)]
+            assert pair.change_type == kind
+    reversed_adds = [rows[i]["sd"].change_type for i in TRAIN if rows[i]["s"].change_type == "add"]
+    assert set(reversed_adds) == {"drop"}
+
+
+def test_every_caption_is_true(rows) -> None:
+    """By the claims code that evaluations use: no caption names what is not so."""
+    pairs = [pair for index in TRAIN for pair in rows[index].values()]
+    truths = {p.pair_id: truth_of(p.change_type, p.meta["before"], p.meta["after"]) for p in pairs}
+    found = hallucination((caption, truths[p.pair_id]) for p in pairs for caption in p.captions)
+    for rate in (found.change_type, found.object, found.attribute, found.existing_object):
+        assert rate.right == rate.of > 0
+    assert found.invented_change.right == found.missed_change.right == 0
+    assert all(len(set(p.captions)) == ORDERED.captions_per_pair for p in pairs)
+    assert len({p.captions for p in pairs}) == len(pairs), "each order has its own draws"
+
+
+def test_captions_of_every_order_name_the_changed_object_and_no_other() -> None:
+    config = CLEVR.model_copy(update={"ordered_pairs": True, "relation_share": 0.5, "min_objects": 5})
+    relational = 0
+    for index in [index for index in range(18) if split_of(config, index) == "train"]:
+        scene, rng = draw_scene(config, index)
+        for order in ORDERED_PAIRS.values():
+            change = scene.change_of(order)
+            if change is None:
+                continue
+            first, second = order
+            for caption in change_captions(scene, 8, config.relation_share, rng, order):
+                relational += " that is " in caption
+                if change.before is not None:
+                    assert named(caption, scene.things(first), scene.views[first]) == [change.before], caption
+                if change.kind in ("add", "move"):
+                    assert named(caption, scene.things(second), scene.views[second]) == [change.after], caption
+                if change.kind in ("color", "material"):
+                    last = caption.split()[-1]
+                    assert WORDS[change.kind][last] == getattr(change.after, change.kind), caption
+    assert relational > 40
+
+
+def test_masks_are_those_of_the_order(rows) -> None:
+    kinds: Counter[str] = Counter()
+    for index in TRAIN:
+        scene, _ = draw_scene(ORDERED, index)
+        for name, (before, after) in ORDERED_PAIRS.items():
+            pair = rows[index][name]
+            mask = decode_image(pair.mask)[..., 0]
+            if pair.change_type == NO_CHANGE:
+                assert not mask.any()
+                continue
+            changed = {}
+            for image, key, other in ((before, "before", "after"), (after, "after", "before")):
+                graph = [t for t in pair.meta[key] if t not in pair.meta[other]]
+                at = pair.meta[key].index(graph[0]) if graph else -2
+                changed[key] = scene.ids[image] == at
+            assert np.array_equal(mask & MASK_BEFORE > 0, changed["before"])
+            assert np.array_equal(mask & MASK_AFTER > 0, changed["after"])
+            kinds[pair.change_type] += 1
+    assert set(kinds) == {"color", "material", "add", "drop", "move"}
+
+
+def test_validation_and_test_rows_do_not_depend_on_the_setting(rows) -> None:
+    plain = RenderScenes(ORDERED.model_copy(update={"ordered_pairs": False}))
+    others = [index for index in range(10) if index not in TRAIN]
+    assert {split_of(ORDERED, index) for index in others} == {"val", "test"}
+    for index in others:
+        assert [pair.to_row() for pair in plain.pairs(index)] == [pair.to_row() for pair in rows[index].values()]
+
+
+def test_a_folder_without_the_setting_is_the_one_made_before_it_existed(tmp_path) -> None:
+    folder, _, _ = open_build(RenderJob(out=str(tmp_path / "a"), chunk_size=3))
+    assert folder.manifest.fingerprint == "37ca38d83c4de34a2fbd"
+    settings = load(RenderJob, None, {"out": str(tmp_path / "b"), "chunk_size": 3, "render.ordered_pairs": True})
+    assert open_build(settings)[0].manifest.fingerprint != folder.manifest.fingerprint
+
+
+def test_scenes_in_motion_have_no_pairs() -> None:
+    with pytest.raises(ConfigError, match="ordered_pairs"):
+        load(MotionConfig, None, {"ordered_pairs": True})
+
+
+def test_views_of_a_record_show_where_objects_are(rows) -> None:
+    """An object alone is seen at the projection of its centre, in every image."""
+    seen = 0
+    for index in TRAIN:
+        for pair in rows[index].values():
+            meta = json.loads(pair.to_row()["meta"])
+            for view, key in zip(meta["views"], ("before", "after"), strict=True):
+                camera = View.of_record(view)
+                for thing in (Thing(**one) for one in meta[key]):
+                    x, y = camera.project(np.array([thing.x, thing.y, thing.half_height]), 32, 32)
+                    if 0 <= x < 32 and 0 <= y < 32:
+                        assert cast((thing,), camera, 32, 32)[int(y), int(x)] == 0
+                        seen += 1
+    assert seen > 100
+    assert pairs_of(SMALL, TRAIN[0]) != pairs_of(ORDERED, TRAIN[0])

@@ -1,0 +1,139 @@
+"""TwinCap as a captioner: candidates, given captions, samples, change maps, attributes, evidence, calibration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from idc.captioning.calibration import CalibrateJob, calibrate
+from idc.captioning.contract import Speed
+from idc.captioning.pair import caption_pair
+from idc.config import load
+from idc.data.images import decode_image, encode_png
+from idc.data.rendered.captions import ATTRIBUTES
+from idc.data.store import iter_rows
+from idc.schema import CHANGE_TYPES
+from idc.systems import is_captioner, load_captioner
+from idc.systems.twincap.captioner import CHANGE_HEAT, CHANGE_ODDS, TwinCaptioner
+from tests.systems.procap.world import World
+from tests.systems.twincap.tiny import start, tiny_job
+
+Images = tuple[list[np.ndarray], list[np.ndarray]]
+
+
+@pytest.fixture(scope="module")
+def artifact(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("twincap")
+    start(tiny_job(world.pairs, {"train.steps": 40, "beams": 3}), folder)
+    return folder / "artifact"
+
+
+@pytest.fixture(scope="module")
+def captioner(artifact: Path) -> TwinCaptioner:
+    return TwinCaptioner(artifact)
+
+
+@pytest.fixture(scope="module")
+def images(world: World) -> Images:
+    """Six rendered pairs, the third of other sizes."""
+    rows = [row for _, row in zip(range(6), iter_rows(world.pairs), strict=False)]
+    befores, afters = ([decode_image(row[name]) for row in rows] for name in ("before", "after"))
+    befores[2], afters[2] = befores[2].repeat(2, axis=0), afters[2][:20]
+    return befores, afters
+
+
+def test_the_artifact_is_a_captioner(artifact: Path, captioner: TwinCaptioner, images: Images) -> None:
+    assert is_captioner(str(artifact))
+    loaded = load_captioner(str(artifact))
+    assert loaded(*images) == captioner(*images) == [one.best.caption for one in captioner.describe(*images)]
+    assert captioner([], []) == captioner.describe([], []) == []
+    assert captioner.capabilities == {"map", "score", "sample"}
+    for call in (captioner, captioner.describe):
+        with pytest.raises(ValueError, match="6 before and 5 after images: give as many"):
+            call(images[0], images[1][:5])
+
+
+def test_candidates_have_the_probabilities_that_scoring_gives(captioner: TwinCaptioner, images: Images) -> None:
+    told = captioner.describe(*images, candidates=3)
+    texts = [[one.caption for one in description.candidates] for description in told]
+    assert all(len(set(found)) == len(found) == 3 for found in texts)
+    for description, scores in zip(told, captioner.score(*images, texts), strict=True):
+        logs = [one.log_probability for one in description.candidates]
+        assert logs == sorted(logs, reverse=True)
+        assert logs == pytest.approx([score.mean for score in scores], abs=1e-4)
+    assert captioner.score(*images, [[]] * 6) == [[]] * 6
+    with pytest.raises(ValueError, match="5 lists of captions for 6 pairs"):
+        captioner.score(*images, texts[:5])
+
+
+def test_samples_are_drawn_by_their_seed(captioner: TwinCaptioner, images: Images) -> None:
+    one, again, other = (captioner.sample(*images, 4, temperature=2.0, seed=seed) for seed in (0, 0, 1))
+    assert one == again != other
+    texts = [[candidate.caption for candidate in found] for found in one]
+    scored = captioner.score(*images, texts)
+    for found, scores in zip(one, scored, strict=True):
+        assert [each.log_probability for each in found] == pytest.approx([each.mean for each in scores], abs=1e-3)
+    assert captioner.sample([], [], 2) == []
+
+
+def test_maps_are_in_the_unit_interval_and_only_made_when_asked_for(captioner: TwinCaptioner, images: Images) -> None:
+    assert all(one.change_map is None for one in captioner.describe(*images))
+    maps = [one.change_map for one in captioner.describe(*images, change_map=True)]
+    for drawn in maps:
+        assert drawn is not None
+        assert drawn.shape == (8, 8)
+        assert drawn.dtype == np.float32
+        assert (drawn >= 0).all()
+        assert (drawn <= 1).all()
+    assert not np.array_equal(maps[0], maps[1])
+
+
+def test_attributes_are_those_of_the_heads_and_fit_the_type(captioner: TwinCaptioner, images: Images) -> None:
+    with torch.no_grad():
+        encoded = captioner.net(captioner._images(*images))
+        assert captioner.net.kind is not None
+        kinds = captioner.net.kind(encoded.pooled).softmax(dim=1)
+    for row, one in zip(kinds, captioner.describe(*images), strict=True):
+        found = one.attributes
+        assert found is not None
+        assert found["type"]["value"] == CHANGE_TYPES[int(row.argmax())]
+        assert found["type"]["probability"] == pytest.approx(float(row.max()), abs=1e-5)
+        assert (found["before"] is None) == (found["type"]["value"] in ("add", "none"))
+        assert (found["after"] is None) == (found["type"]["value"] in ("drop", "none"))
+        for side in (found["before"], found["after"]):
+            assert side is None or side.keys() == set(ATTRIBUTES)
+        none = CHANGE_TYPES.index("none")
+        assert one.evidence[CHANGE_ODDS] == pytest.approx(float(((1 - row[none]) / row[none]).log()), abs=1e-3)
+        assert one.evidence.keys() == {CHANGE_ODDS, CHANGE_HEAT}
+
+
+@pytest.mark.parametrize("speed", ["exact", "fast", "bf16"])
+def test_every_speed_captions(artifact: Path, captioner: TwinCaptioner, images: Images, speed: Speed) -> None:
+    found = TwinCaptioner(artifact, speed=speed)(*images)
+    assert len(found) == 6
+    if speed != "bf16":
+        assert found == captioner(*images)
+
+
+def test_a_pairs_attributes_are_in_its_json(artifact: Path, images: Images, tmp_path: Path) -> None:
+    files = [tmp_path / f"{name}.png" for name in ("before", "after")]
+    for file, image in zip(files, (images[0][0], images[1][0]), strict=True):
+        file.write_bytes(encode_png(image))
+    found = json.loads(json.dumps(caption_pair(str(artifact), *map(str, files))))
+    assert found["attributes"]["type"]["value"] in CHANGE_TYPES
+
+
+def test_it_is_calibrated_by_its_evidence(world: World, tmp_path: Path) -> None:
+    start(tiny_job(world.pairs), tmp_path)
+    job = load(CalibrateJob, None, {"artifact": str(tmp_path / "artifact"), "pairs": world.pairs, "familiarity": False})
+    assert {CHANGE_ODDS, CHANGE_HEAT} <= set(calibrate(job).inputs)
+    row = next(iter_rows(world.pairs, split="test"))
+    (found,) = load_captioner(str(tmp_path / "artifact")).describe(
+        [decode_image(row["before"])], [decode_image(row["after"])]
+    )
+    assert found.changed is not None
+    assert 0 < found.changed < 1

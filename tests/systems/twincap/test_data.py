@@ -1,0 +1,147 @@
+"""TwinCap's samples: what is known of a pair, where its objects are, what mirroring and augmentation do to both."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from idc.config import load
+from idc.data.images import decode_image
+from idc.data.rendered.captions import ATTRIBUTES
+from idc.data.store import iter_rows
+from idc.data.text import Vocabulary
+from idc.schema import CHANGE_TYPES
+from idc.systems.twincap.config import DataConfig, ModelConfig
+from idc.systems.twincap.data import PairSamples, collate
+from idc.systems.twincap.truth import UNKNOWN, VALUES, PairTruth, pair_truth
+from tests.systems.procap.world import World
+from tests.systems.twincap.tiny import MODEL
+
+
+def samples(world: World, split: str = "train", data: dict[str, Any] | None = None, **model: Any) -> PairSamples:
+    captions = [text for row in iter_rows(world.pairs, ["captions"]) for text in row["captions"]]
+    config = load(ModelConfig, None, {**MODEL, **model})
+    settings = None if data is None else load(DataConfig, None, data)
+    return PairSamples(world.pairs, split, config, Vocabulary.build(captions), 0, settings)
+
+
+def value(label: int, attribute: str) -> str | None:
+    return None if label == UNKNOWN else VALUES[attribute][label]
+
+
+def looks(truth: PairTruth) -> list[dict[str, str | None]]:
+    """Attribute -> value of the changed object before and after."""
+    return [{name: value(label, name) for name, label in zip(ATTRIBUTES, row, strict=True)} for row in truth.changed]
+
+
+def test_objects_are_where_their_pixels_are(world: World) -> None:
+    """The changed object's mask lies around its projected place; the radius is about that of its pixels."""
+    checked = 0
+    for row in iter_rows(world.pairs):
+        mask = decode_image(row["mask"])[..., 0]
+        truth = pair_truth(row["change_type"], row["captions"], json.loads(row["meta"]), mask.shape[:2])
+        assert truth.has_scene
+        for image, level in enumerate((85, 170)):
+            if truth.which[image] < 0:
+                continue
+            y, x = np.nonzero((mask == level) | (mask == 255))
+            place = truth.places[image][truth.which[image]] * [mask.shape[1], mask.shape[0], mask.shape[1]]
+            assert np.hypot(x.mean() + 0.5 - place[0], y.mean() + 0.5 - place[1]) < 0.6 * place[2] + 1
+            assert 0.4 < np.sqrt(len(x) / np.pi) / place[2] < 1.5
+            checked += 1
+    assert checked > 10
+
+
+def test_the_scene_and_the_captions_of_a_pair_name_the_same_change(world: World) -> None:
+    """Without ``meta`` the labels are those that captions name: never others than the scene's, and often known."""
+    known = 0
+    for row in iter_rows(world.pairs):
+        meta = json.loads(row["meta"])
+        scene = pair_truth(row["change_type"], row["captions"], meta, (32, 32))
+        said = pair_truth(None, row["captions"], {}, (32, 32))
+        assert not said.has_scene
+        assert said.kind == scene.kind == CHANGE_TYPES.index(row["change_type"])
+        given = said.changed != UNKNOWN
+        assert np.array_equal(said.changed[given], scene.changed[given])
+        known += given.sum()
+    assert known > 40
+
+
+def test_attributes_are_read_of_captions() -> None:
+    recoloured = pair_truth(None, ["the large red ball turned blue"], {}, (32, 32))
+    assert CHANGE_TYPES[recoloured.kind] == "color"
+    assert looks(recoloured) == [
+        {"size": "large", "color": "red", "material": None, "shape": "sphere"},
+        {"size": "large", "color": "blue", "material": None, "shape": "sphere"},
+    ]
+    nothing = dict.fromkeys(ATTRIBUTES)
+    assert looks(pair_truth(None, ["the red cube was added"], {}, (8, 8)))[0] == nothing
+    assert looks(pair_truth(None, ["the red cube is gone"], {}, (8, 8)))[1] == nothing
+    assert looks(pair_truth(None, ["nothing has changed"], {}, (8, 8))) == [nothing, nothing]
+    unknown = pair_truth(None, ["a person waves"], {}, (8, 8))
+    assert (unknown.kind, looks(unknown)) == (UNKNOWN, [nothing, nothing])
+
+
+def test_a_sample_is_a_function_of_its_index_and_epoch(world: World) -> None:
+    data = samples(world, data={})
+    first, again, later = data.get(2, 0), samples(world, data={}).get(2, 0), data.get(2, 1)
+    assert np.array_equal(first["images"], again["images"])
+    assert first["ids"] == again["ids"]
+    assert not np.array_equal(first["images"], later["images"])
+    uncached = samples(world, data={"cache_mb": 0})
+    assert np.array_equal(first["images"], uncached.get(2, 0)["images"])
+    assert np.array_equal(first["images"], data.get(2, 0)["images"]), "the cached images are not changed in place"
+
+
+def test_mirrored_samples_have_mirrored_places_and_words(world: World) -> None:
+    data, plain = samples(world, data={"augment": False}), samples(world, data={"augment": False, "mirror": False})
+    kinds = set()
+    for index in range(len(data)):
+        one, other = data.get(index, 0), plain.get(index, 0)
+        mirrored = not np.array_equal(one["images"], other["images"])
+        kinds.add(mirrored)
+        assert np.array_equal(one["images"], other["images"][:, :, ::-1] if mirrored else other["images"])
+        for place, was in zip(one["places"], other["places"], strict=True):
+            assert place == pytest.approx(was * (-1, 1, 1) + (1, 0, 0) if mirrored else was)
+    assert kinds == {True, False}
+
+
+def test_augmentation_begins_at_its_epoch_and_moves_places(world: World) -> None:
+    data, plain = samples(world, data={"mirror": False}), samples(world, data={"mirror": False, "augment": False})
+    data.augment_from = 3.0
+    assert np.array_equal(data.get(0, 2)["images"], plain.get(0, 2)["images"])
+    moved, unmoved = data.get(0, 3), plain.get(0, 3)
+    assert not np.array_equal(moved["images"], unmoved["images"])
+    assert not np.allclose(moved["places"][0], unmoved["places"][0])
+    assert ((moved["places"][0][:, :2] > 0) & (moved["places"][0][:, :2] < 1)).all()
+
+
+def test_a_balanced_split_has_as_many_changed_as_unchanged_samples(world: World) -> None:
+    data = samples(world, data={"balance": True})
+    none = CHANGE_TYPES.index("none")
+    assert sorted(data.get(i, 0)["truth"].kind == none for i in range(len(data))) == [False] * 7 + [True] * 7
+    assert data.rarer is not None
+    data.rarer = data.rarer[:3]
+    seen = [data._row(i, epoch) for epoch in range(3) for i in range(len(data))]
+    counts = [seen.count(int(row)) for row in data.rarer]
+    assert sum(counts) == len(seen) / 2
+    assert max(counts) - min(counts) <= 1
+
+
+def test_a_batch_is_padded(world: World) -> None:
+    data = samples(world, "val")
+    made = [data.get(index, 0) for index in range(len(data))]
+    batch = collate(made)
+    most = max(len(one) for sample in made for one in sample["places"])
+    assert batch["places"].shape == (len(made), 2, most, 3)
+    for index, sample in enumerate(made):
+        ids = batch["ids"][index].tolist()
+        assert [*ids[:1], *batch["targets"][index].tolist()][: len(sample["ids"])] == sample["ids"]
+        for image in range(2):
+            labels = batch["labels"][index, image]
+            assert (labels >= 0).all(dim=1).sum() == len(sample["places"][image])
+    assert batch["pair_id"] == [row["pair_id"] for row in iter_rows(world.pairs, ["pair_id"], "val")]
+    assert all(scene is not None for scene in batch["scene"])

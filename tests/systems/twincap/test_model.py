@@ -1,0 +1,117 @@
+"""TwinCap's network: shapes, parts, heat maps, and its decoder with and without a cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from idc.config import load
+from idc.data.text import BOS, EOS, PAD, UNK
+from idc.decoding import decode
+from idc.systems.twincap.config import DecoderConfig, ModelConfig, SupervisionConfig
+from idc.systems.twincap.model import SIZES, TwinNet, heat
+from idc.systems.twincap.word_decoder import WordDecoder
+from tests.systems.twincap.tiny import MODEL
+
+WORDS = 17
+
+
+def network(**settings: Any) -> TwinNet:
+    supervision = {name: settings.pop(name) for name in ("heads", "dense") if name in settings}
+    torch.manual_seed(0)
+    config = load(ModelConfig, None, {**MODEL, **settings})
+    return TwinNet(config, SupervisionConfig(**supervision), WORDS).eval()
+
+
+def images(height: int, width: int, pairs: int = 2) -> torch.Tensor:
+    return torch.randint(0, 256, (pairs, 2, height, width, 3), generator=torch.Generator().manual_seed(1)).to(
+        torch.uint8
+    )
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("height", "width"), [(32, 32), (40, 24), (64, 96)])
+@pytest.mark.parametrize("parts", [{}, {"stem": "early"}, {"difference": False}, {"heads": 0.0, "dense": 0.0}])
+def test_shapes_of_every_part_at_any_size(height: int, width: int, parts: dict[str, Any]) -> None:
+    net = network(height=height, width=width, **parts)
+    encoded = net(images(height, width))
+    assert encoded.memory.shape == (2, height // 8 * width // 8 + 1, 32)
+    assert encoded.features.shape == (2, 2, 16, height // 4, width // 4)
+    if parts.get("dense") == 0.0:
+        assert encoded.change is None
+        assert net.kind is None
+        return
+    assert encoded.change is not None
+    assert encoded.change.shape == net.object_maps(encoded.features).shape == (2, 2, height // 4, width // 4)
+    drawn = net.change_map(encoded)
+    assert drawn.shape == (2, height // 4, width // 4)
+    assert bool(((drawn >= 0) & (drawn <= 1)).all())
+    looks = net.object_looks(encoded.features, torch.rand(2, 2, 5, 3))
+    assert [one.shape for one in looks] == [(2, 2, 5, size) for size in SIZES]
+
+
+@torch.no_grad()
+def test_the_twin_stem_reads_each_image_alone() -> None:
+    net, pair = network(), images(32, 32)
+    other = pair.clone()
+    other[:, 1] = 0
+    one, two = net(pair), net(other)
+    assert torch.equal(one.features[:, 0], two.features[:, 0])
+    assert not torch.allclose(one.memory, two.memory)
+    swapped = net(pair.flip(1))
+    assert torch.allclose(swapped.features[:, 1], one.features[:, 0], atol=1e-5)
+
+
+@torch.no_grad()
+def test_an_objects_look_is_read_at_its_place() -> None:
+    """Features that differ in one cell change the logits of the object there and of no other."""
+    net = network()
+    features = torch.zeros(1, 2, 16, 8, 8)
+    places = torch.tensor([[[[0.30, 0.70, 0.1], [0.9, 0.1, 0.1]]] * 2])
+    plain = net.object_looks(features, places)
+    features[0, 0, :, 5, 2] = 1.0  # row 0.70 * 8, column 0.30 * 8
+    marked = net.object_looks(features, places)
+    for one, two in zip(plain, marked, strict=True):
+        differs = (one != two).any(dim=-1)
+        assert differs.tolist() == [[[True, False], [False, False]]]
+
+
+def test_a_heat_map_is_one_at_the_centre_and_one_half_at_the_radius() -> None:
+    places = torch.tensor([[[0.5, 0.5, 0.25], [0.1, 0.1, 0.25]]])
+    drawn = heat(places, torch.tensor([[0, -100]]), 41, 41)[0]
+    assert drawn[20, 20] == pytest.approx(1)
+    assert drawn[20, 10] == pytest.approx(0.5, abs=0.02)
+    assert drawn[10, 20] == pytest.approx(0.5, abs=0.02)
+    assert drawn[4, 4] < 0.02, "an object without a label is not there"
+    wide = heat(torch.tensor([[[0.5, 0.5, 0.1]]]), torch.tensor([[0]]), 20, 60)[0]  # round in pixels, not in shares
+    assert wide[10, 36] == pytest.approx(float(wide[16, 30]), abs=0.05)
+    assert heat(torch.zeros(2, 0, 3), torch.zeros(2, 0), 4, 4).tolist() == torch.zeros(2, 4, 4).tolist()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("beams", [1, 4])
+def test_cached_decoding_gives_the_tokens_of_uncached_decoding(beams: int) -> None:
+    torch.manual_seed(2)
+    decoder = WordDecoder(DecoderConfig(width=32, layers=2, heads=4, feedforward=64, max_length=16), WORDS).eval()
+    for parameter in decoder.parameters():
+        parameter.add_(0.3 * torch.randn_like(parameter))
+    memory = torch.randn(5, 7, 32)
+    options: dict[str, Any] = {"bos": BOS, "eos": EOS, "pad": PAD, "max_length": 15, "banned": (UNK, PAD, BOS)}
+    one, two = (decode(decoder, memory, beams=beams, cached=cached, **options) for cached in (True, False))
+    assert one.ids.tolist() == two.ids.tolist()
+    assert len({tuple(ids) for ids in one.ids.tolist()}) > 1
+    assert torch.allclose(one.log_probability, two.log_probability, atol=1e-4)
+
+
+@torch.no_grad()
+def test_the_decoder_does_not_look_ahead() -> None:
+    net = network()
+    memory = torch.randn(1, 5, 32)
+    ids = torch.tensor([[1, 5, 6, 7]])
+    other = ids.clone()
+    other[0, 2] = 9
+    one, two = net.decoder(ids, memory), net.decoder(other, memory)
+    assert torch.allclose(one[:, :2], two[:, :2], atol=1e-6)
+    assert not torch.allclose(one[:, 2], two[:, 2])

@@ -1,0 +1,37 @@
+"""TwinCap's chain for sweeps: a step is named by what it reads."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from idc.config import ConfigError, load
+from idc.systems.twincap.sweep import Trial, steps
+from tests.systems.procap.world import World
+from tests.systems.twincap.tiny import MODEL
+
+
+def name(pairs: str, **settings: Any) -> str:
+    (step,) = steps(load(Trial, None, {"pairs": pairs, "train": {"model": MODEL}, **settings}), "store").work
+    return step.name
+
+
+def test_a_step_is_named_by_settings_and_contents_of_its_pairs(world: World, tmp_path: Path) -> None:
+    first = name(world.pairs)
+    shutil.copytree(world.pairs, tmp_path / "copy")
+    assert name(str(tmp_path / "copy")) == first
+    others = [
+        name(world.pairs, more_pairs=[str(tmp_path / "copy")]),
+        name(world.pairs, **{"train.ema": 0.5}),
+        name(world.pairs, **{"train.train.seed": 4}),
+    ]
+    assert len({first, *others}) == 4
+    assert name(world.pairs, **{"train.train.cpus_per_worker": 2}) == first
+
+
+def test_settings_that_the_chain_fills_in_are_refused(world: World) -> None:
+    with pytest.raises(ConfigError, match=r"train\.pairs: the sweep sets it"):
+        load(Trial, None, {"pairs": world.pairs, "train.pairs": "other"})

@@ -1,0 +1,154 @@
+"""TwinCap as a run: it learns, its average of the weights, its masked losses; killed and resumed; with parts off."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from idc.data.images import decode_image
+from idc.data.store import DatasetFolder, iter_rows
+from idc.data.text import Vocabulary
+from idc.schema import pair_arrow_schema
+from idc.systems import load_captioner
+from idc.systems.twincap.data import PairSamples, collate
+from idc.systems.twincap.task import TwinCapTask
+from idc.systems.twincap.truth import UNKNOWN
+from idc.training.artifact import read_artifact
+from idc.training.loop import read_log
+from tests.systems.procap.world import World
+from tests.systems.twincap.tiny import start, tiny_job
+
+
+def task_and_batch(world: World, settings: dict[str, Any] | None = None) -> tuple[TwinCapTask, dict[str, Any]]:
+    job = tiny_job(world.pairs, settings)
+    vocabulary = Vocabulary.build(text for row in iter_rows(world.pairs, ["captions"]) for text in row["captions"])
+    data = PairSamples(world.pairs, "train", job.model, vocabulary, 0, job.data)
+    torch.manual_seed(0)
+    batch = {**collate([data.get(index, 0) for index in range(6)])}
+    return TwinCapTask(job, vocabulary), batch
+
+
+def test_it_learns_with_all_parts(world: World, tmp_path: Path) -> None:
+    start(tiny_job(world.pairs, {"train.steps": 30, "train.eval_every": 15}), tmp_path)
+    log = read_log(tmp_path / "log.jsonl")
+    for name in ("caption", "heads", "dense"):
+        assert np.mean([line[name] for line in log[-5:]]) < 0.9 * np.mean([line[name] for line in log[:5]]), name
+    scored = [line for line in log if "validation/CIDEr" in line]
+    assert [line["step"] for line in scored] == [15, 30]
+    assert {"validation/right_type", "validation/right_object"} <= scored[0].keys()
+    artifact = read_artifact(tmp_path / "artifact", system="twincap")
+    assert artifact.trained_on == "rendered scenes at 32x32 pixels (14 training pairs)"
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["metrics"]["CIDEr"] == max(line["validation/CIDEr"] for line in scored)
+
+
+@pytest.mark.parametrize("settings", [
+    {"model.stem": "early"}, {"model.difference": False}, {"supervision.heads": 0.0}, {"supervision.dense": 0.0},
+    {"supervision.heads": 0.0, "supervision.dense": 0.0, "ema": 0.0, "data.mirror": False, "data.augment": False},
+    {"data.balance": True, "train.grad_accumulation": 2, "train.precision": "bf16"},
+])  # fmt: skip
+def test_every_part_can_be_switched_off(world: World, tmp_path: Path, settings: dict[str, Any]) -> None:
+    start(tiny_job(world.pairs, {"train.steps": 2, **settings}), tmp_path)
+    captioner = load_captioner(str(tmp_path / "artifact"))
+    assert ("map" in captioner.capabilities) == bool(settings.get("supervision.dense", True))
+    black = np.zeros((32, 32, 3), np.uint8)
+    (found,) = captioner.describe([black], [black])
+    assert (found.attributes is None) == (settings.get("supervision.heads") == 0.0)
+
+
+def test_a_killed_run_resumes_as_if_undisturbed(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = tiny_job(world.pairs, {"train.checkpoint_every": 2, "train.eval_every": 3})
+    start(job, tmp_path / "whole")
+    real, calls = TwinCapTask.training_step, []
+
+    def killed(self: TwinCapTask, batch: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return real(self, batch)
+
+    monkeypatch.setattr(TwinCapTask, "training_step", killed)
+    with pytest.raises(KeyboardInterrupt):
+        start(job, tmp_path / "killed")
+    monkeypatch.undo()
+    start(job, tmp_path / "killed")
+    whole, resumed = (read_artifact(tmp_path / name / "artifact").state_dict() for name in ("whole", "killed"))
+    assert whole.keys() == resumed.keys()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    losses = [[line["loss"] for line in read_log(tmp_path / name / "log.jsonl")] for name in ("whole", "killed")]
+    assert losses[0] == losses[1]
+
+
+def test_the_stored_weights_are_the_moving_average(world: World) -> None:
+    task, batch = task_and_batch(world, {"ema": 0.75})
+    assert task.average is not None
+    weight, average = task.net.attend.weight, task.average.attend.weight
+    expected = average.clone()
+    for step in range(3):
+        with torch.no_grad():
+            weight.add_(1.0)
+        task.training_step(batch)
+        decay = min(0.75, (1 + step) / (10 + step))
+        expected = decay * expected + (1 - decay) * weight.detach()
+        assert torch.allclose(average, expected, atol=1e-5)
+    assert task.used is task.average
+    task.eval()
+    task.training_step(batch)
+    assert torch.allclose(average, expected, atol=1e-5), "validation does not count"
+
+
+def test_the_average_does_not_depend_on_the_accumulation(world: World) -> None:
+    once, _ = task_and_batch(world, {"ema": 0.75})
+    twice, _ = task_and_batch(world, {"ema": 0.75, "train.grad_accumulation": 2})
+    assert once.average is not None
+    assert twice.average is not None
+    for step in range(1, 13):
+        for task, parts in ((once, 1), (twice, 2)):
+            with torch.no_grad():
+                task.net.attend.weight.fill_(float(step))
+            for _ in range(parts):
+                task._update_average()
+    assert torch.allclose(once.average.attend.weight, twice.average.attend.weight, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_unknown_truths_have_no_part_in_the_loss(world: World) -> None:
+    """The losses are means over samples: a sample without truth counts as 0, and its heads' logits do not matter."""
+    task, batch = task_and_batch(world)
+    task.eval()
+    known = task.training_step(batch)[1]
+    half = {**batch, "has_scene": batch["has_scene"].clone(), "kind": batch["kind"].clone(),
+            "changed": batch["changed"].clone(), "labels": batch["labels"].clone()}  # fmt: skip
+    for name, unknown in (("has_scene", False), ("kind", UNKNOWN), ("changed", UNKNOWN), ("labels", UNKNOWN)):
+        half[name][3:] = unknown
+    first = {name: part[:3] for name, part in batch.items()}
+    alone = task.training_step(first)[1]
+    mixed = task.training_step(half)[1]
+    for name in ("heads", "dense"):
+        assert float(mixed[name]) == pytest.approx(float(alone[name]) / 2, rel=1e-5), name
+        assert float(mixed[name]) < float(known[name])
+    half["has_scene"][:], half["kind"][:], half["changed"][:], half["labels"][:] = False, *[UNKNOWN] * 3
+    nothing = task.training_step(half)[1]
+    assert (float(nothing["heads"]), float(nothing["dense"])) == (0.0, 0.0)
+    assert nothing["caption"] == known["caption"]
+
+
+def test_pairs_without_scenes_and_of_another_size_train_too(world: World, tmp_path: Path) -> None:
+    """Own pairs with captions alone, next to rendered ones: their attributes come from the captions."""
+    rows = [{**row, "meta": "{}", "change_type": None, "mask": None} for row in iter_rows(world.pairs, split="train")]
+    assert decode_image(rows[0]["before"]).shape[:2] == (32, 32)
+    own = tmp_path / "own"
+    folder = DatasetFolder.open_for_build(
+        str(own), kind="pairs", schema=pair_arrow_schema(), fingerprint="own", config={}, num_chunks=1
+    )
+    folder.write_chunk(0, rows)
+    folder.finish()
+    job = tiny_job(str(world.pairs), {"more_pairs": [str(own)], "train.steps": 2, "model.width": 40})
+    start(job, tmp_path / "run")
+    artifact = read_artifact(tmp_path / "run" / "artifact")
+    assert "(28 training pairs)" in (artifact.trained_on or "")

@@ -1,0 +1,41 @@
+"""A tiny TwinCap: its settings, and a run of a few seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from cluster.train import launch
+from idc.config import load
+from idc.systems.twincap.config import TwinCapJob
+
+MODEL: dict[str, Any] = {
+    "height": 32,
+    "width": 32,
+    "stem_channels": [8, 16],
+    "channels": 32,
+    "blocks": 1,
+    "decoder": {"width": 32, "layers": 1, "heads": 2, "feedforward": 64, "max_length": 20},
+}
+TRAIN: dict[str, Any] = {
+    "steps": 6,
+    "epochs": None,
+    "batch_size": 4,
+    "log_every": 1,
+    "seed": 3,
+    "keep_best": {"metric": "CIDEr"},
+    "tracking": {"enabled": False},
+}
+ENTRY = "idc.systems.twincap.task:train"
+
+
+def tiny_job(pairs: str, settings: dict[str, Any] | None = None) -> TwinCapJob:
+    """``settings`` are dotted."""
+    base = {"pairs": pairs, "model": MODEL, "train": TRAIN, "optim.lr": 3e-3}
+    return load(TwinCapJob, None, {**base, **(settings or {})})
+
+
+def start(job: TwinCapJob, run_dir: Path) -> dict[str, Any]:
+    """Train in this process; the result of ``fit``."""
+    payload = job.model_dump(mode="json", exclude={"train"})
+    return launch(ENTRY, payload, job.train, run_dir, local=True)
