@@ -217,7 +217,8 @@ class CommandConfig(ServeConfig):
     """Print the log: JSON lines, one per request and one per line that Ray's processes write. Otherwise only failures
     are printed, to standard error."""
     num_cpus: int | None = Field(None, ge=1)
-    """CPUs in the accounting of a local Ray. Default: all, but at least 4, because Ray's helper actors count too."""
+    """CPUs in the accounting of a local Ray. Default: the usable cores, but at least 4, because Ray's helper
+    actors count too."""
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()

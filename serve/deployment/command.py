@@ -17,6 +17,7 @@ from typing import Any
 
 from idc.captioning.loading import SHIPPED
 from idc.config import refuse
+from idc.cores import usable_cores
 from idc.loopback import keep_ray_on_loopback
 from serve.config import LISTENER_LIMITS, CommandConfig, ServeConfig
 from serve.deployment.application import APPLICATION, application
@@ -45,7 +46,7 @@ def run(config: CommandConfig) -> None:
     _report("starting Ray", config.verbose)
     quiet: dict[str, Any] = {"logging_level": logging.WARNING}
     if address is None:
-        ray.init("local", num_cpus=config.num_cpus or max(4, os.cpu_count() or 1), include_dashboard=False, **quiet)
+        ray.init("local", num_cpus=config.num_cpus or max(4, usable_cores()), include_dashboard=False, **quiet)
     else:
         ray.init(address, **quiet)
     ended = threading.Event()

@@ -6,6 +6,7 @@ import json
 import runpy
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from idc.captioning.calibration import CalibrateJob, Calibration, fit, inputs_of, quality
-from idc.captioning.calibration import calibrate as fit_and_store
+from idc.captioning.calibration import calibrate as run_calibration
 from idc.captioning.contract import FAMILIAR_FROM, Candidate, Description
 from idc.captioning.familiarity import Familiarity
-from idc.data.images import decode_image, encode_png
+from idc.data.images import MAX_PIXELS, decode_image, encode_png
 from idc.data.store import DatasetFolder, iter_rows
 from idc.schema import pair_arrow_schema
 from idc.systems import load_captioner
@@ -101,6 +102,31 @@ def test_an_artifact_is_calibrated(
     assert "done before" not in capsys.readouterr().out
     assert (artifact / "calibration.json").read_bytes() != written
     assert json.loads((artifact / "config.json").read_text())["files"].count("calibration.json") == 1
+
+
+def test_a_pair_is_decoded_and_described_once(artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much is measured on it: the regression, its quality, the familiarity, its false alarms."""
+    folder = write_pairs(tmp_path / "pairs", {"train": scenes(0, 30), "val": scenes(1, 7), "test": scenes(2, 5)})
+    captioner = load_captioner(str(artifact))
+    described: list[int] = []
+    decoded: list[bytes] = []
+
+    def describe(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], **options: Any) -> list[Description]:
+        described.append(len(befores))
+        return type(captioner).describe(captioner, befores, afters, **options)
+
+    def decode(data: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+        decoded.append(data)
+        return decode_image(data, max_pixels)
+
+    monkeypatch.setattr(captioner, "describe", describe)
+    monkeypatch.setattr("idc.captioning.apply.decode_image", decode)
+    monkeypatch.setattr("idc.captioning.calibration.decode_image", decode)
+    job = CalibrateJob(artifact=str(artifact), pairs=folder, report_split="test", batch_size=4)
+    made = run_calibration(job, lambda: captioner)
+    assert described == [4, 3, 4, 1]
+    assert len(decoded) == 2 * (15 + 7 + 5) + 15, "an unchanged training pair is one image"
+    assert {name: one.pairs for name, one in made.unfamiliar.items()} == {"val": 7, "test": 5}
 
 
 def test_a_calibration_on_other_inputs_is_left_out(artifact: Path) -> None:
@@ -211,7 +237,7 @@ def test_what_augmentation_changes_is_familiar_if_it_was_part_of_the_training(ar
     pairs = [(darker(before), darker(after)) for before, after in scenes(2, 20)]
     warned = {}
     for augmented in (False, True):
-        fit_and_store(CalibrateJob(artifact=str(artifact), pairs=folder, augmented=augmented))
+        run_calibration(CalibrateJob(artifact=str(artifact), pairs=folder, augmented=augmented))
         found = Familiarity.read(artifact)
         assert found is not None
         warned[augmented] = sum(found(*pair) < FAMILIAR_FROM for pair in pairs)

@@ -34,7 +34,7 @@ CONFIGS = ROOT / "serve" / "configs"
 
 def test_the_demo_serves_the_demos_artifact_on_this_machine_alone() -> None:
     config = load(CommandConfig, str(CONFIGS / "demo.yaml"))
-    assert config.models == {"demo": "runs/demo/finetune-0/artifact"}
+    assert config.models == {"demo": "runs/demo/twincap-0/artifact"}
     assert (config.auth.mode, config.host) == ("loopback", "127.0.0.1")
 
 
