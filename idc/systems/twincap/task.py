@@ -27,8 +27,9 @@ from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture
 from idc.training.loop import fit
 from idc.training.task import Batch, Task, mean_per_sample
 
-CHANGED_OBJECT = 2.0
-"""Weight of the changed object's heat maps relative to those of all objects."""
+OBJECTS, CHANGED_OBJECT = 8.0, 16.0
+"""Weights of the heat maps of all objects and of the changed one, relative to the attributes at an object's place. Most
+cells of a map are easy, and the mean over its cells is small."""
 
 
 class TwinCapTask(Task):
@@ -54,7 +55,7 @@ class TwinCapTask(Task):
         if self.net.kind is not None:
             heads = self._heads(encoded, batch)
             loss, logs["heads"] = loss + self.job.supervision.heads * heads, heads.detach()
-        if self.net.change is not None:
+        if self.net.objects is not None:
             dense = self._dense(encoded, batch)
             loss, logs["dense"] = loss + self.job.supervision.dense * dense, dense.detach()
         return loss, logs
@@ -76,10 +77,9 @@ class TwinCapTask(Task):
         maps = self.net.object_maps(encoded.features).float()
         height, width = maps.shape[-2:]
         shown = torch.where(inside, labels[..., 0], UNKNOWN)
-        total = _heat_loss(maps, heat(places, shown, height, width), known)
+        total = OBJECTS * _heat_loss(maps, heat(places, shown, height, width), known)
         number = torch.arange(places.shape[2], device=places.device)
         changed = torch.where(number == batch["which"].unsqueeze(-1), shown, UNKNOWN)
-        assert encoded.change is not None
         total = total + CHANGED_OBJECT * _heat_loss(encoded.change.float(), heat(places, changed, height, width), known)
         for column, logits in enumerate(self.net.object_looks(encoded.features, places)):
             total = total + _cross_entropy(logits.movedim(-1, 1), torch.where(inside, labels[..., column], UNKNOWN))
@@ -113,7 +113,7 @@ class TwinCapTask(Task):
         settings = self.job.optim.model_dump()
         groups: dict[bool, list[Tensor]] = {True: [], False: []}
         for name, parameter in self.net.named_parameters():
-            groups[parameter.ndim > 1 and name not in ("rows", "columns")].append(parameter)
+            groups[parameter.ndim > 1 and name not in ("rows", "columns", "sides")].append(parameter)
         return [
             {"name": "matrices", "params": groups[True], **settings},
             {"name": "vectors", "params": groups[False], **settings, "weight_decay": 0.0},
@@ -147,10 +147,10 @@ def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _heat_loss(logits: Tensor, targets: Tensor, known: Tensor) -> Tensor:
-    """Binary cross-entropy of heat maps (B, 2, h, w), less that of a perfect prediction, summed over the cells of an
-    eighth of the map; 0 for samples without a known scene."""
+    """Binary cross-entropy of heat maps (B, 2, h, w), mean over their cells; 0 for samples without a known scene. The
+    targets are soft, so that of a perfect prediction is above 0."""
     each = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(dim=(1, 2, 3))
-    return 8 * (each * known).mean()
+    return (each * known).mean()
 
 
 def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
