@@ -275,9 +275,7 @@ def _portable(value: Any) -> Any:
 
 def _rate(found: Rate) -> str:
     """In percent, with its 95 % interval (Wilson) and the chance."""
-    from scipy.stats import binomtest
-
-    low, high = binomtest(found.right, found.of).proportion_ci(method="wilson")
+    low, high = found.interval(found.of)
     interval = f"{100 * low:.1f} to {100 * high:.1f}"
     return f"{100 * found.rate:.1f} % ({found.right} of {found.of}; {interval}; chance {100 * found.chance:.0f} %)"
 
