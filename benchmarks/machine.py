@@ -10,6 +10,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from idc.cores import usable_cores
+
 FLAGS = (
     "avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8",
     "asimddp", "bf16", "i8mm", "sve", "sve2",
@@ -74,7 +76,6 @@ def this_machine(device: str = "cpu") -> Machine:
     memory = None
     with contextlib.suppress(ValueError, OSError, AttributeError):
         memory = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     gpu = None
     if device.startswith("cuda"):
         import torch
@@ -83,7 +84,7 @@ def this_machine(device: str = "cpu") -> Machine:
     return Machine(
         processor=processor,
         flags=tuple(flag for flag in FLAGS if flag in flags),
-        cores=cores,
+        cores=usable_cores(),
         memory_gib=memory,
         gpu=gpu,
     )

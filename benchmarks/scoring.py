@@ -15,6 +15,7 @@ from pydantic import Field
 
 from benchmarks.measurement import Measurement, environment, peak_memory_mib
 from idc.config import ConfigModel
+from idc.cores import usable_cores
 from idc.data.rendered.captions import ATTRIBUTES, SUBSETS, SYNONYMS, TEMPLATES, Description, phrase
 from idc.data.rendered.scene import Thing
 from idc.evaluation.kept import Kept
@@ -87,7 +88,7 @@ def measure_scoring(config: ScoringConfig) -> Iterator[Measurement]:
         folder.cleanup()
         if found["whole"] != found["again"] or not np.array_equal(meteors["one"], meteors["two"]):
             raise ValueError("scoring: scores differ between a first and a second evaluation, or by METEOR's processes")
-    where = environment(os.cpu_count() or 1)
+    where = environment(usable_cores())
     size = f"{config.pairs} predictions, {config.references} references each, Java's start included"
     apart = max(abs(own.overall[name] - official[name]) for name in official)
     yield Measurement(

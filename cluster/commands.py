@@ -1,5 +1,5 @@
-"""Runs commands one after another, as processes of this machine or as jobs of a local Ray: one line per command on the
-terminal, its output in a log."""
+"""Runs commands one after another or side by side, as processes of this machine, or as jobs of a local Ray: one line
+per command on the terminal, its output in a log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,13 +38,18 @@ class Used(NamedTuple):
     resources: dict[str, dict[str, Any]]
 
 
-def run_commands(
-    commands: Sequence[tuple[str, list[str]]], root: Path, logs: Path, record: Path, *, on_ray: bool
-) -> Used:
+Command = tuple[str, list[str], bool]
+"""Title, arguments of Python, and whether it runs side by side with the command before."""
+
+
+def run_commands(commands: Sequence[Command], root: Path, logs: Path, record: Path, *, on_ray: bool) -> Used:
     """Run commands of this project in order in the working directory.
 
+    Commands side by side get ``OMP_NUM_THREADS``, their share of the cores; the next one waits for all of them. On Ray
+    all run one after another.
+
     Args:
-        commands: (title, arguments of Python) per command.
+        commands: titles, arguments, and which run side by side.
         root: folder that contains ``jobs/``, for scripts and presets missing in the working directory.
         logs: folder for ``01.log`` and so on.
         record: file for the memory and time line, written after every command.
@@ -61,18 +67,29 @@ def run_commands(
             with resources.step("start Ray"):
                 url = ending.enter_context(session(ClusterConfig(dashboard=True)))
             print(f"Ray dashboard: {url}", flush=True)
-        for number, (title, command) in enumerate(commands, start=1):
-            line = StepLine(f"[{number}/{len(commands)}] {title}", logs / f"{number:02d}.log")
+
+        def run_one(number: int, threads: int | None) -> None:
+            title, command, _ = commands[number - 1]
+            line = StepLine(f"[{number}/{len(commands)}] {title}", logs / f"{number:02d}.log", alone=threads is None)
             try:
                 with resources.step(title), line:
                     line.write(shlex.join(command) + "\n")
                     run = [sys.executable, *(script_or_preset(word, root) for word in command)]
                     if url is None:
-                        run_here(run, line.write)
+                        run_here(run, line.write, {} if threads is None else {"OMP_NUM_THREADS": str(threads)})
                     else:
                         submit(url, f"cd {shlex.quote(str(Path.cwd()))} && {shlex.join(run)}", line.write)
             except RuntimeError as error:
                 raise RuntimeError(f"{error}; the end of {line.log}:\n{line.end()}") from None
+
+        for group in _side_by_side(commands, on_ray):
+            if len(group) == 1:
+                run_one(group[0], None)
+            else:
+                threads = max(1, resources.timeline().cores_available // len(group))
+                with ThreadPoolExecutor(len(group)) as pool:
+                    for running in [pool.submit(run_one, number, threads) for number in group]:
+                        running.result()
             resources.timeline().write(record)
     timeline = resources.stop()
     timeline.write(record)
@@ -85,13 +102,28 @@ def run_commands(
     )
 
 
-def run_here(command: Sequence[str], show: Callable[[str], None]) -> None:
+def _side_by_side(commands: Sequence[Command], on_ray: bool) -> list[list[int]]:
+    """The numbers of the commands, from 1, in groups that run at the same time."""
+    groups: list[list[int]] = []
+    for number, (_, _, beside) in enumerate(commands, start=1):
+        if beside and groups and not on_ray:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    return groups
+
+
+def run_here(command: Sequence[str], show: Callable[[str], None], settings: Mapping[str, str] | None = None) -> None:
     """Run a command as a child of this process, show its output as it comes, and wait for its end.
+
+    Args:
+        settings: environment variables in addition to this process's.
 
     Raises:
         RuntimeError: it failed.
     """
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child:
+    environment = {**os.environ, **(settings or {})}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as child:
         assert child.stdout is not None
         decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         try:
@@ -110,10 +142,14 @@ def script_or_preset(argument: str, root: Path) -> str:
 
 
 class StepLine:
-    """The output line of a step, and its log. On a terminal the line also shows the last line of the log."""
+    """The output line of a step, and its log. On a terminal the line also shows the last line of the log.
 
-    def __init__(self, title: str, log: Path):
-        self.title, self.log = title, log
+    Args:
+        alone: no other line is written at the same time; without, a line is written whole, at the end of its step.
+    """
+
+    def __init__(self, title: str, log: Path, alone: bool = True):
+        self.title, self.log, self.alone = title, log, alone
         self.seconds = 0.0
 
     def __enter__(self) -> StepLine:
@@ -121,7 +157,7 @@ class StepLine:
         self._file = self.log.open("w", encoding="utf-8")
         self._began = time.time()
         self._live = sys.stdout.isatty()
-        if not self._live:
+        if not self._live and self.alone:
             print(self.title, end="", flush=True)
         return self
 
@@ -139,7 +175,8 @@ class StepLine:
         self._file.close()
         self.seconds = time.time() - self._began
         ended = "failed" if kind is not None else f"{self.seconds:.0f} s"
-        print(f"\r\x1b[K{self.title}: {ended}" if self._live else f": {ended}", flush=True)
+        head = f"\r\x1b[K{self.title}" if self._live else "" if self.alone else self.title
+        print(f"{head}: {ended}", flush=True)
 
     def end(self, lines: int = 20) -> str:
         """The last lines of the log."""

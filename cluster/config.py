@@ -16,7 +16,7 @@ class ClusterConfig(ConfigModel):
     address: str | None = None
     """A running cluster to join ("auto" or host:port). Default: RAY_ADDRESS, which Ray sets inside its own jobs."""
     num_cpus: int | None = Field(default=None, ge=1)
-    """CPUs of a local Ray. Default: the machine's, but at least 4, because Ray's helper actors need some."""
+    """CPUs of a local Ray. Default: the usable cores, but at least 4, because Ray's helper actors need some."""
     num_gpus: int | None = Field(default=None, ge=0)
     """GPUs of a local Ray. Default: all that are found."""
     object_store_mb: int | None = Field(default=None, ge=80)

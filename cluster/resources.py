@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from idc.cores import usable_cores
 from idc.report.timeline import KINDS, Line, ResourceKind, Step, Timeline
 
 _INTERVAL_S = 1.0
@@ -65,7 +66,7 @@ class ResourceRecord:
             return Timeline(
                 steps=list(self._steps),
                 seconds=round(self._now(), 1),
-                cores_available=len(os.sched_getaffinity(0)),
+                cores_available=usable_cores(),
                 cores=self._cores.model_copy(deep=True),
                 memory_gib=self._memory.model_copy(deep=True),
             )

@@ -15,7 +15,9 @@ from typing import Any
 
 from cluster.config import ClusterConfig
 from cluster.worker import set_up_worker
-from idc.data.pipeline import Source, StageSpec, ToRows, run_local
+from idc.cores import usable_cores
+from idc.data.pipeline import Source, StageSpec, ToRows
+from idc.data.processes import run_processes
 from idc.data.store import DatasetFolder, Manifest
 from idc.loopback import keep_ray_on_loopback
 
@@ -92,7 +94,7 @@ def session(config: ClusterConfig | None = None) -> Iterator[str | None]:
             )  # short, because socket paths in it have a length limit
         connected = ray.init(
             address="local",
-            num_cpus=config.num_cpus or max(4, os.cpu_count() or 1),
+            num_cpus=config.num_cpus or max(4, usable_cores()),
             num_gpus=config.num_gpus,
             object_store_memory=config.object_store_mb * 2**20 if config.object_store_mb else None,
             include_dashboard=config.dashboard,
@@ -116,15 +118,20 @@ def run_chunks(
     source: Source,
     stages: Sequence[StageSpec],
     to_rows: ToRows | None = None,
+    *,
+    processes: int = 1,
     **options: Any,
 ) -> Manifest:
-    """Run the pending chunks of a data job, in this process or in a Ray session.
+    """Run the pending chunks of a data job, on this machine without Ray or in a Ray session.
 
     With ``local``, or if no chunk is pending, Ray is not imported. Options, result and errors are those of
     :func:`idc.data.pipeline.run_local`.
+
+    Args:
+        processes: with ``local``, as :func:`idc.data.processes.run_processes`; on Ray the stages' concurrency counts.
     """
     if local or folder.complete or not folder.pending():
-        return run_local(folder, source, stages, to_rows, **options)
+        return run_processes(folder, source, stages, to_rows, processes=processes, **options)
     with session(config):
         from cluster.data import run
 

@@ -27,14 +27,11 @@ class Job(BuildProceduresJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from idc.data.processes import run_processes
-    from idc.systems.procap.procedures.build import Runner, build
+    from idc.systems.procap.procedures.build import build
 
     job = args.config
     try:
-        run: Runner = partial(run_chunks, False, job.cluster)
-        if args.local:
-            run = partial(run_processes, processes=job.build.actors)
+        run = partial(run_chunks, args.local, job.cluster, processes=job.build.actors)
         manifest = build(job.build, job.procedures, run, overwrite=args.overwrite)
     except ValueError as error:
         raise SystemExit(f"build_procedures: {error}") from None

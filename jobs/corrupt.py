@@ -1,6 +1,7 @@
-"""Make a robustness set: a folder of pairs with words replaced, images corrupted, or before and after swapped.
+"""Make a robustness set: a folder of pairs, images corrupted or shifted, words replaced, or before and after swapped.
 
     python jobs/corrupt.py pairs=data/pairs out=data/fog kind=fog severity=5 "splits=[test]"
+    python jobs/corrupt.py pairs=data/pairs out=data/shifted kind=shift severity=2 which=after "splits=[test]"
     python jobs/corrupt.py pairs=data/pairs out=data/words-40 kind=replace_words share=0.4
     python jobs/corrupt.py pairs=data/pairs out=data/swapped kind=swap_order --local
 

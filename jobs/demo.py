@@ -1,4 +1,4 @@
-"""Run everything on one machine: pairs, tokenizer, ProCap in two stages, scores and baselines, a page (`make demo`).
+"""Run everything on one machine: pairs, ProCap in two stages, TwinCap, scores and baselines, a page (`make demo`).
 
     python jobs/demo.py
     python jobs/demo.py --seeds 0 1 2
@@ -6,8 +6,8 @@
     python jobs/demo.py --clevr-change DIR    also caption the official images in DIR (no captions needed)
 
 Runs the project's own jobs one after another. Finished steps are skipped. Prints one line per step, with the output in
-runs/demo/logs, and at the end five lines: score and baseline, the page, how to serve, how to caption, and the file with
-all figures.
+runs/demo/logs, and at the end: the scores of both captioners, the page, how to serve and how to caption with the one
+that is better on the validation split, and the file with all figures.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
     args = parser.parse_args()
     from cluster.commands import run_commands
     from idc.config import enter_root
-    from idc.systems.procap.demo import RESOURCES, advice, closing, steps, summary
+    from idc.demo import RESOURCES, advice, closing, steps, summary
 
     enter_root()
     commands = list(steps(args.folder, args.seeds, args.clevr_change, on_ray=args.ray))

@@ -27,19 +27,15 @@ class Job(RenderJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from idc.data.processes import run_processes
     from idc.data.rendered.render import open_build
 
     job = args.config
     try:
         folder, source, stages = open_build(job, args.overwrite)
-        limit = job.max_reject_share
-        if args.local:
-            manifest = run_processes(
-                folder, source, stages, processes=job.workers, max_reject_share=limit, name="rendering"
-            )
-        else:
-            manifest = run_chunks(False, job.cluster, folder, source, stages, max_reject_share=limit, name="rendering")
+        manifest = run_chunks(
+            args.local, job.cluster, folder, source, stages,
+            processes=job.workers, max_reject_share=job.max_reject_share, name="rendering",
+        )  # fmt: skip
     except ValueError as error:
         raise SystemExit(f"render: {error}") from None
     print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, rejected: {manifest.num_rejected}")

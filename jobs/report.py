@@ -4,7 +4,8 @@
         procedures=data/procedures tokenizer=runs/tokenizer/tokenizer runs.tokenizer=runs/tokenizer \\
         "runs.stage 1=runs/pretrain" "runs.stage 2=runs/captioner"
 
-Several evaluations count as seeds: the page shows their mean and deviation.
+Several evaluations count as seeds: the page shows their mean and deviation. Another captioner's evaluations of the same
+pairs are shown next to them: "compare.ProCap=[runs/other/evaluation]".
 """
 
 from __future__ import annotations
@@ -22,7 +23,11 @@ def main() -> None:
     job = args.config
     reconstruct = reconstruction(job.tokenizer) if job.tokenizer is not None else None
     imagine = imagination(job.imagine) if job.imagine is not None else None
-    path = write_report(job.out, collect(job, reconstruct, imagine))
+    try:
+        report = collect(job, reconstruct, imagine)
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"report: {error}") from None
+    path = write_report(job.out, report)
     print(f"{path} ({path.stat().st_size / 2**20:.1f} MiB)")
 
 

@@ -1,6 +1,7 @@
 """Serve captions over HTTP on Ray Serve, from one machine or a cluster.
 
-    python -m serve.app                                          # the demo's model on http://127.0.0.1:8000
+    python -m serve.app                                          # on http://127.0.0.1:8000: the demo's model, or
+                                                                 # the one that comes with the program
     python -m serve.app models.demo=runs/my-run/artifact port=8001
     serve deploy serve/configs/production.yaml                   # on a running cluster; KubeRay takes the same file
 
@@ -11,10 +12,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from idc.captioning.loading import SHIPPED
 from idc.config import ConfigError, cli, load
+from idc.training.artifact import CONFIG
 from serve.config import CommandConfig, ServeConfig
 from serve.deployment.application import application
 from serve.deployment.command import run
@@ -47,11 +51,21 @@ def build(args: dict[str, Any]) -> Application:
     return application(config)
 
 
+def default_settings(argv: Sequence[str]) -> list[str]:
+    """The arguments in front of a command line without ``--config``: :data:`DEMO`; and if its models were not trained
+    here, in their place those of the command line, or the captioner that comes with the program if it names none."""
+    root = Path(os.environ.get("IDC_ROOT", ""))
+    if all((root / source / CONFIG).exists() for source in load(CommandConfig, str(DEMO)).models.values()):
+        return ["--config", str(DEMO)]
+    named = any(word.lstrip("-").startswith("models") for word in argv)
+    return ["--config", str(DEMO), "models=null", *([] if named else [f"models.{SHIPPED}={SHIPPED}"])]
+
+
 def main() -> None:
     """The command line of this module."""
     argv = sys.argv[1:]
     if not any(word == "--config" or word.startswith("--config=") for word in argv):
-        argv = ["--config", str(DEMO), *argv]
+        argv = [*default_settings(argv), *argv]
     run(cli(CommandConfig, __doc__, argv, local=False, overwrite=False).config)
 
 

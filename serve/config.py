@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from idc.captioning.loading import LoadConfig
+from idc.captioning.loading import LoadConfig, artifact_folder
 from idc.config import ConfigModel
 from idc.loopback import is_loopback
 from serve.versions import SCHEME, Resolver
@@ -169,7 +169,8 @@ class ServeConfig(ConfigModel):
     """An application: its models, its clients and its resources."""
 
     models: dict[str, str]
-    """Model name -> its artifact: a folder, ``models:/captioner@champion`` or ``models:/captioner/7``."""
+    """Model name -> its artifact: a folder, ``models:/captioner@champion``, ``models:/captioner/7``, or ``shipped`` for
+    the captioner that comes with the program."""
     default: str | None = None
     """Model of requests that name none; by default the first."""
     auth: AuthConfig
@@ -216,7 +217,8 @@ class CommandConfig(ServeConfig):
     """Print the log: JSON lines, one per request and one per line that Ray's processes write. Otherwise only failures
     are printed, to standard error."""
     num_cpus: int | None = Field(None, ge=1)
-    """CPUs in the accounting of a local Ray. Default: all, but at least 4, because Ray's helper actors count too."""
+    """CPUs in the accounting of a local Ray. Default: the usable cores, but at least 4, because Ray's helper
+    actors count too."""
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()
@@ -229,8 +231,8 @@ class CommandConfig(ServeConfig):
     def preflight(self) -> Iterator[str]:
         resolver = Resolver(self.registry.tracking_uri)
         for name, source in self.models.items():
-            if not source.startswith(SCHEME) and not (Path(source) / "config.json").exists():
-                yield f"models.{name}: no artifact at {source!r}; run `make demo` first, or name another folder"
+            if not source.startswith(SCHEME) and not (Path(artifact_folder(source)) / "config.json").exists():
+                yield f"models.{name}: no artifact at {source!r}; name the artifact folder of a run, or `shipped`"
                 continue
             try:
                 resolver.resolve(source)

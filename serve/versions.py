@@ -1,4 +1,5 @@
-"""Versions of a model source: ``models:/captioner@champion`` or a folder -> its current version -> a local artifact.
+"""Versions of a model source: ``models:/captioner@champion``, a folder, or ``shipped``, the captioner that comes with
+the program -> its current version -> a local artifact.
 
 MLflow is imported when the first ``models:/`` source is used; folders do not need it.
 """
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from idc.captioning.loading import artifact_folder
 from idc.config import missing_database
 from idc.training.artifact import CONFIG, IDENTITY_TAG, Artifact, check_weights, identity, read_artifact
 
@@ -189,7 +191,7 @@ def public_name(version: str) -> str:
 
 
 def _checked(folder: str | Path) -> Artifact:
-    artifact = read_artifact(folder)
+    artifact = read_artifact(artifact_folder(str(folder)))
     check_weights(artifact)
     return artifact
 

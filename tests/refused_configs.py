@@ -158,11 +158,11 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "sets=made",
             "out=made",
             "sweep=no.yaml",
-            "corruptions=[fogg]",
+            "corruptions.fogg=[1]",
             "shares=[2]",
         ],
         [
-            "corruptions.0: 'fogg' is not one of gaussian_noise",
+            "corruptions.fogg.[key]: 'fogg' is not one of gaussian_noise",
             "sweep, procedures: give both for the word rows, or neither",
             "shares: 2.0 must be above 0 and at most 1",
             "artifact: no such file or folder: 'nowhere'",

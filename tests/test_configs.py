@@ -33,6 +33,7 @@ JOB_OF = {
     "twincap/clevr_like": "train_twincap",
     "benchmark/": "benchmark",
     "robustness/": "robustness",
+    "card/": "make_card",
 }
 """How a config's path begins, and which job takes it."""
 INPUTS: dict[str, dict[str, Any]] = {
@@ -51,6 +52,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "train_twincap": {},
     "benchmark": {},
     "robustness": {},
+    "make_card": {},
 }
 """What the command line adds to a job's YAML files."""
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "diffusers", "cv2", "mitsuba")

@@ -9,6 +9,7 @@ system's own evidence (:attr:`idc.captioning.contract.Description.evidence`).
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -16,17 +17,19 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from idc.captioning.apply import Fault, Pixels, decode_pair, describe_rows
 from idc.captioning.contract import FAMILIAR_FROM, Captioner, Description
-from idc.captioning.familiarity import Familiarity
+from idc.captioning.familiarity import Familiarity, pair_statistics, statistics
 from idc.captioning.familiarity import fit as fit_familiarity
 from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, LoadConfig
 from idc.config import missing
+from idc.data.augmentation import AugmentationConfig, augment
+from idc.data.images import ImageError, decode_image
 from idc.data.rows import open_rows
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.data.validation.checks import is_changed
@@ -51,7 +54,7 @@ class CalibrateJob(LoadConfig):
     report_split: Literal["val", "test"] | None = None
     """Further split on which the quality of the probabilities is measured."""
     max_pairs: int | None = Field(None, ge=1)
-    """Number of pairs per split, from the first on. Default: all."""
+    """Number of pairs with a known change flag per split, from the first on. Default: all."""
     batch_size: int = Field(32, ge=1)
     """Pairs per batch of the captioner."""
     familiarity: bool = True
@@ -59,6 +62,10 @@ class CalibrateJob(LoadConfig):
     `split`: pairs that do not resemble them get a warning. Off: the artifact's own stays unchanged."""
     max_training_pairs: int = Field(5000, ge=100)
     """Maximum number of training pairs, from the first on, on which familiarity is fitted."""
+    augmented: bool = False
+    """Fit familiarity also on an augmented copy of every training pair (the default amounts of
+    idc/data/augmentation.py): for a captioner that was trained with such images, so that other light, slight noise and
+    small shifts bring no warning."""
     outside: tuple[str, ...] = ()
     """Inputs of other domains (as `--input` of jobs/caption.py), on which the share of warnings is measured."""
 
@@ -67,8 +74,9 @@ class CalibrateJob(LoadConfig):
             yield ("split: the captioner learnt the training pairs and is overconfident on them; calibrate on val")
         if self.report_split == self.split:
             yield f"report_split: {self.split} is the split to fit on; report on another one"
-        if self.outside and not self.familiarity:
-            yield "outside: measures familiarity, which is off; set familiarity=true"
+        for name in ("outside", "augmented"):
+            if getattr(self, name) and not self.familiarity:
+                yield f"{name}: concerns familiarity, which is off; set familiarity=true"
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.artifact, "artifact")
@@ -106,6 +114,9 @@ class Unfamiliar(_Record):
     """Lowest familiarity."""
     median: float
     """Median familiarity."""
+    auc: float | None = None
+    """Of an input of another domain: share of couples of a held-out pair (of the report split if there is one) and a
+    pair of this input in which the latter is farther from the training images."""
 
 
 class Calibration(_Record):
@@ -239,21 +250,28 @@ def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibrati
             image cannot be read.
     """
     captioner = (load or CaptionerLoader(job.artifact, job))()
-    rows, changed = _described(job, captioner, job.split)
+    splits = [job.split] if job.report_split is None else [job.split, job.report_split]
+    measured = {split: _measure(job, captioner, split) for split in splits}
+    own = measured[job.split]
     made = Calibration(
         fingerprint=_mark(job),
-        source={"pairs": job.pairs, "split": job.split, "count": len(rows)},
+        source={"pairs": job.pairs, "split": job.split, "count": len(own.changed)},
         quality={},
-        **fit(rows, changed),
+        **fit(own.inputs, own.changed),
     )
-    measured = {job.split: (rows, changed)}
-    if job.report_split is not None:
-        measured[job.report_split] = _described(job, captioner, job.report_split)
-    found = {name: quality([made.probability(row) for row in own], truth) for name, (own, truth) in measured.items()}
+    found = {
+        split: quality([made.probability(inputs) for inputs in one.inputs], one.changed)
+        for split, one in measured.items()
+    }
     made = made.model_copy(update={"quality": found})
     if job.familiarity:
-        familiarity = _fit_familiarity(job)
-        made = made.model_copy(update={"unfamiliar": _unfamiliar(job, familiarity)})
+        familiarity = fit_familiarity(_training_statistics(job), own.statistics)
+        distances = {split: list(map(familiarity.distance, one.statistics)) for split, one in measured.items()}
+        unfamiliar = {split: _unfamiliar(split, familiarity, known) for split, known in distances.items()}
+        for path in job.outside:
+            known = [familiarity.distance(pair_statistics(*pixels)) for pixels in _input_images(path)]
+            unfamiliar[path] = _unfamiliar(path, familiarity, known, distances[splits[-1]])
+        made = made.model_copy(update={"unfamiliar": unfamiliar})
         familiarity.save(job.artifact)
     add_file(job.artifact, CALIBRATION, made.model_dump_json(indent=1) + "\n")
     return made
@@ -273,47 +291,59 @@ def table(found: Calibration) -> str:
         lines += [
             f"  {name}: {one.warned} of {one.pairs} ({100 * one.warned / one.pairs:.1f} %); "
             f"lowest familiarity {one.lowest:.3f}, median {one.median:.3f}"
+            + (f"; AUC {one.auc:.4f}" if one.auc is not None else "")
             for name, one in found.unfamiliar.items()
         ]
     return "\n".join(lines)
 
 
-def _fit_familiarity(job: CalibrateJob) -> Familiarity:
-    training = itertools.islice(_split_images(job, "train"), job.max_training_pairs)
-    first = next(training, None)
+def _training_statistics(job: CalibrateJob) -> Iterator[np.ndarray]:
+    """The statistics of the training pairs for the familiarity, and of their augmented copies."""
+    rows = itertools.islice(iter_rows(job.pairs, ["pair_id", "before", "after"], "train"), job.max_training_pairs)
+    first = next(rows, None)
     if first is None:
         raise ValueError(
             f"{job.pairs} has no training pairs, on which familiarity is fitted; give the folder that the captioner "
             "was trained on, or set familiarity=false"
         )
-    images = itertools.chain(first, itertools.chain.from_iterable(training))
-    return fit_familiarity(images, itertools.islice(_split_images(job, job.split), job.max_pairs))
+    known = functools.lru_cache(maxsize=2)(lambda data: statistics(decode_image(data)))  # pairs share images
+    for number, row in enumerate(itertools.chain([first], rows)):
+        try:
+            yield np.stack([known(row["before"]), known(row["after"])])
+            if job.augmented:
+                images = decode_image(row["before"]), decode_image(row["after"])
+                changed = augment(*images, AugmentationConfig(), np.random.default_rng((0, number)))
+                yield pair_statistics(*changed.images)
+        except ImageError as error:
+            raise ValueError(f"{row['pair_id']}: {error}") from None
 
 
-def _unfamiliar(job: CalibrateJob, familiarity: Familiarity) -> dict[str, Unfamiliar]:
-    splits = [job.split] if job.report_split is None else [job.split, job.report_split]
-    measured: dict[str, Iterator[tuple[np.ndarray, np.ndarray]]] = {}
-    for split in splits:
-        measured[split] = itertools.islice(_split_images(job, split), job.max_pairs)
-    for path in job.outside:
-        measured[path] = _input_images(path)
-    found: dict[str, Unfamiliar] = {}
-    for name, pairs in measured.items():
-        values = [familiarity(before, after) for before, after in pairs]
-        if not values:
-            raise ValueError(f"{name} has no pairs to measure familiarity on")
-        found[name] = Unfamiliar(
-            pairs=len(values),
-            warned=sum(value < FAMILIAR_FROM for value in values),
-            lowest=min(values),
-            median=float(np.median(values)),
-        )
-    return found
+def _unfamiliar(
+    name: str, familiarity: Familiarity, distances: Sequence[float], held_out: Sequence[float] | None = None
+) -> Unfamiliar:
+    """The counts of one split or input.
 
+    Args:
+        name: the split, or the input of another domain.
+        distances: of its pairs.
+        held_out: distances of held-out pairs, for the AUC.
+    """
+    if not distances:
+        raise ValueError(f"{name} has no pairs to measure familiarity on")
+    auc = None
+    if held_out is not None:
+        from sklearn.metrics import roc_auc_score
 
-def _split_images(job: CalibrateJob, split: str) -> Iterator[Pixels]:
-    for row in iter_rows(job.pairs, ["pair_id", "before", "after"], split):
-        yield _readable(row["pair_id"], decode_pair(row["before"], row["after"]))
+        outside = np.repeat([0, 1], [len(held_out), len(distances)])
+        auc = float(roc_auc_score(outside, [*held_out, *distances]))
+    values = [familiarity.share(distance) for distance in distances]
+    return Unfamiliar(
+        pairs=len(values),
+        warned=sum(value < FAMILIAR_FROM for value in values),
+        lowest=min(values),
+        median=float(np.median(values)),
+        auc=auc,
+    )
 
 
 def _input_images(path: str) -> Iterator[Pixels]:
@@ -334,28 +364,39 @@ def _mark(job: CalibrateJob) -> str:
     return fingerprint(captioning_identity(job.artifact), read_manifest(job.pairs).fingerprint, settings, outside)
 
 
-def _described(job: CalibrateJob, captioner: Captioner, split: str) -> tuple[list[dict[str, float]], list[bool]]:
-    """The inputs of the regression for a split's pairs, and their change flags; pairs without a flag are left out."""
+class _Measured(NamedTuple):
+    """What is known of a split's pairs with a change flag; pairs without a flag are left out."""
+
+    inputs: list[dict[str, float]]
+    """:func:`inputs_of` each pair."""
+    changed: list[bool]
+    statistics: list[np.ndarray]
+    """:func:`idc.captioning.familiarity.pair_statistics` of each pair; empty without familiarity."""
+
+
+def _measure(job: CalibrateJob, captioner: Captioner, split: str) -> _Measured:
+    """Decode and describe each pair of a split once."""
     columns = ["pair_id", "before", "after", "change_type", "meta"]
     every = (
         (row, is_changed(row["change_type"], json.loads(row["meta"] or "{}")))
         for row in iter_rows(job.pairs, columns, split)
     )
     known = itertools.islice(((row, changed) for row, changed in every if changed is not None), job.max_pairs)
-    rows: list[dict[str, float]] = []
-    truth: list[bool] = []
+    made = _Measured([], [], [])
     with ThreadPoolExecutor(2) as pool:
         for (row, changed), found in describe_rows(captioner, known, _decode, pool, job.batch_size):
-            _readable(row["pair_id"], found.pixels)
+            pixels = _readable(row["pair_id"], found.pixels)
             assert found.description is not None
-            rows.append(inputs_of(found.description))
-            truth.append(changed)
-    if len(set(truth)) < 2:
-        kinds = "no pairs with a known change flag" if not truth else (
-            "only pairs that changed" if truth[0] else "only pairs that did not change"
+            made.inputs.append(inputs_of(found.description))
+            made.changed.append(changed)
+            if job.familiarity:
+                made.statistics.append(pair_statistics(*pixels))
+    if len(set(made.changed)) < 2:
+        kinds = "no pairs with a known change flag" if not made.changed else (
+            "only pairs that changed" if made.changed[0] else "only pairs that did not change"
         )  # fmt: skip
         raise ValueError(f"{job.pairs}: {split} has {kinds}; a probability of a change needs pairs of both kinds")
-    return rows, truth
+    return made
 
 
 def _decode(known: tuple[dict[str, Any], bool]) -> Pixels | Fault:

@@ -53,6 +53,11 @@ def statistics(image: Pixels) -> np.ndarray:
     )
 
 
+def pair_statistics(before: Pixels, after: Pixels) -> np.ndarray:
+    """The statistics of both images of a pair, float64 (2, D)."""
+    return np.stack([statistics(before), statistics(after)])
+
+
 @dataclass(frozen=True)
 class Familiarity:
     """The fitted distance, and the distances of held-out pairs.
@@ -69,13 +74,16 @@ class Familiarity:
 
     def __call__(self, before: Pixels, after: Pixels) -> float:
         """The familiarity of a pair, in (0, 1]."""
-        smaller = np.searchsorted(self.distances, self.distance(before, after), side="left")
+        return self.share(self.distance(pair_statistics(before, after)))
+
+    def share(self, distance: float) -> float:
+        """The familiarity of a pair at this distance from the training images, in (0, 1]."""
+        smaller = np.searchsorted(self.distances, distance, side="left")
         return float(1 + len(self.distances) - smaller) / (1 + len(self.distances))
 
-    def distance(self, before: Pixels, after: Pixels) -> float:
-        """The distance of a pair from the training images."""
-        both = np.stack([statistics(before), statistics(after)]) - self.mean
-        return float(np.linalg.norm(both @ self.whitening, axis=1).max())
+    def distance(self, pair: np.ndarray) -> float:
+        """The distance of a pair from the training images, from its :func:`pair_statistics`."""
+        return float(np.linalg.norm((pair - self.mean) @ self.whitening, axis=1).max())
 
     def save(self, artifact: Path | str) -> None:
         """Add it to an artifact, or replace the existing one."""
@@ -107,14 +115,18 @@ class Familiarity:
         return found
 
 
-def fit(training: Iterable[Pixels], held_out: Iterable[tuple[Pixels, Pixels]]) -> Familiarity:
-    """Fit the distance on training images, and calibrate it on held-out pairs of the same domain."""
+def fit(training: Iterable[np.ndarray], held_out: Iterable[np.ndarray]) -> Familiarity:
+    """Fit the distance on training pairs, and calibrate it on held-out pairs of the same domain.
+
+    Args:
+        training, held_out: :func:`pair_statistics` of each pair.
+    """
     from sklearn.covariance import ledoit_wolf
 
-    rows = np.stack([statistics(image) for image in training])
+    rows = np.concatenate(list(training))
     mean, scale = rows.mean(axis=0), rows.std(axis=0) + 1e-6  # + 1e-6: a statistic may be the same in all images
     covariance, _ = ledoit_wolf((rows - mean) / scale)
     whitening = np.linalg.cholesky(np.linalg.inv(covariance)) / scale[:, None]
     fitted = Familiarity(mean, np.ascontiguousarray(whitening), np.empty(0))
-    distances = sorted(fitted.distance(before, after) for before, after in held_out)
+    distances = sorted(map(fitted.distance, held_out))
     return Familiarity(fitted.mean, fitted.whitening, np.array(distances))

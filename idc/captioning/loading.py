@@ -1,17 +1,22 @@
-"""How a captioner is loaded: device and speed. The same settings in every command that captions."""
+"""Which captioner is loaded, and how: artifact, device and speed. The same in every command that captions."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import Field, model_validator
 
 from idc.captioning.contract import Captioner, Speed
 from idc.config import ConfigModel, load
-from idc.systems import load_captioner
+from idc.systems import load_captioner, newest_captioner
 from idc.training.artifact import read_artifact
+
+SHIPPED = "shipped"
+"""Names the captioner that comes with the program, where the folder of an artifact is expected."""
+_SHIPPED_FOLDER = Path(__file__).resolve().parents[1] / "weights" / "clevr_like"
 
 LoadCaptioner = Callable[[], Captioner]
 """Loads a captioner; picklable, because every actor loads its own."""
@@ -47,10 +52,26 @@ LOADING = frozenset(LoadConfig.model_fields)
 """Names of these settings in a job."""
 
 
+def artifact_folder(artifact: str) -> str:
+    """The folder of an artifact, which is its own name except for :data:`SHIPPED`."""
+    return str(_SHIPPED_FOLDER) if artifact == SHIPPED else artifact
+
+
+def default_artifact() -> tuple[str, str]:
+    """The captioner of a command to which none was named, and which one it is, in words: the newest one below
+    ``runs/``, or if there is none the one that comes with the program."""
+    newest = newest_captioner()
+    if newest is not None:
+        return newest, f"{newest}, the newest one"
+    trained_on = read_artifact(_SHIPPED_FOLDER).trained_on
+    return SHIPPED, f"the one that comes with the program, trained on {trained_on}; there is no other below runs/"
+
+
 class CaptionerLoader:
     """Loads the captioner of an artifact; picklable.
 
     Args:
+        artifact: its folder, or :data:`SHIPPED`.
         gpus: number of GPUs of the process that loads it; the default device is cuda if there are any.
         threads: number of torch threads of the whole process; by default unchanged.
 
@@ -59,8 +80,8 @@ class CaptionerLoader:
     """
 
     def __init__(self, artifact: str, config: LoadConfig, gpus: float = 0.0, threads: int | None = None) -> None:
-        read_artifact(artifact)
-        self.artifact, self.threads, self.speed = artifact, threads, config.speed
+        self.artifact, self.threads, self.speed = artifact_folder(artifact), threads, config.speed
+        read_artifact(self.artifact)
         self.device = config.device or ("cuda" if gpus > 0 else "cpu")
 
     def __call__(self) -> Captioner:

@@ -20,10 +20,17 @@ from PIL import Image
 from idc.captioning import running_server as caption_server
 from idc.captioning.apply import CaptionOptions, Pixels, describe_batch
 from idc.captioning.contract import draw_map
-from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig, add_options, given_options
+from idc.captioning.loading import (
+    DEFAULTS,
+    CaptionerLoader,
+    LoadConfig,
+    add_options,
+    artifact_folder,
+    default_artifact,
+    given_options,
+)
 from idc.data.files import locate
 from idc.data.images import ImageError, decode_image, encode_png
-from idc.systems import newest_captioner
 
 FRAME_ENDS = (".png", ".gif")
 """Suffixes of files for frames: side by side, or as an animation that repeats."""
@@ -34,7 +41,9 @@ def command(doc: str | None) -> None:
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("before", help="image before the change")
     parser.add_argument("after", help="image after the change")
-    parser.add_argument("--artifact", help="a trained captioner: the artifact folder of its run (default: see above)")
+    parser.add_argument(
+        "--artifact", help="a captioner: the artifact folder of its training run, or shipped (default: see above)"
+    )
     parser.add_argument("--server", help="use this server (default: see above; none: no server)")
     add_options(parser)
     parser.add_argument("--beams", type=int, help="of the search, 1 is greedy (default: as the artifact was validated)")
@@ -71,6 +80,7 @@ def caption_pair(
     """Caption two image files or URIs with an artifact.
 
     Args:
+        artifact: its folder, or :data:`idc.captioning.loading.SHIPPED`.
         load: how the captioner is loaded.
         beams, candidates: as :meth:`idc.captioning.contract.Captioner.describe`.
         map_to: PNG file for the change map, in the shape of the image after; its folder is created.
@@ -94,7 +104,7 @@ def caption_pair(
     return {
         "before": before,
         "after": after,
-        "artifact": artifact,
+        "artifact": artifact_folder(artifact),
         "caption": description.best.caption,
         "confidence": description.best.confidence,
         **description.assessment.to_dict(),
@@ -154,7 +164,7 @@ def caption_with_any(
     **options: Any,
 ) -> dict[str, Any]:
     """Caption two image files with the given artifact or server; without one, with the server that runs on this
-    machine, or with the newest captioner below ``runs/``. A line on stderr names the one that was chosen.
+    machine, or with :func:`idc.captioning.loading.default_artifact`. A line on stderr names the one that was chosen.
 
     Args:
         server: URL; ``none`` for no server.
@@ -162,7 +172,7 @@ def caption_with_any(
         options: the other arguments of :func:`caption_pair`.
 
     Raises:
-        ValueError, OSError: as :func:`caption_pair` and :func:`ask_server`; or there is no captioner.
+        ValueError, OSError: as :func:`caption_pair` and :func:`ask_server`.
     """
     own = artifact is not None or load != DEFAULTS
     if server is None and not own and (server := caption_server.running_server()):
@@ -171,10 +181,8 @@ def caption_with_any(
         found = ask_server(server, before, after, **options)
     else:
         if artifact is None:
-            artifact = newest_captioner()
-            if artifact is None:
-                raise ValueError("no captioner below runs/: run `make demo` first, or give --artifact FOLDER")
-            print(f"captioner: {artifact}, the newest one (--artifact selects another)", file=sys.stderr)
+            artifact, chosen = default_artifact()
+            print(f"captioner: {chosen} (--artifact selects another)", file=sys.stderr)
         found = caption_pair(artifact, before, after, load=load, **options)
     if found["warning"] is not None:
         print(found["warning"], file=sys.stderr)

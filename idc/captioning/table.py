@@ -22,7 +22,7 @@ from pydantic import Field
 
 from idc.captioning.apply import CaptionOptions, Fault, Pixels, decode_pair, describe_rows
 from idc.captioning.contract import beams_of
-from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, LoadConfig
+from idc.captioning.loading import LOADING, SHIPPED, CaptionerLoader, LoadCaptioner, LoadConfig, artifact_folder
 from idc.config import missing
 from idc.data import files
 from idc.data.config import AccessConfig, Split
@@ -58,8 +58,8 @@ _VERSION = 2
 class CaptionJob(LoadConfig, AccessConfig):
     """Caption all pairs of an input; every row of it becomes a row of the output."""
 
-    artifact: str
-    """A trained captioner: the artifact folder of its run."""
+    artifact: str = SHIPPED
+    """The captioner: the artifact folder of a training run, or `shipped`, the one that comes with the program."""
     input: str
     """Pairs to caption: a folder of pairs of this project, Parquet (a file or a folder), CSV or JSON lines with the
     columns `before` and `after` (paths, URIs, in Parquet also the bytes), or a folder of images. Path or URI."""
@@ -106,7 +106,7 @@ class CaptionJob(LoadConfig, AccessConfig):
             yield f"input, out: {error}"
 
     def preflight(self) -> Iterator[str]:
-        yield from missing(self.artifact, "artifact")
+        yield from missing(artifact_folder(self.artifact), "artifact")
         yield from missing(self.input, "input")
 
 
@@ -224,7 +224,7 @@ def open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> 
         out,
         kind=KIND,
         schema=SCHEMA,
-        fingerprint=fingerprint(KIND, _VERSION, source.fingerprint, identity(job.artifact), counts),
+        fingerprint=fingerprint(KIND, _VERSION, source.fingerprint, identity(artifact_folder(job.artifact)), counts),
         config=settings,
         num_chunks=source.num_chunks,
         overwrite=overwrite,

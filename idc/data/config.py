@@ -115,6 +115,9 @@ Corruption = Literal[
 ]
 """The 15 common corruptions of Hendrycks and Dietterich (2019); see `idc/data/robustness/corruptions.py`."""
 
+Perturbation = Literal[Corruption, "shift"]
+"""What is done to images; a shift is the misregistration of a camera that moved."""
+
 Split = Literal["train", "val", "test"]
 
 
@@ -226,10 +229,11 @@ class ValidateJob(ImportConfig):
 class RobustnessConfig(ConfigModel):
     """A perturbation of pairs, to measure robustness. All draws depend on the seed and the pair's id alone."""
 
-    kind: Corruption | Literal["replace_words", "swap_order"]
-    """An image corruption, words of the captions replaced, or before and after swapped."""
+    kind: Perturbation | Literal["replace_words", "swap_order"]
+    """An image corruption, the content shifted, words of the captions replaced, or before and after swapped."""
     severity: int | None = Field(default=None, ge=1, le=5)
-    """Severity of an image corruption: the benchmark's levels 1 to 5."""
+    """Severity of an image corruption: the benchmark's levels 1 to 5. Of a shift: 64ths of the shorter side, so that 2
+    are two pixels of a 64x64 image."""
     which: Literal["both", "before", "after"] = "both"
     """Images to corrupt, each with its own draw."""
     share: float | None = Field(default=None, gt=0, le=1)

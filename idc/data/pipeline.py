@@ -55,7 +55,7 @@ class StageSpec:
         cls: the stage class; workers must be able to import it.
         kwargs: its constructor's arguments.
         num_cpus, num_gpus: of each copy.
-        concurrency: copies on Ray; ``(min, max)`` lets Ray choose. A local run uses one.
+        concurrency: copies on Ray; ``(min, max)`` lets Ray choose. A local run has one per process.
         batch_size: rows passed to the stage at once; ``None`` for a whole chunk.
     """
 

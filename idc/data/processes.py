@@ -1,4 +1,4 @@
-"""Chunks of work on several processes of this machine, without Ray: ``run_local`` on more than one core."""
+"""Chunks of work on this machine without Ray: :func:`idc.data.pipeline.run_local`, or the same on several processes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
+from typing import Any
 
+from idc.cores import usable_cores
 from idc.data.pipeline import (
     Batch,
     ChunkResult,
     Source,
     StageSpec,
+    ToRows,
     check_chunks,
     finish,
     run_local,
@@ -31,40 +34,52 @@ def run_processes(
     folder: DatasetFolder,
     source: Source,
     stages: Sequence[StageSpec],
+    to_rows: ToRows | None = None,
     *,
-    processes: int,
+    processes: int = 1,
     progress: bool = True,
     max_reject_share: float = 0.05,
+    extra: dict[str, Any] | None = None,
     name: str = "chunks",
+    watch: Callable[[ChunkResult], None] | None = None,
 ) -> Manifest:
-    """Run the pending chunks of ``folder`` on up to ``processes`` new processes, then complete it.
+    """Run the pending chunks of ``folder`` on this machine, then complete it: in this process, or in up to
+    ``processes`` new ones if that is more than one.
 
     The other arguments, the result, the errors and the written files are those of :func:`idc.data.pipeline.run_local`.
-    Each process builds its own copies of the stages, and its torch has its share of the cores as threads. It ends when
-    this process does, even if that is killed.
+    Each new process builds its own copies of the stages, and its torch has its share of the cores as threads. It ends
+    when this process does, even if that is killed.
 
     Raises:
         RuntimeError: a process was killed; the written chunks stay.
     """
-    check_chunks(folder, source)
     pending = folder.pending()
     processes = min(processes, len(pending))
     if processes <= 1:
-        return run_local(folder, source, stages, progress=progress, max_reject_share=max_reject_share, name=name)
-    with closing(_results(folder, source, stages, pending, processes)) as results:
-        show(results, folder, len(pending), progress, name)
-    return finish(folder, max_reject_share)
+        return run_local(
+            folder, source, stages, to_rows, progress=progress, max_reject_share=max_reject_share, extra=extra,
+            name=name, watch=watch,
+        )  # fmt: skip
+    check_chunks(folder, source)
+    with closing(_results(folder, source, stages, to_rows, pending, processes)) as results:
+        show(results, folder, len(pending), progress, name, watch)
+    return finish(folder, max_reject_share, extra)
 
 
 def _results(
-    folder: DatasetFolder, source: Source, stages: Sequence[StageSpec], pending: Sequence[int], processes: int
+    folder: DatasetFolder,
+    source: Source,
+    stages: Sequence[StageSpec],
+    to_rows: ToRows | None,
+    pending: Sequence[int],
+    processes: int,
 ) -> Generator[ChunkResult, None, None]:
     """One result per pending chunk, in order of completion."""
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads can hang
-    pool = ProcessPoolExecutor(processes, context, _start, (folder, source, stages))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    pool = ProcessPoolExecutor(processes, context, _start, (folder, source, stages, to_rows))
     chosen = os.environ.get(_THREADS)
-    os.environ.setdefault(_THREADS, str(max(1, cores // processes)))  # read when a process loads torch or numpy
+    share = max(1, usable_cores() // processes)
+    os.environ.setdefault(_THREADS, str(share))  # read when a process loads torch or numpy
     try:
         for future in as_completed([pool.submit(_run, chunk) for chunk in pending]):
             yield future.result()
@@ -85,12 +100,13 @@ class _Worker:
     folder: DatasetFolder
     source: Source
     stages: list[Callable[[Batch], Batch]]
+    to_rows: ToRows | None
 
 
-def _start(folder: DatasetFolder, source: Source, stages: Sequence[StageSpec]) -> None:
+def _start(folder: DatasetFolder, source: Source, stages: Sequence[StageSpec], to_rows: ToRows | None) -> None:
     """Initializer of a process."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    _Worker.folder, _Worker.source = folder, source
+    _Worker.folder, _Worker.source, _Worker.to_rows = folder, source, to_rows
     _Worker.stages = [stage.build() for stage in stages]
 
 
@@ -103,4 +119,4 @@ def _end_with_parent() -> None:
 
 
 def _run(chunk: int) -> ChunkResult:
-    return write_result(_Worker.folder, chunk, run_stages(_Worker.stages, _Worker.source.read(chunk)), None)
+    return write_result(_Worker.folder, chunk, run_stages(_Worker.stages, _Worker.source.read(chunk)), _Worker.to_rows)

@@ -76,6 +76,10 @@ class EvaluateJob(LoadConfig):
     """Number of training pairs, from the first on, that are searched for the nearest one. 0: no such baseline. Both
     images of each are decoded: 20,000 pairs of 480x320 take about four minutes on one core."""
 
+    trained_baseline: str | None = Field(None, min_length=1)
+    """Folder of another captioner's evaluation of the same pairs and split, to be shown among the baselines with the
+    number of its training pairs and its training time."""
+
     def faults(self) -> Iterator[str]:
         if (self.artifact is None) == (self.predictions is None):
             yield "artifact, predictions: give one of the two"
@@ -83,7 +87,7 @@ class EvaluateJob(LoadConfig):
             yield "pairs, references: give one of the two"
         if self.references is not None and self.artifact is not None:
             yield "references: an artifact captions images, so it needs pairs; references go with predictions"
-        if self.change_maps and self.artifact is None:
+        if self.change_maps and self.predictions:
             yield "change_maps: a captioner computes them, so they need an artifact; captions made elsewhere have none"
         if self.vocabulary is not None and self.protocol != "levir_ids":
             yield f"vocabulary: only protocol=levir_ids has one, not {self.protocol}"
@@ -96,6 +100,7 @@ class EvaluateJob(LoadConfig):
         yield from missing(self.predictions, "predictions")
         yield from missing(self.references, "references")
         yield from missing(self.vocabulary, "vocabulary")
+        yield from missing(self.trained_baseline, "trained_baseline")
 
 
 class EvaluateSection(EvaluateJob):
@@ -106,7 +111,7 @@ class EvaluateSection(EvaluateJob):
     predictions: str | None = ""  # passes the check that there is an artifact or predictions
 
     def preflight(self) -> Iterator[str]:
-        return iter(())
+        yield from missing(self.trained_baseline, "trained_baseline")
 
 
 class CompareJob(ConfigModel):

@@ -23,7 +23,9 @@ from idc.evaluation.config import CAPTION_HOW, EvaluateJob
 from idc.evaluation.kept import Kept
 from idc.evaluation.references import Known, read_captions, read_references
 from idc.evaluation.score import evaluate
+from idc.evaluation.trained_baseline import read_trained_baseline, training_of
 from idc.metrics.changes import LEVIR_NO_CHANGE
+from idc.metrics.coco import BLEU_ORDERS
 from idc.metrics.hallucination import hallucination, truth_of
 from idc.metrics.java import java_version, spice_missing
 from idc.metrics.protocols import BESIDE, LEVIR, SPOT, LevirVocabulary, Protocol, protocol
@@ -31,10 +33,10 @@ from idc.provenance import origin
 from idc.training.artifact import captioning_files, captioning_identity
 from idc.training.hashing import contents
 
-_VERSION = 4
+_VERSION = 5
 """Incremented when the same inputs would give other numbers."""
 
-_INPUTS = {"pairs", "references", "artifact", "predictions", "vocabulary"}
+_INPUTS = {"pairs", "references", "artifact", "predictions", "vocabulary", "trained_baseline"}
 
 Scene = tuple[str, list[dict[str, Any]], list[dict[str, Any]]]
 """Change type of a rendered pair, and the objects of both scenes."""
@@ -46,7 +48,8 @@ def scoring_fingerprint(job: EvaluateJob) -> str:
     settings = job.model_dump(mode="json", include=set(EvaluateJob.model_fields) - _INPUTS - CAPTION_HOW - left_out)
     pairs = read_manifest(job.pairs).fingerprint if job.pairs is not None else _contents(job.references)
     settings |= job.loading_identity()
-    return fingerprint(_VERSION, pairs, _contents(job.vocabulary), settings, spice_missing() is None)
+    trained = [] if job.trained_baseline is None else [ev.load(job.trained_baseline).fingerprint]
+    return fingerprint(_VERSION, pairs, _contents(job.vocabulary), settings, spice_missing() is None, *trained)
 
 
 def caption_files(job: EvaluateJob) -> dict[str, str]:
@@ -112,6 +115,8 @@ def run(
         by, further = _protocols(job, data)
         if by.needs_java or any(other.needs_java for other in further) or "METEOR" in job.metrics:
             java_version()
+        scored = [row for row in data.known if row.captions] or data.known
+        trained = _trained(job, scored, by)
         captions = _captions(job, data, load, runner, overwrite, files)
         maps = score_change_maps(job.out) if job.change_maps else None
         if job.change_maps and maps is None:
@@ -121,7 +126,6 @@ def run(
         kept = Kept(_folder(job), _VERSION)
         references = _references(job, data, scenes, kept)
     with _timed(seconds, "scoring"):
-        scored = [row for row in data.known if row.captions] or data.known
         source = _source(job, data, scored)
         _print(f"scoring {len(scored)} captions")
         evaluation, rows = evaluate(
@@ -138,16 +142,27 @@ def run(
             texts=(text for row in data.every for text in row.captions),
             kept=kept,
         )
+    compared = dict(evaluation.baselines)
     claims = None
     if scenes is not None:
-        claims = hallucination((captions[name], truth_of(*scene)) for name, scene in scenes.items())
+        truths = {name: truth_of(*scene) for name, scene in scenes.items()}
+        claims = hallucination((captions[name], true) for name, true in truths.items())
+        for name, baseline in compared.items():
+            said = references.nearest if name == baselines.NEAREST else dict.fromkeys(truths, baseline.caption or "")
+            assert said is not None
+            of_baseline = hallucination((said[pair], true) for pair, true in truths.items())
+            compared[name] = baseline.model_copy(update={"hallucination": of_baseline})
+    if trained is not None:
+        compared[baselines.TRAINED] = trained
     evaluation = evaluation.model_copy(
         update={
             "fingerprint": evaluation_fingerprint(job, files),
             "artifact": captioning_identity(job.artifact) if job.artifact is not None else None,
             "seconds": {**seconds, **evaluation.seconds},
             "protocol": {**evaluation.protocol, **source},
+            "baselines": compared,
             "hallucination": claims,
+            "training": training_of(job.artifact) if job.artifact is not None else None,
             "change_maps": maps,
         }
     )
@@ -302,6 +317,15 @@ def _nearest(job: EvaluateJob, kept: Kept) -> dict[str, str] | None:
     depends_on = [read_manifest(pairs).fingerprint, job.nearest_train_pairs, job.split, job.max_pairs]
     found: dict[str, str] = kept.get("nearest-captions", depends_on, search)
     return found
+
+
+def _trained(job: EvaluateJob, scored: list[Known], by: Protocol) -> ev.Baseline | None:
+    """The trained baseline of the job; found to be of the same pairs before anything is captioned."""
+    if job.trained_baseline is None:
+        return None
+    references = {row.pair_id: row.captions for row in scored}
+    names = [one for name in _metrics(job) for one in (BLEU_ORDERS if name == "BLEU" else (name,))]
+    return read_trained_baseline(job.trained_baseline, references, job.split, by.name, names)
 
 
 def _scenes(job: EvaluateJob) -> dict[str, Scene] | None:

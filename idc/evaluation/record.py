@@ -70,6 +70,24 @@ class Subset(_Record):
     scores: dict[str, float]
 
 
+class Training(_Record):
+    """How a captioner was trained, as far as the folder of its run records it."""
+
+    system: str
+    """Name of its system."""
+    samples: int | None = None
+    """Size of the training split: pairs, for the systems that caption pairs."""
+    seconds: float | None = None
+    """Time of the training steps, without validations; of the last training only, if it continued from another."""
+    cores: int | None = None
+    """Cores of all workers."""
+
+    def __str__(self) -> str:
+        trained = "" if self.samples is None else f", trained on {self.samples:,} pairs"
+        cores = "" if self.cores is None else f" on {self.cores} core{'s' * (self.cores != 1)}"
+        return self.system + trained + ("" if self.seconds is None else f" in {self.seconds:.0f} s{cores}")
+
+
 class Baseline(_Record):
     """A baseline, or the upper bound, on the same pairs, by the same protocol."""
 
@@ -81,6 +99,10 @@ class Baseline(_Record):
     subsets: dict[str, Subset]
     types: changes.TypeAgreement | None = None
     change: changes.ChangeTable | None = None
+    hallucination: Hallucination | None = None
+    """The claims of its captions; ``None`` if the truth is not known, and for the upper bound, which is the truth."""
+    training: Training | None = None
+    """Of the trained baseline."""
 
 
 class Interval(_Record):
@@ -106,7 +128,7 @@ class Evaluation(_Record):
     """Empty if the pairs have no references; then only ``types`` are computed."""
     subsets: dict[str, Subset]
     baselines: dict[str, Baseline] = Field(validation_alias=AliasChoices("baselines", "floors"))
-    """``constant`` and ``nearest``, if requested."""
+    """``constant`` and ``nearest``, if requested, and ``trained``, if another captioner's evaluation is named."""
     ceiling: Baseline | None = None
     """Upper bound: scores of the truth in one wording; ``None`` if the truth is not known."""
     types: changes.TypeAgreement | None = None
@@ -121,6 +143,8 @@ class Evaluation(_Record):
     """Metric -> bootstrap interval of its score; ``protocol`` has the method."""
     hallucination: Hallucination | None = None
     """The claims of the captions compared with the truth; ``None`` if the truth is not known."""
+    training: Training | None = None
+    """How the captioner was trained; ``None`` for captions made elsewhere."""
     change_maps: ChangeMaps | None = None
     """Scores of the captioner's change maps against the masks; ``None`` if not requested, or without masks."""
     protocol: dict[str, Any]

@@ -38,6 +38,8 @@ def table(evaluation: Evaluation) -> str:
             lines.append(f"intervals: {'; '.join(ranges)} ({evaluation.protocol['intervals']})")
     if constant := evaluation.baselines.get(baselines.CONSTANT):
         lines.append(f"the constant: {constant.caption!r}")
+    if trained := evaluation.baselines.get(baselines.TRAINED):
+        lines.append(f"the trained baseline: {trained.what}")
     for name in ("tokenizer", "vocabulary", "references", "empty references", "left out"):
         if name in evaluation.protocol:
             lines.append(f"{name}: {evaluation.protocol[name]}")
@@ -51,6 +53,11 @@ def table(evaluation: Evaluation) -> str:
         )
     if evaluation.hallucination is not None:
         lines.append(claims_table(evaluation.hallucination))
+        for name, baseline in evaluation.baselines.items():
+            if (claims := baseline.hallucination) is not None:
+                lines.append(
+                    f"  baseline: {name}: object {claims.object.rate:.1%}, attribute {claims.attribute.rate:.1%}"
+                )
     if evaluation.change_maps is not None:
         lines.append(maps_table(evaluation.change_maps))
     return "\n".join(lines)

@@ -21,11 +21,16 @@ missed change   the caption of a changed pair names none (to be low)            
 =============== ======================================================================== ============================
 
 ``chance`` is the rate that the same captions have on average when they are dealt out to the same pairs at random: what
-is known of a data set without looking at a pair. Whether a relation between two objects holds is not checked.
+is known of a data set without looking at a pair. Whether a relation between two objects holds is not checked. The
+attribute rate is also counted for each attribute alone (:attr:`Hallucination.by_attribute`).
+
+Intervals are Wilson's (1927), 95 %. The claims of one caption are not independent, so an interval counts at most as
+many cases as there are pairs.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -54,6 +59,12 @@ WORDS: dict[str, tuple[str, str]] = {
 }
 """Word -> (attribute, value), the inverse of the captions' synonyms."""
 
+INVENTED, MISSED = "invented change", "missed change"
+"""Names of the rates that count mistakes."""
+
+_Z = 1.959964
+"""Quantile of the standard normal distribution for intervals of 95 %."""
+
 _NOUNS = frozenset((*(word for word, (kind, _) in WORDS.items() if kind == "shape"), *ANY_SHAPE))
 _RELATION = re.compile(
     r"\b(?:left of|right of|(?:left|right) side of|in front of|behind|next to|beside|near)(?: the| an?)?$"
@@ -72,6 +83,20 @@ class Rate(BaseModel):
     chance: float
     """The same captions, dealt out to the pairs at random."""
 
+    def interval(self, pairs: int) -> tuple[float, float]:
+        """The 95 % interval of the rate (Wilson).
+
+        Args:
+            pairs: number of pairs that the counted claims are about; the interval counts no more cases than these.
+        """
+        cases = min(self.of, pairs)
+        if not cases:
+            return 0.0, 1.0
+        z2 = _Z**2 / cases
+        middle = (self.rate + z2 / 2) / (1 + z2)
+        half = _Z * math.sqrt(self.rate * (1 - self.rate) / cases + z2 / (4 * cases)) / (1 + z2)
+        return max(0.0, middle - half), min(1.0, middle + half)
+
 
 class Hallucination(BaseModel):
     """The rates of the module's table."""
@@ -85,6 +110,25 @@ class Hallucination(BaseModel):
     existing_object: Rate
     invented_change: Rate
     missed_change: Rate
+    by_attribute: dict[str, Rate] = {}
+    """:data:`~idc.data.rendered.captions.ATTRIBUTES` -> its attribute rate; empty in records of earlier versions."""
+
+    def rates(self) -> dict[str, Rate]:
+        """All rates by their names in words, each attribute's after that of all attributes."""
+        attributes = {f"attribute, {name}": rate for name, rate in self.by_attribute.items()}
+        return {
+            "change type": self.change_type,
+            "object": self.object,
+            "attribute": self.attribute,
+            **attributes,
+            "existing object": self.existing_object,
+            INVENTED: self.invented_change,
+            MISSED: self.missed_change,
+        }
+
+    def interval(self, name: str) -> tuple[float, float]:
+        """The 95 % interval of one of :meth:`rates`."""
+        return self.rates()[name].interval(self.changed if name.startswith("attribute") else self.pairs)
 
 
 @dataclass(frozen=True)
@@ -198,17 +242,18 @@ def hallucination(rows: Iterable[tuple[str, Truth]]) -> Hallucination:
         missed_change=_rate(
             sum(named_type(caption) == NO_CHANGE for caption, _ in changed), len(changed), named[NO_CHANGE] / len(both)
         ),
+        by_attribute={name: _attribute_rate(changed, (name,)) for name in ATTRIBUTES},
     )
 
 
 def table(found: Hallucination) -> str:
     """The rates as plain text."""
-    lines = [f"claims of the captions, {found.pairs} pairs, {found.changed} of them changed"]
-    for name in ("change_type", "object", "attribute", "existing_object", "invented_change", "missed_change"):
-        rate: Rate = getattr(found, name)
-        counts = f"({rate.right} of {rate.of})"
-        low = ", to be low" if name in ("invented_change", "missed_change") else ""
-        lines.append(f"  {name.replace('_', ' '):16}{rate.rate:7.1%} {counts:16} chance {rate.chance:.1%}{low}")
+    lines = [f"claims of the captions, {found.pairs} pairs, {found.changed} of them changed; 95 % intervals (Wilson)"]
+    for name, rate in found.rates().items():
+        low, high = found.interval(name)
+        counts, interval = f"({rate.right} of {rate.of})", f"{100 * low:.1f} to {100 * high:.1f}"
+        wanted = ", to be low" if name in (INVENTED, MISSED) else ""
+        lines.append(f"  {name:20}{rate.rate:7.1%} {counts:16} {interval:>15}  chance {rate.chance:.1%}{wanted}")
     return "\n".join(lines)
 
 
@@ -227,10 +272,16 @@ def _fits(said: Claims, looks: tuple[Attributes, Attributes]) -> bool:
     return bool(said.described) and (said.described or frozenset()) <= looks[0]
 
 
-def _attributes(said: Claims, looks: tuple[Attributes, Attributes]) -> tuple[int, int]:
-    """Right and all attributes that a caption names."""
-    described = said.described or frozenset()
-    return len(described & looks[0]) + len(said.new_look & looks[1]), len(described) + len(said.new_look)
+def _attributes(
+    said: Claims, looks: tuple[Attributes, Attributes], only: Sequence[str] = ATTRIBUTES
+) -> tuple[int, int]:
+    """Right and all attributes that a caption names, of the kinds ``only``."""
+    described, new_look = _of_kinds(said.described or frozenset(), only), _of_kinds(said.new_look, only)
+    return len(described & looks[0]) + len(new_look & looks[1]), len(described) + len(new_look)
+
+
+def _of_kinds(named: Attributes, kinds: Sequence[str]) -> Attributes:
+    return frozenset(one for one in named if one[0] in kinds)
 
 
 def _object_chance(changed: Sequence[tuple[str, Truth]]) -> float:
@@ -242,12 +293,12 @@ def _object_chance(changed: Sequence[tuple[str, Truth]]) -> float:
     return fitting / len(changed) ** 2
 
 
-def _attribute_rate(changed: Sequence[tuple[str, Truth]]) -> Rate:
-    counts = [_attributes(claims(caption), _looks(true)) for caption, true in changed]
+def _attribute_rate(changed: Sequence[tuple[str, Truth]], only: Sequence[str] = ATTRIBUTES) -> Rate:
+    counts = [_attributes(claims(caption), _looks(true), only) for caption, true in changed]
     right, of = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
     said, looks = Counter(claims(caption) for caption, _ in changed), Counter(_looks(true) for _, true in changed)
     by_chance = sum(
-        many * times * _attributes(one, look)[0] for one, many in said.items() for look, times in looks.items()
+        many * times * _attributes(one, look, only)[0] for one, many in said.items() for look, times in looks.items()
     )
     return _rate(right, of, by_chance / (len(changed) * of) if of else 0.0)
 

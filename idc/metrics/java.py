@@ -24,6 +24,7 @@ from typing import IO
 
 import numpy as np
 
+from idc.cores import usable_cores
 from idc.metrics.paraphrases import Paraphrases, cut
 
 _PUNCTUATION = frozenset(
@@ -217,7 +218,8 @@ class Meteor:
 
     def _score(self, lines: Sequence[str]) -> None:
         """Every process gets an equal share of the lines, every n-th one: long sentences may follow each other."""
-        count = self._count or (1 if self._table is None else max(1, min(_cores(), len(lines) // _LINES_PER_PROCESS)))
+        worth = 1 if self._table is None else max(1, min(usable_cores(), len(lines) // _LINES_PER_PROCESS))
+        count = self._count or worth
         while len(self._processes) < count:
             self._processes.append(_MeteorProcess(self._table))
         shares = [lines[start::count] for start in range(count)]
@@ -232,10 +234,6 @@ class Meteor:
         for process in self._processes:
             process.close()
         self._processes = []
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _MeteorProcess:

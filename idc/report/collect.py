@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from idc.cores import usable_cores
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
-from idc.evaluation.record import ScoredCaption, load, load_predictions
+from idc.evaluation.baselines import TRUTH
+from idc.evaluation.record import Evaluation, ScoredCaption, load, load_predictions
+from idc.evaluation.trained_baseline import load_comparable
 from idc.report.config import RealSource, ReportJob
 from idc.report.pair_cards import HEADLINE, GalleryItem
 from idc.report.run import RealPairs, RunReport
@@ -37,7 +40,7 @@ def collect(job: ReportJob, reconstruct: Reconstruct | None = None, imagine: Ima
     """Read everything the page shows.
 
     Raises:
-        ValueError: a folder lacks its files.
+        ValueError: a folder lacks its files, or an evaluation of ``compare`` is of other pairs.
     """
     evaluations = [load(folder) for folder in job.evaluations]
     captions = load_predictions(job.evaluations[0])
@@ -57,6 +60,7 @@ def collect(job: ReportJob, reconstruct: Reconstruct | None = None, imagine: Ima
         title=job.title,
         subtitle=job.subtitle,
         evaluations=evaluations,
+        others=_others(job, first, captions),
         logs=logs,
         reconstructions=reconstruct(originals) if reconstruct is not None and originals else (),
         tokenizer=_tokenizer_metrics(logs),
@@ -73,6 +77,21 @@ def collect(job: ReportJob, reconstruct: Reconstruct | None = None, imagine: Ima
             **{f"training, {name}": text for name, folder in job.runs.items() if (text := _run_time(Path(folder)))},
         },
     )
+
+
+def _others(job: ReportJob, first: Evaluation, captions: Sequence[ScoredCaption]) -> dict[str, list[Evaluation]]:
+    """The evaluations of the other captioners, all of the same pairs."""
+    if taken := job.compare.keys() & {"model", TRUTH, *first.baselines}:
+        raise ValueError(f"compare.{min(taken)}: the page has another row of this name; name the captioner")
+    references = {row.pair_id: row.references for row in captions}
+    protocol = str(first.protocol.get("name"))
+    return {
+        name: [
+            load_comparable(folder, references, first.split, protocol, list(first.scores), f"compare.{name}")
+            for folder in folders
+        ]
+        for name, folders in job.compare.items()
+    }
 
 
 def spread_over_types(captions: Sequence[ScoredCaption], count: int) -> list[ScoredCaption]:
@@ -153,7 +172,7 @@ def read_log(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
 def environment() -> dict[str, str]:
     """The machine and the versions: Python, system, cores, memory, packages."""
     found = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
-    found["cores"] = str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())
+    found["cores"] = str(usable_cores())
     if hasattr(os, "sysconf"):
         found["memory"] = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
     for package in _PACKAGES:

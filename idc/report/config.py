@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
-from idc.data.config import Corruption
+from idc.data.config import Perturbation
 from idc.evaluation.config import EvaluateSection
+
+Severity = Annotated[int, Field(ge=1, le=5)]
 
 
 class RealSource(ConfigModel):
@@ -40,6 +42,8 @@ class ReportJob(ConfigModel):
     """Line under the heading."""
     evaluations: tuple[str, ...] = Field(min_length=1)
     """Folders that `jobs/evaluate.py` wrote, one per seed; the captions of the first are shown."""
+    compare: dict[str, tuple[str, ...]] = Field({})
+    """Name -> evaluations of another captioner on the same pairs, one per seed, shown next to this one's."""
     pairs: str = Field(min_length=1)
     """Folder of the evaluated pairs."""
     procedures: str | None = None
@@ -67,6 +71,7 @@ class ReportJob(ConfigModel):
 
     def preflight(self) -> Iterator[str]:
         named: list[tuple[str, str | None]] = [("evaluations", path) for path in self.evaluations]
+        named += [(f"compare.{name}", path) for name, paths in self.compare.items() for path in paths]
         named += [("pairs", self.pairs), ("procedures", self.procedures), ("tokenizer", self.tokenizer)]
         named += [("imagine", self.imagine), ("resources", self.resources)]
         named += [(f"runs.{name}", path) for name, path in self.runs.items()]
@@ -90,10 +95,13 @@ class RobustnessJob(ConfigModel):
     """Folder for the evaluations, `report.html`, `table.md` and `robustness.json`."""
     split: Literal["val", "test"] = "test"
     """The split whose images are corrupted and whose captions are scored."""
-    corruptions: tuple[Corruption, ...] = ("gaussian_noise", "fog")
-    """Image corruptions, on both images. NAMC's table 10: Gaussian noise and fog."""
-    severity: int = Field(5, ge=1, le=5)
-    """Their severity. NAMC: 5."""
+    corruptions: dict[Perturbation, tuple[Severity, ...]] = Field({"gaussian_noise": (5,), "fog": (5,)})
+    """Image corruption -> its severities, from 1 to 5: on both images, a shift on the after image alone. NAMC's table
+    10: Gaussian noise and fog of severity 5. On the command line: corruptions.shift=[1,3,5]; [] leaves one out."""
+    change_maps: bool = False
+    """Also score the captioner's change maps on every set, and those of the pixel difference; for pairs with masks."""
+    trained_baseline: str | None = Field(None, min_length=1)
+    """The `out` of the same table for another captioner, shown among the baselines of every row."""
     swap: bool = True
     """Also evaluate on pairs with before and after swapped."""
     sweep: str | None = None
@@ -113,7 +121,7 @@ class RobustnessJob(ConfigModel):
     def faults(self) -> Iterator[str]:
         if (self.sweep is None) != (self.procedures is None):
             yield "sweep, procedures: give both for the word rows, or neither"
-        for name in ("out", "pairs", "artifact", "predictions", "split"):
+        for name in ("out", "pairs", "artifact", "predictions", "split", "change_maps", "trained_baseline"):
             if name in self.evaluate.model_fields_set:
                 yield f"evaluate.{name}: this job sets it; remove it"
         for share in self.shares:
@@ -121,5 +129,5 @@ class RobustnessJob(ConfigModel):
                 yield f"shares: {share} must be above 0 and at most 1"
 
     def preflight(self) -> Iterator[str]:
-        for name in ("artifact", "pairs", "sweep", "procedures"):
+        for name in ("artifact", "pairs", "sweep", "procedures", "trained_baseline"):
             yield from missing(getattr(self, name), name)

@@ -12,10 +12,11 @@ import numpy as np
 from markupsafe import Markup
 
 from idc.atomic import write_text
-from idc.evaluation.baselines import CONSTANT, NEAREST, TRUTH
-from idc.evaluation.record import Baseline, Evaluation, SeedSummary, Spread, aggregate, spread
+from idc.evaluation.baselines import CONSTANT, NEAREST, TRAINED, TRUTH
+from idc.evaluation.record import Evaluation, SeedSummary, Spread, aggregate, spread
 from idc.metrics.changes import UNCLEAR, TypeAgreement
 from idc.report import charts
+from idc.report.claims import claims_table
 from idc.report.page import number, render, width
 from idc.report.pair_cards import HEADLINE, Frame, GalleryItem
 from idc.report.timeline import Timeline, timeline_section
@@ -47,6 +48,7 @@ class RunReport:
     Attributes:
         title, subtitle: of the page.
         evaluations: of one seed each, the first is the one whose captions are shown.
+        others: name -> evaluations of another captioner on the same pairs.
         logs: run name -> lines of its ``log.jsonl``.
         reconstructions: (image, image after the tokenizer and back).
         tokenizer: measured values of the image tokenizer.
@@ -63,6 +65,7 @@ class RunReport:
     title: str
     subtitle: str = ""
     evaluations: Sequence[Evaluation] = ()
+    others: Mapping[str, Sequence[Evaluation]] = field(default_factory=dict)
     logs: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     reconstructions: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     tokenizer: Mapping[str, float] = field(default_factory=dict)
@@ -88,7 +91,8 @@ def render_report(report: RunReport) -> str:
         title=report.title,
         subtitle=report.subtitle,
         opening=report.opening,
-        scores=_scores(report.evaluations),
+        scores=_scores(report.evaluations, report.others),
+        claims=claims_table(report.evaluations, report.others),
         types=_types(report.evaluations),
         trainings=[_training(name, lines) for name, lines in report.logs.items() if lines],
         tokenizer=", ".join(f"{name} {number(value)}" for name, value in report.tokenizer.items()),
@@ -134,18 +138,48 @@ def _mean(value: Spread, unit: str = "") -> str:
     return f"{text} ± {100 * value.std:.1f}" if len(value.values) > 1 else text
 
 
-def _scores(evaluations: Sequence[Evaluation]) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class _Compared:
+    """Another captioner, a baseline or the upper bound."""
+
+    what: str
+    scores: Mapping[str, Spread]
+    subsets: Mapping[str, Mapping[str, Spread]]
+    kind: str
+    caption: str | None = None
+
+
+def _compared(first: Evaluation, others: Mapping[str, Sequence[Evaluation]]) -> dict[str, _Compared]:
+    """All that the page compares the model with, by name."""
+    found = {}
+    for name, evaluations in others.items():
+        summary = aggregate(evaluations)
+        what = str(evaluations[0].training or f"the captions in {evaluations[0].protocol.get('captioner')}")
+        found[name] = _Compared(what, summary.scores, summary.subsets, "trained")
+    truth = {TRUTH: first.ceiling} if first.ceiling is not None else {}
+    for name, other in {**first.baselines, **truth}.items():
+        subsets = {part: _spreads(own.scores) for part, own in other.subsets.items()}
+        found[name] = _Compared(other.what, _spreads(other.scores), subsets, name, other.caption)
+    return found
+
+
+def _spreads(scores: Mapping[str, float]) -> dict[str, Spread]:
+    return {name: spread([value]) for name, value in scores.items()}
+
+
+def _scores(evaluations: Sequence[Evaluation], others: Mapping[str, Sequence[Evaluation]]) -> dict[str, Any] | None:
     if not evaluations or not evaluations[0].scores:
         return None
     first, summary = evaluations[0], aggregate(evaluations)
-    compared = {**first.baselines, **({TRUTH: first.ceiling} if first.ceiling is not None else {})}
+    compared = _compared(first, others)
     metrics = {}
     for metric, value in sorted(summary.scores.items(), key=lambda item: item[0] != HEADLINE):
-        top = max([*value.values, *(other.scores[metric] for other in compared.values()), 1e-9])
-        others = [_bar(name, spread([other.scores[metric]]), top, name) for name, other in compared.items()]
-        metrics[metric] = [_bar("model", value, top), *others]
+        top = max([*value.values, *(one for other in compared.values() for one in other.scores[metric].values), 1e-9])
+        bars = [_bar(name, other.scores[metric], top, other.kind) for name, other in compared.items()]
+        metrics[metric] = [_bar("model", value, top), *bars]
     return {
-        "tiles": _tiles(first, summary.scores, summary.type_accuracy),
+        "tiles": [*_tiles(first, summary.scores, summary.type_accuracy, compared), *_object_tile(evaluations)],
+        "model": str(first.training or ""),
         "pairs": first.pairs,
         "split": first.split,
         "references": first.references,
@@ -153,6 +187,7 @@ def _scores(evaluations: Sequence[Evaluation]) -> dict[str, Any] | None:
         "distinct": first.distinct_captions,
         "empty": first.empty_captions,
         "upper_bound": first.ceiling is not None,
+        "trained": TRAINED in first.baselines,
         "metrics": metrics,
         "compared": [(name, other.caption, other.what) for name, other in compared.items()],
         "columns": list(first.scores),
@@ -160,17 +195,25 @@ def _scores(evaluations: Sequence[Evaluation]) -> dict[str, Any] | None:
     }
 
 
-def _tiles(first: Evaluation, scores: Mapping[str, Spread], accuracy: Spread | None) -> list[tuple[str, str, str]]:
+_LABELS = {
+    CONSTANT: "the best constant caption",
+    NEAREST: "the nearest training pair's caption",
+    TRAINED: "the trained baseline",
+    TRUTH: "the truth in one wording",
+}
+
+
+def _tiles(
+    first: Evaluation, scores: Mapping[str, Spread], accuracy: Spread | None, compared: Mapping[str, _Compared]
+) -> list[tuple[str, str, str]]:
     tiles = []
     if HEADLINE in scores:
-        tiles.append((f"{HEADLINE}-D, model", _mean(scores[HEADLINE]), ""))
-        for name, label in ((CONSTANT, "the best constant caption"), (NEAREST, "the nearest training pair's caption")):
-            if name in first.baselines:
-                value = first.baselines[name].scores[HEADLINE]
-                times = f"the model has {scores[HEADLINE].mean / value:.1f} times as much" if value > 0 else ""
-                tiles.append((f"{HEADLINE}-D, {label}", f"{100 * value:.1f}", times))
-        if first.ceiling is not None:
-            tiles.append((f"{HEADLINE}-D, the truth in one wording", f"{100 * first.ceiling.scores[HEADLINE]:.1f}", ""))
+        tiles.append((f"{HEADLINE}-D, model", _mean(scores[HEADLINE]), str(first.training or "")))
+        for name, other in compared.items():
+            value = other.scores[HEADLINE]
+            times = f"the model has {scores[HEADLINE].mean / value.mean:.1f} times as much" if value.mean > 0 else ""
+            label = f"{HEADLINE}-D, {_LABELS.get(name, name)}"
+            tiles.append((label, _mean(value), times if name != TRUTH else ""))
     if accuracy is not None and first.types is not None:
         chance = f"always {first.types.most_frequent!r} gives {first.types.chance_most_frequent:.0%}"
         label = f"captions that name the right change type, of {first.types.pairs} pairs"
@@ -178,8 +221,19 @@ def _tiles(first: Evaluation, scores: Mapping[str, Spread], accuracy: Spread | N
     return tiles
 
 
+def _object_tile(evaluations: Sequence[Evaluation]) -> list[tuple[str, str, str]]:
+    found = [one.hallucination for one in evaluations if one.hallucination is not None]
+    if not found or not found[0].changed:
+        return []
+    low, high = found[0].interval("object")
+    interval = f"95 % interval {100 * low:.1f} to {100 * high:.1f}; " if len(found) == 1 else ""
+    label = f"captions that name the right object, of {found[0].changed} changed pairs"
+    value = _mean(spread([one.object.rate for one in found]), "%")
+    return [(label, value, f"{interval}chance {found[0].object.chance:.1%}")]
+
+
 def _subset_rows(
-    first: Evaluation, summary: SeedSummary, compared: Mapping[str, Baseline]
+    first: Evaluation, summary: SeedSummary, compared: Mapping[str, _Compared]
 ) -> list[tuple[bool, list[str]]]:
     """Whether a row is the model's, and its cells."""
     rows = []
@@ -187,7 +241,7 @@ def _subset_rows(
         own = [_mean(values[metric]) for metric in first.scores]
         rows.append((True, [name, str(first.subsets[name].pairs), "model", *own]))
         for other_name, other in compared.items() if name in ("change", "no change") else ():
-            cells = [f"{100 * other.subsets[name].scores[metric]:.1f}" for metric in first.scores]
+            cells = [_mean(other.subsets[name][metric]) for metric in first.scores]
             rows.append((False, ["", "", other_name, *cells]))
     return rows
 

@@ -25,16 +25,26 @@ STEPS = "steps"
 """Folder of the steps, next to the sweeps' own."""
 
 
+RIGHT_TYPE = "right_type"
+RIGHT_CLAIMS = {"right_object": "object", "right_attribute": "attribute"}
+"""Metric -> rate of :class:`idc.metrics.hallucination.Hallucination`."""
+
+
 class ColumnConfig(ConfigModel):
     """A column of the table."""
 
     title: str = Field(min_length=1)
     """Heading, as in the paper."""
     metric: str = Field(min_length=1)
-    """A score of the evaluation (BLEU-4, METEOR, ROUGE-L, CIDEr), shown times 100; `right_type` or
-    `right_object` of rendered pairs; or `tokens_per_second`."""
+    """A score of the evaluation (BLEU-4, METEOR, ROUGE-L, CIDEr), shown times 100; `right_type`, the share of captions
+    that name the right change type, and for rendered pairs `right_object` and `right_attribute`; or
+    `tokens_per_second`."""
     subset: str | None = None
     """Take the score of a subset of the pairs: `change`, `no change`, or a change type."""
+
+    def faults(self) -> Iterator[str]:
+        if self.subset is not None and self.metric in (RIGHT_TYPE, *RIGHT_CLAIMS):
+            yield f"subset: {self.metric} is a share of the whole split; leave subset out"
 
 
 CAPTION_COLUMNS = (

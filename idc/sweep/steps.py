@@ -93,7 +93,7 @@ def with_evaluation(
     last = work[-1].name
     artifact, device = f"{store}/{last}/artifact", "cuda" if gpus else "cpu"
     settings = evaluate.model_dump(mode="json", exclude=set(EVALUATE_DERIVED))
-    without = {"constant_candidates": 0, "nearest_train_pairs": 0}
+    without = {"constant_candidates": 0, "nearest_train_pairs": 0, "trained_baseline": None}
     scored = evaluate.model_copy(update={"pairs": pairs})
     evaluation = Step(
         name=f"evaluation-{fingerprint(last, scoring_fingerprint(scored.model_copy(update=without)))[:12]}",
@@ -102,7 +102,7 @@ def with_evaluation(
         gpus=gpus,
     )
     baselines = None
-    if evaluate.constant_candidates or evaluate.nearest_train_pairs:
+    if evaluate.constant_candidates or evaluate.nearest_train_pairs or evaluate.trained_baseline:
         baselines = Step(
             name=f"baselines-{scoring_fingerprint(scored)[:12]}",
             entry=f"{__name__}:score_baselines",

@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from idc.evaluation.record import Evaluation, Spread, load, spread
-from idc.sweep.config import TOKENS_PER_SECOND, ColumnConfig, PlotConfig, RowConfig, SweepJob
+from idc.evaluation.record import Baseline, Evaluation, Spread, load, spread
+from idc.sweep.config import RIGHT_CLAIMS, RIGHT_TYPE, TOKENS_PER_SECOND, ColumnConfig, PlotConfig, RowConfig, SweepJob
 from idc.sweep.plan import TrialPlan
 
 
@@ -253,21 +253,20 @@ def ordering(column: str, rows: Sequence[ResultRow]) -> Ordering | None:
 def _value(column: ColumnConfig, evaluations: Sequence[Evaluation], speeds: Sequence[Any]) -> Spread | None:
     if column.metric == TOKENS_PER_SECOND:
         return spread([speed[TOKENS_PER_SECOND] for speed in speeds]) if speeds else None
-    values = [_score(column, {**one.scores, **_claim_rates(one)}, one.subsets) for one in evaluations]
+    values = [_score(column, evaluation) for evaluation in evaluations]
     present = [100 * value for value in values if value is not None]
     return spread(present) if present else None
 
 
-def _claim_rates(evaluation: Evaluation) -> dict[str, float]:
-    """Name of a rate -> share, of captions of pairs whose scenes are known (:mod:`idc.metrics.hallucination`)."""
-    found = evaluation.hallucination
-    return {} if found is None else {"right_type": found.change_type.rate, "right_object": found.object.rate}
-
-
-def _score(column: ColumnConfig, scores: Mapping[str, float], subsets: Mapping[str, Any]) -> float | None:
+def _score(column: ColumnConfig, scored: Evaluation | Baseline) -> float | None:
+    if column.metric == RIGHT_TYPE:
+        return scored.types.accuracy if scored.types is not None else None
+    if column.metric in RIGHT_CLAIMS:
+        rate = getattr(scored.hallucination, RIGHT_CLAIMS[column.metric], None)
+        return rate.rate if rate is not None else None
     if column.subset is None:
-        return scores.get(column.metric)
-    subset = subsets.get(column.subset)
+        return scored.scores.get(column.metric)
+    subset = scored.subsets.get(column.subset)
     return subset.scores.get(column.metric) if subset is not None else None
 
 
@@ -284,7 +283,7 @@ def _baselines(
         if len(steps) > 1:
             continue
         for name, baseline in load(store / steps.pop()).baselines.items():
-            values = {column.title: _score(column, baseline.scores, baseline.subsets) for column in job.columns}
+            values = {column.title: _score(column, baseline) for column in job.columns}
             text = baseline.what + (f" ({baseline.caption!r})" if baseline.caption else "")
             scaled = {title: 100 * value for title, value in values.items() if value is not None}
             found.append(BaselineRow(name=name, group=group, values=scaled, text=text))

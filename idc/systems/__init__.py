@@ -18,14 +18,15 @@ _NOT_ENTERED = frozenset({"artifact", "checkpoints", "best", "mlartifacts"})
 
 
 def load(name: str) -> ModuleType:
-    """The ``task`` module of a system; every one has ``load_captioner(artifact, device, speed)``.
+    """The ``captioner`` module of a system; every one has ``load_captioner(artifact, device, speed)``. It loads less
+    than the ``task`` module, which trains.
 
     Raises:
         ValueError: there is no such system.
     """
     if name not in SYSTEMS:
         raise ValueError(f"unknown system {name!r}; available: {', '.join(SYSTEMS)}")
-    return importlib.import_module(f"idc.systems.{name}.task")
+    return importlib.import_module(f"idc.systems.{name}.captioner")
 
 
 def load_captioner(artifact: str, device: str = "cpu", speed: Speed = "auto") -> Captioner:

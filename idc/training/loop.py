@@ -56,7 +56,8 @@ def fit(
 
     Returns:
         ``steps``, ``loss``, ``metrics`` (the validation's, of the exported weights), ``best_step``, ``seconds``,
-        ``seconds_per_step``, ``samples_per_second``, ``peak_rss_gib``.
+        ``seconds_per_step``, ``samples_per_second``, ``peak_rss_gib``, ``training_samples`` (the size of the training
+        split), ``cores`` (of all workers).
 
     Raises:
         ValueError: if settings contradict the task, its data or the checkpoint, or the loss is not finite.
@@ -278,6 +279,8 @@ class _Run:
             "seconds_per_step": self.seconds / max(1, self.step),
             "samples_per_second": self.step * self.train.batch_size / max(self.seconds, 1e-9),
             "peak_rss_gib": peak_rss_gib(),
+            "training_samples": len(self.loaders.train.dataset),
+            "cores": self.train.num_workers * self.train.cpus_per_worker,
         }
 
     def _print(self, text: str) -> None:

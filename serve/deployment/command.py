@@ -15,7 +15,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from idc.captioning.loading import SHIPPED
 from idc.config import refuse
+from idc.cores import usable_cores
 from idc.loopback import keep_ray_on_loopback
 from serve.config import LISTENER_LIMITS, CommandConfig, ServeConfig
 from serve.deployment.application import APPLICATION, application
@@ -44,7 +46,7 @@ def run(config: CommandConfig) -> None:
     _report("starting Ray", config.verbose)
     quiet: dict[str, Any] = {"logging_level": logging.WARNING}
     if address is None:
-        ray.init("local", num_cpus=config.num_cpus or max(4, os.cpu_count() or 1), include_dashboard=False, **quiet)
+        ray.init("local", num_cpus=config.num_cpus or max(4, usable_cores()), include_dashboard=False, **quiet)
     else:
         ray.init(address, **quiet)
     ended = threading.Event()
@@ -61,7 +63,10 @@ def run(config: CommandConfig) -> None:
         settings = config.model_dump(include=set(ServeConfig.model_fields))
         settings["models"] = {name: _absolute(source) for name, source in config.models.items()}
         settings["registry"]["tracking_uri"] = absolute_uri(config.registry.tracking_uri)
-        _report(f"loading the model{'s' * (len(config.models) > 1)}: {', '.join(config.models)}", config.verbose)
+        _report(
+            f"loading the model{'s' * (len(config.models) > 1)}: {', '.join(map(_named, config.models.items()))}",
+            config.verbose,
+        )
         try:
             serve.run(application(ServeConfig(**settings)), name=APPLICATION)
         except RuntimeError as error:
@@ -179,6 +184,12 @@ async def _drain(timeout_s: float, own_listener: bool) -> None:
         log(event="drain_failed", failure=traceback.format_exc())
 
 
+def _named(model: tuple[str, str]) -> str:
+    """The name of a model, and that it comes with the program if it does."""
+    name, source = model
+    return f"{name} (comes with the program; `make demo` trains another)" if source == SHIPPED else name
+
+
 def _absolute(source: str) -> str:
-    """An absolute folder, because the replicas run in another one; a ``models:/`` source unchanged."""
-    return source if source.startswith(SCHEME) else str(Path(source).resolve())
+    """An absolute folder, because the replicas run in another one; a ``models:/`` source and ``shipped`` unchanged."""
+    return source if source == SHIPPED or source.startswith(SCHEME) else str(Path(source).resolve())

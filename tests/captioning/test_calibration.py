@@ -6,6 +6,7 @@ import json
 import runpy
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from idc.captioning.calibration import Calibration, fit, inputs_of, quality
-from idc.captioning.contract import Candidate, Description
-from idc.data.images import decode_image, encode_png
+from idc.captioning.calibration import CalibrateJob, Calibration, fit, inputs_of, quality
+from idc.captioning.calibration import calibrate as run_calibration
+from idc.captioning.contract import FAMILIAR_FROM, Candidate, Description
+from idc.captioning.familiarity import Familiarity
+from idc.data.images import MAX_PIXELS, decode_image, encode_png
 from idc.data.store import DatasetFolder, iter_rows
 from idc.schema import pair_arrow_schema
 from idc.systems import load_captioner
@@ -101,6 +104,31 @@ def test_an_artifact_is_calibrated(
     assert json.loads((artifact / "config.json").read_text())["files"].count("calibration.json") == 1
 
 
+def test_a_pair_is_decoded_and_described_once(artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much is measured on it: the regression, its quality, the familiarity, its false alarms."""
+    folder = write_pairs(tmp_path / "pairs", {"train": scenes(0, 30), "val": scenes(1, 7), "test": scenes(2, 5)})
+    captioner = load_captioner(str(artifact))
+    described: list[int] = []
+    decoded: list[bytes] = []
+
+    def describe(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], **options: Any) -> list[Description]:
+        described.append(len(befores))
+        return type(captioner).describe(captioner, befores, afters, **options)
+
+    def decode(data: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
+        decoded.append(data)
+        return decode_image(data, max_pixels)
+
+    monkeypatch.setattr(captioner, "describe", describe)
+    monkeypatch.setattr("idc.captioning.apply.decode_image", decode)
+    monkeypatch.setattr("idc.captioning.calibration.decode_image", decode)
+    job = CalibrateJob(artifact=str(artifact), pairs=folder, report_split="test", batch_size=4)
+    made = run_calibration(job, lambda: captioner)
+    assert described == [4, 3, 4, 1]
+    assert len(decoded) == 2 * (15 + 7 + 5) + 15, "an unchanged training pair is one image"
+    assert {name: one.pairs for name, one in made.unfamiliar.items()} == {"val": 7, "test": 5}
+
+
 def test_a_calibration_on_other_inputs_is_left_out(artifact: Path) -> None:
     settings: dict[str, Any] = fit([{"other": 0.0}, {"other": 1.0}], [False, True])
     made = Calibration(fingerprint="", source={}, quality={}, **settings)
@@ -179,6 +207,7 @@ def test_familiarity_is_fitted_reported_and_used(
     assert {name: one.pairs for name, one in found.unfamiliar.items()} == {"val": 60, "test": 20, str(table): 2}
     assert found.unfamiliar["val"].warned <= 2
     assert found.unfamiliar[str(table)].lowest == pytest.approx(1 / 61)
+    assert [one.auc for one in found.unfamiliar.values()] == [None, None, 1.0]
 
     one, other = load_captioner(str(artifact)).describe([inside[0], noise[0]], [inside[1], noise[1]])
     assert (one.familiar, one.warning) == (True, None)
@@ -196,6 +225,26 @@ def test_familiarity_is_fitted_reported_and_used(
     assert (artifact / "familiarity.safetensors").exists()
 
 
+def test_what_augmentation_changes_is_familiar_if_it_was_part_of_the_training(artifact: Path, tmp_path: Path) -> None:
+    """Twenty held-out pairs, darker by a tenth and with a little noise: warned of, unless the fit saw such pairs."""
+    splits = {"train": scenes(0, 150), "val": scenes(1, 60), "test": []}
+    folder = write_pairs(tmp_path / "pairs", splits)
+    random = np.random.default_rng(3)
+
+    def darker(image: np.ndarray) -> np.ndarray:
+        return (0.9 * image + 4 * random.standard_normal(image.shape)).clip(0, 255).astype(np.uint8)
+
+    pairs = [(darker(before), darker(after)) for before, after in scenes(2, 20)]
+    warned = {}
+    for augmented in (False, True):
+        run_calibration(CalibrateJob(artifact=str(artifact), pairs=folder, augmented=augmented))
+        found = Familiarity.read(artifact)
+        assert found is not None
+        warned[augmented] = sum(found(*pair) < FAMILIAR_FROM for pair in pairs)
+    assert warned[False] == 20
+    assert warned[True] <= 2
+
+
 def test_familiarity_needs_the_training_pairs_or_is_switched_off(
     artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,7 +254,7 @@ def test_familiarity_needs_the_training_pairs_or_is_switched_off(
     assert not (artifact / "calibration.json").exists()
     with pytest.raises(SystemExit):
         calibrate(monkeypatch, f"artifact={artifact}", f"pairs={folder}", "familiarity=false", f"outside=[{folder}]")
-    assert "outside: measures familiarity, which is off" in capsys.readouterr().err
+    assert "outside: concerns familiarity, which is off" in capsys.readouterr().err
     calibrate(monkeypatch, f"artifact={artifact}", f"pairs={folder}", "familiarity=false")
     assert not (artifact / "familiarity.safetensors").exists()
     assert (artifact / "calibration.json").exists()

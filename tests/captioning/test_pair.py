@@ -19,6 +19,7 @@ from PIL import Image
 
 from idc.captioning import running_server as caption_server
 from idc.captioning.contract import draw_map
+from idc.captioning.loading import SHIPPED, artifact_folder
 from idc.captioning.pair import caption_pair, text_of
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
@@ -166,9 +167,23 @@ def test_the_newest_captioner_below_runs_is_taken_and_named(
     told = capsys.readouterr()
     assert json.loads(told.out)["artifact"] == "runs/sweep/new/artifact"
     assert "captioner: runs/sweep/new/artifact, the newest one" in told.err
-    shutil.rmtree(runs)
-    assert job(monkeypatch, *files, "--server", "none") == 2
-    assert "no captioner below runs/: run `make demo` first" in capsys.readouterr().err
+
+
+def test_the_captioner_that_comes_with_the_program_is_taken_where_none_was_trained(
+    files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)  # without runs/
+    assert job(monkeypatch, *files, "--server", "none", "--json") == 0
+    chosen = capsys.readouterr()
+    found = json.loads(chosen.out)
+    assert Path(found["artifact"]) == ROOT / "idc" / "weights" / "clevr_like"
+    trained_on = load_captioner(artifact_folder(SHIPPED)).trained_on
+    assert trained_on is not None
+    assert f"captioner: the one that comes with the program, trained on {trained_on};" in chosen.err
+    assert job(monkeypatch, *files, "--artifact", "shipped", "--json") == 0
+    named = capsys.readouterr()
+    assert json.loads(named.out) == found
+    assert "captioner:" not in named.err
 
 
 def test_a_server_that_runs_is_asked_in_place_of_loading_a_model(

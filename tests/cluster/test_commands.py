@@ -3,37 +3,62 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cluster.commands import StepLine, run_commands, run_here, script_or_preset
-from idc.systems.procap.demo import advice, closing, steps
+from idc.config import load
+from idc.demo import RUNS, SERVED, advice, closing, steps, summary
+from idc.evaluation import record as ev
+from idc.evaluation.score import evaluate
+from idc.metrics.hallucination import hallucination, truth_of
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_it_ends_with_score_and_baseline_the_page_how_to_serve_and_to_caption_and_the_figures() -> None:
+def a_captioner(cider: float, right: float) -> dict[str, Any]:
+    rate = {"mean": right, "std": 0.0, "interval": [right - 0.05, right + 0.04], "chance": 0.1}
+    return {"scores": {"CIDEr": {"mean": cider, "std": 0.0}}, "claims": {"change type": rate, "object": rate}}
+
+
+def test_it_ends_with_both_captioners_the_page_how_to_serve_and_to_caption_and_the_figures() -> None:
     result = {
-        "scores": {"CIDEr": {"mean": 1.4541, "std": 0.0}},
-        "baselines": {"constant": {"CIDEr": 0.891}, "nearest": {"CIDEr": 0.9894}},
+        "captioner": "TwinCap",
+        "captioners": {"ProCap": a_captioner(1.4541, 0.2), "TwinCap": a_captioner(1.9, 0.95)},
+        "baselines": {"constant": {"CIDEr": 0.891}, "nearest": {"CIDEr": 0.9894}, "trained": {"CIDEr": 1.9}},
         "pairs": 440,
-        "artifact": "runs/demo/finetune-0/artifact",
+        "artifact": SERVED,
         "report": "runs/demo/report.html",
     }
     assert closing(result, "demo") == [
-        "score    CIDEr 1.454 on 440 held-out pairs; best baseline 0.989",
+        "TwinCap  CIDEr 1.900, right type 95.0 % (90.0 to 99.0), right object 95.0 % (90.0 to 99.0); 440 held-out "
+        "pairs, best untrained baseline CIDEr 0.989",
+        "ProCap   CIDEr 1.454, right type 20.0 % (15.0 to 24.0), right object 20.0 % (15.0 to 24.0)",
         "page     runs/demo/report.html",
         "serve    make serve",
-        "caption  .venv/bin/python jobs/caption.py --artifact runs/demo/finetune-0/artifact BEFORE AFTER",
+        "caption  .venv/bin/python jobs/caption.py --artifact runs/demo/twincap-0/artifact BEFORE AFTER",
         "figures  runs/demo/result.json",
     ]
-    assert closing(result, "other")[2] == 'serve    make serve SERVE="models.demo=runs/demo/finetune-0/artifact"'
+    other = closing({**result, "captioner": "ProCap", "artifact": "runs/demo/finetune-0/artifact"}, "demo")
+    assert other[0].startswith("ProCap   CIDEr 1.454")
+    assert other[3] == 'serve    make serve SERVE="models.demo=runs/demo/finetune-0/artifact"'
+
+
+def test_what_the_demo_serves_is_what_the_server_serves_by_default() -> None:
+    from serve.config import ServeConfig
+
+    assert load(ServeConfig, str(ROOT / "serve" / "configs" / "demo.yaml")).models == {"demo": SERVED}
 
 
 def test_scripts_and_presets_are_found_from_any_folder_and_data_is_in_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = Path(__file__).resolve().parents[2]
+    root = ROOT
     monkeypatch.chdir(root)
     assert script_or_preset("jobs/render.py", root) == "jobs/render.py"
     monkeypatch.chdir(tmp_path)
@@ -76,7 +101,7 @@ def test_steps_without_ray_end_at_the_first_failure_with_its_last_lines(tmp_path
     record = tmp_path / "resources.json"
 
     def run(*scripts: Path) -> dict[str, float]:
-        commands = [(script.stem, [str(script)]) for script in scripts]
+        commands = [(script.stem, [str(script)], False) for script in scripts]
         return run_commands(commands, tmp_path, tmp_path / "logs", record, on_ray=False).seconds_of
 
     assert list(run(good)) == ["good"]
@@ -85,10 +110,88 @@ def test_steps_without_ray_end_at_the_first_failure_with_its_last_lines(tmp_path
     assert [step["title"] for step in json.loads(record.read_text())["steps"]] == ["good"]
 
 
+def test_commands_side_by_side_run_at_the_same_time_and_share_the_cores(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two commands that wait for each other's file, then one that needs both."""
+    meet = tmp_path / "meet.py"
+    meet.write_text(
+        "import os, pathlib, sys, time\n"
+        "mine, other = (pathlib.Path(name) for name in sys.argv[1:])\n"
+        "mine.write_text(os.environ['OMP_NUM_THREADS'])\n"
+        "until = time.monotonic() + 60\n"
+        "while not other.exists():\n"
+        "    assert time.monotonic() < until, 'the other command never started'\n"
+        "    time.sleep(0.01)\n"
+    )
+    after = tmp_path / "after.py"
+    after.write_text("import os; print(os.environ.get('OMP_NUM_THREADS', 'all'))")
+    names = [str(tmp_path / name) for name in ("a", "b")]
+    commands = [
+        ("one", [str(meet), *names], False), ("other", [str(meet), *reversed(names)], True),
+        ("after", [str(after)], False),
+    ]  # fmt: skip
+    used = run_commands(commands, tmp_path, tmp_path / "logs", tmp_path / "resources.json", on_ray=False)
+    assert used.seconds_of.keys() == {"one", "other", "after"}
+    assert (tmp_path / "a").read_text() == (tmp_path / "b").read_text()
+    assert int((tmp_path / "a").read_text()) >= 1
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted(lines[1:3]) == ["[1/3] one: 0 s", "[2/3] other: 0 s"], "each line whole"
+    assert (tmp_path / "logs" / "03.log").read_text().splitlines()[-1] == os.environ.get("OMP_NUM_THREADS", "all")
+
+
+def test_a_failure_side_by_side_ends_the_run_after_the_others(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text("print('done')")
+    bad.write_text("print('why'); raise SystemExit(1)")
+    commands = [("bad", [str(bad)], False), ("good", [str(good)], True), ("never", [str(good)], False)]
+    with pytest.raises(RuntimeError, match=r"(?s)ended with status 1; the end of .*01.log:.*why"):
+        run_commands(commands, tmp_path, tmp_path / "logs", tmp_path / "resources.json", on_ray=False)
+    assert "done" in (tmp_path / "logs" / "02.log").read_text()
+    assert not (tmp_path / "logs" / "03.log").exists()
+
+
 def test_every_step_that_can_is_told_to_run_without_ray(tmp_path: Path) -> None:
-    root = Path(__file__).resolve().parents[2]
-    local = dict(steps("demo", [0], str(tmp_path)))
-    for command in local.values():
-        assert ("--local" in command) == ("local=False" not in (root / command[0]).read_text(encoding="utf-8"))
-    on_ray = dict(steps("demo", [0], str(tmp_path), on_ray=True))
-    assert on_ray == {title: [word for word in command if word != "--local"] for title, command in local.items()}
+    local = list(steps("demo", [0], str(tmp_path)))
+    for step in local:
+        text = (ROOT / step.command[0]).read_text(encoding="utf-8")
+        assert ("--local" in step.command) == ("local=False" not in text)
+    on_ray = list(steps("demo", [0], str(tmp_path), on_ray=True))
+    alone = [[word for word in s.command if word != "--local" and "cpus_per_worker" not in word] for s in local]
+    assert [tuple(step) for step in on_ray] == [(s.title, c, False) for s, c in zip(local, alone, strict=True)]
+
+
+def test_every_step_of_the_demo_is_a_valid_command() -> None:
+    for step in steps("demo", [0], "clevr"):
+        command = [sys.executable, *step.command, "--print-config"]
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert run.returncode == 0, f"{step.title}: {run.stderr}"
+    titles = [step.title for step in steps("demo", [0, 1], "clevr")]
+    assert len(set(titles)) == len(titles), "figures are kept by title"
+
+
+def test_the_summary_takes_the_captioner_that_is_better_on_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = [ev.Prediction(pair_id=f"p{i}", caption="a b", references=["a b", "c"], change_type="move")
+             for i in range(4)]  # fmt: skip
+    evaluation, rows = evaluate(given, metrics=("CIDEr",))
+    truth = truth_of("drop", [{"size": "small", "color": "red", "material": "metal", "shape": "cube"}], [])
+    claims = [hallucination([("the red cube is gone", truth)]), hallucination([("the red ball is gone", truth)])]
+    for first, validation, own in zip(RUNS.values(), (1.0, 1.5), claims, strict=True):
+        for seed in (0, 1):
+            run = Path("runs/mine") / f"{first}-{seed}"
+            ev.save(run / "evaluation", evaluation.model_copy(update={"hallucination": own}), rows)
+            result = {"metrics": {"CIDEr": validation}, "seconds": 10.0, "seconds_per_step": 0.25}
+            for name in (run, Path("runs/mine/tokenizer"), Path("runs/mine/pretrain-0")):
+                name.mkdir(exist_ok=True)
+                (name / "result.json").write_text(json.dumps(result))
+    found = summary("mine", [0, 1])
+    assert found["captioner"] == "ProCap"
+    assert found["artifact"] == "runs/mine/finetune-0/artifact"
+    assert found["captioners"]["TwinCap"]["claims"]["object"]["mean"] == 1.0
+    procap = found["captioners"]["ProCap"]["claims"]
+    assert procap["object"] == {"mean": 0.0, "std": 0.0, "interval": [0.0, 0.7935], "chance": 0.0}
+    assert procap["attribute, shape"]["mean"] == 0.0
+    assert procap["attribute, color"]["mean"] == 1.0

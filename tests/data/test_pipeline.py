@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 from idc.data.pipeline import (
     Batch,
+    ChunkResult,
     FolderSource,
     StageSpec,
     TooManyRejects,
@@ -19,6 +21,7 @@ from idc.data.pipeline import (
     take,
     with_errors,
 )
+from idc.data.processes import run_processes
 from idc.data.store import DatasetFolder, Reject, iter_rows, read_rejects
 
 SCHEMA = pa.schema([pa.field("pair_id", pa.string(), False), pa.field("split", pa.string()), pa.field("v", pa.int64())])
@@ -66,14 +69,30 @@ def test_a_local_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert {p: p.stat().st_mtime_ns for p in tmp_path.iterdir()} == before
 
 
+HALVES = pa.schema([pa.field("name", pa.string())])
+
+
+def halves(batch: Batch) -> list[dict[str, str]]:
+    return [{"name": f"{name}{half}"} for name in batch["pair_id"] for half in "ab"]
+
+
 def test_to_rows_makes_other_rows(tmp_path: Path) -> None:
-    schema = pa.schema([pa.field("name", pa.string())])
-
-    def to_rows(batch: Batch) -> list[dict[str, str]]:
-        return [{"name": f"{name}{half}"} for name in batch["pair_id"] for half in "ab"]
-
-    manifest = run_local(folder(tmp_path, schema), Numbers(), [StageSpec(Make)], to_rows, progress=False)
+    manifest = run_local(folder(tmp_path, HALVES), Numbers(), [StageSpec(Make)], halves, progress=False)
     assert manifest.num_rows == 38
+
+
+def test_two_processes_take_the_options_of_one(tmp_path: Path) -> None:
+    seen: list[ChunkResult] = []
+    made = []
+    for processes in (1, 2):
+        place = folder(tmp_path / str(processes), HALVES)
+        options: dict[str, Any] = {"progress": False, "extra": {"x": 1}, "watch": seen.append, "processes": processes}
+        made.append(run_processes(place, Numbers(), [StageSpec(Make)], halves, **options))
+    assert made[0] == made[1]
+    assert (made[1].num_rows, made[1].num_rejected, made[1].extra) == (38, 1, {"x": 1})
+    for part in made[0].parts:
+        assert (tmp_path / "1" / part.file).read_bytes() == (tmp_path / "2" / part.file).read_bytes()
+    assert sorted(result.chunk_id for result in seen) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_too_many_rejects(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from PIL import Image
 
 from idc.training.config import TrainConfig
 from tests.docs.checks import ROOT
@@ -74,6 +76,17 @@ def test_a_command_runs_from_the_wheel_with_a_preset_and_writes_to_the_working_d
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "pairs" / "manifest.json").exists()
     assert not (installed / "idc" / "_commands" / "pairs").exists()
+
+
+def test_the_weights_of_the_wheel_caption_where_nothing_was_trained(installed: Path, tmp_path: Path) -> None:
+    for name, grey in (("before.png", 90), ("after.png", 120)):
+        Image.new("RGB", (96, 64), (grey, grey, grey)).save(tmp_path / name)
+    done = run(installed, ["caption", "before.png", "after.png", "--server", "none", "--json"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert Path(found["artifact"]) == installed / "idc" / "weights" / "clevr_like"
+    assert found["caption"]
+    assert "the one that comes with the program" in done.stderr
 
 
 def test_the_command_lists_all_and_refuses_an_unknown_one(installed: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from idc.data.store import DatasetFolder
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import run
 from idc.evaluation.table import table as evaluated
-from idc.metrics.hallucination import Truth, claims, hallucination, table, truth_of
+from idc.metrics.hallucination import Rate, Truth, claims, hallucination, table, truth_of
 from idc.schema import CHANGE_TYPES, ChangePair, pair_arrow_schema
 
 
@@ -98,7 +99,23 @@ def test_rates_by_hand() -> None:
     assert (found.existing_object.right, found.existing_object.of) == (3, 5)
     assert (found.invented_change.right, found.invented_change.of) == (1, 2)
     assert (found.missed_change.right, found.missed_change.of) == (1, 5)
-    assert "object 20.0% (1 of 5) chance" in " ".join(table(found).split())
+    own = {name: (rate.right, rate.of) for name, rate in found.by_attribute.items()}
+    assert own == {"size": (1, 2), "color": (2, 4), "material": (0, 0), "shape": (2, 3)}
+    assert sum(right for right, _ in own.values()) == found.attribute.right
+    assert sum(of for _, of in own.values()) == found.attribute.of
+    assert "object 20.0% (1 of 5) 3.6 to 62.4 chance" in " ".join(table(found).split())
+
+
+def test_intervals_are_wilsons_and_count_no_more_cases_than_pairs() -> None:
+    from scipy.stats import binomtest
+
+    for right, of in ((0, 40), (1, 5), (50, 220), (218, 220), (440, 440)):
+        known = binomtest(right, of).proportion_ci(method="wilson")
+        low, high = Rate(right=right, of=of, rate=right / of, chance=0).interval(1000)
+        assert (low, high) == pytest.approx((known.low, known.high), abs=1e-6)
+    many, few = (Rate(right=right, of=of, rate=0.6, chance=0) for right, of in ((600, 1000), (60, 100)))
+    assert many.interval(100) == pytest.approx(few.interval(100)), "ten claims of each of 100 pairs are 100 cases"
+    assert Rate(right=0, of=0, rate=0, chance=0).interval(5) == (0, 1)
 
 
 def test_chance_is_the_mean_over_all_ways_to_deal_the_captions_out() -> None:
@@ -160,7 +177,7 @@ def test_an_evaluation_of_rendered_pairs_has_them_and_says_where_it_comes_from(t
     assert evaluation.hallucination is not None
     assert (evaluation.hallucination.change_type.right, evaluation.hallucination.object.right) == (2, 0)
     assert "right" in (tmp_path / "out" / "evaluation.json").read_text()
-    assert "object             0.0% (0 of 1)" in evaluated(evaluation)
+    assert " object 0.0% (0 of 1) 0.0 to 79.3" in re.sub(" +", " ", evaluated(evaluation))
     assert evaluation.protocol["data"] == {"data_set": "rendered", "fingerprint": "f"}
     assert evaluation.protocol["command"] == "", "pytest is none of the project's jobs"
 

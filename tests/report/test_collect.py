@@ -112,6 +112,19 @@ def test_everything_is_gathered(run: Path) -> None:
     assert report.environment["python"].startswith("3.")
 
 
+def test_another_captioner_is_compared_on_the_same_pairs_alone(run: Path, tmp_path: Path) -> None:
+    settings = {"out": "x", "evaluations": (str(run / "evaluation"),), "pairs": str(run / "pairs")}
+    same = str(run / "evaluation")
+    found = collect(ReportJob(**settings, compare={"Rival": (same, same)})).others
+    assert [one.pairs for one in found["Rival"]] == [8, 8]
+    rows = ev.load_predictions(same)
+    ev.save(tmp_path / "fewer", ev.load(same), rows[1:])
+    with pytest.raises(ValueError, match=r"compare\.Rival: not the same pairs: here 8 pairs, .* 7; 'p0' is"):
+        collect(ReportJob(**settings, compare={"Rival": (str(tmp_path / "fewer"),)}))
+    with pytest.raises(ValueError, match=r"compare\.truth: the page has another row of this name"):
+        collect(ReportJob(**settings, compare={"truth": (same,)}))
+
+
 def test_what_is_imagined_is_that_of_the_first_pairs_of_the_gallery(run: Path) -> None:
     asked = []
 

@@ -152,6 +152,17 @@ def test_baselines_upper_bound_and_published_rows_are_in_the_same_table_best_fir
     assert "baseline, constant: the best <constant>." in board.footnotes
 
 
+def test_the_trained_baseline_has_a_row_with_its_training(root: Path) -> None:
+    folder = root / "runs/other/evaluation"
+    record, rows = ev.load(folder), ev.load_predictions(folder)
+    training = ev.Training(system="toy", samples=12, seconds=3.0, cores=1)
+    trained = ev.Baseline(what="captions", scores={"CIDEr": 0.7}, subsets={}, training=training)
+    ev.save(folder, record.model_copy(update={"baselines": {**record.baselines, "trained": trained}}), rows)
+    board = board_of(page_of(gather([str(root / "runs")]), "clevr_change"))
+    row = {row.name: row for row in of_kind(board, BASELINE)}["baseline: trained"]
+    assert (row.source, row.values["CIDEr"].mean) == ("toy, trained on 12 pairs in 3 s on 1 core", pytest.approx(70))
+
+
 def test_protocols_splits_and_data_do_not_meet(root: Path) -> None:
     a_run(root, "ids-0", 0, 0.7, protocol="levir_ids")
     pairs_folder(root / "data/clevr_fog", {"pairs": str(root / "data/clevr")}, "fog12345",

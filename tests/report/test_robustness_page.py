@@ -6,12 +6,18 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from idc.config import ConfigError, load
 from idc.evaluation.record import Baseline, Evaluation, spread
+from idc.metrics.change_maps import MODEL, PIXELS, ChangeMaps
+from idc.report.config import RobustnessJob
 from idc.report.pair_cards import GalleryItem
-from idc.report.robustness.robustness_page import Condition, write_robustness
+from idc.report.robustness.robustness_job import _perturbed
+from idc.report.robustness.robustness_page import Condition, at_severities, write_robustness
 from idc.sweep.config import ColumnConfig
 from idc.sweep.summary import Cost, Ordering, ResultRow, SweepResult
+from tests.report.html_page import HtmlPage
 
 
 def evaluation(cider: float, constant: float | None = 0.2) -> Evaluation:
@@ -66,6 +72,59 @@ def test_the_page_has_every_condition_with_its_baselines(tmp_path: Path) -> None
     record = json.loads((tmp_path / "robustness.json").read_text())
     assert record["rows"]["fog, severity 5"]["C"] == "30.0"
     assert record["words"]["rows"][1]["values"]["C"]["mean"] == 12.5
+
+
+def test_severities_have_a_chart_and_one_number_each(tmp_path: Path) -> None:
+    def at(kind: str, severity: int, cider: float, own: float, pixels: float) -> Condition:
+        maps = ChangeMaps(pairs=9, mask_share=0.1, scores={
+            way: {"pointing": 0.5, "AP": value, "IoU": 0.5} for way, value in ((MODEL, own), (PIXELS, pixels))
+        })  # fmt: skip
+        made = evaluation(cider).model_copy(update={"change_maps": maps})
+        return Condition(f"{kind}-{severity}", f"{kind}, severity {severity}", made, (), kind, severity)
+
+    clean = at("clean", 0, 1.0, 0.7, 0.9)
+    conditions = [
+        Condition("clean", "clean", clean.evaluation),
+        at("fog", 1, 0.9, 0.65, 0.8), at("fog", 3, 0.6, 0.6, 0.5),
+        at("shift", 3, 0.8, 0.68, 0.2),
+        Condition("swap_order", "swapped", evaluation(0.95)),
+    ]  # fmt: skip
+    one, three = at_severities(conditions)
+    assert (one.severity, one.shares) == (1, {"fog, severity 1": 0.9, "swapped": 0.95})
+    assert three.mean == pytest.approx((0.6 + 0.8 + 0.95) / 3)
+    html = " ".join(write_robustness(tmp_path, "a", conditions).read_text().split())
+    table = (tmp_path / "table.md").read_text()
+    sentence = "Severity 3: 78% of the clean CIDEr in the mean of 3 perturbations, at worst 60% (fog, severity 3)."
+    assert f"- {sentence}" in table
+    assert sentence in html
+    assert "| map AP, the captioner's | map AP, baseline: pixel difference |" in table
+    assert "| shift, severity 3 | 26.7 | 20.0 | 40.0 | 80.0 | 80% | 20.0 |  | 68.0 | 20.0 |" in table
+    assert "| swapped | 31.7 | 23.8 | 47.5 | 95.0 | 95% | 20.0 |  |  |  |" in table
+    page = HtmlPage(html)
+    lines = [attrs["points"].split() for tag, attrs in page.tags if tag == "polyline"]
+    assert [len(points) for points in lines] == [3, 2] * 3, "fog and shift, from the clean pairs on, in three charts"
+    record = json.loads((tmp_path / "robustness.json").read_text())
+    assert record["cider_share"]["3"]["fog, severity 3"] == 0.6
+
+
+def test_each_severity_is_a_set_and_a_shift_is_one_of_the_after_image() -> None:
+    job = load(RobustnessJob, None, {
+        "artifact": "a", "pairs": "p", "sets": "s", "out": "o",
+        "corruptions": {"fog": [1, 3], "shift": [2], "snow": []}, "trained_baseline": "t",
+    })  # fmt: skip
+    made = [(one.out, one.severity, one.which) for one in _perturbed(job)]
+    assert made == [
+        ("s/fog-1", 1, "both"),
+        ("s/fog-3", 3, "both"),
+        ("s/shift-2", 2, "after"),
+        ("s/swap_order", None, "both"),
+    ]
+    with pytest.raises(ConfigError, match="did you mean 'shift'"):
+        load(RobustnessJob, None, {**job.model_dump(), "corruptions": {"shft": [1]}})
+    with pytest.raises(ConfigError, match=r"evaluate\.change_maps: this job sets it"):
+        load(
+            RobustnessJob, None, {"artifact": "a", "pairs": "p", "sets": "s", "out": "o", "evaluate.change_maps": True}
+        )
 
 
 def test_without_baselines_references_or_word_rows(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from idc.evaluation.record import Baseline, Evaluation, Subset
+from idc.evaluation.record import Baseline, Evaluation, Subset, Training
 from idc.metrics.changes import agreement
+from idc.metrics.hallucination import hallucination, truth_of
 from idc.report.pair_cards import GalleryItem
 from idc.report.run import RealPairs, RunReport, render_report, write_report
 from tests.report.html_page import HtmlPage
@@ -118,6 +119,46 @@ def test_a_known_truth_is_the_upper_bound(page: HtmlPage) -> None:
     widths = [attrs["style"] for tag, attrs in shown.tags if tag == "i" and attrs.get("class") == "model"]
     assert f"width:{100 * 1.2 / 2.4:.2f}%" in widths, "the upper bound is the longest bar"
     assert "the truth in one wording" not in page.text
+
+
+def claimed(captions: tuple[str, str]) -> Evaluation:
+    """An evaluation whose two captions are of pairs that lost a small red metal cube."""
+    red = {"size": "small", "color": "red", "material": "metal", "shape": "cube"}
+    truth = truth_of("drop", [red], [])
+    found = hallucination((caption, truth) for caption in captions)
+    training = Training(system="toy", samples=3692, seconds=60, cores=2)
+    return evaluation(1.2).model_copy(update={"hallucination": found, "training": training})
+
+
+def test_another_captioner_and_the_trained_baseline_are_next_to_the_model() -> None:
+    right, wrong = (
+        ("the red cube is gone", "the red cube is missing"),
+        ("the red ball is gone", "the blue cube is gone"),
+    )
+    model, other = claimed(right), claimed(wrong)
+    trained = model.baselines["nearest"].model_copy(
+        update={
+            "what": "another captioner",
+            "scores": {"BLEU-4": 0.3, "CIDEr": 0.6},
+            "hallucination": other.hallucination,
+        }
+    )
+    model = model.model_copy(update={"baselines": {**model.baselines, "trained": trained}})
+    report = RunReport("t", evaluations=[model], others={"Rival": [evaluation(2.4), evaluation(2.2)], "Third": [other]})
+    page = HtmlPage(render_report(report))
+    text = " ".join(page.text.split())
+    assert "CIDEr-D, Rival 230.0 ± 14.1" in text
+    assert "CIDEr-D, the trained baseline 60.0 the model has 2.0 times as much" in text
+    assert "CIDEr-D, model 120.0 toy, trained on 3,692 pairs in 60 s on 2 cores" in text
+    widths = [attrs["style"] for tag, attrs in page.tags if tag == "i" and attrs.get("class") == "trained"]
+    assert f"width:{100 * 2.3 / 2.4:.2f}%" in widths, "the longest bar is the best seed of any captioner"
+    assert "model 100.0% (34.2 to 100.0) 100.0% (34.2 to 100.0)" in text
+    assert "right object, of 2 changed pairs 100.0% 95 % interval 34.2 to 100.0; chance 100.0%" in text
+    assert "Third 100.0% (34.2 to 100.0) 0.0% (0.0 to 65.8) 50.0% (9.5 to 90.5)" in text
+    assert "trained 100.0% (34.2 to 100.0) 0.0% (0.0 to 65.8)" in text
+    assert "Rival 100.0%" not in text, "without a truth there are no claims"
+    several = HtmlPage(render_report(RunReport("t", evaluations=[model, other])))
+    assert "model 100.0% ± 0.0 50.0% ± 70.7" in " ".join(several.text.split())
 
 
 def test_one_seed_has_no_deviation() -> None:

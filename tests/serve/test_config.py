@@ -22,7 +22,7 @@ import yaml
 from idc.config import ConfigError, load
 from idc.data.text import Vocabulary
 from idc.training.artifact import CONFIG, MAX_JSON_BYTES, PREPROCESS, VOCABULARY, WEIGHTS, write_artifact
-from serve.app import build
+from serve.app import build, default_settings
 from serve.config import CommandConfig, ServeConfig
 from serve.context import PLAIN_ID
 from serve.deployment.command import claim_port
@@ -34,8 +34,29 @@ CONFIGS = ROOT / "serve" / "configs"
 
 def test_the_demo_serves_the_demos_artifact_on_this_machine_alone() -> None:
     config = load(CommandConfig, str(CONFIGS / "demo.yaml"))
-    assert config.models == {"demo": "runs/demo/finetune-0/artifact"}
+    assert config.models == {"demo": "runs/demo/twincap-0/artifact"}
     assert (config.auth.mode, config.host) == ("loopback", "127.0.0.1")
+
+
+def test_where_the_demo_was_not_trained_the_models_that_are_named_are_served_or_the_shipped_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def served(*argv: str) -> dict[str, str]:
+        config, *settings = [*default_settings(argv)[1:], *argv]
+        pairs = [word.removeprefix("--").partition("=")[::2] for word in settings]
+        return load(CommandConfig, config, {key: None if value == "null" else value for key, value in pairs}).models
+
+    monkeypatch.chdir(tmp_path)
+    assert served("port=8001") == {"shipped": "shipped"}
+    assert served("models.mine=runs/mine/artifact") == {"mine": "runs/mine/artifact"}
+    [(name, source)] = load(CommandConfig, str(CONFIGS / "demo.yaml")).models.items()
+    (tmp_path / source).mkdir(parents=True)
+    (tmp_path / source / CONFIG).touch()
+    assert served("port=8001") == {name: source}
+    assert served("models.mine=runs/mine/artifact") == {name: source, "mine": "runs/mine/artifact"}
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("IDC_ROOT", str(tmp_path))
+    assert served() == {name: source}
 
 
 def test_the_production_file_is_one_that_serve_and_we_know_entirely() -> None:
@@ -182,13 +203,13 @@ def test_the_command_names_what_is_missing_and_what_is_taken(tmp_path: Path) -> 
         taken.listen()
         port = taken.getsockname()[1]
         run = subprocess.run(
-            [sys.executable, "-m", "serve.app", f"port={port}", "host=127.0.0.1", "batching.wait_m=3"],
+            [sys.executable, "-m", "serve.app", f"port={port}", "models.mine=runs/mine/artifact", "batching.wait_m=3"],
             cwd=tmp_path, env={**os.environ, "RAY_ADDRESS": "auto"}, capture_output=True, text=True, check=False,
         )  # fmt: skip
     assert run.returncode == 2
     assert "batching.wait_m: no such setting; did you mean 'wait_ms'?" in run.stderr
     assert f"port: cannot listen on 127.0.0.1:{port} (Address already in use)" in run.stderr
-    assert "models.demo: no artifact at 'runs/demo/finetune-0/artifact'; run `make demo` first" in run.stderr
+    assert "models.mine: no artifact at 'runs/mine/artifact'; name the artifact folder of a run" in run.stderr
     assert "auth.mode: loopback cannot protect the cluster at RAY_ADDRESS" in run.stderr
     open_to_all = subprocess.run(
         [sys.executable, "-m", "serve.app", "host=0.0.0.0"], cwd=tmp_path, capture_output=True, text=True, check=False

@@ -11,6 +11,7 @@ import pytest
 from idc.config import ConfigModel, load
 from idc.data.pipeline import run_local
 from idc.data.store import DatasetFolder
+from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateSection
 from idc.schema import pair_arrow_schema
 from idc.sweep.chain import Step, TrialSteps
@@ -100,6 +101,12 @@ def test_evaluation_baselines_and_speed_follow_the_pairs_and_their_settings(tmp_
 
     assert changed(job=ToyJob(width=9)) == [True, False, True]  # baselines do not depend on the model
     assert changed(nearest_train_pairs=7) == [False, True, False]  # scored once, not with every trial
+    ev.save(tmp_path / "trained", ev.Evaluation(
+        fingerprint="t", split="test", pairs=1, references=1, distinct_captions=1, empty_captions=0, scores={},
+        subsets={}, baselines={}, protocol={}), [])  # fmt: skip
+    trained = {"trained_baseline": str(tmp_path / "trained")}
+    assert changed(**trained) == [False, True, False]
+    assert planned(pairs, constant_candidates=0, nearest_train_pairs=0, **trained).baselines is not None
     assert changed(split="val") == [True, True, True]
     assert changed(gpus=1.0) == [False, False, True]
     assert changed(speed="exact") == [False, False, True]

@@ -1,11 +1,15 @@
-"""Whether the paper's order held, counted by hand."""
+"""Whether the paper's order held, counted by hand; columns of claims."""
 
 from __future__ import annotations
 
-from idc.evaluation.record import Evaluation, spread
+import pytest
+
+from idc.config import ConfigError, load
+from idc.evaluation.record import Prediction, spread
+from idc.evaluation.score import evaluate
 from idc.metrics.hallucination import hallucination, truth_of
 from idc.sweep.config import ColumnConfig
-from idc.sweep.summary import ResultRow, _value, ordering
+from idc.sweep.summary import ResultRow, _score, ordering
 
 
 def row(label: str, published: float | None, *values: float) -> ResultRow:
@@ -57,14 +61,23 @@ def test_there_is_no_order_where_nothing_can_be_compared() -> None:
     assert (equal.pairs, equal.same, equal.opposite) == (1, 0, 0)
 
 
-def test_the_claims_of_captions_of_rendered_pairs_are_columns() -> None:
-    thing = {"shape": "cube", "color": "red", "material": "rubber", "size": "large"}
-    gone = truth_of("drop", [thing], [])
-    claims = hallucination([("the red cube is gone", gone), ("the blue cube is gone", gone)])
-    scored = [Evaluation.model_construct(scores={"CIDEr": 0.5}, subsets={}, hallucination=claims)]
-    found = {name: _value(ColumnConfig(title=name, metric=name), scored, []) for name in ("right_type", "right_object")}
-    assert {name: value.mean for name, value in found.items() if value is not None} == {
-        "right_type": 100.0, "right_object": 50.0,
-    }  # fmt: skip
-    without = [Evaluation.model_construct(scores={"CIDEr": 0.5}, subsets={}, hallucination=None)]
-    assert _value(ColumnConfig(title="type", metric="right_type"), without, []) is None
+def test_columns_of_claims_are_those_of_the_evaluation_and_of_its_baselines() -> None:
+    red = {"size": "small", "color": "red", "material": "metal", "shape": "cube"}
+    truth = truth_of("drop", [red], [])
+    given = [Prediction(pair_id="p", caption="the red ball is gone", references=["x"], change_type="drop")]
+    made, _ = evaluate(given, metrics=("CIDEr",), constant_candidates=["the small red cube moved"])
+    baseline = made.baselines["constant"]
+    made = made.model_copy(update={"hallucination": hallucination([("the red ball is gone", truth)])})
+    baseline = baseline.model_copy(update={"hallucination": hallucination([("the small red cube moved", truth)])})
+
+    def shown(metric: str) -> list[float | None]:
+        return [_score(ColumnConfig(title="t", metric=metric), one) for one in (made, baseline)]
+
+    assert shown("right_object") == [0.0, 1.0]
+    assert shown("right_attribute") == [0.5, 1.0]
+    assert shown("right_type") == [1.0, 0.0]
+    assert shown("METEOR") == [None, None]
+    bare = made.model_copy(update={"hallucination": None})
+    assert _score(ColumnConfig(title="t", metric="right_object"), bare) is None
+    with pytest.raises(ConfigError, match="right_object is a share of the whole split"):
+        load(ColumnConfig, None, {"title": "t", "metric": "right_object", "subset": "change"})

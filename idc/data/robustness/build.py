@@ -9,6 +9,11 @@ them, so a model trained on noise is scored against clean references.
 **Images corrupted.** The 15 corruptions of :mod:`idc.data.robustness.corruptions` on before, after or both, one draw
 per image; the change mask is unchanged.
 
+**Images shifted.** Before, after or both are moved by whole pixels in one of the eight directions, one draw per image;
+the border's pixels are repeated. A shift of one image is what an imperfect registration leaves, and what a map of pixel
+differences cannot tell from a change. The mask moves along: the parts of before and after of a rendered pair each with
+its image, any other mask with the after image, which it lies over.
+
 **Order swapped.** After becomes before. ``add`` and ``drop`` are exchanged, and so are the two images' scene graphs and
 views in a rendered pair's ``meta`` and the two values of its mask. A reference caption describes the change from the
 first to the second image, so those of changed pairs are no references of the swapped pair: rendered pairs get new ones
@@ -78,7 +83,8 @@ def open_build(job: CorruptJob, overwrite: bool = False) -> tuple[DatasetFolder,
     kwargs: dict[str, Any] = {"config": config}
     if words_only:
         kwargs |= {"vocabulary": training_words(job.pairs), "ids": of.extra.get("vocabulary")}
-    stage = {"replace_words": ReplaceWords, "swap_order": SwapOrder}.get(job.kind, CorruptImages)
+    stages = {"replace_words": ReplaceWords, "swap_order": SwapOrder, "shift": ShiftImages}
+    stage = stages.get(job.kind, CorruptImages)
     return folder, source, [StageSpec(stage, kwargs, concurrency=job.workers)]
 
 
@@ -195,14 +201,57 @@ class CorruptImages(_Stage):
         config = self.config
         assert config.kind != "replace_words"
         assert config.kind != "swap_order"
+        assert config.kind != "shift"
         assert config.severity is not None
         changed = {}
-        for role in ("before", "after") if config.which == "both" else (config.which,):
+        for role in _roles(config):
             pixels = decode_image(row[role])
             changed[role] = encode_png(
                 corrupt(pixels, config.kind, config.severity, rng_of(config, row["pair_id"], role))
             )
         return changed
+
+
+class ShiftImages(_Stage):
+    """``before`` and ``after`` moved, as PNG, and ``mask`` with them."""
+
+    def _row(self, row: dict[str, Any]) -> dict[str, Any]:
+        assert self.config.severity is not None
+        changed: dict[str, Any] = {}
+        steps = {"before": (0, 0), "after": (0, 0)}
+        for role in _roles(self.config):
+            pixels = decode_image(row[role])
+            length = max(1, round(self.config.severity * min(pixels.shape[:2]) / SHIFT_UNIT))
+            down, right = rng_of(self.config, row["pair_id"], role).choice(_DIRECTIONS)
+            steps[role] = int(down) * length, int(right) * length
+            changed[role] = encode_png(shifted(pixels, *steps[role]))
+        if row["mask"] is not None:
+            values = decode_image(row["mask"])[..., 0]
+            if row["source"].startswith("rendered:"):
+                parts = [values & flag for flag in (MASK_BEFORE, MASK_AFTER)]
+                moved = shifted(parts[0], *steps["before"]) | shifted(parts[1], *steps["after"])
+            else:
+                moved = shifted(values, *steps["after"])
+            changed["mask"] = encode_png(moved)
+        return changed
+
+
+SHIFT_UNIT = 64
+"""A shift of severity s is s / 64 of the shorter side."""
+
+_DIRECTIONS = [(down, right) for down in (-1, 0, 1) for right in (-1, 0, 1) if (down, right) != (0, 0)]
+
+
+def shifted(pixels: np.ndarray, down: int, right: int) -> np.ndarray:
+    """An image (H, W) or (H, W, C) moved by whole pixels, with the border's pixels repeated."""
+    height, width = pixels.shape[:2]
+    rows = np.clip(np.arange(height) - down, 0, height - 1)
+    columns = np.clip(np.arange(width) - right, 0, width - 1)
+    return np.ascontiguousarray(pixels[rows][:, columns])
+
+
+def _roles(config: RobustnessConfig) -> tuple[str, ...]:
+    return ("before", "after") if config.which == "both" else (config.which,)
 
 
 class SwapOrder(_Stage):

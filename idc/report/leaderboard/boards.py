@@ -20,6 +20,7 @@ from idc.evaluation.judge import MODEL, JudgeResult
 from idc.evaluation.judge import RESULT as JUDGED
 from idc.evaluation.record import EVALUATION, Baseline, Evaluation, Spread, spread
 from idc.metrics.classification import Measures
+from idc.metrics.hallucination import Hallucination
 from idc.report.leaderboard.published_rows import ALL, DataSet, load_published, published_rows
 from idc.report.leaderboard.scored_runs import Scored, find, read, require_commit
 
@@ -255,7 +256,7 @@ def _compared(page: DataSetPage) -> Iterator[tuple[Place, Row]]:
                         Row(
                             kind=kind,
                             name=f"{kind}: {name}",
-                            source=repr(other.caption) if other.caption else "",
+                            source=repr(other.caption) if other.caption else str(other.training or ""),
                             footnote=f"{kind}, {name}: {other.what}.",
                             values={metric: spread([100 * value]) for metric, value in scores.items()},
                             pairs=pairs,
@@ -323,15 +324,18 @@ def _scores(evaluation: Evaluation, subset: str) -> dict[str, float]:
     if subset != ALL:
         return dict(evaluation.subsets[subset].scores) if subset in evaluation.subsets else {}
     types = {TYPE_ACCURACY: evaluation.types.accuracy} if evaluation.types is not None else {}
-    found = evaluation.hallucination
-    claims = {} if found is None else {name: getattr(found, rate).rate for name, rate in CLAIMS.items()}
-    return {**evaluation.scores, **types, **claims}
+    return {**evaluation.scores, **types, **_claims(evaluation.hallucination)}
 
 
 def _compared_scores(other: Baseline, subset: str) -> dict[str, float]:
     if subset != ALL:
         return dict(other.subsets[subset].scores) if subset in other.subsets else {}
-    return {**other.scores, **({TYPE_ACCURACY: other.types.accuracy} if other.types is not None else {})}
+    types = {TYPE_ACCURACY: other.types.accuracy} if other.types is not None else {}
+    return {**other.scores, **types, **_claims(other.hallucination)}
+
+
+def _claims(found: Hallucination | None) -> dict[str, float]:
+    return {} if found is None else {name: getattr(found, rate).rate for name, rate in CLAIMS.items()}
 
 
 def _unofficial(official: DataSet | None, split: str, subset: str, pairs: int) -> str:

@@ -38,7 +38,7 @@ def run(
     conditions = [_condition(job, "clean", "clean", job.pairs, overwrite)]
     for one in _perturbed(job):
         _make(one, runner, overwrite)
-        conditions.append(_condition(job, Path(one.out).name, label(one), one.out, overwrite))
+        conditions.append(_condition(job, Path(one.out).name, label(one), one.out, overwrite, one))
     result = None
     if job.sweep is not None:
         words = load(SweepJob, job.sweep)
@@ -51,9 +51,10 @@ def run(
 def _perturbed(job: RobustnessJob) -> Iterator[CorruptJob]:
     """The sets that the captioner is evaluated on; their training split is clean, for the baselines."""
     common: dict[str, Any] = {"pairs": job.pairs, "splits": (job.split,), "seed": job.seed}
-    for kind in job.corruptions:
-        out = f"{job.sets}/{kind}-{job.severity}"
-        yield CorruptJob(out=out, kind=kind, severity=job.severity, **common)
+    for kind, severities in job.corruptions.items():
+        which = {"which": "after"} if kind == "shift" else {}
+        for severity in severities:
+            yield CorruptJob(out=f"{job.sets}/{kind}-{severity}", kind=kind, severity=severity, **which, **common)
     if job.swap:
         yield CorruptJob(out=f"{job.sets}/swap_order", kind="swap_order", **common)
 
@@ -71,12 +72,18 @@ def _make(one: CorruptJob, runner: Runner, overwrite: bool) -> None:
     runner(folder, source, stages, max_reject_share=0.0, name=Path(one.out).name)
 
 
-def _condition(job: RobustnessJob, name: str, what: str, pairs: str, overwrite: bool) -> Condition:
+def _condition(
+    job: RobustnessJob, name: str, what: str, pairs: str, overwrite: bool, of: CorruptJob | None = None
+) -> Condition:
     """The evaluation of the artifact on a set, with a few of its pairs to show."""
-    own = {"out": f"{job.out}/{name}", "pairs": pairs, "artifact": job.artifact, "split": job.split}
+    own: dict[str, Any] = {"out": f"{job.out}/{name}", "pairs": pairs, "artifact": job.artifact, "split": job.split}
+    own["change_maps"] = job.change_maps
+    if job.trained_baseline is not None:
+        own["trained_baseline"] = f"{job.trained_baseline}/{name}"
     one = EvaluateJob(**job.evaluate.model_dump(exclude_unset=True), **own)
     evaluation = None if overwrite else finished(one)
     if evaluation is None:
         evaluation = evaluate(one, overwrite=overwrite)
     shown = spread_over_types(load_predictions(one.out), job.examples)
-    return Condition(name, what, evaluation, list(gallery(shown, pairs, None).values()))
+    kind, severity = (of.kind, of.severity) if of is not None else ("", None)
+    return Condition(name, what, evaluation, list(gallery(shown, pairs, None).values()), kind, severity)

@@ -7,13 +7,18 @@ pairs may lose nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from markupsafe import Markup
+
 from idc.atomic import write_text
 from idc.data.config import RobustnessConfig
-from idc.evaluation.record import Evaluation
+from idc.evaluation.record import Evaluation, Spread, spread
+from idc.metrics.change_maps import MODEL, PIXELS
+from idc.report import charts
 from idc.report.collect import environment
 from idc.report.page import render
 from idc.report.pair_cards import GalleryItem
@@ -40,12 +45,40 @@ class Condition:
         what: in words.
         evaluation: on the changed split.
         items: pairs to show.
+        kind, severity: of the image corruption.
     """
 
     name: str
     what: str
     evaluation: Evaluation
     items: Sequence[GalleryItem] = ()
+    kind: str = ""
+    severity: int | None = None
+
+
+@dataclass(frozen=True)
+class AtSeverity:
+    """What is left of the clean CIDEr at one severity, and with the order swapped, which has no severity.
+
+    Attributes:
+        severity: 1 to 5.
+        shares: label of a row -> its CIDEr as a share of the clean one.
+    """
+
+    severity: int
+    shares: dict[str, float]
+
+    @property
+    def mean(self) -> float:
+        return statistics.fmean(self.shares.values())
+
+    def sentence(self) -> str:
+        """The mean and the worst in words."""
+        worst = min(self.shares, key=self.shares.__getitem__)
+        return (
+            f"Severity {self.severity}: {self.mean:.0%} of the clean CIDEr in the mean of {len(self.shares)} "
+            f"perturbation{'s' * (len(self.shares) > 1)}, at worst {self.shares[worst]:.0%} ({worst})."
+        )
 
 
 def label(config: RobustnessConfig) -> str:
@@ -67,9 +100,11 @@ def write_robustness(
         sweep: trainings on noised captions.
     """
     head, rows, machine = _head(conditions), _rows(conditions), environment()
+    severities = at_severities(conditions)
     record = {
         "artifact": artifact,
         "rows": {name: dict(zip(head, cells, strict=True)) for name, *cells in rows},
+        "cider_share": {str(one.severity): {"mean": one.mean, **one.shares} for one in severities},
         "published": {"NAMC, table 10, Image-Editing-Request": NAMC},
         "words": sweep.model_dump(mode="json") if sweep is not None else None,
         "environment": machine,
@@ -77,6 +112,7 @@ def write_robustness(
     write_text(folder / "robustness.json", json.dumps(record, indent=1) + "\n")
     lines = [f"| | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
     lines += [f"| {' | '.join(row)} |" for row in rows]
+    lines += ["", *(f"- {one.sentence()}" for one in severities)] if severities else []
     write_text(folder / "table.md", "\n".join([*lines, *(["", markdown(sweep)] if sweep is not None else [])]) + "\n")
     first = conditions[0].evaluation
     page = render(
@@ -85,6 +121,11 @@ def write_robustness(
         subtitle=f"{artifact}; {first.pairs} pairs of the split {first.split}",
         head=["", *head],
         rows=rows,
+        charts=[
+            _chart(conditions, "CIDEr, % of clean", cider_share),
+            *(_chart(conditions, f"AP of the change map x100, {way}", _map_precision(way)) for way in (MODEL, PIXELS)),
+        ],
+        severities=[one.sentence() for one in severities],
         baselines=[(name, one.what) for name, one in first.baselines.items()],
         swapped=any(condition.name == "swap_order" for condition in conditions),
         published_head=["", *COLUMNS],
@@ -98,9 +139,55 @@ def write_robustness(
     return write_text(folder / "report.html", page)
 
 
+def cider_share(condition: Condition, clean: Condition) -> float | None:
+    """CIDEr as a share of the clean pairs'; None without scores."""
+    own, whole = condition.evaluation.scores.get("CIDEr"), clean.evaluation.scores.get("CIDEr")
+    return own / whole if own is not None and whole else None
+
+
+def at_severities(conditions: Sequence[Condition]) -> list[AtSeverity]:
+    """The shares of the clean CIDEr at every severity, ascending.
+
+    Args:
+        conditions: the clean pairs first.
+    """
+    clean = conditions[0]
+    found = []
+    for severity in sorted({one.severity for one in conditions if one.severity is not None}):
+        own = [one for one in conditions[1:] if one.severity in (severity, None)]
+        shares = {one.what: share for one in own if (share := cider_share(one, clean)) is not None}
+        found += [AtSeverity(severity, shares)] if shares else []
+    return found
+
+
+_Value = Callable[[Condition, Condition], float | None]
+"""A number of a condition, given the clean one."""
+
+
+def _chart(conditions: Sequence[Condition], title: str, value: _Value) -> Markup:
+    """A number times 100 over the severity, a line per corruption, from the clean pairs at severity 0."""
+    clean = conditions[0]
+    series: dict[str, list[tuple[float, Spread | None]]] = {}
+    for kind in dict.fromkeys(one.kind for one in conditions if one.severity is not None):
+        own = [(0, clean), *((one.severity or 0, one) for one in conditions if one.kind == kind)]
+        points = [(float(at), value(one, clean)) for at, one in own]
+        series[kind.replace("_", " ")] = [(at, None if y is None else spread([100 * y])) for at, y in points]
+    return charts.means(title, "severity", series)
+
+
+def _map_precision(way: str) -> _Value:
+    def precision(condition: Condition, clean: Condition) -> float | None:
+        found = condition.evaluation.change_maps
+        return found.scores[way]["AP"] if found is not None else None
+
+    return precision
+
+
 def _head(conditions: Sequence[Condition]) -> list[str]:
     others = [f"C, {name}" for name in conditions[0].evaluation.baselines]
-    return [*COLUMNS, "C, share of clean", *others, "right change type", "distinct captions", "pairs"]
+    claims = ["right object"] if conditions[0].evaluation.hallucination is not None else []
+    maps = [f"map AP, {way}" for way in (MODEL, PIXELS)] if conditions[0].evaluation.change_maps is not None else []
+    return [*COLUMNS, "C, share of clean", *others, "right change type", *claims, *maps, "distinct captions", "pairs"]
 
 
 def _rows(conditions: Sequence[Condition]) -> list[list[str]]:
@@ -110,11 +197,16 @@ def _rows(conditions: Sequence[Condition]) -> list[list[str]]:
     for condition in conditions:
         own = condition.evaluation
         cells = [f"{100 * own.scores[metric]:.1f}" if metric in own.scores else "" for metric in COLUMNS.values()]
-        both = own.scores.get("CIDEr"), clean.scores.get("CIDEr")
-        cells.append(f"{both[0] / both[1]:.0%}" if both[0] is not None and both[1] else "")
+        share = cider_share(condition, conditions[0])
+        cells.append("" if share is None else f"{share:.0%}")
         for name in clean.baselines:
             other = own.baselines.get(name)
             cells.append(f"{100 * other.scores['CIDEr']:.1f}" if other and "CIDEr" in other.scores else "")
         cells.append(f"{own.types.accuracy:.1%} of {own.types.pairs}" if own.types is not None else "")
+        if clean.hallucination is not None:
+            cells.append(f"{own.hallucination.object.rate:.1%}" if own.hallucination is not None else "")
+        if clean.change_maps is not None:
+            maps = own.change_maps
+            cells += [f"{100 * maps.scores[way]['AP']:.1f}" if maps is not None else "" for way in (MODEL, PIXELS)]
         found.append([condition.what, *cells, str(own.distinct_captions), str(own.pairs)])
     return found

@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from idc.evaluation.record import Spread
-from idc.sweep.config import TOKENS_PER_SECOND
+from idc.sweep.config import RIGHT_TYPE, TOKENS_PER_SECOND
 from idc.sweep.summary import ResultRow, SweepResult
+
+_SHARES = {
+    RIGHT_TYPE: "captions that name the right change type",
+    "right_object": "captions of changed test pairs that name the right object, by all attributes they name",
+    "right_attribute": "attributes named in captions of changed test pairs that are the changed object's",
+}
 
 
 @dataclass(frozen=True)
@@ -124,4 +130,6 @@ def _meaning(metric: str, subset: str | None) -> str:
             "tokens per second, padding counted, from decoded images to words, measured alone after all trials on the "
             "row's first seed"
         )
+    if metric in _SHARES:
+        return f"share of the {_SHARES[metric]}"
     return f"{metric} of the test pairs" + (f" with {subset!r}, scored alone" if subset else "")

@@ -16,7 +16,6 @@ from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary
 from idc.metrics.coco import cider
 from idc.systems.procap.captioner import INTERPOLATOR, TOKENIZER, CaptioningModel, key_frames, shapes_of
-from idc.systems.procap.captioner import load_captioner as load_captioner
 from idc.systems.procap.clip import ClipWords, clip_blocks
 from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob, Procedure
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, as_images, collate

@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Any
 
 import torch.nn.functional as F
-from idc.systems.difference_net.captioner import load_captioner as load_captioner
 from idc.systems.difference_net.config import DifferenceNetJob
 from idc.systems.difference_net.data import Differences
 from idc.systems.difference_net.model import DifferenceNet

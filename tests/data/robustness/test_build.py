@@ -19,7 +19,7 @@ from idc.data.pipeline import run_local, run_stages, write_result
 from idc.data.rendered.config import RenderJob
 from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE
 from idc.data.rendered.render import open_build as open_render
-from idc.data.robustness.build import open_build, training_words
+from idc.data.robustness.build import open_build, shifted, training_words
 from idc.data.store import DatasetFolder, Manifest, iter_rows, read_manifest
 from idc.data.text import Vocabulary, words
 from idc.schema import ChangePair, pair_arrow_schema
@@ -195,6 +195,37 @@ def test_the_chosen_images_are_corrupted(plain: Path, tmp_path: Path, which: str
     assert "gaussian_noise of severity 5" in manifest.extra["notes"][1]
 
 
+@pytest.mark.parametrize("which", ["both", "before", "after"])
+def test_images_are_shifted_with_their_masks(rendered: Path, tmp_path: Path, which: str) -> None:
+    """64x64 images of severity 3 move by 3 pixels; a mask's parts move with their images."""
+    make(tmp_path / "out", rendered, kind="shift", severity=3, which=which)
+    clean = rows(rendered)
+    steps = {"before": set(), "after": set()}
+    for name, row in rows(tmp_path / "out").items():
+        mask, moved_mask = (decode_image(one["mask"])[..., 0] for one in (clean[name], row))
+        for role, flag in (("before", MASK_BEFORE), ("after", MASK_AFTER)):
+            old, new = decode_image(clean[name][role]), decode_image(row[role])
+            [step] = [
+                (down, right)
+                for down in (-3, 0, 3)
+                for right in (-3, 0, 3)
+                if np.array_equal(new[3 + down : 61 + down, 3 + right : 61 + right], old[3:61, 3:61])
+            ]
+            steps[role].add(step)
+            inner = (mask & flag)[3:61, 3:61]
+            assert np.array_equal((moved_mask & flag)[3 + step[0] : 61 + step[0], 3 + step[1] : 61 + step[1]], inner)
+        assert {**row, "before": 0, "after": 0, "mask": 0} == {**clean[name], "before": 0, "after": 0, "mask": 0}
+    for role, seen in steps.items():
+        assert ((0, 0) in seen) == (which not in ("both", role))
+        assert len(seen) > 2 or which not in ("both", role), "a draw for each image"
+
+
+def test_a_shift_repeats_the_border() -> None:
+    pixels = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    assert shifted(pixels, 1, -2).tolist() == [[2, 3, 3, 3], [2, 3, 3, 3], [6, 7, 7, 7]]
+    assert np.array_equal(shifted(pixels, 0, 0), pixels)
+
+
 def test_other_splits_are_left_out_if_wanted(plain: Path, tmp_path: Path) -> None:
     manifest = make(tmp_path / "out", plain, kind="fog", severity=1, splits=["test"], keep_others=False)
     assert manifest.rows_by_split == {"test": read_manifest(plain).rows_by_split["test"]}
@@ -278,6 +309,7 @@ def test_a_damaged_image_is_a_reject_and_nothing_else_is_lost(tmp_path: Path) ->
     ("settings", "message"),
     [
         ({"kind": "fog"}, "severity: required with kind=fog"),
+        ({"kind": "shift"}, "severity: required with kind=shift"),
         ({"kind": "fog", "severity": 6}, "severity"),
         ({"kind": "replace_words"}, "share: required"),
         ({"kind": "fogg", "severity": 1}, "kind"),

@@ -1,0 +1,308 @@
+"""The card of weights that come with the program: an artifact with its figures, in a file and in words.
+
+The figures are those of evaluations made before (``jobs/evaluate.py``, ``jobs/robustness.py``), and of a check that is
+repeated in seconds: pairs rendered anew from stored settings, captioned and scored (:func:`check`,
+:meth:`Check.differences`).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from idc.atomic import write_text
+from idc.captioning.calibration import Calibration
+from idc.config import ConfigModel, load, missing
+from idc.data.pipeline import run_local
+from idc.data.rendered.config import RenderConfig, RenderJob
+from idc.data.rendered.render import open_build
+from idc.evaluation import job as evaluation_job
+from idc.evaluation.config import EvaluateJob
+from idc.evaluation.record import EVALUATION
+from idc.evaluation.record import load as load_evaluation
+from idc.metrics.hallucination import Rate
+from idc.provenance import commit
+from idc.training.artifact import CALIBRATION, CARD, CONFIG, Artifact, add_file, captioning_identity, read_artifact
+
+SCORES = "scores.json"
+"""File of the figures in the artifact."""
+
+
+class CardJob(ConfigModel):
+    """Put an artifact with its figures and their card into a folder, such as that of the weights of the program."""
+
+    artifact: str = Field(min_length=1)
+    """Artifact of the captioner, calibrated."""
+    out: str = Field(min_length=1)
+    """Folder for the artifact with its card; replaced if it exists."""
+    title: str = Field(min_length=1)
+    """First line of the card."""
+    evaluations: dict[str, str] = Field(min_length=1)
+    """Name of the pairs, for the card -> folder of this artifact's evaluation (jobs/evaluate.py) on these pairs, which
+    must be rendered."""
+    robustness: str | None = None
+    """Folder `out` of jobs/robustness.py for this artifact, with one evaluation per corruption and the clean one."""
+    limits: tuple[str, ...] = ()
+    """Sentences about what the captioner cannot do, for the card."""
+    recipe: tuple[str, ...] = Field(min_length=1)
+    """Shell commands that make the weights and their figures again, this one last."""
+    trained_on: str | None = Field(None, min_length=1, max_length=200)
+    """What the captioner was trained on, for people, as in "This model has only seen ...". Default: as in the
+    artifact."""
+    scenes: str = Field(min_length=1)
+    """YAML of jobs/render.py with the appearance of the check's scenes."""
+    seed: int = Field(1_000_003, ge=0)
+    """Seed of the check's scenes; must not be that of a training set."""
+    check_scenes: tuple[int, ...] = (6, 40)
+    """The check is stored for the first this many scenes; each gives two pairs."""
+
+    def faults(self) -> Iterator[str]:
+        if Path(self.out).resolve() == Path(self.artifact).resolve():
+            yield f"out: {self.out!r} is the artifact itself; choose another folder"
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.artifact, "artifact")
+        yield from missing(self.robustness, "robustness")
+        yield from missing(self.scenes, "scenes")
+        for name, folder in self.evaluations.items():
+            yield from missing(folder, f"evaluations.{name}")
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Figures(_Record):
+    """The figures of one evaluation."""
+
+    pairs: int
+    split: str
+    right_type: Rate
+    """Captions that name the pair's change type, of all pairs."""
+    right_object: Rate
+    """Captions all of whose words about the changed object are true, of the changed pairs."""
+    scores: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    """Metric -> 95 % bootstrap interval."""
+    baselines: dict[str, dict[str, float]]
+    """Baseline (or ``upper bound``) -> metric -> score."""
+
+
+class Check(_Record):
+    """Scores on the first scenes of the render settings, rendered anew."""
+
+    scenes: int
+    pairs: int
+    right_type: Rate
+    right_object: Rate
+    cider: float
+
+    def differences(self, found: Check) -> list[str]:
+        """In what ``found`` differs from this by more than another processor's rounding explains; one line each.
+
+        Another processor rounds differently, in rendering and in the model: single pixels by one grey level, and a
+        caption where two words are about equally probable. Tolerated are as many pairs with another caption as one in
+        40, but at least one; in CIDEr a single pair may count three times the mean.
+        """
+        if (self.scenes, self.pairs) != (found.scenes, found.pairs):
+            return [f"{found.pairs} pairs of {found.scenes} scenes, not {self.pairs} of {self.scenes}"]
+        flips = max(1, round(self.pairs / 40))
+        lines = []
+        for name in ("right_type", "right_object"):
+            stored, new = getattr(self, name), getattr(found, name)
+            if stored.of != new.of or abs(stored.right - new.right) > flips:
+                lines.append(f"{name}: {new.right} of {new.of}, stored {stored.right} of {stored.of}")
+        if abs(self.cider - found.cider) > (most := 3 * self.cider * flips / self.pairs):
+            lines.append(f"CIDEr: {found.cider:.4f}, stored {self.cider:.4f}, tolerated are {most:.4f}")
+        return lines
+
+
+class ShippedScores(_Record):
+    """The figures of the weights of an artifact."""
+
+    artifact: str
+    """:func:`idc.training.artifact.captioning_identity` of the artifact that was evaluated."""
+    commit: str
+    recipe: tuple[str, ...]
+    evaluations: dict[str, Figures]
+    robustness: dict[str, Figures] = {}
+    """Corruption and severity, or ``clean`` -> figures."""
+    render: RenderConfig
+    checks: tuple[Check, ...]
+
+    @classmethod
+    def read(cls, artifact: Path | str) -> ShippedScores:
+        """Of an artifact that has them."""
+        return cls.model_validate_json((Path(artifact) / SCORES).read_text(encoding="utf-8"))
+
+
+def make_card(job: CardJob) -> Path:
+    """Check the evaluations, run the check, and write the folder. Returns it.
+
+    Raises:
+        ValueError: an evaluation is of another artifact, or of pairs whose truth is not known; the artifact is not
+            calibrated.
+    """
+    artifact = read_artifact(job.artifact)
+    calibration = Calibration.read(job.artifact)
+    if calibration is None:
+        raise ValueError(f"{job.artifact} is not calibrated; run jobs/calibrate.py artifact={job.artifact} pairs=...")
+    identity = captioning_identity(job.artifact)
+    render = load(
+        RenderJob, job.scenes, {"out": "pairs", "render.seed": job.seed, "render.ordered_pairs": False}
+    ).render
+    conditions = sorted(Path(job.robustness).glob(f"*/{EVALUATION}")) if job.robustness is not None else []
+    scores = ShippedScores(
+        artifact=identity,
+        commit=commit(),
+        recipe=job.recipe,
+        evaluations={name: figures(folder, identity) for name, folder in job.evaluations.items()},
+        robustness={path.parent.name: figures(path.parent, identity) for path in conditions},
+        render=render,
+        checks=tuple(check(job.artifact, render, scenes) for scenes in sorted(job.check_scenes)),
+    )
+    out = Path(job.out)
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    for name in (CONFIG, *artifact.files):
+        (partial / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(artifact.path / name, partial / name)
+    add_file(partial, SCORES, scores.model_dump_json(indent=1) + "\n")
+    new = {} if job.trained_on is None else {"trained_on": job.trained_on}
+    for name, changes in ((CONFIG, new), (CALIBRATION, {})):
+        value = _portable(json.loads((partial / name).read_text(encoding="utf-8"))) | changes
+        write_text(partial / name, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    add_file(partial, CARD, card(job, scores, calibration, read_artifact(partial)))
+    shutil.rmtree(out, ignore_errors=True)
+    partial.rename(out)
+    return out
+
+
+def figures(folder: Path | str, identity: str) -> Figures:
+    """The figures of an evaluation of the artifact with this identity."""
+    found = load_evaluation(folder)
+    if found.artifact != identity:
+        raise ValueError(f"{folder} is an evaluation of another artifact; run jobs/evaluate.py again with --overwrite")
+    if found.hallucination is None:
+        raise ValueError(f"{folder}: the truth about its pairs is not known; give evaluations on rendered pairs")
+    baselines = {name: one.scores for name, one in found.baselines.items()}
+    if found.ceiling is not None:
+        baselines["upper bound"] = found.ceiling.scores
+    return Figures(
+        pairs=found.pairs,
+        split=found.split,
+        right_type=found.hallucination.change_type,
+        right_object=found.hallucination.object,
+        scores=found.scores,
+        intervals={name: (one.low, one.high) for name, one in found.intervals.items()},
+        baselines=baselines,
+    )
+
+
+def check(artifact: str, render: RenderConfig, scenes: int) -> Check:
+    """Render the first scenes, caption their pairs with the artifact, and score them. Needs no Java beyond that of the
+    tokens; leaves no file."""
+    with tempfile.TemporaryDirectory() as folder:
+        pairs, out = f"{folder}/pairs", f"{folder}/evaluation"
+        job = RenderJob(out=pairs, render=render.model_copy(update={"num_scenes": scenes}))
+        run_local(*open_build(job), max_reject_share=0.0, name="rendering", progress=False)
+        found = evaluation_job.run(
+            EvaluateJob(
+                artifact=artifact, pairs=pairs, out=out, split="all", metrics=("CIDEr",), spice=False, resamples=0,
+                constant_candidates=0, nearest_train_pairs=0,
+            )
+        )  # fmt: skip
+    assert found.hallucination is not None
+    return Check(
+        scenes=scenes,
+        pairs=found.pairs,
+        right_type=found.hallucination.change_type,
+        right_object=found.hallucination.object,
+        cider=found.scores["CIDEr"],
+    )
+
+
+def card(job: CardJob, scores: ShippedScores, calibration: Calibration, artifact: Artifact) -> str:
+    """The card, Markdown."""
+    parameters = sum(tensor.numel() for tensor in artifact.state_dict().values())
+    lines = [
+        f"# {job.title}", "",
+        f"Describes in words what changed between two images. {parameters:,} weights.", "",
+        f"Trained on {artifact.trained_on}.", "",
+        "```", "python jobs/caption.py before.png after.png", "make serve", "```", "",
+        "Both use these weights where no other captioner was trained. `" + SCORES + "` has all figures.", "",
+        "## Scores", "",
+        "Right type: the caption names the kind of change, of all pairs. Right object: all that it says about the "
+        "changed object is true, of the changed pairs. With 95 % intervals (Wilson; of CIDEr: bootstrap).", "",
+        "| pairs | right type | right object | CIDEr |", "|---|---|---|---|",
+        *(_score_row(name, one) for name, one in scores.evaluations.items()), "",
+        "CIDEr of the baselines on the same pairs:", "",
+        *_baseline_rows(scores.evaluations), "",
+    ]  # fmt: skip
+    if scores.robustness:
+        lines += ["## Robustness", "", *_robustness_rows(scores.robustness), ""]
+    if calibration.unfamiliar:
+        lines += [
+            "## What it does not know", "",
+            "Pairs unlike the training images get a warning; how many did:", "",
+            "| pairs | with a warning | AUC against held-out pairs |", "|---|---|---|",
+            *(
+                f"| {Path(name).stem} | {one.warned} of {one.pairs} ({100 * one.warned / one.pairs:.1f} %) "
+                f"| {'' if one.auc is None else f'{one.auc:.4f}'} |"
+                for name, one in calibration.unfamiliar.items()
+            ), "",
+        ]  # fmt: skip
+    if job.limits:
+        lines += ["## Limits", "", *(f"- {line}" for line in job.limits), ""]
+    lines += ["## Made with", "", "```", *scores.recipe, "```", ""]
+    return "\n".join(lines)
+
+
+def _portable(value: Any) -> Any:
+    """A JSON value in which absolute paths, which mean nothing on another machine, are replaced by their names."""
+    if isinstance(value, dict):
+        return {_portable(key): _portable(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_portable(one) for one in value]
+    return Path(value).name if isinstance(value, str) and value.startswith("/") else value
+
+
+def _rate(found: Rate) -> str:
+    """In percent, with its 95 % interval (Wilson) and the chance."""
+    low, high = found.interval(found.of)
+    interval = f"{100 * low:.1f} to {100 * high:.1f}"
+    return f"{100 * found.rate:.1f} % ({found.right} of {found.of}; {interval}; chance {100 * found.chance:.0f} %)"
+
+
+def _score_row(name: str, one: Figures) -> str:
+    cider = f"{100 * one.scores['CIDEr']:.1f}"
+    if "CIDEr" in one.intervals:
+        low, high = one.intervals["CIDEr"]
+        cider += f" ({100 * low:.1f} to {100 * high:.1f})"
+    return f"| {name}, {one.pairs} | {_rate(one.right_type)} | {_rate(one.right_object)} | {cider} |"
+
+
+def _baseline_rows(evaluations: Mapping[str, Figures]) -> list[str]:
+    columns = list(dict.fromkeys(name for one in evaluations.values() for name in one.baselines))
+    rows = [f"| pairs | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
+    for name, one in evaluations.items():
+        cells: list[Any] = [one.baselines.get(column, {}).get("CIDEr") for column in columns]
+        rows.append(f"| {name} | {' | '.join('' if cell is None else f'{100 * cell:.1f}' for cell in cells)} |")
+    return rows
+
+
+def _robustness_rows(conditions: Mapping[str, Figures]) -> list[str]:
+    clean = conditions.get("clean")
+    rows = ["| corruption | right type | right object | CIDEr | of clean |", "|---|---|---|---|---|"]
+    for name, one in conditions.items():
+        cider = one.scores["CIDEr"]
+        share = "" if clean is None or not clean.scores["CIDEr"] else f"{100 * cider / clean.scores['CIDEr']:.0f} %"
+        rates = f"{100 * one.right_type.rate:.1f} % | {100 * one.right_object.rate:.1f} %"
+        rows.append(f"| {name} | {rates} | {100 * cider:.1f} | {share} |")
+    return rows

@@ -1,0 +1,89 @@
+"""The trained baseline: another captioner's evaluation of the same pairs, shown among the baselines.
+
+The other baselines need no training, so they show what the data give away. A captioner trained on the same pairs in a
+known time shows what any reasonable network learns from them. It is read from its evaluation, which
+``jobs/evaluate.py`` wrote; any evaluation may be one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from idc.evaluation.record import Baseline, Evaluation, Training, load, load_predictions
+
+
+def training_of(artifact: str) -> Training | None:
+    """How an artifact was trained, from the files in and next to it; None if it has no ``config.json``."""
+    config, result = _json(Path(artifact) / "config.json"), _json(Path(artifact).parent / "result.json")
+    if config is None:
+        return None
+    known = result or {}
+    return Training(
+        system=config["system"],
+        samples=known.get("training_samples"),
+        seconds=known.get("seconds"),
+        cores=known.get("cores"),
+    )
+
+
+def read_trained_baseline(
+    folder: str, references: Mapping[str, Sequence[str]], split: str, protocol: str, metrics: Sequence[str]
+) -> Baseline:
+    """The evaluation in ``folder`` as a baseline; arguments and errors as of :func:`load_comparable`."""
+    found = load_comparable(folder, references, split, protocol, metrics, "trained_baseline")
+    return Baseline(
+        what=_what(found),
+        scores=found.scores,
+        subsets=found.subsets,
+        types=found.types,
+        change=found.change,
+        hallucination=found.hallucination,
+        training=found.training,
+    )
+
+
+def load_comparable(
+    folder: str, references: Mapping[str, Sequence[str]], split: str, protocol: str, metrics: Sequence[str], field: str
+) -> Evaluation:
+    """The evaluation in ``folder``, after checking that it may be compared with another one.
+
+    Args:
+        references: pair id -> references of the other evaluation's pairs.
+        split: of these pairs.
+        protocol: name of the protocol.
+        metrics: names of the scores that it must have.
+        field: the setting that names the folder, for the error.
+
+    Raises:
+        ValueError: it is no evaluation, or one of other pairs, references, split, protocol or metrics.
+    """
+    found = load(folder)
+    again = "evaluate that captioner on the same pairs with the same settings, or name another evaluation"
+
+    def refuse(what: str, here: object, there: object) -> ValueError:
+        return ValueError(f"{field}: not the same {what}: here {here}, in {folder} {there}; {again}")
+
+    if found.split != split:
+        raise refuse("split", split, found.split)
+    if found.protocol.get("name") != protocol:
+        raise refuse("protocol", protocol, found.protocol.get("name"))
+    if lost := [name for name in metrics if name not in found.scores]:
+        raise refuse("metrics", ", ".join(metrics), f"no {', '.join(lost)}")
+    there = {row.pair_id: row.references for row in load_predictions(folder)}
+    if lost := sorted(references.keys() ^ there.keys()):
+        raise refuse("pairs", f"{len(references)} pairs", f"{len(there)}; {lost[0]!r} is only in one of them")
+    if unlike := [name for name in references if list(references[name]) != there[name]]:
+        raise refuse("references", repr(list(references[unlike[0]])), f"{there[unlike[0]]!r} for {unlike[0]!r}")
+    return found
+
+
+def _what(found: Evaluation) -> str:
+    captioner = str(found.protocol.get("captioner", "captions made elsewhere"))
+    return f"the captions of another captioner, {captioner}" + (f" ({found.training})" if found.training else "")
+
+
+def _json(path: Path) -> dict[str, Any] | None:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None

@@ -1,0 +1,56 @@
+"""The captioner that comes with the program: its stored scores come out, and it does not know photographs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sklearn.datasets import load_sample_images
+
+from idc.captioning.loading import SHIPPED, CaptionerLoader, LoadConfig, artifact_folder
+from idc.evaluation.card import ShippedScores, check
+from idc.training.artifact import WEIGHTS, read_artifact
+
+FOLDER = Path(artifact_folder(SHIPPED))
+
+
+def test_it_is_a_whole_artifact_of_at_most_30_mb() -> None:
+    artifact = read_artifact(FOLDER)
+    files = {path.relative_to(FOLDER).as_posix(): path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()}
+    assert files.keys() == {"config.json", *artifact.files}
+    assert {"README.md", "scores.json", "calibration.json", "familiarity.safetensors"} <= files.keys()
+    assert sum(files.values()) <= 30e6
+    assert artifact.trained_on
+
+
+@pytest.mark.parametrize("which", [0, pytest.param(-1, marks=pytest.mark.slow)])
+def test_its_stored_scores_come_out(which: int) -> None:
+    """Of the first few scenes, and of all of the check; rendered anew here."""
+    scores = ShippedScores.read(FOLDER)
+    stored = scores.checks[which]
+    assert stored.differences(check(str(FOLDER), scores.render, stored.scenes)) == []
+
+
+def test_other_weights_have_other_scores(tmp_path: Path) -> None:
+    other = shutil.copytree(FOLDER, tmp_path / "other")
+    random = torch.Generator().manual_seed(0)
+    state = load_file(other / WEIGHTS)
+    for name, value in state.items():
+        if value.is_floating_point() and value.ndim > 1:
+            state[name] = value + 0.5 * value.std() * torch.randn(value.shape, generator=random)
+    save_file(state, other / WEIGHTS)
+    scores = ShippedScores.read(FOLDER)
+    stored = scores.checks[0]
+    assert stored.differences(check(str(other), scores.render, stored.scenes)) != []
+
+
+def test_photographs_get_a_warning_that_names_its_training_images() -> None:
+    captioner = CaptionerLoader(SHIPPED, LoadConfig())()
+    photographs = load_sample_images().images
+    for described in captioner.describe(photographs, photographs[::-1]):
+        assert described.familiar is False
+        assert captioner.trained_on is not None
+        assert captioner.trained_on in (described.warning or "")

@@ -1,0 +1,135 @@
+"""The trained baseline: any evaluation of the same pairs, with its training, in every evaluation that names it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from idc.config import ConfigError, load, missing_inputs
+from idc.data.images import encode_png
+from idc.data.pipeline import run_local
+from idc.data.store import DatasetFolder
+from idc.evaluation import record as ev
+from idc.evaluation.config import EvaluateJob
+from idc.evaluation.job import finished, run
+from idc.evaluation.table import table
+from idc.schema import ChangePair, pair_arrow_schema
+from idc.sweep.steps import score_baselines
+
+RED = {"size": "small", "color": "red", "material": "metal", "shape": "cube", "x": 0.0}
+BLUE = {"size": "large", "color": "blue", "material": "rubber", "shape": "sphere", "x": 1.0}
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with 4 training and 6 test pairs of which every second lost its red cube."""
+    monkeypatch.chdir(tmp_path)
+    rows = []
+    for i in range(10):
+        kind = ("none", "drop")[i % 2]
+        grey = encode_png(np.full((8, 8, 3), 10 * i, np.uint8))
+        meta = {"before": [RED, BLUE], "after": [BLUE] if kind == "drop" else [RED, BLUE]}
+        texts = ("the red cube is gone", f"the small red cube {i} is gone") if kind == "drop" else ("no change", "same")
+        split = "train" if i < 4 else "test"
+        rows.append(ChangePair(f"p{i}", grey, grey, texts, kind, split, source="rendered:x", meta=meta).to_row())
+    store(Path("pairs"), rows)
+    for name, caption in (("right", "the red cube is gone"), ("wrong", "the blue sphere is gone")):
+        lines = [
+            {"pair_id": f"p{i}", "caption": "no change" if i % 2 == 0 or i == 5 else caption} for i in range(4, 10)
+        ]
+        Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return tmp_path
+
+
+def store(path: Path, rows: list[dict[str, Any]]) -> None:
+    folder = DatasetFolder.open_for_build(
+        path, kind="pairs", schema=pair_arrow_schema(), fingerprint=str(path), config={}, num_chunks=1
+    )
+    folder.write_chunk(0, rows, [])
+    folder.finish()
+
+
+def job(name: str, out: str = "", **settings: Any) -> EvaluateJob:
+    given = {"predictions": f"{name}.jsonl", "pairs": "pairs", "out": out or f"out/{name}", "resamples": 0,
+             "metrics": ["BLEU", "CIDEr"], "spice": False}  # fmt: skip
+    return load(EvaluateJob, None, {**given, **settings})
+
+
+def test_its_scores_and_claims_are_those_of_its_own_evaluation(world: Path) -> None:
+    other = run(job("right"))
+    found = run(job("wrong", trained_baseline="out/right"))
+    trained = found.baselines["trained"]
+    assert (trained.scores, trained.subsets, trained.types) == (other.scores, other.subsets, other.types)
+    assert trained.hallucination == other.hallucination
+    assert trained.hallucination is not None
+    assert (trained.hallucination.object.right, trained.hallucination.object.of) == (2, 3)
+    assert found.hallucination is not None
+    assert found.hallucination.object.right == 0
+    assert "right.jsonl" in trained.what
+    text = table(found)
+    assert "baseline: trained" in text
+    assert "baseline: trained: object 66.7%" in text
+    assert finished(job("wrong", trained_baseline="out/right")) == found
+    with pytest.raises(ValueError, match="evaluation of other inputs"):
+        finished(job("wrong"))
+
+
+def test_the_untrained_baselines_have_claims_too(world: Path) -> None:
+    found = run(job("right", constant_candidates=5))
+    nearest, constant = found.baselines["nearest"].hallucination, found.baselines["constant"].hallucination
+    assert nearest is not None
+    assert constant is not None
+    assert constant.pairs == nearest.pairs == 6
+    assert nearest.object.of == 3
+    assert found.baselines["constant"].caption == "the red cube is gone"
+    assert (constant.object.right, constant.invented_change.right) == (3, 3)
+
+
+def test_how_it_was_trained_is_read_from_its_run(world: Path) -> None:
+    from idc.evaluation.trained_baseline import training_of
+
+    artifact = world / "runs" / "plain" / "artifact"
+    artifact.mkdir(parents=True)
+    (artifact / "config.json").write_text(json.dumps({"system": "toy"}))
+    assert str(training_of(str(artifact))) == "toy"
+    result = {"training_samples": 3692, "seconds": 129.6, "cores": 2}
+    (artifact.parent / "result.json").write_text(json.dumps(result))
+    assert str(training_of(str(artifact))) == "toy, trained on 3,692 pairs in 130 s on 2 cores"
+    assert training_of("nowhere") is None
+
+
+def test_another_evaluation_is_refused_with_its_difference_before_anything_is_captioned(world: Path) -> None:
+    refused = [
+        ({"split": "train"}, "not the same split: here train, in out/right test"),
+        ({"protocol": "levir_words"}, "not the same protocol: here levir_words, in out/right coco"),
+        ({"metrics": ["ROUGE-L", "CIDEr"]}, "not the same metrics: here ROUGE-L, CIDEr, in out/right no ROUGE-L"),
+        ({"max_pairs": 4}, "not the same pairs: here 4 pairs, in out/right 6; 'p8' is only in one of them"),
+    ]
+    run(job("right"))
+    for settings, message in refused:
+        with pytest.raises(ValueError, match=f"trained_baseline: {message}"):
+            run(job("wrong", trained_baseline="out/right", **settings))
+    rows = ev.load_predictions("out/right")
+    ev.save("out/altered", ev.load("out/right"), [rows[0].model_copy(update={"references": ["x"]}), *rows[1:]])
+    with pytest.raises(ValueError, match=r"not the same references: here \['no change', 'same'\].*\['x'\] for 'p4'"):
+        run(job("wrong", trained_baseline="out/altered"))
+    assert not Path("out/wrong").exists()
+    assert missing_inputs(job("wrong", trained_baseline="out/nowhere")) != []
+
+
+def test_a_sweep_scores_it_once_with_the_other_baselines(world: Path) -> None:
+    run(job("right"))
+    settings = {"split": "test", "pairs": "pairs", "trained_baseline": "out/right", "metrics": ["BLEU", "CIDEr"],
+                "spice": False, "resamples": 0}  # fmt: skip
+    found = score_baselines({"job": settings}, "out/baselines", run_local)
+    assert found.keys() == {"constant", "nearest", "trained"}
+    assert found["trained"] == ev.load("out/right").scores
+
+
+def test_an_unknown_setting_is_not_swallowed() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'trained_baseline'"):
+        load(EvaluateJob, None, {"pairs": "p", "artifact": "a", "out": "o", "trained_baselin": "x"})

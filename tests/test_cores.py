@@ -1,0 +1,60 @@
+"""The number of usable cores: affinity mask, CPU quota of a container, systems that have neither."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from idc.cores import cpu_quota, usable_cores
+
+
+def groups(root: Path, own: str, quotas: dict[str, str]) -> Path:
+    """A system's files of the control group ``own`` and of the ``quotas`` by group."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text(f"1:cpu:/elsewhere\n0::/{own}\n")
+    (root / "sys/fs/cgroup" / own).mkdir(parents=True)
+    for group, text in quotas.items():
+        (root / "sys/fs/cgroup" / group / "cpu.max").write_text(text + "\n")
+    return root
+
+
+def test_the_smallest_quota_of_the_own_group_and_those_above_counts(tmp_path: Path) -> None:
+    quotas = {"pods": "250000 100000", "pods/one": "max 100000"}
+    assert cpu_quota(groups(tmp_path / "pod", "pods/one", quotas)) == 2.5
+    assert cpu_quota(groups(tmp_path / "tight", "pods/one", quotas | {"pods/one": "50000 100000"})) == 0.5
+    assert cpu_quota(groups(tmp_path / "container", "", {"": "150000 50000"})) == 3
+
+
+def test_without_a_quota_or_control_groups_there_is_none(tmp_path: Path) -> None:
+    assert cpu_quota(groups(tmp_path / "free", "pods", {"pods": "max 100000"})) is None
+    assert cpu_quota(groups(tmp_path / "root", "", {})) is None
+    assert cpu_quota(tmp_path / "nothing") is None
+
+
+@pytest.mark.parametrize(("quota", "cores"), [(None, 8), (64.0, 8), (1.5, 2), (0.25, 1)])
+def test_a_quota_limits_the_cores_and_is_rounded_up(
+    quota: float | None, cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.setattr("idc.cores.cpu_quota", lambda: quota)
+    assert usable_cores() == cores
+
+
+def test_a_system_without_affinity_masks_has_all_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    monkeypatch.setattr("idc.cores.cpu_quota", lambda: None)
+    assert usable_cores() == 6
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity masks")
+def test_a_process_bound_to_one_core_has_one() -> None:
+    code = (
+        "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from idc.cores import usable_cores; print(usable_cores())"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "1\n"
