@@ -38,6 +38,25 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "pretrained: no such file or folder: 'nor/here'",
         ],
     ),
+    "train_twincap": (
+        [
+            "pairs=nowhere",
+            "model.height=60",
+            "model.stem=twins",
+            "model.decoder.heads=3",
+            "data.augmentation.shift=1",
+            "train.engine=deepspeed",
+            "train.zero_stage=3",
+        ],
+        [
+            "model.height: input should be a multiple of 8, got 60",
+            "model.stem: 'twins' is not one of twin, early; did you mean 'twin'?",
+            "data.augmentation.shift: input should be less than 1, got 1",
+            "ema: zero_stage=3 shards the weights that are averaged; take zero_stage=2, or ema=0",
+            "model.decoder.width: 128 is not divisible by heads = 3",
+            "pairs: no such file or folder: 'nowhere'",
+        ],
+    ),
     "render": (
         [
             "out=pairs",

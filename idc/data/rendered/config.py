@@ -48,6 +48,55 @@ JITTERS: dict[JitterName, Jitter] = {
 """The named viewpoint and light changes between the images of a scene."""
 
 
+class VariationConfig(ConfigModel):
+    """How much scenes and pictures vary beyond the differences that `jitter` makes within a scene. 0, the default of
+    all, is no variation: one place, one kind of light, one ideal camera.
+
+    What belongs to the place, the objects and the kind of camera is drawn once per scene and shared by its three
+    images; what a camera sets anew for each picture is drawn per image. Draws are uniform in their range. A *stop* is a
+    factor of two: 1 means half to double."""
+
+    elevation: float = Field(default=0, ge=0, le=20)
+    """Largest deviation of the camera's height angle from 27 degrees. Per scene."""
+    distance: float = Field(default=0, ge=0, le=0.5)
+    """Largest relative deviation of the camera's distance: how large objects show. Per scene."""
+    lens: float = Field(default=0, ge=0, le=0.5)
+    """Largest relative deviation of the focal length from CLEVR's 35 mm; the camera is as much farther or nearer, so
+    that perspective changes and framing stays. Per scene."""
+    lamp_turn: float = Field(default=0, ge=0, le=180)
+    """Largest turn of the three lamps about the vertical axis, degrees: the direction of shadows. Per scene."""
+    lamp_height: float = Field(default=0, ge=0, le=0.7)
+    """Largest relative deviation of each lamp's height: the length of shadows. Per scene."""
+    lamp_power: float = Field(default=0, ge=0, le=3)
+    """Largest deviation of each lamp's power, stops. Per scene."""
+    lamp_size: float = Field(default=0, ge=0, le=3)
+    """Largest deviation of the lamps' edge length at the same power, stops: the softness of shadows. Per scene."""
+    sky: float = Field(default=0, ge=0, le=3)
+    """Largest deviation of the light from all sides, stops: the depth of shadows. Per scene."""
+    ground: float = Field(default=0, ge=0, le=1.5)
+    """Largest deviation of the ground's reflectance, stops. Per scene."""
+    ground_tint: float = Field(default=0, ge=0, le=0.5)
+    """Largest relative deviation of each channel of the ground's reflectance. Per scene."""
+    object_size: float = Field(default=0, ge=0, le=0.3)
+    """Largest relative deviation of an object's radius from `large_radius` or `small_radius`. Per object."""
+    object_tint: float = Field(default=0, ge=0, le=0.5)
+    """Largest relative deviation of each channel of each of the eight colours. Per scene."""
+    roughness: float = Field(default=0, ge=0, le=2)
+    """Largest deviation of the roughness of metal, stops: from mirrors to brushed metal. Per scene."""
+    rubber_gloss: float = Field(default=0, ge=0, le=0.3)
+    """Largest share of mirror-like reflection of rubber. Per scene."""
+    exposure: float = Field(default=0, ge=0, le=2)
+    """Largest deviation of the exposure, stops. Per image."""
+    contrast: float = Field(default=0, ge=0, le=0.5)
+    """Largest relative deviation of the contrast. Per image."""
+    blur: float = Field(default=0, ge=0, le=5)
+    """Largest standard deviation of the blur, pixels. Per image."""
+    noise: float = Field(default=0, ge=0, le=0.3)
+    """Largest standard deviation of the sensor's noise as a share of white. The level is per scene."""
+    jpeg_share: float = Field(default=0, ge=0, le=1)
+    """Share of scenes whose images are JPEG files of a quality from 60 to 95; the others are PNG. Per scene."""
+
+
 class RenderConfig(ConfigModel):
     """Appearance of the scenes. The defaults are CLEVR-Change's: 480x320, 3 to 10 objects, moderate jitter."""
 
@@ -103,12 +152,19 @@ class RenderConfig(ConfigModel):
     """Share of the scenes in the validation split."""
     test_share: float = Field(default=0.10, ge=0, lt=1)
     """Share of the scenes in the test split."""
+    variation: VariationConfig = VariationConfig()
+    """How much scenes and pictures vary."""
 
     def faults(self) -> Iterator[str]:
         if self.min_objects > self.max_objects:
             yield f"min_objects {self.min_objects} is above max_objects {self.max_objects}"
         if self.small_radius >= self.large_radius:
             yield f"small_radius {self.small_radius} is not below large_radius {self.large_radius}"
+        elif self.small_radius * (1 + (vary := self.variation.object_size)) >= self.large_radius * (1 - vary):
+            yield (
+                f"variation.object_size {vary:g} lets small objects be as large as large ones; it must be below "
+                f"{(self.large_radius - self.small_radius) / (self.large_radius + self.small_radius):.3f}"
+            )
         if self.val_share + self.test_share >= 1:
             yield f"val_share + test_share is {self.val_share + self.test_share:g}; nothing is left for training"
         if "color" in self.change_types and len(set(self.colors)) < 2:
@@ -144,6 +200,8 @@ class MotionConfig(RenderConfig):
         yield from super().faults()
         if self.ordered_pairs:
             yield "ordered_pairs: scenes in motion have no pairs"
+        if self.variation != VariationConfig():
+            yield "variation: scenes in motion do not vary"
 
 
 class RenderJob(ConfigModel):

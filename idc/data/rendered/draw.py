@@ -1,18 +1,22 @@
 """Draws scenes at random: objects, change, views, and which object each pixel shows.
 
-A scene is drawn from one ``numpy.random.Generator`` seeded by (seed, index), so it depends on nothing else.
+A scene is drawn from two ``numpy.random.Generator`` seeded by (seed, index), so it depends on nothing else: one draws
+objects, change and jitter, the other what ``variation`` sets, so that the scenes of a seed are the same whatever varies
+of their look (as long as no draw is rejected).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from idc.data.rendered.captions import describable_in
 from idc.data.rendered.config import JITTERS, ChangeType, Jitter, RenderConfig
+from idc.data.rendered.look import draw_exposures, draw_look, stops
 from idc.data.rendered.scene import (
+    IMAGES,
     ORDERED_PAIRS,
     PAIRS,
     Change,
@@ -22,7 +26,6 @@ from idc.data.rendered.scene import (
     Scene,
     Thing,
     View,
-    tangents,
 )
 
 BASE_AZIMUTH = -42.0
@@ -45,6 +48,16 @@ BASE_LAMPS: tuple[Lamp, ...] = (
 """Key, fill and back lamp."""
 
 
+@dataclass(frozen=True)
+class Base:
+    """What the default image's view is drawn around: the camera's height angle (degrees), distance and zoom, lamps."""
+
+    elevation: float
+    distance: float
+    zoom: float
+    lamps: tuple[Lamp, ...]
+
+
 class UnplaceableScene(Exception):
     """No scene that meets the settings was found for an index."""
 
@@ -55,11 +68,11 @@ def draw_scene(config: RenderConfig, index: int) -> tuple[Scene, np.random.Gener
     Raises:
         UnplaceableScene: no drawn scene met the settings.
     """
-    rng = np.random.default_rng((config.seed, index))
+    rng, look_rng = np.random.default_rng((config.seed, index)), np.random.default_rng((config.seed, index, 1))
     kind = config.change_types[index % len(config.change_types)]
     orders = pairs_of(config, index).values()
     for _ in range(MAX_ATTEMPTS):
-        scene = _draw(config, kind, rng)
+        scene = _draw(config, kind, rng, look_rng)
         if scene is not None and all(describable_in(scene, order) for order in orders):
             return scene, rng
     raise UnplaceableScene(
@@ -83,7 +96,11 @@ def pairs_of(config: RenderConfig, index: int) -> dict[str, Order]:
     return ORDERED_PAIRS if config.ordered_pairs and split_of(config, index) == "train" else PAIRS
 
 
-def _draw(config: RenderConfig, kind: ChangeType, rng: np.random.Generator) -> Scene | None:
+def _draw(
+    config: RenderConfig, kind: ChangeType, rng: np.random.Generator, look_rng: np.random.Generator
+) -> Scene | None:
+    base, look = _base(config, look_rng), draw_look(config, look_rng)
+    exposures = draw_exposures(config, len(IMAGES), look_rng)
     before = _place(config, rng, int(rng.integers(config.min_objects, config.max_objects + 1)))
     if before is None:
         return None
@@ -91,9 +108,9 @@ def _draw(config: RenderConfig, kind: ChangeType, rng: np.random.Generator) -> S
     if changed is None:
         return None
     change, after = changed
-    first = _view(config, rng, DEFAULT_JITTER, None)
+    first = _view(rng, DEFAULT_JITTER, base)
     jitter = JITTERS[config.jitter]
-    views = (first, _view(config, rng, jitter, first), _view(config, rng, jitter, first))
+    views = (first, _view(rng, jitter, first), _view(rng, jitter, first))
     ids = []
     for view, things in zip(views, (before, after, before), strict=True):
         image = cast(things, view, config.width, config.height)
@@ -101,7 +118,31 @@ def _draw(config: RenderConfig, kind: ChangeType, rng: np.random.Generator) -> S
         if counts.min() < config.min_visible_pixels:
             return None
         ids.append(image)
-    return Scene(before, after, change, views, (ids[0], ids[1], ids[2]))
+    return Scene(before, after, change, views, look, exposures, (ids[0], ids[1], ids[2]))
+
+
+def _base(config: RenderConfig, rng: np.random.Generator) -> Base:
+    """The base of a scene."""
+    wide = config.variation
+    tilt, away, lens, turn = rng.uniform(-1, 1, 4)
+    zoom = float(1 + lens * wide.lens)
+    angle, size = math.radians(turn * wide.lamp_turn), stops(wide.lamp_size, rng)
+    lamps = []
+    for lamp in BASE_LAMPS:
+        x, y, z = lamp.position
+        position = (
+            x * math.cos(angle) - y * math.sin(angle),
+            x * math.sin(angle) + y * math.cos(angle),
+            float(z * (1 + wide.lamp_height * rng.uniform(-1, 1))),
+        )
+        radiance = lamp.radiance * stops(wide.lamp_power, rng) / size**2
+        lamps.append(Lamp(position, lamp.half_edge * size, radiance))
+    return Base(
+        elevation=BASE_ELEVATION + float(tilt) * wide.elevation,
+        distance=config.camera_distance * zoom * (1 + float(away) * wide.distance),
+        zoom=zoom,
+        lamps=tuple(lamps),
+    )
 
 
 def _place(config: RenderConfig, rng: np.random.Generator, count: int) -> tuple[Thing, ...] | None:
@@ -117,12 +158,14 @@ def _place(config: RenderConfig, rng: np.random.Generator, count: int) -> tuple[
 def _free_thing(config: RenderConfig, others: list[Thing], rng: np.random.Generator) -> Thing | None:
     """A random object that keeps its distance from the others, or ``None`` after 50 failed attempts."""
     size = ("large", "small")[rng.integers(2)]
+    vary = config.variation.object_size
     thing = Thing(
         shape=str(rng.choice(config.shapes)),
         color=str(rng.choice(config.colors)),
         material=str(rng.choice(config.materials)),
         size=size,
-        radius=config.large_radius if size == "large" else config.small_radius,
+        radius=(config.large_radius if size == "large" else config.small_radius)
+        * (float(1 + vary * rng.uniform(-1, 1)) if vary else 1.0),
         x=0.0,
         y=0.0,
         turn=float(rng.uniform(0, 2 * np.pi)),
@@ -167,13 +210,13 @@ def _change(
     return Change(kind, old, new), (*before[:at], new, *before[at + 1 :])
 
 
-def _view(config: RenderConfig, rng: np.random.Generator, jitter: Jitter, base: View | None) -> View:
-    """A view near ``base`` (or near the base camera)."""
-    if base is None:
-        azimuth, elevation, distance = BASE_AZIMUTH, BASE_ELEVATION, config.camera_distance
-        target, lamps = BASE_TARGET, BASE_LAMPS
+def _view(rng: np.random.Generator, jitter: Jitter, base: Base | View) -> View:
+    """A view near ``base``."""
+    lamps = base.lamps
+    if isinstance(base, Base):
+        azimuth, elevation, distance, target = BASE_AZIMUTH, base.elevation, base.distance, BASE_TARGET
     else:
-        target, lamps = base.target, base.lamps
+        target = base.target
         x, y, z = _shifted(base.origin, base.target, -1.0)
         distance = math.hypot(x, y, z)
         azimuth, elevation = math.degrees(math.atan2(y, x)), math.degrees(math.asin(z / distance))
@@ -192,7 +235,7 @@ def _view(config: RenderConfig, rng: np.random.Generator, jitter: Jitter, base: 
         )
         for lamp, (x, y, z, power) in zip(lamps, rng.uniform(-1, 1, (len(lamps), 4)), strict=True)
     )
-    return View(_shifted(target, arm, 1.0), target, lamps)
+    return View(_shifted(target, arm, 1.0), target, lamps, base.zoom)
 
 
 def _shifted(point: Point, offset: Point, scale: float) -> Point:
@@ -207,7 +250,7 @@ def cast(things: tuple[Thing, ...], view: View, width: int, height: int) -> np.n
     sphere covers.
     """
     right, up, forward = view.axes
-    tan_x, tan_y = tangents(width, height)
+    tan_x, tan_y = view.tangents(width, height)
     px = ((np.arange(width) + 0.5) / width * 2 - 1) * tan_x
     py = (1 - (np.arange(height) + 0.5) / height * 2) * tan_y
     origin = np.array(view.origin)

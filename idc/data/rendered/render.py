@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from PIL import Image
+from scipy.ndimage import gaussian_filter
 
 from idc.data.images import encode_png
 from idc.data.pipeline import Batch, StageSpec, with_errors
 from idc.data.rendered.captions import change_captions
 from idc.data.rendered.config import RenderConfig, RenderJob
 from idc.data.rendered.draw import UnplaceableScene, draw_scene, pairs_of, split_of
-from idc.data.rendered.scene import IMAGES, PAIRS, Order, Scene, Thing, View, tangents
+from idc.data.rendered.look import Exposure, Look
+from idc.data.rendered.scene import IMAGES, PAIRS, Order, Scene, Thing, View
 from idc.data.store import DatasetFolder, fingerprint
 from idc.schema import NO_CHANGE, PAIR_SCHEMA_VERSION, ChangePair, pair_arrow_schema
 
 GENERATOR_VERSION = 1
 """Part of the fingerprint of every rendered folder; to be raised when a setting would produce other rows."""
+
+_LATER = ("ordered_pairs", "variation")
+"""Settings that are in the fingerprint, and in the manifest, only if they differ from their defaults."""
 
 COLORS: dict[str, tuple[int, int, int]] = {
     "gray": (87, 87, 87),
@@ -32,14 +39,8 @@ COLORS: dict[str, tuple[int, int, int]] = {
 }
 """CLEVR's eight colours, sRGB."""
 
-_LATER = ("ordered_pairs",)
-"""Settings that are in the fingerprint, and in the manifest, only if they differ from their defaults."""
-
-GROUND = 0.33
-"""Reflectance of the ground."""
-
-SKY = 0.18
-"""Radiance of the uniform surroundings, which light the shadows and show in metal."""
+PLAIN, IDEAL = Look(), Exposure()
+"""The look and the camera without variation."""
 
 MASK_BEFORE, MASK_AFTER = 85, 170
 """Values of the change mask: the changed object shows in the before image, in the after image; the sum: in both."""
@@ -124,7 +125,10 @@ class RenderScenes:
         config = self.config
         scene, rng = draw_scene(config, index)
         seeds = np.random.SeedSequence((config.seed, index)).generate_state(len(IMAGES))
-        images = [encode_png(self.render(scene.things(i), scene.views[i], int(seed))) for i, seed in enumerate(seeds)]
+        images = []
+        for i, (seed, exposure) in enumerate(zip(seeds, scene.exposures, strict=True)):
+            pixels = self.render(scene.things(i), scene.views[i], int(seed), scene.look, exposure)
+            images.append(encode(pixels, exposure))
         pairs = []
         for number, (name, order) in enumerate(pairs_of(config, index).items()):
             if name not in PAIRS:  # the scene's own generator is for the two pairs that every scene has
@@ -152,22 +156,26 @@ class RenderScenes:
             )
         return tuple(pairs)
 
-    def render(self, things: tuple[Thing, ...], view: View, seed: int) -> np.ndarray:
+    def render(
+        self, things: tuple[Thing, ...], view: View, seed: int, look: Look = PLAIN, exposure: Exposure = IDEAL
+    ) -> np.ndarray:
         """uint8 (H, W, 3), sRGB.
 
         Mitsuba's scene optimisation must be off: it merges equal objects in the order of memory addresses and so
         permutes the lamps, and with them the samples, from load to load.
         """
         mi, config = self.mi, self.config
-        scene = mi.load_dict(scene_dict(mi, things, view, config), parallel=False, optimize=False)
+        scene = mi.load_dict(scene_dict(mi, things, view, config, look), parallel=False, optimize=False)
         linear = np.array(mi.render(scene, seed=seed))[..., :3]
-        return (to_srgb(without_sparks(linear)) * 255 + 0.5).astype(np.uint8)
+        return develop(without_sparks(linear), exposure, np.random.default_rng(seed))
 
 
-def scene_dict(mi: Any, things: tuple[Thing, ...], view: View, config: RenderConfig) -> dict[str, Any]:
+def scene_dict(
+    mi: Any, things: tuple[Thing, ...], view: View, config: RenderConfig, look: Look = PLAIN
+) -> dict[str, Any]:
     """The scene as a dict for Mitsuba."""
     transform = mi.ScalarTransform4f
-    tan_x, _ = tangents(config.width, config.height)
+    tan_x, _ = view.tangents(config.width, config.height)
     scene: dict[str, Any] = {
         "type": "scene",
         "integrator": {"type": "path", "max_depth": 3, "hide_emitters": True},
@@ -186,11 +194,11 @@ def scene_dict(mi: Any, things: tuple[Thing, ...], view: View, config: RenderCon
             },
             "sampler": {"type": "multijitter", "sample_count": config.samples_per_pixel},
         },
-        "sky": {"type": "constant", "radiance": _rgb(mi, SKY, SKY, SKY), "sampling_weight": 0.0},
+        "sky": {"type": "constant", "radiance": _rgb(mi, look.sky, look.sky, look.sky), "sampling_weight": 0.0},
         "ground": {
             "type": "rectangle",
             "to_world": transform().scale(60.0),
-            "bsdf": {"type": "diffuse", "reflectance": _rgb(mi, GROUND, GROUND, GROUND)},
+            "bsdf": {"type": "diffuse", "reflectance": _rgb(mi, *look.ground)},
         },
     }
     shares = (2.0, 1.0, 1.0)  # of the light paths: as the lamps' powers, and even in the sampler's 4, 8, ... strata
@@ -206,13 +214,13 @@ def scene_dict(mi: Any, things: tuple[Thing, ...], view: View, config: RenderCon
             },
         }
     for i, thing in enumerate(things):
-        scene.update({f"thing{i}{part}": shape for part, shape in _shapes(mi, thing).items()})
+        scene.update({f"thing{i}{part}": shape for part, shape in _shapes(mi, thing, look).items()})
     return scene
 
 
-def _shapes(mi: Any, thing: Thing) -> dict[str, dict[str, Any]]:
+def _shapes(mi: Any, thing: Thing, look: Look) -> dict[str, dict[str, Any]]:
     transform = mi.ScalarTransform4f
-    bsdf = _bsdf(mi, thing)
+    bsdf = _bsdf(mi, thing, look)
     half = float(thing.half_height)
     if thing.shape == "sphere":
         return {"": {"type": "sphere", "center": [thing.x, thing.y, half], "radius": thing.radius, "bsdf": bsdf}}
@@ -227,11 +235,17 @@ def _shapes(mi: Any, thing: Thing) -> dict[str, dict[str, Any]]:
     }
 
 
-def _bsdf(mi: Any, thing: Thing) -> dict[str, Any]:
+def _bsdf(mi: Any, thing: Thing, look: Look) -> dict[str, Any]:
     linear = from_srgb(np.array(COLORS[thing.color]) / 255)
+    if thing.color in look.tints:
+        linear = np.minimum(linear * look.tints[thing.color], 1.0)
     if thing.material == "rubber":
-        return {"type": "diffuse", "reflectance": _rgb(mi, *linear)}
-    gloss = {"type": "roughconductor", "alpha": 0.12, "specular_reflectance": _rgb(mi, *(linear * 0.9 + 0.1))}
+        matte = {"type": "diffuse", "reflectance": _rgb(mi, *linear)}
+        if not look.rubber_gloss:
+            return matte
+        shine = {"type": "roughconductor", "alpha": 0.25, "specular_reflectance": _rgb(mi, 1.0, 1.0, 1.0)}
+        return {"type": "blendbsdf", "weight": look.rubber_gloss, "matte": matte, "shine": shine}
+    gloss = {"type": "roughconductor", "alpha": look.roughness, "specular_reflectance": _rgb(mi, *(linear * 0.9 + 0.1))}
     base = {"type": "diffuse", "reflectance": _rgb(mi, *linear)}
     return {"type": "blendbsdf", "weight": 0.1, "gloss": gloss, "base": base}
 
@@ -254,6 +268,27 @@ def without_sparks(image: np.ndarray) -> np.ndarray:
     height, width = image.shape[:2]
     neighbours = [padded[y : y + height, x : x + width] for y in range(3) for x in range(3) if (y, x) != (1, 1)]
     return np.minimum(image, np.maximum.reduce(neighbours))
+
+
+def develop(linear: np.ndarray, exposure: Exposure, rng: np.random.Generator) -> np.ndarray:
+    """uint8 sRGB pixels (H, W, 3) of linear radiance (H, W, 3); ``rng`` draws the sensor's noise."""
+    if exposure.blur:
+        linear = gaussian_filter(linear, (exposure.blur, exposure.blur, 0.0), mode="nearest")
+    pixels = to_srgb(linear * exposure.gain)
+    if exposure.contrast != 1:
+        pixels = (pixels - 0.5) * exposure.contrast + 0.5
+    if exposure.noise:
+        pixels = pixels + rng.normal(0.0, exposure.noise, pixels.shape)
+    return (np.clip(pixels, 0.0, 1.0) * 255 + 0.5).astype(np.uint8)
+
+
+def encode(pixels: np.ndarray, exposure: Exposure) -> bytes:
+    """The image file: PNG, or JPEG of the exposure's quality."""
+    if exposure.quality is None:
+        return encode_png(pixels)
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, "JPEG", quality=exposure.quality)
+    return stream.getvalue()
 
 
 def to_srgb(linear: np.ndarray) -> np.ndarray:

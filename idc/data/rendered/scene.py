@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from idc.data.rendered.config import ChangeType
+from idc.data.rendered.look import Exposure, Look
 
 Point = tuple[float, float, float]
 
@@ -81,18 +82,29 @@ class Lamp:
 
 @dataclass(frozen=True)
 class View:
-    """A camera and the lamps of its image."""
+    """A camera and the lamps of its image; ``zoom`` is the focal length over that of :data:`FIELD_OF_VIEW`."""
 
     origin: Point
     target: Point
     lamps: tuple[Lamp, ...]
+    zoom: float = 1.0
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> View:
         """The camera of an entry of ``views`` in a pair's ``meta``, without lamps."""
         x, y, z = record["origin"]
         to_x, to_y, to_z = record["target"]
-        return cls((x, y, z), (to_x, to_y, to_z), ())
+        return cls((x, y, z), (to_x, to_y, to_z), (), float(record.get("zoom", 1.0)))
+
+    def record(self) -> dict[str, Any]:
+        """The camera as JSON-able values; ``zoom`` only if it is not 1."""
+        plain = {"origin": _rounded(self.origin), "target": _rounded(self.target)}
+        return plain if self.zoom == 1 else {**plain, "zoom": round(self.zoom, 4)}
+
+    def tangents(self, width: int, height: int) -> tuple[float, float]:
+        """Half extents of the image plane at distance 1, (horizontal, vertical)."""
+        tan_x, tan_y = tangents(width, height)
+        return tan_x / self.zoom, tan_y / self.zoom
 
     def project(self, points: np.ndarray, width: int, height: int) -> np.ndarray:
         """Where points of the scene show in an image of this size.
@@ -104,7 +116,7 @@ class View:
             (..., 2): x to the right and y down from the upper left corner, in pixels; a pixel's centre is at .5.
         """
         right, up, forward = self.axes
-        tan_x, tan_y = tangents(width, height)
+        tan_x, tan_y = self.tangents(width, height)
         offset = np.asarray(points, float) - np.array(self.origin)
         ahead = offset @ forward
         x, y = offset @ right / (ahead * tan_x), offset @ up / (ahead * tan_y)
@@ -128,7 +140,7 @@ class View:
 
 
 def tangents(width: int, height: int) -> tuple[float, float]:
-    """Half extents of the image plane at distance 1, (horizontal, vertical).
+    """Half extents of the image plane at distance 1, (horizontal, vertical), at zoom 1.
 
     The product of the two is the same for every shape of image, so that the same objects fit.
     """
@@ -166,6 +178,8 @@ class Scene:
         after: the objects of the semantic image; the i-th one is the i-th of ``before`` unless added or dropped.
         change: the difference between them.
         views: default, semantic, nonsemantic.
+        look: what the images share besides their objects.
+        exposures: of the three images.
         ids: for each image, int16 (H, W): -1 background, else position in the image's list of objects.
     """
 
@@ -173,6 +187,8 @@ class Scene:
     after: tuple[Thing, ...]
     change: Change
     views: tuple[View, View, View]
+    look: Look
+    exposures: tuple[Exposure, ...]
     ids: tuple[np.ndarray, np.ndarray, np.ndarray]
 
     def things(self, image: int) -> tuple[Thing, ...]:
@@ -216,7 +232,7 @@ class Scene:
         return {
             "before": [_plain(t) for t in self.things(before)],
             "after": [_plain(t) for t in self.things(after)],
-            "views": [{"origin": _rounded(v.origin), "target": _rounded(v.target)} for v in views],
+            "views": [view.record() for view in views],
         }
 
 

@@ -178,7 +178,7 @@ class TwinCaptioner:
             logits = self.net.kind(encoded.pooled).float()
             others = logits[:, [index for index in range(len(CHANGE_TYPES)) if index != none]]
             found[CHANGE_ODDS] = (others.logsumexp(dim=1) - logits[:, none]).tolist()
-        if encoded.change is not None:
+        if self.net.objects is not None:
             found[CHANGE_HEAT] = encoded.change.float().flatten(1).amax(dim=1).tolist()
         return [{name: values[index] for name, values in found.items()} for index in range(len(encoded.pooled))]
 

@@ -45,7 +45,7 @@ class ModelConfig(ConfigModel):
     of both. early: one stem on the images stacked as [before, after, 2 (before - after)]."""
     difference: bool = True
     """The trunk also reads the difference of the twin features, [f_a, f_b, f_b - f_a]."""
-    stem_channels: tuple[int, int] = (32, 64)
+    stem_channels: tuple[int, int] = (24, 48)
     """Channels of the stem at a half and at a quarter of the resolution."""
     stem_blocks: int = Field(1, ge=0)
     """Residual blocks of the stem, at a quarter of the resolution."""
@@ -87,8 +87,8 @@ class DataConfig(ConfigModel):
     """As many changed as unchanged samples in an epoch: the rarer kind is repeated. Pairs without a known change type
     count as changed."""
     cache_mb: int = Field(1024, ge=0)
-    """Keep decoded training images in memory if all of them, at the model's size, need at most this many MiB; otherwise
-    they are decoded each time."""
+    """Keep decoded training images in memory, at the model's size, up to this many MiB per folder; the others are
+    decoded each time."""
 
 
 class TwinCapJob(ConfigModel):

@@ -5,6 +5,7 @@ Every draw of a sample (its caption, mirroring, augmentation) depends on (seed, 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 
 from idc.data.augmentation import augment, mirror_caption, mirror_image
-from idc.data.images import decode_image, resize_image
+from idc.data.images import decode_image, open_image, resize_image
 from idc.data.mapped_rows import MappedRows
 from idc.data.text import PAD, Vocabulary
 from idc.metrics.hallucination import truth_of
@@ -61,12 +62,13 @@ class PairSamples:
             groups = sorted((self.order[unchanged], self.order[~unchanged]), key=len)
             if len(groups[0]):
                 self.rarer, self.order = groups
-        self._truths: dict[int, PairTruth] = {}
-        self._images: np.ndarray | None = None
-        needed = len(self.rows) * 2 * self.size[0] * self.size[1] * 3
-        if data is not None and needed <= data.cache_mb * 2**20:
-            self._images = np.empty((len(self.rows), 2, *self.size, 3), np.uint8)
-            self._cached = np.zeros(len(self.rows), bool)
+        if data is not None and data.augment:
+            import cv2
+
+            cv2.setNumThreads(1)  # its threads cost more than they save on images of this size
+        self._kept: dict[int, tuple[np.ndarray, np.ndarray, PairTruth]] = {}
+        self._decoded: dict[bytes, np.ndarray] = {}
+        self._free = 0 if data is None else data.cache_mb * 2**20 // (3 * self.size[0] * self.size[1])
 
     def __len__(self) -> int:
         return len(self.order) * (1 if self.rarer is None else 2)
@@ -107,18 +109,28 @@ class PairSamples:
 
     def _pair(self, index: int) -> tuple[tuple[np.ndarray, np.ndarray], PairTruth]:
         """Both images at the model's size, and the truth."""
-        if self._images is not None and self._cached[index] and index in self._truths:
-            return (self._images[index, 0], self._images[index, 1]), self._truths[index]
+        if index in self._kept:
+            before, after, truth = self._kept[index]
+            return (before, after), truth
         row = self.rows[index]
-        decoded = [decode_image(row[name]) for name in ("before", "after")]
-        height, width = decoded[0].shape[:2]
+        with open_image(row["before"]) as image:
+            width, height = image.size
         meta = json.loads(row["meta"]) if row["meta"] else {}
-        truth = self._truths[index] = pair_truth(row["change_type"], row["captions"], meta, (height, width))
-        images = (resize_image(decoded[0], self.size), resize_image(decoded[1], self.size))
-        if self._images is not None:
-            self._images[index] = images
-            self._cached[index] = True
-        return images, truth
+        truth = pair_truth(row["change_type"], row["captions"], meta, (height, width))
+        before, after = (self._image(row[name]) for name in ("before", "after"))
+        if len(self._decoded) < self._free:
+            self._kept[index] = (before, after, truth)
+        return (before, after), truth
+
+    def _image(self, data: bytes) -> np.ndarray:
+        """An image at the model's size. Pairs of one scene share images, so equal files are decoded and kept once."""
+        key = hashlib.blake2b(data, digest_size=16).digest()
+        found = self._decoded.get(key)
+        if found is None:
+            found = resize_image(decode_image(data), self.size)
+            if len(self._decoded) < self._free:
+                self._decoded[key] = found
+        return found
 
     def _sample(
         self,

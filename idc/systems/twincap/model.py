@@ -1,9 +1,11 @@
 """TwinCap, a small difference captioner. What is unusual:
 
 - one convolutional stem reads both images from their pixels, end to end; the trunk compares by [f_a, f_b, f_b - f_a];
-- dense heads on the stem find the objects of each image and what they look like; dense heads on the trunk find the
-  changed object in both images: the change map is theirs, so it is about objects and not about pixels;
-- pooled heads classify the change and the changed object; what they pool is also a position of the decoder's memory.
+- the trunk points at a place in each image, by a softmax over the map, and reads the stem's features there; heads and
+  decoder see these two looks next to the map itself;
+- dense heads find the objects of each image and what they look like, and teach the trunk to point at the changed
+  object: that map is the change map, so it is about objects and not about pixels;
+- pooled heads classify the change and the changed object.
 
 Shapes:
     B pairs   H, W image   h, w = H/4, W/4 stem   S = H/8 * W/8 trunk positions   C stem channels   D trunk channels
@@ -36,16 +38,16 @@ class Encoded(NamedTuple):
     """What the network computes of a pair before the words.
 
     Attributes:
-        memory: of the decoder, (B, S + 1, E); the last position is the pooled one.
-        pooled: (B, 2 D).
+        memory: of the decoder, (B, S + 3, E): the trunk's positions, the pooled one, and the looks before and after.
+        pooled: (B, 2 D + 2 C): attended and mean features of the trunk, and the looks.
         features: of the stem, (B, 2, C, h, w).
-        change: logits of the changed object's heat maps, (B, 2, h, w); None without dense heads.
+        change: logits of where the trunk points, (B, 2, h, w): with dense heads the changed object's heat maps.
     """
 
     memory: Tensor
     pooled: Tensor
     features: Tensor
-    change: Tensor | None
+    change: Tensor
 
 
 class Block(nn.Module):
@@ -101,16 +103,20 @@ class TwinNet(nn.Module):
         self.columns = nn.Parameter(0.1 * torch.randn(width, 1, config.width // 8))
         self.trunk = nn.Sequential(*[Block(width) for _ in range(config.blocks)])
         self.attend = nn.Linear(width, 1)
-        self.to_memory, self.pooled_to_memory = (nn.Linear(size, config.decoder.width) for size in (width, 2 * width))
+        self.point = nn.Conv2d(width, 8, 1)
+        pooled = 2 * width + 2 * quarter
+        self.to_memory, self.pooled_to_memory, self.look_to_memory = (
+            nn.Linear(size, config.decoder.width) for size in (width, pooled, quarter)
+        )
+        self.sides = nn.Parameter(0.1 * torch.randn(2, config.decoder.width))
         self.norm = nn.LayerNorm(config.decoder.width)
         self.decoder = WordDecoder(config.decoder, vocabulary_size)
-        self.kind = nn.Linear(2 * width, len(CHANGE_TYPES)) if supervision.heads else None
-        self.changed = nn.ModuleList(AttributeHead(2 * width) for _ in range(2)) if supervision.heads else None
+        self.kind = nn.Linear(pooled, len(CHANGE_TYPES)) if supervision.heads else None
+        self.changed = nn.ModuleList(AttributeHead(pooled) for _ in range(2)) if supervision.heads else None
         heads = (1 if twin else 2) if supervision.dense else 0
         self.objects = nn.ModuleList(nn.Conv2d(quarter, 1, 1) for _ in range(heads)) if heads else None
         self.looks = nn.ModuleList(AttributeHead(quarter) for _ in range(heads)) if heads else None
-        self.change = nn.Conv2d(width, 8, 1) if supervision.dense else None
-        for head in [*(self.objects or ()), *([self.change] if self.change is not None else [])]:
+        for head in (self.point, *(self.objects or ())):
             nn.init.constant_(head.bias, -3.0)  # type: ignore[arg-type]  # few cells belong to an object
 
     def forward(self, images: Tensor) -> Encoded:
@@ -132,9 +138,17 @@ class TwinNet(nn.Module):
         x = self.trunk(self.merge(torch.cat(parts, dim=1)) + self.rows + self.columns)
         tokens = x.flatten(2).transpose(1, 2)
         weights = self.attend(tokens).softmax(dim=1)
-        pooled = torch.cat([(weights * tokens).sum(dim=1), tokens.mean(dim=1)], dim=1)
-        memory = torch.cat([self.to_memory(tokens), self.pooled_to_memory(pooled).unsqueeze(1)], dim=1)
-        change = None if self.change is None else F.pixel_shuffle(self.change(x), 2)
+        change = F.pixel_shuffle(self.point(x), 2)
+        looks = (change.flatten(2).softmax(dim=2).unsqueeze(2) * features.flatten(3)).sum(dim=3)
+        pooled = torch.cat([(weights * tokens).sum(dim=1), tokens.mean(dim=1), looks.flatten(1)], dim=1)
+        memory = torch.cat(
+            [
+                self.to_memory(tokens),
+                self.pooled_to_memory(pooled).unsqueeze(1),
+                self.look_to_memory(looks) + self.sides,
+            ],
+            dim=1,
+        )
         return Encoded(self.norm(memory), pooled, features, change)
 
     def object_maps(self, features: Tensor) -> Tensor:
@@ -160,7 +174,6 @@ class TwinNet(nn.Module):
 
     def change_map(self, encoded: Encoded) -> Tensor:
         """Where the changed object is, or was, (B, h, w) in [0, 1]: the larger of the two heat maps."""
-        assert encoded.change is not None
         return encoded.change.sigmoid().amax(dim=1)
 
     def search(self, memory: Tensor, **options: Any) -> Decoded:

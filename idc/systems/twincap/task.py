@@ -54,7 +54,7 @@ class TwinCapTask(Task):
         if self.net.kind is not None:
             heads = self._heads(encoded, batch)
             loss, logs["heads"] = loss + self.job.supervision.heads * heads, heads.detach()
-        if self.net.change is not None:
+        if self.net.objects is not None:
             dense = self._dense(encoded, batch)
             loss, logs["dense"] = loss + self.job.supervision.dense * dense, dense.detach()
         return loss, logs
@@ -79,7 +79,6 @@ class TwinCapTask(Task):
         total = _heat_loss(maps, heat(places, shown, height, width), known)
         number = torch.arange(places.shape[2], device=places.device)
         changed = torch.where(number == batch["which"].unsqueeze(-1), shown, UNKNOWN)
-        assert encoded.change is not None
         total = total + CHANGED_OBJECT * _heat_loss(encoded.change.float(), heat(places, changed, height, width), known)
         for column, logits in enumerate(self.net.object_looks(encoded.features, places)):
             total = total + _cross_entropy(logits.movedim(-1, 1), torch.where(inside, labels[..., column], UNKNOWN))
@@ -113,7 +112,7 @@ class TwinCapTask(Task):
         settings = self.job.optim.model_dump()
         groups: dict[bool, list[Tensor]] = {True: [], False: []}
         for name, parameter in self.net.named_parameters():
-            groups[parameter.ndim > 1 and name not in ("rows", "columns")].append(parameter)
+            groups[parameter.ndim > 1 and name not in ("rows", "columns", "sides")].append(parameter)
         return [
             {"name": "matrices", "params": groups[True], **settings},
             {"name": "vectors", "params": groups[False], **settings, "weight_decay": 0.0},

@@ -44,7 +44,7 @@ def test_a_bad_setting_is_refused_with_the_reason(settings, word):
         load(RenderConfig, None, settings)
 
 
-@pytest.mark.parametrize("name", ["demo", "clevr_change", "clevr_dc"])
+@pytest.mark.parametrize("name", ["demo", "clevr_change", "clevr_dc", "varied"])
 def test_presets_load_and_can_be_placed(name):
     path = str(ROOT / "jobs" / "configs" / "render" / f"{name}.yaml")
     render = load(RenderJob, path, {"out": "unused"}).render
@@ -93,7 +93,7 @@ def test_change_types_are_balanced(scenes):
 
 def test_moderate_viewpoints_differ_as_in_clevr_change(scenes):
     """The official IoU file has mean 0.508 and standard deviation 0.144."""
-    values = [scene.viewpoint_iou(image) for scene in scenes for image in (1, 2)]
+    values = [scene.viewpoint_iou((0, image)) for scene in scenes for image in (1, 2)]
     assert 0.42 < np.mean(values) < 0.60
     assert 0.08 < np.std(values) < 0.20
 
@@ -103,7 +103,7 @@ def test_jitter_grows_from_none_to_extreme():
     for name in ("none", "mild", "moderate", "extreme"):
         config = CLEVR.model_copy(update={"jitter": name, "max_objects": 5})
         drawn = [draw_scene(config, index)[0] for index in range(8)]
-        means.append(np.mean([scene.viewpoint_iou(2) for scene in drawn]))
+        means.append(np.mean([scene.viewpoint_iou((0, 2)) for scene in drawn]))
         for scene in drawn if name == "none" else []:
             for view in scene.views[1:]:
                 assert view.origin == pytest.approx(scene.views[0].origin)

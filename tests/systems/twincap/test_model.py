@@ -37,13 +37,11 @@ def images(height: int, width: int, pairs: int = 2) -> torch.Tensor:
 def test_shapes_of_every_part_at_any_size(height: int, width: int, parts: dict[str, Any]) -> None:
     net = network(height=height, width=width, **parts)
     encoded = net(images(height, width))
-    assert encoded.memory.shape == (2, height // 8 * width // 8 + 1, 32)
+    assert encoded.memory.shape == (2, height // 8 * width // 8 + 3, 32)
     assert encoded.features.shape == (2, 2, 16, height // 4, width // 4)
     if parts.get("dense") == 0.0:
-        assert encoded.change is None
-        assert net.kind is None
+        assert (net.kind, net.objects) == (None, None)
         return
-    assert encoded.change is not None
     assert encoded.change.shape == net.object_maps(encoded.features).shape == (2, 2, height // 4, width // 4)
     drawn = net.change_map(encoded)
     assert drawn.shape == (2, height // 4, width // 4)
@@ -84,7 +82,7 @@ def test_a_heat_map_is_one_at_the_centre_and_one_half_at_the_radius() -> None:
     assert drawn[20, 20] == pytest.approx(1)
     assert drawn[20, 10] == pytest.approx(0.5, abs=0.02)
     assert drawn[10, 20] == pytest.approx(0.5, abs=0.02)
-    assert drawn[4, 4] < 0.02, "an object without a label is not there"
+    assert drawn[4, 4] < 0.05, "an object without a label is not there"
     wide = heat(torch.tensor([[[0.5, 0.5, 0.1]]]), torch.tensor([[0]]), 20, 60)[0]  # round in pixels, not in shares
     assert wide[10, 36] == pytest.approx(float(wide[16, 30]), abs=0.05)
     assert heat(torch.zeros(2, 0, 3), torch.zeros(2, 0), 4, 4).tolist() == torch.zeros(2, 4, 4).tolist()

@@ -1,0 +1,249 @@
+"""Variation: off by default to the last bit, in its range, shared by a scene's images or not as each setting says."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from idc.config import ConfigError, load
+from idc.data.images import decode_image
+from idc.data.rendered.config import MotionConfig, RenderConfig, RenderJob, VariationConfig
+from idc.data.rendered.draw import BASE_LAMPS, draw_scene
+from idc.data.rendered.look import JPEG_QUALITIES, ROUGHNESS, Exposure, Look
+from idc.data.rendered.render import RenderScenes, develop, open_build, scene_dict, to_srgb, without_sparks
+from idc.data.rendered.scene import ORDERED_PAIRS, Scene, Thing, View
+from idc.schema import ChangePair
+from tests.data.rendered.conftest import SMALL
+
+WIDE = VariationConfig(
+    elevation=6, distance=0.1, lens=0.3, lamp_turn=45, lamp_height=0.4, lamp_power=0.6, lamp_size=1, sky=0.7,
+    ground=0.6, ground_tint=0.08, object_size=0.1, object_tint=0.15, roughness=1, rubber_gloss=0.1, exposure=0.3,
+    contrast=0.1, blur=0.6, noise=0.02, jpeg_share=0.5,
+)  # fmt: skip
+PICTURE = ("exposure", "contrast", "blur", "noise", "jpeg_share")
+
+
+def varied(**settings: float) -> RenderConfig:
+    return SMALL.model_copy(update={"variation": VariationConfig(**settings)})
+
+
+@pytest.fixture(scope="module")
+def wide_scenes() -> list[Scene]:
+    config = SMALL.model_copy(update={"variation": WIDE})
+    return [draw_scene(config, index)[0] for index in range(60)]
+
+
+# ------------------------------------------------------------------------------------------------ without variation
+
+
+def test_scenes_without_variation_are_those_drawn_before_it_existed() -> None:
+    """Numbers of version 1 of the generator."""
+    scene, _ = draw_scene(SMALL, 3)
+    record = scene.record((0, 1))
+    assert [(one["shape"], one["color"], one["material"], one["size"]) for one in record["before"]] == [
+        ("cylinder", "cyan", "metal", "small"),
+        ("cube", "blue", "rubber", "large"),
+        ("cube", "blue", "metal", "small"),
+    ]
+    places = [(one["radius"], one["x"], one["y"], one["turn"]) for one in record["before"]]
+    assert np.allclose(
+        places,
+        [(0.5, -0.8035, 0.754, 1.991), (0.9, -0.1925, -0.7977, 0.4027), (0.5, 0.7212, 1.9282, 2.5708)],
+        atol=1e-4,
+    )
+    assert record["after"] == record["before"][1:]
+    assert np.allclose(record["views"][0]["origin"], (6.208, -5.6291, 4.3533), atol=1e-4)
+    assert np.allclose(record["views"][1]["origin"], (6.0414, -5.6916, 4.2762), atol=1e-4)
+    assert np.allclose(record["views"][1]["target"], (-0.1339, -0.0492, 0.3), atol=1e-4)
+    assert np.allclose(
+        [(*lamp.position, lamp.half_edge, lamp.radiance) for lamp in scene.views[1].lamps],
+        [
+            (6.548842, -1.978197, 7.952281, 1.0, 26.406378),
+            (-4.529344, -6.979072, 4.541393, 1.6, 3.511093),
+            (-2.666048, 5.763858, 6.310475, 1.4, 6.041101),
+        ],
+        atol=1e-5,
+    )
+
+
+def test_pictures_without_variation_are_the_light_paths_on_the_srgb_curve(stage: RenderScenes) -> None:
+    scene, _ = draw_scene(SMALL, 0)
+    mi = stage.mi
+    described = scene_dict(mi, scene.before, scene.views[0], SMALL)
+    assert described == scene_dict(mi, scene.before, scene.views[0], SMALL, scene.look)
+    assert described["ground"]["bsdf"]["reflectance"]["value"] == [0.33] * 3
+    assert described["sky"]["radiance"]["value"] == [0.18] * 3
+    linear = np.array(mi.render(mi.load_dict(described, parallel=False, optimize=False), seed=5))[..., :3]
+    plain = (to_srgb(without_sparks(linear)) * 255 + 0.5).astype(np.uint8)
+    assert np.array_equal(stage.render(scene.before, scene.views[0], 5), plain)
+    assert np.array_equal(stage.render(scene.before, scene.views[0], 5, scene.look, scene.exposures[0]), plain)
+    assert scene.exposures == (Exposure(),) * 3
+
+
+def test_a_folder_without_variation_keeps_its_fingerprint(tmp_path) -> None:
+    plain = open_build(RenderJob(out=str(tmp_path / "a"), chunk_size=3))[0].manifest
+    assert plain.fingerprint == "37ca38d83c4de34a2fbd"
+    assert "variation" not in plain.config["render"]
+    noisy = load(RenderJob, None, {"out": str(tmp_path / "b"), "chunk_size": 3, "render.variation.noise": 0.01})
+    assert open_build(noisy)[0].manifest.config["render"]["variation"]["noise"] == 0.01
+
+
+# ------------------------------------------------------------------------------------------------ settings
+
+
+@pytest.mark.parametrize("name", [name for name in VariationConfig.model_fields if name != "object_size"])
+def test_each_setting_changes_the_pictures_and_not_the_scene(stage: RenderScenes, name: str) -> None:
+    config = varied(**{name: getattr(WIDE, name) if name != "jpeg_share" else 1.0})
+    render = RenderScenes(config)
+    differs = False
+    for index in (0, 1):  # a scene of two, of which at least one has metal, rubber and a change of its own
+        scene, plain = draw_scene(config, index)[0], draw_scene(SMALL, index)[0]
+        assert (scene.before, scene.after, scene.change) == (plain.before, plain.after, plain.change)
+        assert (scene.views == plain.views) == (name in PICTURE or name in LOOK)
+        varying, still = render.pairs(index), stage.pairs(index)
+        differs |= any(a.before != b.before and a.after != b.after for a, b in zip(varying, still, strict=True))
+        for a, b in zip(varying, still, strict=True):
+            assert (a.captions, a.change_type, a.meta["before"]) == (b.captions, b.change_type, b.meta["before"])
+    assert differs
+
+
+LOOK = ("sky", "ground", "ground_tint", "object_tint", "roughness", "rubber_gloss")
+
+
+def test_sizes_vary_and_small_stays_below_large(wide_scenes: list[Scene]) -> None:
+    radii = {size: [t.radius for s in wide_scenes for t in s.before if t.size == size] for size in ("small", "large")}
+    for size, base in (("small", SMALL.small_radius), ("large", SMALL.large_radius)):
+        assert len(set(radii[size])) == len(radii[size]) > 30
+        assert min(radii[size]) >= 0.9 * base
+        assert max(radii[size]) <= 1.1 * base
+    for scene in wide_scenes:
+        if scene.change.kind in ("color", "material", "move"):
+            assert scene.change.before is not None
+            assert scene.change.after is not None
+            assert scene.change.before.radius == scene.change.after.radius
+
+
+def test_what_belongs_to_the_scene_is_shared_and_what_to_a_picture_is_not(wide_scenes: list[Scene]) -> None:
+    for scene in wide_scenes:
+        assert len({view.zoom for view in scene.views}) == 1
+        assert len({exposure.noise for exposure in scene.exposures}) == 1
+        assert len({exposure.quality for exposure in scene.exposures}) == 1
+        for name in ("gain", "contrast", "blur"):
+            assert len({getattr(exposure, name) for exposure in scene.exposures}) == 3
+        sizes = [[lamp.half_edge for lamp in view.lamps] for view in scene.views]
+        assert sizes[0] == sizes[1] == sizes[2]
+    assert len({scene.views[0].zoom for scene in wide_scenes}) == len(wide_scenes)
+    assert len({scene.look.ground for scene in wide_scenes}) == len(wide_scenes)
+
+
+def test_draws_fill_their_ranges_and_stay_in_them(wide_scenes: list[Scene]) -> None:
+    zooms = [scene.views[0].zoom for scene in wide_scenes]
+    assert 0.7 <= min(zooms) < 0.8 < 1.2 < max(zooms) <= 1.3
+    gains = [math.log2(exposure.gain) for scene in wide_scenes for exposure in scene.exposures]
+    assert -0.3 <= min(gains) < -0.25 < 0.25 < max(gains) <= 0.3
+    roughness = [math.log2(scene.look.roughness / ROUGHNESS) for scene in wide_scenes]
+    assert -1 <= min(roughness) < -0.8 < 0.8 < max(roughness) <= 1
+    qualities = [scene.exposures[0].quality for scene in wide_scenes]
+    jpeg = [quality for quality in qualities if quality is not None]
+    assert 15 < len(jpeg) < 45
+    assert all(JPEG_QUALITIES[0] <= quality <= JPEG_QUALITIES[1] for quality in jpeg)
+
+
+def test_larger_lamps_have_the_same_power() -> None:
+    """Power is radiance by area; without power variation all lamps of a scene keep theirs but for the jitter."""
+    scene = draw_scene(varied(lamp_size=2.0), 0)[0]
+    factor = scene.views[0].lamps[0].half_edge / BASE_LAMPS[0].half_edge
+    assert not 0.9 < factor < 1.1
+    for lamp, base in zip(scene.views[0].lamps, BASE_LAMPS, strict=True):
+        power = lamp.radiance * lamp.half_edge**2 / (base.radiance * base.half_edge**2)
+        assert power == pytest.approx(1, abs=0.11)
+
+
+def test_a_longer_lens_from_farther_keeps_the_framing() -> None:
+    """An object at the point looked at shows in the same size; what is nearer or farther does not."""
+    view = draw_scene(SMALL, 0)[0].views[0]
+    origin, target = np.array(view.origin), np.array(view.target)
+    far = View(tuple(target + 1.3 * (origin - target)), view.target, (), zoom=1.3)
+    right = view.axes[0]
+    near_point = 0.4 * (origin - target) + target
+
+    def width(camera: View, middle: np.ndarray) -> float:
+        ends = camera.project(np.stack([middle - 0.5 * right, middle + 0.5 * right]), 96, 64)
+        return float(ends[1, 0] - ends[0, 0])
+
+    assert width(far, target) == pytest.approx(width(view, target), rel=1e-9)
+    assert width(far, near_point) < 0.95 * width(view, near_point)
+    assert View.of_record(far.record()).zoom == 1.3
+    assert "zoom" not in view.record()
+
+
+# ------------------------------------------------------------------------------------------------ pictures
+
+
+def test_a_camera_does_to_a_picture_what_its_exposure_says() -> None:
+    linear = np.full((40, 40, 3), 0.18)
+    linear[:, 20:] = 0.36
+    rng = lambda: np.random.default_rng(0)  # noqa: E731
+    plain = develop(linear, Exposure(), rng()).astype(int)
+    brighter = develop(linear, Exposure(gain=2.0), rng()).astype(int)
+    assert np.array_equal(brighter[:, :20], plain[:, 20:])
+    flat = develop(linear, Exposure(contrast=0.5), rng()).astype(int)
+    assert np.ptp(flat) == pytest.approx(np.ptp(plain) / 2, abs=1)
+    noisy = develop(linear, Exposure(noise=0.02), rng()).astype(int)
+    assert (noisy - plain).std() == pytest.approx(0.02 * 255, rel=0.1)
+    blurred = develop(linear, Exposure(blur=2.0), rng()).astype(int)
+    assert plain[0, 18, 0] < blurred[0, 18, 0] < blurred[0, 21, 0] < plain[0, 21, 0]
+    assert np.array_equal(blurred[:, 0], plain[:, 0])
+    dark = develop(linear * 0, Exposure(contrast=1.3, noise=0.1), rng())
+    assert dark.min() == 0
+
+
+def test_jpeg_scenes_are_stored_as_jpeg_of_their_images_size() -> None:
+    stage = RenderScenes(varied(jpeg_share=1.0))
+    pair: ChangePair = stage.pairs(0)[0]
+    assert pair.before.startswith(b"\xff\xd8")
+    assert pair.after.startswith(b"\xff\xd8")
+    assert pair.mask is not None
+    assert pair.mask.startswith(b"\x89PNG")
+    assert decode_image(pair.before).shape == (32, 32, 3)
+
+
+def test_colours_keep_their_tint_in_all_three_images() -> None:
+    config = varied(object_tint=0.5).model_copy(update={"materials": ("rubber",), "change_types": ("move",)})
+    scene, _ = draw_scene(config, 0)
+    red = Thing("sphere", "red", "rubber", "large", 0.9, 0.0, 0.0, 0.0)
+    stage = RenderScenes(config)
+    plain = scene_dict(stage.mi, (red,), scene.views[0], config)["thing0"]["bsdf"]["reflectance"]["value"]
+    tinted = scene_dict(stage.mi, (red,), scene.views[0], config, scene.look)["thing0"]["bsdf"]["reflectance"]["value"]
+    assert np.array(tinted) / np.array(plain) == pytest.approx(scene.look.tints["red"])
+    assert Look().tints == {}
+
+
+# ------------------------------------------------------------------------------------------------ rows, presets
+
+
+def test_varied_pairs_are_the_same_whatever_was_rendered_before() -> None:
+    config = SMALL.model_copy(update={"variation": WIDE, "ordered_pairs": True})
+    first, second = RenderScenes(config), RenderScenes(config)
+    wanted = first.pairs(3)
+    assert len(wanted) == len(ORDERED_PAIRS)
+    assert second.pairs(5) != wanted
+    assert second.pairs(3) == wanted
+    zoom = draw_scene(config, 3)[0].views[0].zoom
+    assert {view["zoom"] for pair in wanted for view in pair.meta["views"]} == {round(zoom, 4)}
+
+
+@pytest.mark.parametrize(
+    ("schema", "settings", "word"),
+    [
+        (RenderConfig, {"variation.object_size": 0.3, "small_radius": 0.5}, "object_size"),
+        (RenderConfig, {"variation.blurr": 1}, "blur"),
+        (RenderConfig, {"variation.noise": 2}, "noise"),
+        (MotionConfig, {"variation.noise": 0.1}, "variation"),
+    ],
+)
+def test_a_bad_setting_is_refused_with_the_reason(schema, settings, word) -> None:
+    with pytest.raises(ConfigError, match=word):
+        load(schema, None, settings)
