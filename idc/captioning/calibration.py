@@ -9,6 +9,7 @@ system's own evidence (:attr:`idc.captioning.contract.Description.evidence`).
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import math
@@ -23,10 +24,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from idc.captioning.apply import Fault, Pixels, decode_pair, describe_rows
 from idc.captioning.contract import FAMILIAR_FROM, Captioner, Description
-from idc.captioning.familiarity import Familiarity, pair_statistics
+from idc.captioning.familiarity import Familiarity, pair_statistics, statistics
 from idc.captioning.familiarity import fit as fit_familiarity
 from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, LoadConfig
 from idc.config import missing
+from idc.data.images import ImageError, decode_image
 from idc.data.rows import open_rows
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.data.validation.checks import is_changed
@@ -293,8 +295,12 @@ def _training_statistics(job: CalibrateJob) -> Iterator[np.ndarray]:
             f"{job.pairs} has no training pairs, on which familiarity is fitted; give the folder that the captioner "
             "was trained on, or set familiarity=false"
         )
+    known = functools.lru_cache(maxsize=2)(lambda data: statistics(decode_image(data)))  # pairs share images
     for row in itertools.chain([first], rows):
-        yield pair_statistics(*_readable(row["pair_id"], decode_pair(row["before"], row["after"])))
+        try:
+            yield np.stack([known(row["before"]), known(row["after"])])
+        except ImageError as error:
+            raise ValueError(f"{row['pair_id']}: {error}") from None
 
 
 def _unfamiliar(name: str, values: Sequence[float]) -> Unfamiliar:

@@ -9,6 +9,7 @@ guess which of their wordings a pair has. (Records call it ``ceiling``.)
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -207,13 +208,19 @@ def nearest_captions(
 
 def pair_pictures(before: bytes, after: bytes) -> np.ndarray:
     """The three small pictures of a pair, float32 ``(3, 16*16*3)``."""
-    first, second = decode_image(before), decode_image(after)
+    first, second = _decoded(before), _decoded(after)
     if first.shape != second.shape:
         second = resize_image(second, first.shape[:2])
     small_first = _thumbnail(first)
     small_second = _thumbnail(second)
     change = _thumbnail(np.where(first > second, first - second, second - first))
     return np.stack([(small_first + small_second) / 2, small_second - small_first, change]).reshape(3, -1)
+
+
+@functools.lru_cache(maxsize=2)
+def _decoded(data: bytes) -> np.ndarray:
+    """The pixels, not to be written to. Two pairs of a scene follow each other and share an image."""
+    return decode_image(data)
 
 
 def _thumbnail(pixels: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from idc.captioning.calibration import CalibrateJob, Calibration, fit, inputs_of, quality
 from idc.captioning.calibration import calibrate as run_calibration
 from idc.captioning.contract import Candidate, Description
-from idc.data.images import decode_image, encode_png
+from idc.data.images import MAX_PIXELS, decode_image, encode_png
 from idc.data.store import DatasetFolder, iter_rows
 from idc.schema import pair_arrow_schema
 from idc.systems import load_captioner
@@ -114,16 +114,17 @@ def test_a_pair_is_decoded_and_described_once(artifact: Path, tmp_path: Path, mo
         described.append(len(befores))
         return type(captioner).describe(captioner, befores, afters, **options)
 
-    def decode(data: bytes, max_pixels: int) -> np.ndarray:
+    def decode(data: bytes, max_pixels: int = MAX_PIXELS) -> np.ndarray:
         decoded.append(data)
         return decode_image(data, max_pixels)
 
     monkeypatch.setattr(captioner, "describe", describe)
     monkeypatch.setattr("idc.captioning.apply.decode_image", decode)
+    monkeypatch.setattr("idc.captioning.calibration.decode_image", decode)
     job = CalibrateJob(artifact=str(artifact), pairs=folder, report_split="test", batch_size=4)
     made = run_calibration(job, lambda: captioner)
     assert described == [4, 3, 4, 1]
-    assert len(decoded) == 2 * (30 + 7 + 5)
+    assert len(decoded) == 2 * (15 + 7 + 5) + 15, "an unchanged training pair is one image"
     assert {name: one.pairs for name, one in made.unfamiliar.items()} == {"val": 7, "test": 5}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.metrics import average_precision_score
 
 from idc.config import ConfigError, load
 from idc.data.images import decode_image, resize_image
@@ -17,7 +18,7 @@ from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import finished, run
 from idc.evaluation.record import load as load_evaluation
 from idc.evaluation.table import table
-from idc.metrics.change_maps import BLOB, MODEL, PIXELS, blob, score_map, score_pair, summarise
+from idc.metrics.change_maps import BLOB, MODEL, PIXELS, average_precision, blob, score_map, score_pair, summarise
 from idc.systems import load_captioner
 from tests.systems.procap.world import World
 
@@ -32,6 +33,14 @@ def test_the_numbers_by_hand() -> None:
     assert overlap == pytest.approx(2 / 4)  # Otsu parts the upper row from the lower one
     assert score_map(-values, mask)[0] == 0
     assert score_map(np.ones((2, 3)), mask)[1:] == [pytest.approx(0.5), 0]
+
+
+@pytest.mark.parametrize("values_at_most", [3, 10**6])
+def test_average_precision_is_that_of_scikit_learn_also_for_equal_values(values_at_most: int) -> None:
+    random = np.random.default_rng(0)
+    values, mask = random.integers(0, values_at_most, (30, 40)).astype(np.float32), random.random((30, 40)) < 0.1
+    expected = average_precision_score(mask.ravel(), values.ravel())
+    assert average_precision(mask, values) == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_pair_and_its_floors() -> None:

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from idc.atomic import write_json
 from idc.data.images import resize_image
 from idc.vision.tokenizer.config import TokenizerConfig
+from idc.vision.tokenizer.vq_model import vq_model
 
 CONFIG_FILE, WEIGHTS_FILE, PREPROCESS_FILE = "config.json", "model.safetensors", "preprocess.json"
 
@@ -37,13 +38,11 @@ class ImageTokenizer(nn.Module):
     """
 
     def __init__(self, config: TokenizerConfig) -> None:
-        from diffusers import VQModel
-
         super().__init__()
         self.config = config
         levels = len(config.channel_mult)
         pixels = 3 * config.patch_size**2
-        model: Any = VQModel(
+        model: Any = vq_model()(
             in_channels=pixels,
             out_channels=pixels,
             down_block_types=("DownEncoderBlock2D",) * levels,

@@ -127,6 +127,27 @@ def test_the_config_is_read_without_the_network(tokenizer: ImageTokenizer, tmp_p
     assert made.stdout == "False\n"
 
 
+WITHOUT_THE_REST = """
+import sys
+from idc.vision.tokenizer.config import TokenizerConfig
+from idc.vision.tokenizer.model import ImageTokenizer
+
+model = ImageTokenizer(TokenizerConfig(image_size=32, channels=8, channel_mult=(1, 2), norm_groups=4)).model
+loaded = ("diffusers.models.autoencoders.autoencoder_kl", "diffusers.models.unets.unet_2d", "torch._dynamo")
+print([name for name in loaded if name in sys.modules])
+
+import torch._dynamo
+from diffusers import AutoencoderKL, UNet2DModel, VQModel
+
+print(type(model) is VQModel, [name for name in loaded if name not in sys.modules])
+"""
+
+
+def test_the_rest_of_diffusers_is_not_loaded_and_can_still_be() -> None:
+    made = subprocess.run([sys.executable, "-c", WITHOUT_THE_REST], check=True, capture_output=True, text=True)
+    assert made.stdout == "[]\nTrue []\n"
+
+
 def test_load_refuses_what_does_not_fit(tokenizer: ImageTokenizer, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no config\.json"):
         ImageTokenizer.load(tmp_path)
