@@ -66,7 +66,7 @@ class Cli(Generic[Schema]):
 
     config: Schema
     local: bool
-    """Run in this process, without Ray."""
+    """Run on this machine, without Ray."""
     overwrite: bool
     """Replace an output that was made from another config."""
 
@@ -156,7 +156,7 @@ def cli(
     parser.add_argument("--config", metavar="FILE", help="YAML file with what differs from the defaults")
     parser.add_argument("--print-config", action="store_true", help="print the resolved config as YAML and stop")
     if local:
-        parser.add_argument("--local", action="store_true", help="run in this process, without Ray")
+        parser.add_argument("--local", action="store_true", help="run on this machine, without Ray")
     if overwrite:
         parser.add_argument("--overwrite", action="store_true", help="replace an output made from another config")
     for name, field in schema.model_fields.items():

@@ -250,7 +250,7 @@ def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibrati
             image cannot be read.
     """
     captioner = (load or CaptionerLoader(job.artifact, job))()
-    splits = [job.split] if job.report_split is None else [job.split, job.report_split]
+    splits: list[str] = [job.split] if job.report_split is None else [job.split, job.report_split]
     measured = {split: _measure(job, captioner, split) for split in splits}
     own = measured[job.split]
     made = Calibration(
