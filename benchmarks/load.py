@@ -31,6 +31,7 @@ class Load(BaseModel):
         refused_p99_ms: the same of the answers with status 429 and 503.
         steady_per_second: answers with status 200 per second while all connections were in use: without the first
             requests of all connections, and without the end, when one connection after the other is done.
+        steady_s: start and end of that time, in seconds since the first request.
     """
 
     connections: int
@@ -43,6 +44,7 @@ class Load(BaseModel):
     p99_ms: float | None
     refused_p99_ms: float | None = None
     steady_per_second: float | None = None
+    steady_s: tuple[float, float] | None = None
 
     @property
     def good_per_second(self) -> float:
@@ -53,6 +55,13 @@ class Load(BaseModel):
     def steady(self) -> float:
         """Answers per second in the steady state; of the whole run, if it was too short."""
         return self.good_per_second if self.steady_per_second is None else self.steady_per_second
+
+    @property
+    def busy(self) -> tuple[float, float, float]:
+        """Start and end of the steady state in seconds since the first request, and the good answers in it; of the
+        whole run, if it was too short."""
+        begin, end = self.steady_s or (0.0, self.seconds)
+        return begin, end, self.steady * (end - begin)
 
     @property
     def failed(self) -> int:
@@ -125,6 +134,7 @@ def parsed(table: str, connections: int, sent: int, wall: float) -> Load:
     def share(values: list[float], percent: float) -> float | None:
         return round(float(np.percentile(values, percent)), 2) if values else None
 
+    steady = _steady(seconds, connections)
     return Load(
         connections=connections,
         sent=sent,
@@ -135,19 +145,20 @@ def parsed(table: str, connections: int, sent: int, wall: float) -> Load:
         p90_ms=share(good, 90),
         p99_ms=share(good, 99),
         refused_p99_ms=share(refused, 99),
-        steady_per_second=_steady(seconds, connections),
+        steady_per_second=None if steady is None else _good_between(seconds, *steady) / (steady[1] - steady[0]),
+        steady_s=steady,
     )
 
 
-def _steady(answers: list[tuple[int, float, float]], connections: int) -> float | None:
-    """Good answers per second between the first second request of a connection and the first of the last requests;
-    None if there are too few. ``answers``: status, seconds taken, start."""
+def _steady(answers: list[tuple[int, float, float]], connections: int) -> tuple[float, float] | None:
+    """From the first second request of a connection to the first of the last requests; None if there are too few.
+    ``answers``: status, seconds taken, start."""
     starts = sorted(start for _, _, start in answers)
-    if len(starts) < 4 * connections:
-        return None
-    began, ended = starts[connections], starts[-connections]
-    good = sum(status == 200 and began < start + took <= ended for status, took, start in answers)
-    return good / (ended - began)
+    return None if len(starts) < 4 * connections else (starts[connections], starts[-connections])
+
+
+def _good_between(answers: list[tuple[int, float, float]], begin: float, end: float) -> int:
+    return sum(status == 200 and begin < start + took <= end for status, took, start in answers)
 
 
 def knee(levels: Sequence[Load]) -> Load:

@@ -166,17 +166,18 @@ class _Run:
                 bares.append(self._bare(config.replicas, config.batch)["pairs_per_second"])
                 say(f"serving: bare captioner {bares[-1]:.1f} pairs/s")
                 self._warm(watch)
-                with spent["knee"].measured() as pairs:
+                with spent["knee"].measured() as count:
                     found = self._load(at.connections, rate)
-                    pairs.append(found.good_per_second * found.seconds)
+                    count(*found.busy)
                 rates.append(found.steady)
                 self._warm(watch)
-                with spent["many"].measured() as pairs:
+                with spent["many"].measured() as count:
                     found = self._load_many(rate)
-                    pairs.append(config.batch * found.good_per_second * found.seconds)
+                    begin, end, answers = found.busy
+                    count(begin, end, config.batch * answers)
                 batched.append(config.batch * found.steady)
-            story["cpu_ms_per_pair"] = {name: one.ms_per_pair() for name, one in spent.items()}
-            say(f"serving: CPU ms per pair {story['cpu_ms_per_pair']}")
+            story["core_ms_per_pair"] = {name: one.ms_per_pair() for name, one in spent.items()}
+            say(f"serving: ms of the cores per pair {story['core_ms_per_pair']}")
 
             if config.events:
                 story |= self._events(watch, at, rate)
@@ -428,11 +429,16 @@ def _until_running(timeout_s: float) -> None:
         time.sleep(0.2)
 
 
-def _process_kind(command: str) -> str | None:
-    """What a process of this benchmark is counted as; pools of the bare captioner are not counted."""
+def _process_kind(command: str) -> str:
+    """What a process of this benchmark is counted as; its pools of the bare captioner have ended, or wait."""
     if f"ServeReplica:{APPLICATION}:" in command:
         return "replicas" if f":{MODEL}" in command else "front"
-    return None if "multiprocessing" in command else "Ray's daemons, proxies and controller"
+    program = Path(command.split()[0]).name if command.split() else ""
+    if program in ("hey", "haproxy", "raylet", "gcs_server"):
+        return program
+    if "ServeController" in command or "ProxyActor" in command or "HAProxyManager" in command:
+        return "Serve's controller and proxies"
+    return "Ray's other daemons"
 
 
 def _replicas(samples: list[tuple[str, dict[str, str], float]]) -> float:
