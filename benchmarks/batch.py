@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -83,10 +83,7 @@ def measure_batch(config: BatchConfig, cluster: ClusterConfig, command: Sequence
     Raises:
         ValueError: the long job failed, has missing or wrong rows, or left processes behind.
     """
-    rates: dict[str, list[float]] = {"bare": [], "job": []}
-    whole: dict[str, list[float]] = {"bare": [], "job": []}
-    spent: dict[str, list[dict[str, float]]] = {"bare": [], "job": []}
-    phases: dict[str, list[dict[str, float]]] = {"bare": [], "job": []}
+    runs: dict[str, list[_Run]] = {"bare": [], "job": []}
     where = environment(1)
     with scratch() as folder:
         source = folder / "pairs.parquet"
@@ -98,36 +95,21 @@ def measure_batch(config: BatchConfig, cluster: ClusterConfig, command: Sequence
             "chunk_size": config.chunk_size,
             "actors": config.actors,
         }
-        for number, kind in enumerate(turns(tuple(rates), config.rounds)):
+        for number, kind in enumerate(turns(tuple(runs), config.rounds)):
             place = folder / f"{number}"
             job = CaptionJob.model_validate({**settings, "out": str(place / "captions"), "max_pairs": config.num_pairs})
-            moments = {"began": time.time()}
-            with CpuLine(_bare_kind if kind == "bare" else _job_kind) as line:
-                if kind == "bare":
-                    bare_loop(job, place)
-                else:
-                    moments |= apart(_caption_once, job.model_dump(mode="json"), str(place), cluster.model_dump())
-            moments["ended"] = time.time()
-            calls = Calls(place / "calls")
-            window = steady(calls.stamps, config.actors)
-            whole[kind].append(config.num_pairs / (moments["ended"] - moments["began"]))
-            rates[kind].append(window.rate)
-            phases[kind].append(_phases(moments, calls, window.end))
-            cores = line.between(window.begin, window.end)
-            cores.pop(_WORKERS)  # their threads say more
-            split = {f"workers: {name}": seconds for name, seconds in calls.cpu_seconds(window).items()}
-            spent[kind].append(split | {name: seconds / window.rows for name, seconds in cores.items()})
-            say(f"batch: {kind} {rates[kind][-1]:.1f} pairs/s, start to end {whole[kind][-1]:.1f}")
-            say(f"batch: {kind} {json.dumps(phases[kind][-1])}; ms/pair {json.dumps(_medians(spent[kind][-1:], 1e3))}")
+            runs[kind].append(_measured(kind, job, place, cluster))
+            say(f"batch: {kind} {runs[kind][-1].text()}")
+        bare, on_ray = runs["bare"], runs["job"]
         yield Measurement(
             part="batch",
             title=f"captioning {config.num_pairs} pairs, the job over a bare loop ({config.actors} processes each), "
             "steady state",
             unit="pairs/s",
             aim="at least 0.92",
-            above=rates["job"],
-            below=rates["bare"],
-            more={"core_ms_per_pair": {kind: _medians(runs, 1e3) for kind, runs in spent.items()}},
+            above=[run.steady for run in on_ray],
+            below=[run.steady for run in bare],
+            more={"core_ms_per_pair": {kind: _medians([run.core_ms for run in of]) for kind, of in runs.items()}},
             environment=where,
         )
         yield Measurement(
@@ -136,15 +118,18 @@ def measure_batch(config: BatchConfig, cluster: ClusterConfig, command: Sequence
             "(bare: those of its processes)",
             unit="pairs/s",
             aim="",
-            above=whole["job"],
-            below=whole["bare"],
-            more={"seconds": {kind: _medians(runs) for kind, runs in phases.items()}},
+            above=[run.whole for run in on_ray],
+            below=[run.whole for run in bare],
+            more={
+                "seconds": {kind: _medians([run.seconds for run in of]) for kind, of in runs.items()},
+                "core_seconds_until_loaded": {kind: _medians([run.start for run in of]) for kind, of in runs.items()},
+            },
             environment=where,
         )
         if config.count:
             ends = {**settings, "out": str(folder / "long"), "max_pairs": config.count}
             given = [*command, *(f"{name}={value}" for name, value in ends.items()), *_flat(cluster)]
-            yield from _long(config, given, folder / "long", statistics.median(rates["bare"]))
+            yield from _long(config, given, folder / "long", statistics.median(run.steady for run in bare))
 
 
 def write_pairs(pairs: str, path: Path, count: int) -> None:
@@ -159,6 +144,50 @@ def write_pairs(pairs: str, path: Path, count: int) -> None:
 
 
 # -- the ratio ---------------------------------------------------------------------------------------------------
+
+
+class _Run(NamedTuple):
+    """One run of the job or of the bare loop.
+
+    Attributes:
+        steady, whole: pairs per second, in the steady state and from start to end.
+        core_ms: milliseconds of the cores per pair in the steady state, by what they are spent on.
+        seconds: the phases from start to end.
+        start: seconds of the cores until all captioners are loaded, by process.
+    """
+
+    steady: float
+    whole: float
+    core_ms: dict[str, float]
+    seconds: dict[str, float]
+    start: dict[str, float]
+
+    def text(self) -> str:
+        return f"{self.steady:.1f} pairs/s, start to end {self.whole:.1f}; ms/pair {json.dumps(_rounded(self.core_ms))}"
+
+
+def _measured(kind: str, job: CaptionJob, place: Path, cluster: ClusterConfig) -> _Run:
+    """Run the job or the bare loop; all that it writes is in ``place``."""
+    moments = {"began": time.time()}
+    with CpuLine(_bare_kind if kind == "bare" else _job_kind) as line:
+        if kind == "bare":
+            bare_loop(job, place)
+        else:
+            moments |= apart(_caption_once, job.model_dump(mode="json"), str(place), cluster.model_dump())
+    moments["ended"] = time.time()
+    calls = Calls(place / "calls")
+    window = steady(calls.stamps, job.actors)
+    cores = {name: seconds / window.rows for name, seconds in line.between(window.begin, window.end).items()}
+    del cores[_WORKERS]  # the time of their threads says more
+    cores = {f"workers: {name}": seconds for name, seconds in calls.cpu_seconds(window).items()} | cores
+    pairs = sum(stamp.rows for stamp in calls.stamps)
+    return _Run(
+        steady=window.rate,
+        whole=pairs / (moments["ended"] - moments["began"]),
+        core_ms={name: 1e3 * seconds for name, seconds in cores.items()},
+        seconds=_phases(moments, calls, window.end),
+        start=line.between(moments["began"], calls.loaded),
+    )
 
 
 def bare_loop(job: CaptionJob, place: Path) -> None:
@@ -226,9 +255,13 @@ def _phases(moments: dict[str, float], calls: Calls, all_busy_until: float) -> d
     return {name: end - start for (name, end), start in zip(ends.items(), starts, strict=False)}
 
 
-def _medians(runs: Sequence[dict[str, float]], factor: float = 1.0) -> dict[str, float]:
-    """The median of every number over the runs, times ``factor``."""
-    return {name: factor * statistics.median(run.get(name, 0.0) for run in runs) for name in runs[0]}
+def _medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The median of every number over the runs."""
+    return {name: statistics.median(run.get(name, 0.0) for run in runs) for name in runs[0]}
+
+
+def _rounded(numbers: dict[str, float]) -> dict[str, float]:
+    return {name: round(number, 2) for name, number in numbers.items()}
 
 
 # -- the long job ------------------------------------------------------------------------------------------------

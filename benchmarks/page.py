@@ -52,7 +52,10 @@ def render(template: str, found: Mapping[str, Figure]) -> str:
 
     jinja = Jinja(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     machine = "none yet" if home is None else machine_text(home)
-    return jinja.from_string(template).render(table=table, breakdown=breakdown, others=others, machine=machine).rstrip() + "\n"
+    return (
+        jinja.from_string(template).render(table=table, breakdown=breakdown, others=others, machine=machine).rstrip()
+        + "\n"
+    )
 
 
 def figure_text(figure: Figure, run: Run, home: Run) -> str:

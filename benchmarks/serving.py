@@ -126,9 +126,8 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.base = f"http://127.0.0.1:{self.config.port}"
-        pair = _pair(self.config.pairs)
-        self.images = pair
-        encoded = {name: base64.b64encode(image).decode() for name, image in pair.items()}
+        self.images = _pair(self.config.pairs)
+        encoded = {name: base64.b64encode(image).decode() for name, image in self.images.items()}
         self.body = self.folder / "pair.json"
         self.body.write_text(json.dumps(encoded), encoding="utf-8")
         self.many = self.folder / "pairs.json"
@@ -168,13 +167,12 @@ class _Run:
                 self._warm(watch)
                 with spent["knee"].measured() as count:
                     found = self._load(at.connections, rate)
-                    count(*found.busy)
+                    count(*found.busy())
                 rates.append(found.steady)
                 self._warm(watch)
                 with spent["many"].measured() as count:
                     found = self._load_many(rate)
-                    begin, end, answers = found.busy
-                    count(begin, end, config.batch * answers)
+                    count(*found.busy(config.batch))
                 batched.append(config.batch * found.steady)
             story["core_ms_per_pair"] = {name: one.ms_per_pair() for name, one in spent.items()}
             say(f"serving: ms of the cores per pair {story['core_ms_per_pair']}")
@@ -430,15 +428,14 @@ def _until_running(timeout_s: float) -> None:
 
 
 def _process_kind(command: str) -> str:
-    """What a process of this benchmark is counted as; its pools of the bare captioner have ended, or wait."""
+    """What a process of this benchmark is counted as."""
+    program = Path(command.split()[0]).name if command.split() else ""
     if f"ServeReplica:{APPLICATION}:" in command:
         return "replicas" if f":{MODEL}" in command else "front"
-    program = Path(command.split()[0]).name if command.split() else ""
     if program in ("hey", "haproxy", "raylet", "gcs_server"):
         return program
-    if "ServeController" in command or "ProxyActor" in command or "HAProxyManager" in command:
-        return "Serve's controller and proxies"
-    return "Ray's other daemons"
+    ours = any(name in command for name in ("ServeController", "ProxyActor", "HAProxyManager"))
+    return "Serve's controller and proxies" if ours else "Ray's other processes"
 
 
 def _replicas(samples: list[tuple[str, dict[str, str], float]]) -> float:

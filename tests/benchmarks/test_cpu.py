@@ -72,10 +72,10 @@ def test_a_loads_steady_state_has_its_start_end_and_answers() -> None:
     lines = ["response-time,DNS+dialup,DNS,Request-write,Response-delay,Response-read,status-code,offset"]
     lines += [f"1.0,0,0,0,0,0,200,{start}" for start in range(10) for _ in range(2)]
     found = parsed("\n".join(lines), connections=2, sent=20, wall=12.0)
-    begin, end, answers = found.busy
+    begin, end, pairs = found.busy(16)
     assert (begin, end) == (1.0, 9.0)
     assert found.steady_per_second is not None
-    assert answers == pytest.approx(found.steady_per_second * 8.0)
+    assert pairs == pytest.approx(16 * found.steady_per_second * 8.0)
 
 
 class _Busy:
