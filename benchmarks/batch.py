@@ -235,9 +235,9 @@ def _job_kind(command: str) -> str:
     name = process_name(command.split())
     if name.startswith("ray::MapWorker"):
         return _WORKERS
-    if name in ("raylet", "gcs_server"):
-        return name
-    return "driver" if "spawn_main" in command else "Ray's other processes"
+    if name == "the run":
+        return "driver" if "spawn_main" in command else "other processes"
+    return name
 
 
 def _phases(moments: dict[str, float], calls: Calls, all_busy_until: float) -> dict[str, float]:

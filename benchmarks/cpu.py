@@ -39,6 +39,8 @@ def _processes(kind: Callable[[str], str]) -> Iterator[_Process]:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
+        if not command:  # it has ended and its parent does not know yet: it keeps its name
+            continue
         fields = states[pid]
         yield _Process((pid, int(fields[19])), kind(command), (int(fields[11]) + int(fields[12])) * _TICK_S)
 
