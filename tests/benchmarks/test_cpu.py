@@ -92,7 +92,7 @@ class _Busy:
 
 def test_calls_are_logged_with_the_time_of_their_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.calls._THREADS_EVERY_S", 0.0)
-    captioner = LoggedLoader(_Busy, tmp_path)()
+    captioner = LoggedLoader(_Busy, tmp_path)()  # type: ignore[arg-type]  # has what is called here
     assert captioner.capabilities == {"map"}
     images = [np.zeros((2, 2, 3), np.uint8)] * 3
 
