@@ -50,12 +50,16 @@ class Comparison(NamedTuple):
         """Share by which the figure changed."""
         return self.new.median / self.old.median - 1
 
+    def bound(self) -> float:
+        """Largest change in this direction that does not count, as a share: of a factor 1.25, +25 % and -20 %."""
+        return self.allowed if self.change() > 0 else -self.allowed / (1 + self.allowed)
+
     def text(self) -> str:
         other = "" if self.counts else f"; measured on {self.recorded.machine.text()}: not counted"
         return (
             f"{self.outcome}: {self.figure}: {self.title}: {self.what} {self.new.text('.4g')}, recorded "
             f"{self.old.text('.4g')} at {self.recorded.commit}: {100 * self.change():+.0f} %, "
-            f"{100 * self.allowed:.0f} % allowed{other}"
+            f"{100 * self.bound():+.0f} % allowed{other}"
         ).replace("**", "")
 
 

@@ -38,6 +38,9 @@ _ANSWER_SECONDS = 600.0
 
 _METEOR_MEMORY = "2G"
 """Maximum heap of a METEOR process; the value in ``pycocoevalcap``."""
+_METEOR_THREADS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""One thread collects garbage and one compiles, once: more of it keeps a second core busy, which another METEOR process
+uses better."""
 _LINES_PER_PROCESS = 2000
 """Lines that are worth another METEOR process: its start takes as long as some hundred."""
 _SPICE_SECONDS_PER_PAIR = 10.0
@@ -247,8 +250,8 @@ class _MeteorProcess:
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed in close()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._asked = False
-        command = [self._program, "-Dfile.encoding=UTF-8", f"-Xmx{_METEOR_MEMORY}", "-jar", "meteor-1.5.jar"]
-        command += ["-", "-", "-stdio", "-l", "en", "-norm"]
+        command = [self._program, "-Dfile.encoding=UTF-8", f"-Xmx{_METEOR_MEMORY}", *_METEOR_THREADS]
+        command += ["-jar", "meteor-1.5.jar", "-", "-", "-stdio", "-l", "en", "-norm"]
         if table is not None:
             self._folder = tempfile.TemporaryDirectory(prefix="idc-meteor-")
             path = Path(self._folder.name) / "paraphrases.gz"
