@@ -220,6 +220,15 @@ class Watch:
             self._done.wait(self.every_s / 2)
         raise TimeoutError(f"{self.url}: no expected reading in {timeout_s:.0f} s; last ones: {self.series[-3:]}")
 
+    def next_reading(self, timeout_s: float = 60.0) -> float:
+        """Wait for the next reading and return it.
+
+        Raises:
+            TimeoutError: there was none within ``timeout_s``.
+        """
+        self.wait_for(lambda _: True, timeout_s)
+        return self.series[-1][1]
+
     def changes(self) -> list[tuple[float, float]]:
         """The readings that differ from the one before."""
         pairs = zip([None, *self.series[:-1]], self.series, strict=True)

@@ -244,7 +244,7 @@ class _Run:
 
     def _warm(self, watch: Watch) -> None:
         """Load until all replicas run: idle ones have been removed in the meantime."""
-        while watch.series[-1][1] < self.config.replicas:
+        while watch.next_reading() < self.config.replicas:
             self._send(2 * self.config.batch * self.config.replicas, 4 * self.config.batch * self.config.replicas)
 
     def _median_ms(self, path: str) -> float:
