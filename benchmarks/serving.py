@@ -23,7 +23,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -40,6 +39,7 @@ from cluster.session import session
 from idc.captioning.contract import Captioner
 from idc.config import ConfigModel
 from idc.data.store import iter_rows
+from idc.loopback import collect_no_metrics
 
 APPLICATION, MODEL = "captions", "Model"
 REPLICAS = "idc_replicas"
@@ -109,6 +109,7 @@ def serving(
     """
     for name in ("RAY_SERVE_ENABLE_HA_PROXY", "RAY_SERVE_THROUGHPUT_OPTIMIZED"):
         os.environ[name] = "1" if config.ha_proxy else "0"
+    collect_no_metrics()  # as `python -m serve.app` does: nobody reads Ray's own
     where = environment(config.threads)
     with scratch() as folder, session(cluster.model_copy(update={"dashboard": True, "worker_logs": False})) as url:
         assert url is not None
@@ -176,7 +177,6 @@ class _Run:
                 batched.append(config.batch * found.steady)
             story["core_ms_per_pair"] = {name: one.ms_per_pair() for name, one in spent.items()}
             say(f"serving: ms of the cores per pair {story['core_ms_per_pair']}")
-
             if config.events:
                 story |= self._events(watch, at, rate)
             story |= {"knee": at.model_dump(), "knee_connections": at.connections}
@@ -445,6 +445,6 @@ def _replicas(samples: list[tuple[str, dict[str, str], float]]) -> float:
 
 def _pair(pairs: str) -> dict[str, bytes]:
     """The first pair of the test split."""
-    for row in islice(iter_rows(pairs, ["before", "after"], split="test", batch_size=1), 1):
+    for row in iter_rows(pairs, ["before", "after"], split="test", batch_size=1):
         return {"before": row["before"], "after": row["after"]}
     raise ValueError(f"serving.pairs: {pairs} has no pair in its test split")
