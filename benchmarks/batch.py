@@ -2,6 +2,9 @@
 
 The *bare loop* runs as many processes as the job has actors, each with the same captioner and one torch thread. Each
 process holds its share of the encoded pairs in memory and only decodes and captions batches: no Ray, no file access.
+
+Both log every call of the captioner, so that their steady states are measured alike; meanwhile the CPU time of all
+processes is sampled, and in the actors that of their threads.
 """
 
 from __future__ import annotations
@@ -15,25 +18,29 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from benchmarks.measurement import Measurement, Stamp, environment, steady_rate
-from benchmarks.processes import Stamper, apart, say, scratch, stamps_of, turns
+from benchmarks.calls import Calls, LoggedLoader
+from benchmarks.cpu import CpuLine
+from benchmarks.measurement import Measurement, environment, steady
+from benchmarks.processes import apart, process_name, say, scratch, turns
 from cluster.config import ClusterConfig
 from cluster.session import session
 from idc.captioning.loading import CaptionerLoader
 from idc.captioning.table import CaptionJob, caption_rows
 from idc.config import ConfigModel
 from idc.data.images import decode_image
-from idc.data.pipeline import Source, StageSpec, ToRows, iter_chunks
+from idc.data.pipeline import iter_chunks
 from idc.data.rows import open_rows
-from idc.data.store import DatasetFolder, Manifest, iter_tables, read_table
+from idc.data.store import iter_tables, read_table
+
+_WORKERS = "workers"
 
 
 class BatchConfig(ConfigModel):
@@ -76,8 +83,7 @@ def measure_batch(config: BatchConfig, cluster: ClusterConfig, command: Sequence
     Raises:
         ValueError: the long job failed, has missing or wrong rows, or left processes behind.
     """
-    rates: dict[str, list[float]] = {"bare": [], "job": []}
-    whole: dict[str, list[float]] = {"bare": [], "job": []}
+    runs: dict[str, list[_Run]] = {"bare": [], "job": []}
     where = environment(1)
     with scratch() as folder:
         source = folder / "pairs.parquet"
@@ -89,28 +95,21 @@ def measure_batch(config: BatchConfig, cluster: ClusterConfig, command: Sequence
             "chunk_size": config.chunk_size,
             "actors": config.actors,
         }
-        for number, kind in enumerate(turns(tuple(rates), config.rounds)):
-            job = CaptionJob.model_validate(
-                {**settings, "out": str(folder / f"{number}" / "captions"), "max_pairs": config.num_pairs}
-            )
-            began = time.perf_counter()
-            if kind == "bare":
-                stamps = bare_loop(job)
-            else:
-                stamps = apart(
-                    _caption_once, job.model_dump(mode="json"), str(folder / f"{number}"), cluster.model_dump()
-                )
-            whole[kind].append(config.num_pairs / (time.perf_counter() - began))
-            rates[kind].append(steady_rate(stamps, config.actors))
-            say(f"batch: {kind} {rates[kind][-1]:.1f} pairs/s, start to end {whole[kind][-1]:.1f}")
+        for number, kind in enumerate(turns(tuple(runs), config.rounds)):
+            place = folder / f"{number}"
+            job = CaptionJob.model_validate({**settings, "out": str(place / "captions"), "max_pairs": config.num_pairs})
+            runs[kind].append(_measured(kind, job, place, cluster))
+            say(f"batch: {kind} {runs[kind][-1].text()}")
+        bare, on_ray = runs["bare"], runs["job"]
         yield Measurement(
             part="batch",
             title=f"captioning {config.num_pairs} pairs, the job over a bare loop ({config.actors} processes each), "
             "steady state",
             unit="pairs/s",
             aim="at least 0.92",
-            above=rates["job"],
-            below=rates["bare"],
+            above=[run.steady for run in on_ray],
+            below=[run.steady for run in bare],
+            more={"core_ms_per_pair": {kind: _medians([run.core_ms for run in of]) for kind, of in runs.items()}},
             environment=where,
         )
         yield Measurement(
@@ -119,14 +118,18 @@ def measure_batch(config: BatchConfig, cluster: ClusterConfig, command: Sequence
             "(bare: those of its processes)",
             unit="pairs/s",
             aim="",
-            above=whole["job"],
-            below=whole["bare"],
+            above=[run.whole for run in on_ray],
+            below=[run.whole for run in bare],
+            more={
+                "seconds": {kind: _medians([run.seconds for run in of]) for kind, of in runs.items()},
+                "core_seconds_until_loaded": {kind: _medians([run.start for run in of]) for kind, of in runs.items()},
+            },
             environment=where,
         )
         if config.count:
             ends = {**settings, "out": str(folder / "long"), "max_pairs": config.count}
             given = [*command, *(f"{name}={value}" for name, value in ends.items()), *_flat(cluster)]
-            yield from _long(config, given, folder / "long", statistics.median(rates["bare"]))
+            yield from _long(config, given, folder / "long", statistics.median(run.steady for run in bare))
 
 
 def write_pairs(pairs: str, path: Path, count: int) -> None:
@@ -143,47 +146,122 @@ def write_pairs(pairs: str, path: Path, count: int) -> None:
 # -- the ratio ---------------------------------------------------------------------------------------------------
 
 
-def bare_loop(job: CaptionJob) -> list[Stamp]:
-    """One stamp per batch of the bare loop; its processes start together when all of them are ready."""
+class _Run(NamedTuple):
+    """One run of the job or of the bare loop.
+
+    Attributes:
+        steady, whole: pairs per second, in the steady state and from start to end.
+        core_ms: milliseconds of the cores per pair in the steady state, by what they are spent on.
+        seconds: the phases from start to end.
+        start: seconds of the cores until all captioners are loaded, by process.
+    """
+
+    steady: float
+    whole: float
+    core_ms: dict[str, float]
+    seconds: dict[str, float]
+    start: dict[str, float]
+
+    def text(self) -> str:
+        return f"{self.steady:.1f} pairs/s, start to end {self.whole:.1f}; ms/pair {json.dumps(_rounded(self.core_ms))}"
+
+
+def _measured(kind: str, job: CaptionJob, place: Path, cluster: ClusterConfig) -> _Run:
+    """Run the job or the bare loop; all that it writes is in ``place``."""
+    moments = {"began": time.time()}
+    with CpuLine(_bare_kind if kind == "bare" else _job_kind) as line:
+        if kind == "bare":
+            bare_loop(job, place)
+        else:
+            moments |= apart(_caption_once, job.model_dump(mode="json"), str(place), cluster.model_dump())
+    moments["ended"] = time.time()
+    calls = Calls(place / "calls")
+    window = steady(calls.stamps, job.actors)
+    cores = {name: seconds / window.rows for name, seconds in line.between(window.begin, window.end).items()}
+    del cores[_WORKERS]  # the time of their threads says more
+    cores = {f"workers: {name}": seconds for name, seconds in calls.cpu_seconds(window).items()} | cores
+    pairs = sum(stamp.rows for stamp in calls.stamps)
+    return _Run(
+        steady=window.rate,
+        whole=pairs / (moments["ended"] - moments["began"]),
+        core_ms={name: 1e3 * seconds for name, seconds in cores.items()},
+        seconds=_phases(moments, calls, window.end),
+        start=line.between(moments["began"], calls.loaded),
+    )
+
+
+def bare_loop(job: CaptionJob, place: Path) -> None:
+    """Run the bare loop, whose processes start together when all of them have loaded the captioner.
+
+    Args:
+        place: in its folder ``calls`` the captioners log their calls.
+    """
     context = multiprocessing.get_context("spawn")
     with multiprocessing.Manager() as manager:
         ready = manager.Barrier(job.actors)
         with ProcessPoolExecutor(job.actors, mp_context=context) as pool:
-            shares = [pool.submit(_bare_share, job.model_dump(mode="json"), n, ready) for n in range(job.actors)]
-            return [stamp for share in shares for stamp in share.result()]
+            settings = job.model_dump(mode="json")
+            for share in [pool.submit(_bare_share, settings, place, n, ready) for n in range(job.actors)]:
+                share.result()
 
 
-def _bare_share(settings: dict[str, Any], number: int, ready: Any) -> list[Stamp]:
+def _bare_share(settings: dict[str, Any], place: Path, number: int, ready: Any) -> None:
     job = CaptionJob.model_validate(settings)
     source = open_rows(job.input, chunk_size=job.batch_size, limit=job.max_pairs)
     own = [batch for n, batch in enumerate(iter_chunks(source)) if n % job.actors == number]
-    captioner = CaptionerLoader(job.artifact, job, job.gpus_per_actor, threads=1)()
-
-    def caption(batch: dict[str, Any]) -> int:
-        images = [[decode_image(data) for data in batch[role]] for role in ("before", "after")]
-        return len(captioner.describe(*images))
-
-    caption(own[0])
+    captioner = LoggedLoader(CaptionerLoader(job.artifact, job, job.gpus_per_actor, threads=1), place / "calls")()
     ready.wait()
-    return [Stamp(worker=os.getpid(), rows=caption(batch), seconds=time.time()) for batch in own]
+    for batch in own:
+        captioner.describe(*([decode_image(data) for data in batch[role]] for role in ("before", "after")))
 
 
-def _caption_once(settings: dict[str, Any], place: str, cluster: dict[str, Any]) -> list[Stamp]:
-    """Run one job in this process with its own Ray; return the stamps of its actors."""
-    stamps = Path(place) / "stamps"
-    stamps.mkdir(parents=True)
-
-    def on_ray(
-        folder: DatasetFolder, source: Source, stages: list[StageSpec], to_rows: ToRows, **options: Any
-    ) -> Manifest:
+def _caption_once(settings: dict[str, Any], place: str, cluster: dict[str, Any]) -> dict[str, float]:
+    """Run one job in this process with its own Ray; return when Ray had started and when all rows were written."""
+    job = CaptionJob.model_validate(settings)
+    load = LoggedLoader(CaptionerLoader(job.artifact, job, job.gpus_per_actor, threads=1), Path(place) / "calls")
+    with session(ClusterConfig.model_validate(cluster)):
         from cluster.data import run  # imports Ray, so only after the session has set the environment
 
-        stages = [*stages, replace(stages[-1], cls=Stamper, kwargs={"folder": str(stamps)})]
-        return run(folder, source, stages, to_rows, progress=False, **options)
+        started = time.time()
+        caption_rows(job, partial(run, progress=False), local=False, load=load)
+        return {"ray": started, "written": time.time()}
 
-    with session(ClusterConfig.model_validate(cluster)):
-        caption_rows(CaptionJob.model_validate(settings), on_ray, local=False)
-    return stamps_of(stamps)
+
+def _bare_kind(command: str) -> str:
+    return _WORKERS if "spawn_main" in command else "other processes"
+
+
+def _job_kind(command: str) -> str:
+    name = process_name(command.split())
+    if name.startswith("ray::MapWorker"):
+        return _WORKERS
+    if name == "the run":
+        return "driver" if "spawn_main" in command else "other processes"
+    return name
+
+
+def _phases(moments: dict[str, float], calls: Calls, all_busy_until: float) -> dict[str, float]:
+    """Where the seconds from start to end went, in order; the bare loop starts no Ray and writes nothing."""
+    last = max(stamp.seconds for stamp in calls.stamps)
+    ends = {
+        "Ray's start": moments.get("ray", moments["began"]),
+        "the workers' start, imports, loading": calls.loaded,
+        "captioning, all workers busy": all_busy_until,
+        "captioning, some workers idle": last,
+        "the last rows written": moments.get("written", last),
+        "the processes' end": moments["ended"],
+    }
+    starts = [moments["began"], *ends.values()]
+    return {name: end - start for (name, end), start in zip(ends.items(), starts, strict=False)}
+
+
+def _medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The median of every number over the runs."""
+    return {name: statistics.median(run.get(name, 0.0) for run in runs) for name in runs[0]}
+
+
+def _rounded(numbers: dict[str, float]) -> dict[str, float]:
+    return {name: round(number, 2) for name, number in numbers.items()}
 
 
 # -- the long job ------------------------------------------------------------------------------------------------

@@ -1,42 +1,48 @@
-"""CPU time of a served application by what it is spent on: replicas, front, the rest of Ray, the load generator."""
+"""Where the cores' time goes while something is measured: CPU seconds by kind of process, by thread, and idle time."""
 
 from __future__ import annotations
 
 import os
-import resource
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
-def cpu_seconds(kind: Callable[[str], str | None]) -> dict[str, float]:
-    """CPU seconds so far of the living descendants of this process, summed by ``kind`` of their command line.
+class _Process(NamedTuple):
+    key: tuple[int, int]
+    """Its id and its start, in ticks since the machine's start: ids are used again."""
+    name: str
+    seconds: float
 
-    Args:
-        kind: name under which a process is counted; None for a process that is not counted.
-    """
+
+def _processes(kind: Callable[[str], str]) -> Iterator[_Process]:
+    """The living descendants of this process."""
     parents: dict[int, int] = {}
-    seconds: dict[int, float] = {}
+    states: dict[int, list[str]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         except OSError:  # it has ended
             continue
         pid = int(path.parent.name)
-        parents[pid] = int(fields[1])
-        seconds[pid] = (int(fields[11]) + int(fields[12])) * _TICK_S
-    found: defaultdict[str, float] = defaultdict(float)
+        parents[pid], states[pid] = int(fields[1]), fields
     for pid in _descendants(parents, os.getpid()):
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
-        if (name := kind(command)) is not None:
-            found[name] += seconds[pid]
-    return dict(found)
+        if not command:  # it has ended and its parent does not know yet: it keeps its name
+            continue
+        fields = states[pid]
+        yield _Process((pid, int(fields[19])), kind(command), (int(fields[11]) + int(fields[12])) * _TICK_S)
 
 
 def _descendants(parents: dict[int, int], root: int) -> Iterator[int]:
@@ -50,35 +56,105 @@ def _descendants(parents: dict[int, int], root: int) -> Iterator[int]:
         waiting += children.get(pid, ())
 
 
-class Spent:
-    """Collects what is spent inside several ``with`` blocks, per answered pair.
+IDLE = "idle"
+"""Name of the time in which a core has nothing to do, summed over the cores."""
+OTHER = "other programs"
+"""Name of the cores' time that no counted process used: other programs, the kernel, the hypervisor."""
+
+
+class CpuLine:
+    """CPU seconds of the descendants of this process over time, sampled in a thread inside a ``with`` block.
+
+    What a process used before its end stays counted, but for the time between the last sample and its end.
 
     Args:
-        kind: as in :func:`cpu_seconds`.
+        kind: name under which a process is counted, from its command line.
+        every_s: pause between two samples, each of which takes a few milliseconds.
     """
 
-    def __init__(self, kind: Callable[[str], str | None]) -> None:
+    def __init__(self, kind: Callable[[str], str], every_s: float = 0.5) -> None:
+        self._kind, self._every_s = kind, every_s
+        self._names: dict[tuple[int, int], str] = {}  # the last one of each process: Ray's workers change theirs
+        self._samples: list[tuple[float, dict[tuple[int, int], float], float]] = []  # time, CPU seconds, idle seconds
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> CpuLine:
+        self._sample()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+        self._sample()
+
+    def between(self, begin: float, end: float) -> dict[str, float]:
+        """Core seconds by name between two moments of ``time.time()``, linear between samples. With :data:`IDLE` and
+        :data:`OTHER` they add up to ``end - begin`` times the number of cores."""
+        at = [when for when, _, _ in self._samples]
+
+        def used(values: list[float]) -> float:
+            low, high = np.interp([begin, end], at, values)
+            return float(high - low)
+
+        found: defaultdict[str, float] = defaultdict(float)
+        for key, name in self._names.items():
+            found[name] += used([seconds.get(key, 0.0) for _, seconds, _ in self._samples])
+        found[IDLE] = used([idle for _, _, idle in self._samples])
+        found[OTHER] = max(0.0, (os.cpu_count() or 1) * (end - begin) - sum(found.values()))
+        return dict(found)
+
+    def _watch(self) -> None:
+        while not self._done.wait(self._every_s):
+            self._sample()
+
+    def _sample(self) -> None:
+        found = list(_processes(self._kind))
+        self._names |= {one.key: one.name for one in found}
+        before = self._samples[-1][1] if self._samples else {}
+        fields = Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()
+        idle = (int(fields[4]) + int(fields[5])) * _TICK_S
+        self._samples.append((time.time(), before | {one.key: one.seconds for one in found}, idle))
+
+
+def thread_seconds() -> dict[int, float]:
+    """CPU seconds so far of this process's living threads, by their native ids."""
+    found = {}
+    for path in Path("/proc/self/task").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        found[int(path.parent.name)] = (int(fields[11]) + int(fields[12])) * _TICK_S
+    return found
+
+
+class Spent:
+    """Collects where the cores' time goes in several runs of a load, per answered pair.
+
+    Args:
+        kind: as in :class:`CpuLine`.
+    """
+
+    def __init__(self, kind: Callable[[str], str]) -> None:
         self._kind = kind
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._pairs = 0.0
 
     @contextmanager
-    def measured(self) -> Iterator[list[float]]:
-        """Count what is spent in the block, which appends its number of pairs to the list. Commands that it runs and
-        that end in it count as the load generator."""
-        pairs: list[float] = []
-        before, children = cpu_seconds(self._kind), _ended_children()
-        yield pairs
-        self._pairs += sum(pairs)
-        self._seconds["load generator"] += _ended_children() - children
-        for name, seconds in cpu_seconds(self._kind).items():
-            self._seconds[name] += seconds - before.get(name, 0.0)
+    def measured(self) -> Iterator[Callable[[float, float, float], None]]:
+        """Measure the block, which calls the yielded function: ``(begin_s, end_s, pairs)``, a part of the block in
+        seconds since its start, and the number of pairs answered in it."""
+        parts: list[tuple[float, float, float]] = []
+        with CpuLine(self._kind) as line:
+            start = time.time()
+            yield lambda begin, end, pairs: parts.append((begin, end, pairs))
+        for begin, end, pairs in parts:
+            self._pairs += pairs
+            for name, seconds in line.between(start + begin, start + end).items():
+                self._seconds[name] += seconds
 
     def ms_per_pair(self) -> dict[str, float]:
-        """CPU milliseconds per pair, by name."""
+        """Milliseconds of the cores per pair, by name."""
         return {name: round(1e3 * seconds / self._pairs, 3) for name, seconds in sorted(self._seconds.items())}
-
-
-def _ended_children() -> float:
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime

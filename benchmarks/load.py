@@ -31,6 +31,7 @@ class Load(BaseModel):
         refused_p99_ms: the same of the answers with status 429 and 503.
         steady_per_second: answers with status 200 per second while all connections were in use: without the first
             requests of all connections, and without the end, when one connection after the other is done.
+        steady_s: start and end of that time, in seconds since the first request.
     """
 
     connections: int
@@ -43,6 +44,7 @@ class Load(BaseModel):
     p99_ms: float | None
     refused_p99_ms: float | None = None
     steady_per_second: float | None = None
+    steady_s: tuple[float, float] | None = None
 
     @property
     def good_per_second(self) -> float:
@@ -53,6 +55,12 @@ class Load(BaseModel):
     def steady(self) -> float:
         """Answers per second in the steady state; of the whole run, if it was too short."""
         return self.good_per_second if self.steady_per_second is None else self.steady_per_second
+
+    def busy(self, pairs: int = 1) -> tuple[float, float, float]:
+        """Start and end of the steady state in seconds since the first request, and the pairs of good answers in it
+        with ``pairs`` per request; of the whole run, if it was too short."""
+        begin, end = self.steady_s or (0.0, self.seconds)
+        return begin, end, pairs * self.steady * (end - begin)
 
     @property
     def failed(self) -> int:
@@ -125,6 +133,7 @@ def parsed(table: str, connections: int, sent: int, wall: float) -> Load:
     def share(values: list[float], percent: float) -> float | None:
         return round(float(np.percentile(values, percent)), 2) if values else None
 
+    steady = _steady(seconds, connections)
     return Load(
         connections=connections,
         sent=sent,
@@ -135,19 +144,20 @@ def parsed(table: str, connections: int, sent: int, wall: float) -> Load:
         p90_ms=share(good, 90),
         p99_ms=share(good, 99),
         refused_p99_ms=share(refused, 99),
-        steady_per_second=_steady(seconds, connections),
+        steady_per_second=None if steady is None else _good_between(seconds, *steady) / (steady[1] - steady[0]),
+        steady_s=steady,
     )
 
 
-def _steady(answers: list[tuple[int, float, float]], connections: int) -> float | None:
-    """Good answers per second between the first second request of a connection and the first of the last requests;
-    None if there are too few. ``answers``: status, seconds taken, start."""
+def _steady(answers: list[tuple[int, float, float]], connections: int) -> tuple[float, float] | None:
+    """From the first second request of a connection to the first of the last requests; None if there are too few.
+    ``answers``: status, seconds taken, start."""
     starts = sorted(start for _, _, start in answers)
-    if len(starts) < 4 * connections:
-        return None
-    began, ended = starts[connections], starts[-connections]
-    good = sum(status == 200 and began < start + took <= ended for status, took, start in answers)
-    return good / (ended - began)
+    return None if len(starts) < 4 * connections else (starts[connections], starts[-connections])
+
+
+def _good_between(answers: list[tuple[int, float, float]], begin: float, end: float) -> int:
+    return sum(status == 200 and begin < start + took <= end for status, took, start in answers)
 
 
 def knee(levels: Sequence[Load]) -> Load:
@@ -163,7 +173,8 @@ class Watch:
         url: Prometheus endpoint.
         headers: headers of the requests.
         read: computes a number from the samples ``(name, labels, value)``.
-        every_s: pause between two readings.
+        every_s: pause between two readings. For each, Serve's controller collects its whole state, which takes tens of
+            milliseconds of CPU.
 
     Attributes:
         series: (seconds since the start, number).
@@ -174,7 +185,7 @@ class Watch:
         url: str,
         headers: Mapping[str, str],
         read: Callable[[list[tuple[str, dict[str, str], float]]], float],
-        every_s: float = 0.5,
+        every_s: float = 3.0,
     ) -> None:
         self.url, self.read, self.every_s = url, read, every_s
         self._request = urllib.request.Request(url, headers=dict(headers))
@@ -208,6 +219,15 @@ class Watch:
                     return when
             self._done.wait(self.every_s / 2)
         raise TimeoutError(f"{self.url}: no expected reading in {timeout_s:.0f} s; last ones: {self.series[-3:]}")
+
+    def next_reading(self, timeout_s: float = 60.0) -> float:
+        """Wait for the next reading and return it.
+
+        Raises:
+            TimeoutError: there was none within ``timeout_s``.
+        """
+        self.wait_for(lambda _: True, timeout_s)
+        return self.series[-1][1]
 
     def changes(self) -> list[tuple[float, float]]:
         """The readings that differ from the one before."""

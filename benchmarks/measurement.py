@@ -232,9 +232,22 @@ class Stamp(BaseModel):
     rows: int
 
 
-def steady_rate(stamps: Sequence[Stamp], workers: int) -> float:
-    """Rows per second while all ``workers`` were busy: from the last worker's first chunk to the first worker's last
-    chunk. This excludes start-up and the idle end.
+class Window(NamedTuple):
+    """A steady state: from one moment to another, in wall-clock seconds, with the rows that passed."""
+
+    begin: float
+    end: float
+    rows: int
+
+    @property
+    def rate(self) -> float:
+        """Rows per second."""
+        return self.rows / (self.end - self.begin)
+
+
+def steady(stamps: Sequence[Stamp], workers: int) -> Window:
+    """While all ``workers`` were busy: from the last worker's first chunk to the first worker's last chunk. This
+    excludes start-up and the idle end.
 
     Raises:
         ValueError: another number of workers took part, or there were too few chunks.
@@ -249,7 +262,16 @@ def steady_rate(stamps: Sequence[Stamp], workers: int) -> float:
     rows = sum(stamp.rows for stamp in stamps if begin < stamp.seconds <= end)
     if not rows:
         raise ValueError(f"{len(stamps)} chunks are too few to measure {workers} workers; take more num_pairs")
-    return rows / (end - begin)
+    return Window(begin, end, rows)
+
+
+def steady_rate(stamps: Sequence[Stamp], workers: int) -> float:
+    """Rows per second of :func:`steady`.
+
+    Raises:
+        ValueError: as :func:`steady`.
+    """
+    return steady(stamps, workers).rate
 
 
 # -- memory ------------------------------------------------------------------------------------------------------

@@ -23,8 +23,9 @@ def render(template: str, found: Mapping[str, Figure]) -> str:
     """The page.
 
     Args:
-        template: Jinja2. ``table(NAME)`` is a figure, ``machine`` the page's machine, ``others`` the figures that are
-            named nowhere else (use it last).
+        template: Jinja2. ``table(NAME)`` is a figure, ``breakdown(NAME, KEY)`` what its newest run has as ``KEY`` in a
+            row's ``more``, ``machine`` the page's machine, ``others`` the figures that are named nowhere else (use it
+            last).
         found: the figures by name.
     """
     from jinja2 import Environment as Jinja
@@ -40,13 +41,21 @@ def render(template: str, found: Mapping[str, Figure]) -> str:
             return "Not measured yet."
         return figure_text(found[name], newest[name], home or newest[name])
 
+    def breakdown(name: str, key: str) -> str:
+        rows = newest[name].rows if name in newest else []
+        parts = next((row.more[key] for row in rows if key in row.more), None)
+        return "Not measured yet." if parts is None else parts_text(parts)
+
     def others() -> str:
         rest = [name for name in found if name not in shown]
         return "\n\n".join(f"### {name}\n\n{table(name)}" for name in rest)
 
     jinja = Jinja(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     machine = "none yet" if home is None else machine_text(home)
-    return jinja.from_string(template).render(table=table, others=others, machine=machine).rstrip() + "\n"
+    return (
+        jinja.from_string(template).render(table=table, breakdown=breakdown, others=others, machine=machine).rstrip()
+        + "\n"
+    )
 
 
 def figure_text(figure: Figure, run: Run, home: Run) -> str:
@@ -63,6 +72,17 @@ def figure_text(figure: Figure, run: Run, home: Run) -> str:
     text = f"{_where(run, home)}\n\n{markdown(header, rows)}"
     further = [f"- {row.title.split(' (')[0]}: {', '.join(row.further())}." for row in run.rows if row.further()]
     return "\n\n".join([text, "\n".join(further)] if further else [text])
+
+
+def parts_text(parts: Mapping[str, Mapping[str, float]]) -> str:
+    """What several quantities are made up of, as a Markdown table: a column per quantity, a row per part, their sums.
+
+    Args:
+        parts: quantity -> part -> number.
+    """
+    names = list(dict.fromkeys(name for found in parts.values() for name in found))
+    rows = [[name, *(f"{found[name]:.2f}" if name in found else "" for found in parts.values())] for name in names]
+    return markdown(["", *parts], [*rows, ["**all**", *(f"**{sum(found.values()):.2f}**" for found in parts.values())]])
 
 
 def _before(row: Row | None) -> str:

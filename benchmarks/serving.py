@@ -23,7 +23,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -40,6 +39,7 @@ from cluster.session import session
 from idc.captioning.contract import Captioner
 from idc.config import ConfigModel
 from idc.data.store import iter_rows
+from idc.loopback import collect_no_metrics
 
 APPLICATION, MODEL = "captions", "Model"
 REPLICAS = "idc_replicas"
@@ -109,6 +109,7 @@ def serving(
     """
     for name in ("RAY_SERVE_ENABLE_HA_PROXY", "RAY_SERVE_THROUGHPUT_OPTIMIZED"):
         os.environ[name] = "1" if config.ha_proxy else "0"
+    collect_no_metrics()  # as `python -m serve.app` does: nobody reads Ray's own
     where = environment(config.threads)
     with scratch() as folder, session(cluster.model_copy(update={"dashboard": True, "worker_logs": False})) as url:
         assert url is not None
@@ -126,9 +127,8 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.base = f"http://127.0.0.1:{self.config.port}"
-        pair = _pair(self.config.pairs)
-        self.images = pair
-        encoded = {name: base64.b64encode(image).decode() for name, image in pair.items()}
+        self.images = _pair(self.config.pairs)
+        encoded = {name: base64.b64encode(image).decode() for name, image in self.images.items()}
         self.body = self.folder / "pair.json"
         self.body.write_text(json.dumps(encoded), encoding="utf-8")
         self.many = self.folder / "pairs.json"
@@ -166,18 +166,17 @@ class _Run:
                 bares.append(self._bare(config.replicas, config.batch)["pairs_per_second"])
                 say(f"serving: bare captioner {bares[-1]:.1f} pairs/s")
                 self._warm(watch)
-                with spent["knee"].measured() as pairs:
+                with spent["knee"].measured() as count:
                     found = self._load(at.connections, rate)
-                    pairs.append(found.good_per_second * found.seconds)
+                    count(*found.busy())
                 rates.append(found.steady)
                 self._warm(watch)
-                with spent["many"].measured() as pairs:
+                with spent["many"].measured() as count:
                     found = self._load_many(rate)
-                    pairs.append(config.batch * found.good_per_second * found.seconds)
+                    count(*found.busy(config.batch))
                 batched.append(config.batch * found.steady)
-            story["cpu_ms_per_pair"] = {name: one.ms_per_pair() for name, one in spent.items()}
-            say(f"serving: CPU ms per pair {story['cpu_ms_per_pair']}")
-
+            story["core_ms_per_pair"] = {name: one.ms_per_pair() for name, one in spent.items()}
+            say(f"serving: ms of the cores per pair {story['core_ms_per_pair']}")
             if config.events:
                 story |= self._events(watch, at, rate)
             story |= {"knee": at.model_dump(), "knee_connections": at.connections}
@@ -245,7 +244,7 @@ class _Run:
 
     def _warm(self, watch: Watch) -> None:
         """Load until all replicas run: idle ones have been removed in the meantime."""
-        while watch.series[-1][1] < self.config.replicas:
+        while watch.next_reading() < self.config.replicas:
             self._send(2 * self.config.batch * self.config.replicas, 4 * self.config.batch * self.config.replicas)
 
     def _median_ms(self, path: str) -> float:
@@ -428,11 +427,15 @@ def _until_running(timeout_s: float) -> None:
         time.sleep(0.2)
 
 
-def _process_kind(command: str) -> str | None:
-    """What a process of this benchmark is counted as; pools of the bare captioner are not counted."""
+def _process_kind(command: str) -> str:
+    """What a process of this benchmark is counted as."""
+    program = Path(command.split()[0]).name if command.split() else ""
     if f"ServeReplica:{APPLICATION}:" in command:
         return "replicas" if f":{MODEL}" in command else "front"
-    return None if "multiprocessing" in command else "Ray's daemons, proxies and controller"
+    if program in ("hey", "haproxy", "raylet", "gcs_server"):
+        return program
+    ours = any(name in command for name in ("ServeController", "ProxyActor", "HAProxyManager"))
+    return "Serve's controller and proxies" if ours else "Ray's other processes"
 
 
 def _replicas(samples: list[tuple[str, dict[str, str], float]]) -> float:
@@ -442,6 +445,6 @@ def _replicas(samples: list[tuple[str, dict[str, str], float]]) -> float:
 
 def _pair(pairs: str) -> dict[str, bytes]:
     """The first pair of the test split."""
-    for row in islice(iter_rows(pairs, ["before", "after"], split="test", batch_size=1), 1):
+    for row in iter_rows(pairs, ["before", "after"], split="test", batch_size=1):
         return {"before": row["before"], "after": row["after"]}
     raise ValueError(f"serving.pairs: {pairs} has no pair in its test split")

@@ -19,7 +19,7 @@ from idc.cores import usable_cores
 from idc.data.pipeline import Source, StageSpec, ToRows
 from idc.data.processes import run_processes
 from idc.data.store import DatasetFolder, Manifest
-from idc.loopback import keep_ray_on_loopback
+from idc.loopback import collect_no_metrics, keep_ray_on_loopback
 
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -33,14 +33,6 @@ _LOCAL = {
     "RAY_prestart_worker_first_driver": "0",  # workers without our set-up hook, which none of our tasks would use
 }
 """Environment of a local Ray: processes that it does not need share the cores with the workers."""
-
-_UNWATCHED = {
-    "RAY_enable_metrics_collection": "0",
-    "RAY_event_stats": "0",
-    "RAY_task_events_report_interval_ms": "0",
-    "REPORTER_UPDATE_INTERVAL_MS": "600000",  # statistics of the machine's processes, else every 5 s
-}
-"""Environment of a local Ray without a dashboard: nobody reads what it would collect."""
 
 _AGENT_TIMEOUT_S = 120.0
 """Time-out for a new Ray to accept jobs, in seconds."""
@@ -68,8 +60,10 @@ def session(config: ClusterConfig | None = None) -> Iterator[str | None]:
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     if address is None:
-        for name, value in (_LOCAL if config.dashboard else _LOCAL | _UNWATCHED).items():
+        for name, value in _LOCAL.items():
             os.environ.setdefault(name, value)
+        if not config.dashboard:
+            collect_no_metrics()
         keep_ray_on_loopback()
         _choose_auth(config)
     import ray  # after the environment: Ray reads it when it is loaded

@@ -1,9 +1,17 @@
-"""This machine alone: loopback addresses, and a local Ray that listens on nothing else. Does not import Ray."""
+"""This machine alone: loopback addresses, and a local Ray that listens on nothing else and collects no
+metrics. Does not import Ray."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
+
+_UNWATCHED = {
+    "RAY_enable_metrics_collection": "0",
+    "RAY_event_stats": "0",
+    "RAY_task_events_report_interval_ms": "0",
+    "REPORTER_UPDATE_INTERVAL_MS": "600000",  # statistics of the machine's processes, else every 5 s
+}
 
 
 def is_loopback(host: str | None) -> bool:
@@ -22,3 +30,10 @@ def keep_ray_on_loopback() -> None:
     variable's name comes from, it is 127.0.0.1.
     """
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+
+
+def collect_no_metrics() -> None:
+    """Make a Ray that this process starts collect no metrics of its own, which nobody reads without its dashboard. Call
+    it before Ray is imported; variables that are set already are kept."""
+    for name, value in _UNWATCHED.items():
+        os.environ.setdefault(name, value)

@@ -265,7 +265,7 @@ class CaptionRows:
         self._captioner = load()
         self._reader, self._options = reader, options
         self._batch_size, self._max_pixels = batch_size, max_pixels
-        self._pool = ThreadPoolExecutor(readers)
+        self._pool = ThreadPoolExecutor(readers, thread_name_prefix="decode")
 
     def __call__(self, batch: Batch) -> Batch:
         rows: list[dict[str, Any]] = [{}] * num_rows(batch)

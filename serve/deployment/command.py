@@ -18,7 +18,7 @@ from typing import Any
 from idc.captioning.loading import SHIPPED
 from idc.config import refuse
 from idc.cores import usable_cores
-from idc.loopback import keep_ray_on_loopback
+from idc.loopback import collect_no_metrics, keep_ray_on_loopback
 from serve.config import LISTENER_LIMITS, CommandConfig, ServeConfig
 from serve.deployment.application import APPLICATION, application
 from serve.log import forward, log
@@ -97,6 +97,7 @@ def _set_environment(config: CommandConfig, local: bool) -> None:
         # Fewer threads and event loops per request; our code does not block the one that remains.
         os.environ.setdefault("RAY_SERVE_THROUGHPUT_OPTIMIZED", "1")
     if local:
+        collect_no_metrics()  # the application's own, at /metrics, are not Ray's
         keep_ray_on_loopback()
         if os.environ.setdefault("RAY_AUTH_MODE", "token") == "token":
             # A token for this Ray alone; Ray would write one to the home folder.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import psutil
 import pytest
 
+from idc.loopback import collect_no_metrics
 from tests.sockets import open_to_others
 
 
@@ -21,6 +23,17 @@ def test_a_local_ray_listens_on_loopback_alone(ray_session: None) -> None:
 
     assert ray.get(worker.remote()) == "127.0.0.1"
     assert open_to_others(psutil.Process()) == []
+
+
+def test_rays_metrics_are_off_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("RAY_enable_metrics_collection", "RAY_event_stats", "RAY_task_events_report_interval_ms",
+             "REPORTER_UPDATE_INTERVAL_MS")  # fmt: skip
+    for name in names:
+        monkeypatch.setenv(name, "1")  # whatever it was is there again after the test
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("RAY_event_stats", "1")
+    collect_no_metrics()
+    assert [os.environ[name] for name in names] == ["0", "1", "0", "600000"]
 
 
 _JOBS_ADDRESS = """
