@@ -9,7 +9,8 @@ Frames are features of the frozen image tokenizer or, with a stem (:class:`Stem`
 
 Shapes:
     B samples   F = k + 2 frames   P = n_I patches per frame   L positions   Q queries   D encoder width
-    Z = d_z features of a patch   K codebook entries   N = n_T caption slots   V words   Y, X pixels of a frame
+    Z features of a patch: d_z of the tokenizer, or the last width of the stem   Y, X pixels of a frame
+    K codebook entries   N = n_T caption slots   V words
 """
 
 from __future__ import annotations
@@ -49,16 +50,16 @@ class Shapes:
 
 
 class Stem(nn.Module):
-    """Patch features from pixels, trained end to end: 3x3 convolutions of stride 2, each with a group norm, and a
-    projection. A deviation, see :attr:`EncoderConfig.stem`."""
+    """Patch features from pixels, trained end to end: 3x3 convolutions of stride 2, each with a group norm. A deviation
+    from the paper, see :attr:`EncoderConfig.stem`."""
 
-    def __init__(self, widths: tuple[int, ...], feature_dim: int):
+    def __init__(self, widths: tuple[int, ...]):
         super().__init__()
         layers: list[nn.Module] = []
         for before, after in itertools.pairwise((3, *widths)):
             conv = nn.Conv2d(before, after, 3, stride=2, padding=1)
             layers += [conv, nn.GroupNorm(STEM_GROUPS, after), nn.ReLU(inplace=True)]
-        self.layers = nn.Sequential(*layers, nn.Conv2d(widths[-1], feature_dim, 1))
+        self.layers = nn.Sequential(*layers)
         self.side = 2 ** len(widths)  # of a patch, in pixels
 
     def forward(self, images_BF3YX: Tensor, masked_BFP: Tensor | None = None) -> Tensor:
@@ -166,9 +167,10 @@ class ProcedureEncoder(nn.Module):
         super().__init__()
         self.config, self.shapes = config, shapes
         width = config.width
-        self.stem = Stem(config.stem, shapes.feature_dim) if config.stem else None
-        self.feature_norm = nn.LayerNorm(shapes.feature_dim)
-        self.feature_in = nn.Linear(shapes.feature_dim, width)
+        self.stem = Stem(config.stem) if config.stem else None
+        feature_dim = config.stem[-1] if config.stem else shapes.feature_dim
+        self.feature_norm = nn.LayerNorm(feature_dim)
+        self.feature_in = nn.Linear(feature_dim, width)
         self.mask_embedding = nn.Parameter(torch.zeros(width))  # e_m
         # Positions of a patch: frame + row + column. Rows and columns are as large as the features from the start
         # (so in the official code), frames smaller, so that the same place in another frame is a near neighbour.
@@ -190,7 +192,7 @@ class ProcedureEncoder(nn.Module):
     def _initialise(self) -> None:
         config = self.config
         nn.init.normal_(self.text_embedding.weight, std=0.02)
-        nn.init.normal_(self.feature_in.weight, std=self.shapes.feature_dim**-0.5)
+        nn.init.normal_(self.feature_in.weight, std=self.feature_in.in_features**-0.5)
         for block in self.modules():
             if isinstance(block, EncoderBlock):
                 nn.init.normal_(block.narrow.weight, std=0.02 / math.sqrt(2 * config.layers))
