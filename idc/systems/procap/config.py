@@ -34,11 +34,11 @@ class EncoderConfig(ConfigModel):
     an encoder trained from scratch on a few thousand pairs does not learn to compare the two images. `normal`:
     PyTorch's defaults."""
     stem: tuple[int, ...] = ()
-    """Widths of a convolutional stem, trained with the encoder in both stages, that reads the frames' pixels in the
-    place of the image tokenizer's frozen features; every level halves the resolution, so that 4 levels make patches of
-    16 pixels, which must be those of the tokenizer. Empty (paper and official): the tokenizer's features. A small
-    tokenizer trained for a minute represents colours and sizes, hardly shapes and materials. Stage 1 hides the masked
-    patches in the pixels too, since a convolution sees its neighbours."""
+    """Widths of a convolutional stem, trained with the encoder in both stages, that replaces the image tokenizer's
+    frozen features: it reads the pixels of each frame and their difference from before and after. Every level halves
+    the resolution: 4 levels make patches of 16 pixels, which must be those of the tokenizer. Empty (paper, official):
+    the tokenizer's features. Stage 1 hides the masked patches in the pixels too, since a convolution sees its
+    neighbours. Not with `procedure: frames`."""
     text_length: int = Field(24, ge=3)  # n_T
     """Caption tokens n_T in the stage 1 sequence; shorter captions are padded, each position with its own padding
     embedding (official code; not stated in the paper)."""

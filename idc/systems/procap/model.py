@@ -51,14 +51,22 @@ class Shapes:
 
 class Stem(nn.Module):
     """Patch features from pixels, trained end to end: 3x3 convolutions of stride 2, each with a group norm. A deviation
-    from the paper, see :attr:`EncoderConfig.stem`."""
+    from the paper, see :attr:`EncoderConfig.stem`.
+
+    Of each frame it reads the pixels and twice their difference from the mean of the first and the last frame: for the
+    image before that is before - after, for the image after the reverse.
+
+    The last level pads at the right and below only: with zeros all around in every level a feature would see the
+    surroundings of its patch's upper left corner, not of its centre.
+    """
 
     def __init__(self, widths: tuple[int, ...]):
         super().__init__()
         layers: list[nn.Module] = []
-        for before, after in itertools.pairwise((3, *widths)):
-            conv = nn.Conv2d(before, after, 3, stride=2, padding=1)
-            layers += [conv, nn.GroupNorm(STEM_GROUPS, after), nn.ReLU(inplace=True)]
+        for level, (before, after) in enumerate(itertools.pairwise((6, *widths)), start=1):
+            pad = (0, 1, 0, 1) if level == len(widths) else (1, 1, 1, 1)
+            layers += [nn.ZeroPad2d(pad), nn.Conv2d(before, after, 3, stride=2)]
+            layers += [nn.GroupNorm(STEM_GROUPS, after), nn.ReLU(inplace=True)]
         self.layers = nn.Sequential(*layers)
         self.side = 2 ** len(widths)  # of a patch, in pixels
 
@@ -68,6 +76,7 @@ class Stem(nn.Module):
         if masked_BFP is not None:
             masked = masked_BFP.view(*x.shape[:2], 1, x.shape[3] // self.side, x.shape[4] // self.side)
             x = x.masked_fill(masked.repeat_interleave(self.side, 3).repeat_interleave(self.side, 4), 0.0)
+        x = torch.cat([x, 2 * x - x[:, :1] - x[:, -1:]], dim=2)
         maps: Tensor = self.layers(x.flatten(0, 1))
         return maps.flatten(2).transpose(1, 2).unflatten(0, x.shape[:2])
 
