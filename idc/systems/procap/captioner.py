@@ -4,7 +4,7 @@ captions, and samples."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,10 @@ DISAGREEMENT = "log_disagreement"
 
 
 class CaptioningModel(nn.Module):
-    """Encoder and decoder together: tokenizer features in, word ids out.
+    """Encoder and decoder together: frames in, word ids out.
 
-    Features are those of the two images (G = 2), or, where ``kind`` is "frames", of all G = k + 2 frames.
+    Frames are those that the encoder reads (``model.py``): of the two images (G = 2), or, where ``kind`` is "frames",
+    all G = k + 2.
 
     Args:
         kind: what is between the two images, see :attr:`FinetuneJob.procedure`.
@@ -62,18 +63,18 @@ class CaptioningModel(nn.Module):
         self.decoder = TextDecoder(decoder, encoder.width, shapes.vocabulary_size, positions)
         self.token_head = make_token_head(encoder.width, shapes.codebook_size) if token_head else None
 
-    def procedure(self, frames_BGPZ: Tensor) -> Tensor:
-        """The latent procedure of frame features, (B, F*P, D), or (B, 2*P, D) with nothing between the images."""
-        latent: Tensor = self.encoder("procedure", frames_BGPZ, self.kind)
+    def procedure(self, frames: Tensor) -> Tensor:
+        """The latent procedure of frames, (B, F*P, D), or (B, 2*P, D) with nothing between the images."""
+        latent: Tensor = self.encoder("procedure", frames, self.kind)
         return latent
 
-    def forward(self, frames_BGPZ: Tensor, ids_BT: Tensor) -> Tensor:
+    def forward(self, frames: Tensor, ids_BT: Tensor) -> Tensor:
         """Logits (B, T, V), teacher forced."""
-        return self.decoder(ids_BT, self.procedure(frames_BGPZ))
+        return self.decoder(ids_BT, self.procedure(frames))
 
-    def search(self, frames_BGPZ: Tensor, **options: Any) -> Decoded:
+    def search(self, frames: Tensor, **options: Any) -> Decoded:
         """:meth:`decode` of the frames' procedure."""
-        return self.decode(self.procedure(frames_BGPZ), **options)
+        return self.decode(self.procedure(frames), **options)
 
     def decode(
         self,
@@ -124,6 +125,15 @@ class CaptioningModel(nn.Module):
         assert self.kind == "queries"
         codes: Tensor = head(procedure_BSD.unflatten(1, (self.encoder.shapes.frames, -1))[:, 1:-1]).argmax(dim=-1)
         return codes
+
+
+FrameReader = Callable[[Tensor], Tensor]
+"""Images (M, 3, Y, X) in [0, 1] to the frames that an encoder reads: features (M, P, Z), or the images themselves."""
+
+
+def frame_reader(encoder: EncoderConfig, tokenizer: ImageTokenizer) -> FrameReader:
+    """The tokenizer's features; for an encoder with a stem the images."""
+    return (lambda images: images) if encoder.stem else tokenizer.features
 
 
 def shapes_of(saved: dict[str, Any]) -> Shapes:
@@ -314,8 +324,7 @@ class PairCaptioner:
             )
         with running(self.speed, self.device):
             images = prepare_images([before, after], self.tokenizer.config).to(self.device)
-            features = self.tokenizer.features(images).float().unsqueeze(0)
-            codes = self.captioner.imagined(self.captioner.procedure(features), head)[0]
+            codes = self.captioner.imagined(self.captioner.procedure(self._read(images).unsqueeze(0)), head)[0]
             return list(pictures(images, codes, self.tokenizer))
 
     def _search(self, procedure: Tensor, beams: int, hypotheses: int | None = None) -> Decoded:
@@ -342,8 +351,12 @@ class PairCaptioner:
     def _ends(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
         """Features of the two images of each pair, (B, 2, P, Z)."""
         images = prepare_images([*befores, *afters], self.tokenizer.config)
-        features = self.tokenizer.features(images.to(self.device)).float()
-        return torch.stack([features[: len(befores)], features[len(befores) :]], dim=1)
+        frames = self._read(images.to(self.device))
+        ends = torch.stack([frames[: len(befores)], frames[len(befores) :]], dim=1)
+        return self.captioner.encoder.features(ends).float()
+
+    def _read(self, images: Tensor) -> Tensor:
+        return frame_reader(self.captioner.encoder.config, self.tokenizer)(images).float()
 
     def _tokens(self, caption: str) -> list[int]:
         """Ids of a caption without the beginning mark; the end mark only if a search could generate it."""

@@ -14,6 +14,8 @@ from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
 
 Procedure = Literal["queries", "frames", "none"]
+STEM_GROUPS = 8
+"""Groups of the normalisation in a stem's levels."""
 
 
 class EncoderConfig(ConfigModel):
@@ -31,6 +33,12 @@ class EncoderConfig(ConfigModel):
     `idc/nn/mimetic.py`): queries match keys of similar patches, and values compute the difference to them; without it
     an encoder trained from scratch on a few thousand pairs does not learn to compare the two images. `normal`:
     PyTorch's defaults."""
+    stem: tuple[int, ...] = ()
+    """Widths of a convolutional stem, trained with the encoder in both stages, that replaces the image tokenizer's
+    frozen features: it reads the pixels of each frame and their difference from before and after. Every level halves
+    the resolution: 4 levels make patches of 16 pixels, which must be those of the tokenizer. Empty (paper, official):
+    the tokenizer's features. Stage 1 hides the masked patches in the pixels too, since a convolution sees its
+    neighbours. Not with `procedure: frames`."""
     text_length: int = Field(24, ge=3)  # n_T
     """Caption tokens n_T in the stage 1 sequence; shorter captions are padded, each position with its own padding
     embedding (official code; not stated in the paper)."""
@@ -51,6 +59,8 @@ class EncoderConfig(ConfigModel):
     def faults(self) -> Iterator[str]:
         if self.width % self.heads:
             yield f"width: {self.width} is not divisible by heads = {self.heads}"
+        if wrong := [width for width in self.stem if width < 1 or width % STEM_GROUPS]:
+            yield f"stem: {wrong[0]} is not a multiple of {STEM_GROUPS}, the groups of its normalisation"
 
 
 class DecoderConfig(ConfigModel):

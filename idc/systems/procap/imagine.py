@@ -33,7 +33,7 @@ from idc.data.files import locate
 from idc.data.images import ImageError, decode_image, resize_image
 from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary, words
-from idc.systems.procap.captioner import TOKENIZER, PairCaptioner, pictures, shapes_of
+from idc.systems.procap.captioner import TOKENIZER, PairCaptioner, frame_reader, pictures, shapes_of
 from idc.systems.procap.clip import ClipWords
 from idc.systems.procap.config import EncoderConfig
 from idc.systems.procap.data import text_slot
@@ -66,7 +66,7 @@ def mask_predict(
     encoder: ProcedureEncoder,
     head: nn.Module,
     tokenizer: ImageTokenizer,
-    ends_B2PZ: Tensor,
+    ends_B2: Tensor,
     ids_BN: Tensor,
     rounds: int = ROUNDS,
 ) -> Tensor:
@@ -77,20 +77,21 @@ def mask_predict(
     M = k * P patches are kept: few at first, when little is known. Kept patches do not change again. (The official
     code's mask-predict is one round with sampled entries.)
 
-    The encoder reads the tokenizer's features, not entries. After each round the frames are therefore decoded from the
-    entries predicted so far and encoded again; kept patches take their features from there, open ones stay masked.
+    The encoder reads no entries, but features or images (``ends_B2``: those of before and after). After each round the
+    frames are therefore decoded from the entries predicted so far and read again; kept patches are those of these
+    frames, open ones stay masked.
     """
-    shapes = encoder.shapes
-    batch, between = ends_B2PZ.shape[0], shapes.num_keyframes
-    features = ends_B2PZ.new_zeros(batch, shapes.frames, shapes.patches, shapes.feature_dim)
-    features[:, [0, -1]] = ends_B2PZ
-    masked = torch.ones(features.shape[:3], dtype=torch.bool, device=features.device)
+    shapes, read = encoder.shapes, frame_reader(encoder.config, tokenizer)
+    batch, between = ends_B2.shape[0], shapes.num_keyframes
+    frames = ends_B2.new_zeros(batch, shapes.frames, *ends_B2.shape[2:])
+    frames[:, [0, -1]] = ends_B2
+    masked = torch.ones(batch, shapes.frames, shapes.patches, dtype=torch.bool, device=frames.device)
     masked[:, [0, -1]] = False
     total = between * shapes.patches
-    tokens_BM = torch.zeros(batch, total, dtype=torch.long, device=features.device)
-    open_BM = torch.ones(batch, total, dtype=torch.bool, device=features.device)
+    tokens_BM = torch.zeros(batch, total, dtype=torch.long, device=frames.device)
+    open_BM = torch.ones(batch, total, dtype=torch.bool, device=frames.device)
     for number in range(1, rounds + 1):
-        hidden = encoder("modeling", features, masked, ids_BN, PAD)[2]
+        hidden = encoder("modeling", frames, masked, ids_BN, PAD)[2]
         probability, best = _inner(hidden, between, head).max(dim=-1)
         tokens_BM = torch.where(open_BM, best, tokens_BM)
         kept = total - math.floor(total * math.cos(math.pi / 2 * number / rounds))
@@ -99,7 +100,7 @@ def mask_predict(
         if number == rounds:
             break
         seen = tokenizer.decode(tokens_BM.view(-1, shapes.patches))
-        features[:, 1:-1] = tokenizer.features(seen).float().unflatten(0, (batch, between))
+        frames[:, 1:-1] = read(seen).float().unflatten(0, (batch, between))
         masked[:, 1:-1] = open_BM.unflatten(1, (between, shapes.patches))
     return tokens_BM.unflatten(1, (between, shapes.patches))
 
@@ -152,9 +153,9 @@ class Modeler:
         ids = text_slot(self.vocabulary.encode(caption)[1:-1], length)
         images = ends(before, after, self.tokenizer).to(self.device)
         with running(self.speed, self.device):
-            features = self.tokenizer.features(images).float().unsqueeze(0)
+            two = frame_reader(self.encoder.config, self.tokenizer)(images).float().unsqueeze(0)
             text = torch.from_numpy(ids).unsqueeze(0).to(self.device)
-            tokens = mask_predict(self.encoder, self.head, self.tokenizer, features, text, rounds)[0]
+            tokens = mask_predict(self.encoder, self.head, self.tokenizer, two, text, rounds)[0]
             frames = pictures(images, tokens, self.tokenizer)
         condition = "by the caption" if self.condition else "trained without captions"
         return Imagined(f"stage 1, {condition}, {rounds} rounds", frames)

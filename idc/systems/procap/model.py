@@ -5,13 +5,17 @@ stage 2, k * n_I copies of it (the "procedure queries", eq. 9) are placed betwee
 after image, and the encoder fills them in as it learnt to fill in hidden frames. Intermediate frames are never computed
 for captioning, except in the variant that the paper compares with (`procedure: frames`).
 
+Frames are features of the frozen image tokenizer or, with a stem (:class:`Stem`), images in [0, 1].
+
 Shapes:
     B samples   F = k + 2 frames   P = n_I patches per frame   L positions   Q queries   D encoder width
-    Z = d_z features of the frozen image tokenizer   K codebook entries   N = n_T caption slots   V words
+    Z features of a patch: d_z of the tokenizer, or the last width of the stem   Y, X pixels of a frame
+    K codebook entries   N = n_T caption slots   V words
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -21,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from idc.nn.mimetic import compare_
-from idc.systems.procap.config import EncoderConfig, Procedure
+from idc.systems.procap.config import STEM_GROUPS, EncoderConfig, Procedure
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,38 @@ class Shapes:
     def frames(self) -> int:
         """k + 2: key frames, before and after."""
         return self.num_keyframes + 2
+
+
+class Stem(nn.Module):
+    """Patch features from pixels, trained end to end: 3x3 convolutions of stride 2, each with a group norm. A deviation
+    from the paper, see :attr:`EncoderConfig.stem`.
+
+    Of each frame it reads the pixels and twice their difference from the mean of the first and the last frame: for the
+    image before that is before - after, for the image after the reverse.
+
+    The last level pads at the right and below only: with zeros all around in every level a feature would see the
+    surroundings of its patch's upper left corner, not of its centre.
+    """
+
+    def __init__(self, widths: tuple[int, ...]):
+        super().__init__()
+        layers: list[nn.Module] = []
+        for level, (before, after) in enumerate(itertools.pairwise((6, *widths)), start=1):
+            pad = (0, 1, 0, 1) if level == len(widths) else (1, 1, 1, 1)
+            layers += [nn.ZeroPad2d(pad), nn.Conv2d(before, after, 3, stride=2)]
+            layers += [nn.GroupNorm(STEM_GROUPS, after), nn.ReLU(inplace=True)]
+        self.layers = nn.Sequential(*layers)
+        self.side = 2 ** len(widths)  # of a patch, in pixels
+
+    def forward(self, images_BF3YX: Tensor, masked_BFP: Tensor | None = None) -> Tensor:
+        """Features (B, F, P, Z) of images in [0, 1]; the masked patches are grey."""
+        x = 2 * images_BF3YX - 1
+        if masked_BFP is not None:
+            masked = masked_BFP.view(*x.shape[:2], 1, x.shape[3] // self.side, x.shape[4] // self.side)
+            x = x.masked_fill(masked.repeat_interleave(self.side, 3).repeat_interleave(self.side, 4), 0.0)
+        x = torch.cat([x, 2 * x - x[:, :1] - x[:, -1:]], dim=2)
+        maps: Tensor = self.layers(x.flatten(0, 1))
+        return maps.flatten(2).transpose(1, 2).unflatten(0, x.shape[:2])
 
 
 class Packed(nn.Linear):
@@ -140,8 +176,10 @@ class ProcedureEncoder(nn.Module):
         super().__init__()
         self.config, self.shapes = config, shapes
         width = config.width
-        self.feature_norm = nn.LayerNorm(shapes.feature_dim)
-        self.feature_in = nn.Linear(shapes.feature_dim, width)
+        self.stem = Stem(config.stem) if config.stem else None
+        feature_dim = config.stem[-1] if config.stem else shapes.feature_dim
+        self.feature_norm = nn.LayerNorm(feature_dim)
+        self.feature_in = nn.Linear(feature_dim, width)
         self.mask_embedding = nn.Parameter(torch.zeros(width))  # e_m
         # Positions of a patch: frame + row + column. Rows and columns are as large as the features from the start
         # (so in the official code), frames smaller, so that the same place in another frame is a near neighbour.
@@ -163,7 +201,7 @@ class ProcedureEncoder(nn.Module):
     def _initialise(self) -> None:
         config = self.config
         nn.init.normal_(self.text_embedding.weight, std=0.02)
-        nn.init.normal_(self.feature_in.weight, std=self.shapes.feature_dim**-0.5)
+        nn.init.normal_(self.feature_in.weight, std=self.feature_in.in_features**-0.5)
         for block in self.modules():
             if isinstance(block, EncoderBlock):
                 nn.init.normal_(block.narrow.weight, std=0.02 / math.sqrt(2 * config.layers))
@@ -176,9 +214,17 @@ class ProcedureEncoder(nn.Module):
         forward, so both stages are called through it."""
         return self.modeling(*inputs) if stage == "modeling" else self.procedure(*inputs)
 
-    def embed_frames(self, features_BFPZ: Tensor) -> Tensor:
-        """Project tokenizer features to patch embeddings e^I without positions, (B, F, P, D)."""
-        return self.feature_in(self.feature_norm(features_BFPZ))
+    def features(self, frames: Tensor, masked_BFP: Tensor | None = None) -> Tensor:
+        """Features (B, F, P, Z) of frames: with a stem those of images (B, F, 3, Y, X); features stay as they are."""
+        return self.stem(frames, masked_BFP) if self.stem is not None and frames.ndim == 5 else frames
+
+    def embed_frames(self, frames: Tensor, masked_BFP: Tensor | None = None) -> Tensor:
+        """Project frames (:meth:`features`) to patch embeddings e^I without positions, (B, F, P, D); masked patches
+        become e_m."""
+        patches = self.feature_in(self.feature_norm(self.features(frames, masked_BFP)))
+        if masked_BFP is None:
+            return patches
+        return torch.where(masked_BFP.unsqueeze(-1), self.mask_embedding.to(patches.dtype), patches)
 
     def place(self, patches_BFPD: Tensor) -> Tensor:
         """Add positions (to masked patches too) and concatenate the frames: (B, F*P, D). Two frames get the positions
@@ -196,11 +242,12 @@ class ProcedureEncoder(nn.Module):
         return self.text_embedding(torch.where(ids_BN == pad, slots, ids_BN)) + self.text_positions[:length]
 
     def modeling(
-        self, features_BFPZ: Tensor, masked_BFP: Tensor, ids_BN: Tensor, pad: int, read_CFP: Tensor | None = None
+        self, frames: Tensor, masked_BFP: Tensor, ids_BN: Tensor, pad: int, read_CFP: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Stage 1 (eq. 4): encode tokenizer features, with some patches masked, and the caption.
+        """Stage 1 (eq. 4): encode frames, with some patches masked, and the caption.
 
         Args:
+            frames: features (B, F, P, Z), or with a stem images (B, F, 3, Y, X).
             read_CFP: the patches whose hidden states are needed, for the first C samples (bool); the last block
                 computes no others.
 
@@ -208,8 +255,7 @@ class ProcedureEncoder(nn.Module):
             h^align (B, D), h^csy (B, D), h^I (B, F*P, D); with ``read_CFP`` h^I of these patches alone, (M, D), in
             their order.
         """
-        patches = self.embed_frames(features_BFPZ)
-        patches = torch.where(masked_BFP.unsqueeze(-1), self.mask_embedding.to(patches.dtype), patches)
+        patches = self.embed_frames(frames, masked_BFP)
         batch = ids_BN.shape[0]
         control = self._control(self.embed_text(ids_BN, pad), batch)
         align = self.align_token.expand(batch, 1, -1)
@@ -222,17 +268,18 @@ class ProcedureEncoder(nn.Module):
         read_CL[:, [0, first - 1]] = True
         return self._read(x_BLD, read_CL, 1 + text, first)
 
-    def procedure(self, frames_BGPZ: Tensor, kind: Procedure = "queries") -> Tensor:
-        """Stage 2: encode tokenizer features of G frames to the latent procedure.
+    def procedure(self, frames: Tensor, kind: Procedure = "queries") -> Tensor:
+        """Stage 2: encode G frames to the latent procedure.
 
         Args:
-            frames_BGPZ: the two images; with ``kind`` "frames" all k + 2 frames.
+            frames: features (B, G, P, Z), or with a stem images (B, G, 3, Y, X), of the two images; with ``kind``
+                "frames" of all k + 2 frames.
             kind: what is placed between the images, see :attr:`FinetuneJob.procedure`.
 
         Returns:
             (B, F*P, D), with ``kind`` "none" (B, 2*P, D).
         """
-        patches_BGPD = self.embed_frames(frames_BGPZ)
+        patches_BGPD = self.embed_frames(frames)
         batch, given, patches, width = patches_BGPD.shape
         assert given == (self.shapes.frames if kind == "frames" else 2), (kind, given)
         if kind == "queries":

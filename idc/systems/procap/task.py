@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from itertools import islice
 from typing import Any
@@ -15,7 +15,15 @@ from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary
 from idc.metrics.coco import cider
-from idc.systems.procap.captioner import INTERPOLATOR, TOKENIZER, CaptioningModel, key_frames, shapes_of
+from idc.systems.procap.captioner import (
+    INTERPOLATOR,
+    TOKENIZER,
+    CaptioningModel,
+    FrameReader,
+    frame_reader,
+    key_frames,
+    shapes_of,
+)
 from idc.systems.procap.clip import ClipWords, clip_blocks
 from idc.systems.procap.config import EncoderConfig, FinetuneJob, PretrainJob, Procedure
 from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureInfo, as_images, collate
@@ -35,12 +43,10 @@ STAGE_1_CARD: dict[str, Any] = {
 }
 """First sentence and command of the model card of a stage 1 artifact."""
 
-FrameFeatures = Callable[[Tensor], Tensor]
-"""The frozen tokenizer's features: images (M, 3, Y, X) in [0, 1] to (M, P, Z)."""
 
-
-def frame_features(frames: Tensor, extract: FrameFeatures) -> Tensor:
-    """Features (B, F, P, Z) of stored frames, which are features already or pixels (B, F, Y, X, 3) uint8."""
+def frame_features(frames: Tensor, extract: FrameReader) -> Tensor:
+    """The frames that the encoder reads (B, F, ...), of stored ones, which are these already or pixels
+    (B, F, Y, X, 3) uint8."""
     if frames.dtype != torch.uint8:
         return frames.float()
     with torch.no_grad():
@@ -51,10 +57,10 @@ class PretrainTask(Task):
     """Stage 1: masked sequence modeling, alignment and consistency (eq. 5).
 
     Args:
-        extract: computes features of frames warped in pixels, or of all frames if none are stored.
+        extract: reads frames warped in pixels, or all frames if no features are stored or the encoder has a stem.
     """
 
-    def __init__(self, job: PretrainJob, shapes: Shapes, pad: int, extract: FrameFeatures):
+    def __init__(self, job: PretrainJob, shapes: Shapes, pad: int, extract: FrameReader):
         super().__init__()
         self.job, self.pad, self.extract = job, pad, extract
         self.encoder = ProcedureEncoder(job.encoder, shapes)
@@ -156,7 +162,7 @@ class FinetuneTask(Task):
         encoder: EncoderConfig,
         shapes: Shapes,
         vocabulary: Vocabulary,
-        extract: FrameFeatures,
+        extract: FrameReader,
         token_head: bool = False,
     ):
         super().__init__()
@@ -239,7 +245,8 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     job = PretrainJob.model_validate(payload)
     info = ProcedureInfo.of(job.procedures)
     tokenizer = _tokenizer(info).to(context.device)
-    task = PretrainTask(job, info.shapes, PAD, tokenizer.features)
+    info = frames_for(job.encoder, info)
+    task = PretrainTask(job, info.shapes, PAD, frame_reader(job.encoder, tokenizer))
     if job.clip is not None:
         blocks = clip_blocks(job.clip, job.encoder.layers, job.encoder.width, job.encoder.heads)
         assert not task.encoder.load_state_dict(blocks, strict=False).unexpected_keys
@@ -298,7 +305,11 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     head: dict[str, Tensor] = {}
     if job.pretrained is not None:
         encoder, learned, head = _pretrained_encoder(job.pretrained, info)
-    task = FinetuneTask(job, encoder, info.shapes, info.vocabulary, tokenizer.features, token_head=bool(head))
+    if encoder.stem and job.procedure == "frames":
+        raise ValueError("procedure: frames are features of the tokenizer; take an encoder without a stem, or queries")
+    info = frames_for(encoder, info)
+    reader = frame_reader(encoder, tokenizer)
+    task = FinetuneTask(job, encoder, info.shapes, info.vocabulary, reader, token_head=bool(head))
     if task.captioner.token_head is not None:
         task.captioner.encoder.load_state_dict(learned)
         task.captioner.token_head.load_state_dict(head)
@@ -340,6 +351,23 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         )
 
     return fit(task, loaders, context, job.train, export=export)
+
+
+def frames_for(encoder: EncoderConfig, info: ProcedureInfo) -> ProcedureInfo:
+    """The procedures as the encoder reads them: with a stem as pixels, even if features are stored.
+
+    Raises:
+        ValueError: the patches of the stem are not those of the procedures.
+    """
+    if not encoder.stem:
+        return info
+    side = tuple(pixels / patches for pixels, patches in zip(info.image_size, info.shapes.grid, strict=True))
+    if side != (2 ** len(encoder.stem),) * 2:
+        raise ValueError(
+            f"encoder.stem: {len(encoder.stem)} levels make patches of {2 ** len(encoder.stem)} pixels, and those of "
+            f"the procedures' tokenizer have {side[0]:g}; the number of widths must be its binary logarithm"
+        )
+    return replace(info, stores_features=False)
 
 
 def _tokenizer(info: ProcedureInfo) -> ImageTokenizer:
