@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from idc.evaluation.record import Evaluation, spread
 from idc.metrics.hallucination import hallucination, truth_of
 from idc.sweep.config import ColumnConfig
@@ -61,10 +63,11 @@ def test_the_claims_of_captions_of_rendered_pairs_are_columns() -> None:
     thing = {"shape": "cube", "color": "red", "material": "rubber", "size": "large"}
     gone = truth_of("drop", [thing], [])
     claims = hallucination([("the red cube is gone", gone), ("the blue cube is gone", gone)])
-    scored = [Evaluation.model_construct(scores={"CIDEr": 0.5}, subsets={}, hallucination=claims)]
+    scores: dict[str, Any] = {"scores": {"CIDEr": 0.5}, "subsets": {}}
+    scored = [Evaluation.model_construct(**scores, hallucination=claims)]
     found = {name: _value(ColumnConfig(title=name, metric=name), scored, []) for name in ("right_type", "right_object")}
     assert {name: value.mean for name, value in found.items() if value is not None} == {
         "right_type": 100.0, "right_object": 50.0,
     }  # fmt: skip
-    without = [Evaluation.model_construct(scores={"CIDEr": 0.5}, subsets={}, hallucination=None)]
+    without = [Evaluation.model_construct(**scores, hallucination=None)]
     assert _value(ColumnConfig(title="type", metric="right_type"), without, []) is None
