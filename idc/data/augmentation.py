@@ -75,8 +75,8 @@ def augment(
     """
     import cv2
 
-    colour = 1 + amounts.light * rng.uniform(-1, 1)
-    colour = colour * (1 + amounts.tint * rng.uniform(-1, 1, 3))
+    light = 1 + amounts.light * rng.uniform(-1, 1)
+    colour = light * (1 + amounts.tint * rng.uniform(-1, 1, 3))
     height, width = before.shape[:2]
     images, maps = [], []
     for index, pixels in enumerate((before, after)):
@@ -85,7 +85,7 @@ def augment(
         # cv2 places pixel centres at whole numbers.
         centred = affine.copy()
         centred[:, 2] += affine[:, :2].sum(axis=1) / 2 - 0.5
-        x = pixels.astype(np.float32)
+        x: np.ndarray = pixels.astype(np.float32)
         x = cv2.warpAffine(x, centred, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
         mean = x.mean()
         x = (mean + (x - mean) * (1 + amounts.contrast * rng.uniform(-1, 1))) * colour

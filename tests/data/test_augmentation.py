@@ -55,8 +55,9 @@ def test_equal_generators_give_equal_pairs_and_others_do_not() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_places_follow_the_pixels_of_each_image(seed: int) -> None:
     points = [(30.0, 22.0), (34.0, 26.0)]
-    pair = [spots(points[:1]), spots(points[1:])]
-    found = augment(*pair, amounts(shift=0.2, scale=0.2, shear=0.2), np.random.default_rng(seed))
+    found = augment(
+        spots(points[:1]), spots(points[1:]), amounts(shift=0.2, scale=0.2, shear=0.2), np.random.default_rng(seed)
+    )
     assert not np.allclose(found.maps[0], found.maps[1])
     for pixels, affine, point in zip(found.images, found.maps, points, strict=True):
         assert centre(pixels) == pytest.approx(affine @ (*point, 1), abs=0.2)

@@ -54,7 +54,8 @@ class TwinCaptioner:
         self.device = torch.device(device)
         self.net = TwinNet(job.model, job.supervision, len(artifact.vocabulary))
         artifact.load_into(self.net)
-        self.net.to(self.device, memory_format=torch.channels_last).eval()
+        self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
+        self.net.to(self.device).eval()
         evidence = [CHANGE_ODDS] * bool(job.supervision.heads) + [CHANGE_HEAT] * bool(job.supervision.dense)
         self.calibration = Calibration.load(path, evidence=evidence)
         self.familiarity = Familiarity.read(path)

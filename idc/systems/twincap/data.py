@@ -93,10 +93,9 @@ class PairSamples:
             images, maps = augment(*images, self.data.augmentation, rng, points)
             grown = np.sqrt(np.abs(np.linalg.det(maps[:, :, :2])))
             moved = [one @ affine[:, :2].T + affine[:, 2] for one, affine in zip(points, maps, strict=True)]
-            places = tuple(
-                np.column_stack([one / size, old[:, 2] * growth])
-                for one, old, growth in zip(moved, places, grown, strict=True)
-            )
+            radii = [old[:, 2] * growth for old, growth in zip(places, grown, strict=True)]
+            first, second = (np.column_stack(both) for both in zip([one / size for one in moved], radii, strict=True))
+            places = (first, second)
         return self._sample(images, truth, caption, places)
 
     def _row(self, index: int, epoch: int) -> int:
@@ -171,8 +170,7 @@ def collate(samples: Sequence[dict[str, Any]]) -> Batch:
             places[index, image, :objects] = sample["places"][image]
             labels[index, image, :objects] = sample["truth"].labels[image]
     truths = [sample["truth"] for sample in samples]
-    scored = {name: [sample[name] for sample in samples] for name in ("pair_id", "references", "scene")
-              if name in samples[0]}  # fmt: skip
+    names = [name for name in ("pair_id", "references", "scene") if name in samples[0]]
     return {
         "images": torch.from_numpy(np.stack([sample["images"] for sample in samples])),
         "ids": ids[:, :-1],
@@ -183,5 +181,5 @@ def collate(samples: Sequence[dict[str, Any]]) -> Batch:
         "labels": torch.from_numpy(labels),
         "which": torch.tensor([truth.which for truth in truths]),
         "has_scene": torch.tensor([truth.has_scene for truth in truths]),
-        **scored,
+        **{name: [sample[name] for sample in samples] for name in names},
     }

@@ -94,7 +94,8 @@ class TwinCapTask(Task):
         parts = self.job.train.grad_accumulation
         steps = int(self.updates) // parts
         decay = min(self.job.ema, (1 + steps) / (10 + steps)) ** (1 / parts)
-        averages, weights = list(self.average.parameters()), [weight.detach() for weight in self.net.parameters()]
+        averages: list[Tensor] = list(self.average.parameters())
+        weights = [weight.detach() for weight in self.net.parameters()]
         torch._foreach_lerp_(averages, weights, 1 - decay)
         self.updates += 1
 
@@ -162,7 +163,9 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         captions += [mirror_caption(text) for text in set(captions)]
     vocabulary = Vocabulary.build(captions)
     torch.manual_seed(job.train.seed)
-    task = TwinCapTask(job, vocabulary).to(context.device, memory_format=torch.channels_last)
+    task = TwinCapTask(job, vocabulary)
+    task.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
+    task.to(context.device)
 
     parts = {
         path: PairSamples(path, "train", job.model, vocabulary, job.train.seed + number, job.data)
