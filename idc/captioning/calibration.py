@@ -267,7 +267,9 @@ def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibrati
     if job.familiarity:
         familiarity = fit_familiarity(_training_statistics(job), own.statistics)
         distances = {split: list(map(familiarity.distance, one.statistics)) for split, one in measured.items()}
-        unfamiliar = {split: _unfamiliar(split, familiarity, known) for split, known in distances.items()}
+        unfamiliar: dict[str, Unfamiliar] = {}
+        for split, known in distances.items():
+            unfamiliar[split] = _unfamiliar(split, familiarity, known)
         for path in job.outside:
             known = [familiarity.distance(pair_statistics(*pixels)) for pixels in _input_images(path)]
             unfamiliar[path] = _unfamiliar(path, familiarity, known, distances[splits[-1]])
