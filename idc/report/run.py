@@ -48,7 +48,6 @@ class RunReport:
     Attributes:
         title, subtitle: of the page.
         evaluations: of one seed each, the first is the one whose captions are shown.
-        others: name -> evaluations of another captioner on the same pairs.
         logs: run name -> lines of its ``log.jsonl``.
         reconstructions: (image, image after the tokenizer and back).
         tokenizer: measured values of the image tokenizer.
@@ -60,12 +59,12 @@ class RunReport:
         environment: what the run ran on.
         timings: what took how long, in words.
         timeline: memory and processor time of the run's steps.
+        others: name -> evaluations of another captioner on the same pairs.
     """
 
     title: str
     subtitle: str = ""
     evaluations: Sequence[Evaluation] = ()
-    others: Mapping[str, Sequence[Evaluation]] = field(default_factory=dict)
     logs: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     reconstructions: Sequence[tuple[np.ndarray, np.ndarray]] = ()
     tokenizer: Mapping[str, float] = field(default_factory=dict)
@@ -77,6 +76,7 @@ class RunReport:
     environment: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, str] = field(default_factory=dict)
     timeline: Timeline | None = None
+    others: Mapping[str, Sequence[Evaluation]] = field(default_factory=dict)
 
 
 def write_report(path: str | Path, report: RunReport) -> Path:

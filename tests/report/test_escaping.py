@@ -74,9 +74,9 @@ def test_the_page_of_a_run() -> None:
         EVIL, EVIL, [evaluation()], {EVIL: [*lines, {"step": 3, f"once{EVIL}": 1.0}]}, tokenizer={EVIL: 1.0},
         opening=[item()], galleries={EVIL: [item()]}, imagined=[(item(), [(EVIL, np.zeros((3, 8, 8, 3), np.uint8))])],
         real=[RealPairs(EVIL, EVIL, evaluation(), [item()])], configs={EVIL: {EVIL: EVIL}}, environment={EVIL: EVIL},
-        timings={EVIL: EVIL},
+        timings={EVIL: EVIL}, others={f"other {EVIL}": [evaluation()]},
     )  # fmt: skip
-    check(render_report(report), 69)
+    check(render_report(report), 75)
 
 
 def test_the_page_of_a_sweep() -> None:
