@@ -13,8 +13,8 @@ from idc.sweep.chain import TrialSteps
 from idc.sweep.steps import EVALUATE_DERIVED, derived_faults, train_step, with_evaluation
 from idc.systems.twincap.config import TwinCapJob
 
-SEEDS, WATCHED = ("train.train.seed",), "train.train"
-DERIVED = {"train": ("name", "runs", "pairs", "more_pairs"), "evaluate": EVALUATE_DERIVED}
+SEEDS, WATCHED = ("twincap.train.seed",), "twincap.train"
+DERIVED = {"twincap": ("name", "runs", "pairs", "more_pairs"), "evaluate": EVALUATE_DERIVED}
 
 
 class _Train(TwinCapJob):
@@ -33,7 +33,7 @@ class Trial(ConfigModel):
     """Folder of pairs: its training split is learned, its test split is scored."""
     more_pairs: tuple[str, ...] = ()
     """Further folders of which the training split is learned too."""
-    train: _Train = _Train()
+    twincap: _Train = _Train()
     """The training."""
     evaluate: EvaluateSection = EvaluateSection()
     """Scores; the baselines are scored once for all trials, by a step of their own."""
@@ -55,12 +55,12 @@ def steps(trial: Trial, store: str) -> TrialSteps:
     """
     content = [read_manifest(path, kind="pairs").fingerprint for path in (trial.pairs, *trial.more_pairs)]
     made = {"pairs": trial.pairs, "more_pairs": list(trial.more_pairs)}
-    step = train_step("twincap", "idc.systems.twincap.task:train", trial.train, made, store, content)
+    step = train_step("twincap", "idc.systems.twincap.task:train", trial.twincap, made, store, content)
     return with_evaluation(
         [step],
         pairs=trial.pairs,
         evaluate=trial.evaluate,
-        max_tokens=trial.train.model.decoder.max_length,
-        gpus=trial.train.train.gpus_per_worker,
+        max_tokens=trial.twincap.model.decoder.max_length,
+        gpus=trial.twincap.train.gpus_per_worker,
         store=store,
     )

@@ -15,7 +15,7 @@ from tests.systems.twincap.tiny import MODEL
 
 
 def name(pairs: str, **settings: Any) -> str:
-    (step,) = steps(load(Trial, None, {"pairs": pairs, "train": {"model": MODEL}, **settings}), "store").work
+    (step,) = steps(load(Trial, None, {"pairs": pairs, "twincap": {"model": MODEL}, **settings}), "store").work
     return step.name
 
 
@@ -25,13 +25,13 @@ def test_a_step_is_named_by_settings_and_contents_of_its_pairs(world: World, tmp
     assert name(str(tmp_path / "copy")) == first
     others = [
         name(world.pairs, more_pairs=[str(tmp_path / "copy")]),
-        name(world.pairs, **{"train.ema": 0.5}),
-        name(world.pairs, **{"train.train.seed": 4}),
+        name(world.pairs, **{"twincap.ema": 0.5}),
+        name(world.pairs, **{"twincap.train.seed": 4}),
     ]
     assert len({first, *others}) == 4
-    assert name(world.pairs, **{"train.train.cpus_per_worker": 2}) == first
+    assert name(world.pairs, **{"twincap.train.cpus_per_worker": 2}) == first
 
 
 def test_settings_that_the_chain_fills_in_are_refused(world: World) -> None:
-    with pytest.raises(ConfigError, match=r"train\.pairs: the sweep sets it"):
-        load(Trial, None, {"pairs": world.pairs, "train.pairs": "other"})
+    with pytest.raises(ConfigError, match=r"twincap\.pairs: the sweep sets it"):
+        load(Trial, None, {"pairs": world.pairs, "twincap.pairs": "other"})
