@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Event, Lock
 from typing import Any, NamedTuple
 
 from cluster.config import ClusterConfig
@@ -38,18 +39,19 @@ class Used(NamedTuple):
     resources: dict[str, dict[str, Any]]
 
 
-Command = tuple[str, list[str], bool]
-"""Title, arguments of Python, and whether it runs side by side with the command before."""
+Command = tuple[str, list[str], int | None]
+"""Title, arguments of Python, and the number of its queue: of adjacent commands, the queues run side by side, each in
+order. ``None``: alone."""
 
 
 def run_commands(commands: Sequence[Command], root: Path, logs: Path, record: Path, *, on_ray: bool) -> Used:
     """Run commands of this project in order in the working directory.
 
-    Commands side by side get ``OMP_NUM_THREADS``, their share of the cores; the next one waits for all of them. On Ray
-    all run one after another.
+    Commands in queues get ``OMP_NUM_THREADS``, their queue's share of the cores; the next one alone waits for all of
+    them. On Ray all run one after another.
 
     Args:
-        commands: titles, arguments, and which run side by side.
+        commands: titles, arguments, and queues.
         root: folder that contains ``jobs/``, for scripts and presets missing in the working directory.
         logs: folder for ``01.log`` and so on.
         record: file for the memory and time line, written after every command.
@@ -58,7 +60,7 @@ def run_commands(commands: Sequence[Command], root: Path, logs: Path, record: Pa
     Raises:
         RuntimeError: a command failed; the message ends with its last log lines.
     """
-    resources = ResourceRecord()
+    resources, writing = ResourceRecord(), Lock()
     os.environ.pop("RAY_ADDRESS", None)  # start a new Ray here
     print(f"{len(commands)} steps; the output of each is in {logs}", flush=True)
     with ExitStack() as ending:
@@ -82,15 +84,25 @@ def run_commands(commands: Sequence[Command], root: Path, logs: Path, record: Pa
             except RuntimeError as error:
                 raise RuntimeError(f"{error}; the end of {line.log}:\n{line.end()}") from None
 
-        for group in _side_by_side(commands, on_ray):
-            if len(group) == 1:
-                run_one(group[0], None)
-            else:
-                threads = max(1, resources.timeline().cores_available // len(group))
-                with ThreadPoolExecutor(len(group)) as pool:
-                    for running in [pool.submit(run_one, number, threads) for number in group]:
-                        running.result()
-            resources.timeline().write(record)
+        for queues in _side_by_side(commands, on_ray):
+            failed = Event()
+            threads = max(1, resources.timeline().cores_available // len(queues)) if len(queues) > 1 else None
+
+            def run_queue(numbers: Sequence[int], threads: int | None = threads, failed: Event = failed) -> None:
+                for number in numbers:
+                    if failed.is_set():
+                        return
+                    try:
+                        run_one(number, threads)
+                    except BaseException:
+                        failed.set()
+                        raise
+                    with writing:
+                        resources.timeline().write(record)
+
+            with ThreadPoolExecutor(len(queues)) as pool:
+                for running in [pool.submit(run_queue, numbers) for numbers in queues]:
+                    running.result()
     timeline = resources.stop()
     timeline.write(record)
     figures = timeline.figures()
@@ -102,15 +114,17 @@ def run_commands(commands: Sequence[Command], root: Path, logs: Path, record: Pa
     )
 
 
-def _side_by_side(commands: Sequence[Command], on_ray: bool) -> list[list[int]]:
-    """The numbers of the commands, from 1, in groups that run at the same time."""
-    groups: list[list[int]] = []
-    for number, (_, _, beside) in enumerate(commands, start=1):
-        if beside and groups and not on_ray:
-            groups[-1].append(number)
+def _side_by_side(commands: Sequence[Command], on_ray: bool) -> list[list[list[int]]]:
+    """The numbers of the commands, from 1: in groups one after another, of queues that run at the same time."""
+    groups: list[dict[int | None, list[int]]] = []
+    for number, (_, _, queue) in enumerate(commands, start=1):
+        if queue is None or on_ray:
+            groups.append({None: [number]})
+        elif groups and None not in groups[-1]:
+            groups[-1].setdefault(queue, []).append(number)
         else:
-            groups.append([number])
-    return groups
+            groups.append({queue: [number]})
+    return [list(group.values()) for group in groups]
 
 
 def run_here(command: Sequence[str], show: Callable[[str], None], settings: Mapping[str, str] | None = None) -> None:

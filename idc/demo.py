@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from idc.cores import usable_cores
 
@@ -29,12 +29,12 @@ class DemoStep(NamedTuple):
     Attributes:
         title: shown on the terminal.
         command: script and arguments.
-        beside: it runs at the same time as the step before, each on half of the cores (not on Ray).
+        queue: steps of the two queues run at the same time, each queue in order and on half of the cores (not on Ray).
     """
 
     title: str
     command: list[str]
-    beside: bool = False
+    queue: Literal[1, 2] | None = None
 
 
 def steps(
@@ -52,7 +52,7 @@ def steps(
     for step in _steps(folder, seeds, clevr_change, [] if on_ray else [f"train.cpus_per_worker={_each_of_two()}"]):
         script = step.command[0]
         if on_ray:
-            yield step._replace(beside=False)
+            yield step._replace(queue=None)
         elif script in _NEVER_ON_RAY:
             yield step
         else:
@@ -64,21 +64,29 @@ def _each_of_two() -> int:
     return max(1, min(2, usable_cores() // 2))
 
 
-def _steps(folder: str, seeds: Sequence[int], clevr_change: str | None, beside: list[str]) -> Iterator[DemoStep]:
-    """The steps; ``beside``: settings of a training next to another one."""
+def _steps(folder: str, seeds: Sequence[int], clevr_change: str | None, half: list[str]) -> Iterator[DemoStep]:
+    """The steps; ``half``: settings of a training on half of the cores. Two trainings of one thread each see more
+    samples in a second than one of two."""
     pairs, procedures, runs = f"data/{folder}/pairs", f"data/{folder}/procedures", f"runs/{folder}"
     yield DemoStep("render pairs", ["jobs/render.py", "--config", f"{CONFIGS}/render/demo.yaml", f"out={pairs}"])
+    for seed in seeds:
+        yield from _twincap(runs, pairs, seed, f" (seed {seed})" if len(seeds) > 1 else "", half)
     tokenizer = f"{runs}/tokenizer/artifact"
     yield DemoStep("train the image tokenizer", [
         "jobs/train_tokenizer.py", "--config", f"{CONFIGS}/vision/tokenizer_demo.yaml",
-        f"runs={runs}", f"pairs={pairs}",
-    ])  # fmt: skip
+        f"runs={runs}", f"pairs={pairs}", *half,
+    ], queue=2)  # fmt: skip
     build = [f"build.pairs={pairs}", f"build.tokenizer={tokenizer}", f"procedures={procedures}"]
     yield DemoStep("build procedures", [
         "jobs/build_procedures.py", "--config", f"{CONFIGS}/procap/procedures_demo.yaml", *build,
-    ])  # fmt: skip
+    ], queue=2)  # fmt: skip
     for seed in seeds:
-        yield from _captioners(runs, pairs, procedures, seed, f" (seed {seed})" if len(seeds) > 1 else "", beside)
+        yield from _procap(runs, pairs, procedures, seed, f" (seed {seed})" if len(seeds) > 1 else "", half)
+    for seed in seeds:
+        of = f" (seed {seed})" if len(seeds) > 1 else ""
+        trained = f"trained_baseline={runs}/{RUNS['TwinCap']}-{seed}/evaluation"
+        run = f"{runs}/{RUNS['ProCap']}-{seed}"
+        yield DemoStep(f"evaluate ProCap on the test split{of}", [*_evaluate(run, pairs), trained])
     real = []
     if clevr_change is not None:
         source, images = str(Path(clevr_change).resolve()), f"data/{folder}/clevr_change"
@@ -116,36 +124,36 @@ def _steps(folder: str, seeds: Sequence[int], clevr_change: str | None, beside: 
     ])  # fmt: skip
 
 
-def _captioners(runs: str, pairs: str, procedures: str, seed: int, of: str, half: list[str]) -> Iterator[DemoStep]:
-    """Both captioners with one seed. Two trainings of one thread each see more samples in a second than one of two."""
-    common = [f"runs={runs}", f"train.seed={seed}"]
-    yield DemoStep(f"ProCap stage 1{of}", [
-        "jobs/pretrain_procap.py", "--config", f"{CONFIGS}/procap/pretrain_demo.yaml",
-        *common, f"procedures={procedures}", f"name=pretrain-{seed}",
-    ])  # fmt: skip
-    yield DemoStep(f"ProCap stage 2{of}", [
-        "jobs/finetune_procap.py", "--config", f"{CONFIGS}/procap/finetune_demo.yaml",
-        *common, f"procedures={procedures}", f"name=finetune-{seed}", f"pretrained={runs}/pretrain-{seed}/artifact",
-        *half,
-    ])  # fmt: skip
+def _twincap(runs: str, pairs: str, seed: int, of: str, half: list[str]) -> Iterator[DemoStep]:
+    run = f"{runs}/{RUNS['TwinCap']}-{seed}"
     yield DemoStep(f"TwinCap{of}", [
-        "jobs/train_twincap.py", "--config", f"{CONFIGS}/twincap/demo.yaml",
-        *common, f"pairs={pairs}", f"name=twincap-{seed}", *half,
-    ], beside=True)  # fmt: skip
-    procap, twincap = f"{runs}/finetune-{seed}", f"{runs}/twincap-{seed}"
+        "jobs/train_twincap.py", "--config", f"{CONFIGS}/twincap/demo.yaml", f"runs={runs}", f"train.seed={seed}",
+        f"pairs={pairs}", f"name={Path(run).name}", *half,
+    ], queue=1)  # fmt: skip
+    yield DemoStep(f"calibrate TwinCap{of}", _calibrate(run, pairs), queue=1)
+    yield DemoStep(f"evaluate TwinCap on the test split{of}", _evaluate(run, pairs), queue=1)
 
-    def evaluate(run: str, *settings: str) -> list[str]:
-        given = [f"artifact={run}/artifact", f"pairs={pairs}", f"out={run}/evaluation", "change_maps=true"]
-        return ["jobs/evaluate.py", *given, *settings]
 
-    def calibrate(run: str) -> list[str]:
-        return ["jobs/calibrate.py", f"artifact={run}/artifact", f"pairs={pairs}", "report_split=test"]
+def _procap(runs: str, pairs: str, procedures: str, seed: int, of: str, half: list[str]) -> Iterator[DemoStep]:
+    run = f"{runs}/{RUNS['ProCap']}-{seed}"
+    common = [f"runs={runs}", f"train.seed={seed}", f"procedures={procedures}", *half]
+    yield DemoStep(f"ProCap stage 1{of}", [
+        "jobs/pretrain_procap.py", "--config", f"{CONFIGS}/procap/pretrain_demo.yaml", *common, f"name=pretrain-{seed}",
+    ], queue=2)  # fmt: skip
+    yield DemoStep(f"ProCap stage 2{of}", [
+        "jobs/finetune_procap.py", "--config", f"{CONFIGS}/procap/finetune_demo.yaml", *common,
+        f"name={Path(run).name}", f"pretrained={runs}/pretrain-{seed}/artifact",
+    ], queue=2)  # fmt: skip
+    yield DemoStep(f"calibrate ProCap{of}", _calibrate(run, pairs), queue=2)
 
-    yield DemoStep(f"evaluate TwinCap on the test split{of}", evaluate(twincap))
-    yield DemoStep(f"calibrate ProCap{of}", calibrate(procap), beside=True)
-    trained = f"trained_baseline={twincap}/evaluation"
-    yield DemoStep(f"evaluate ProCap on the test split{of}", evaluate(procap, trained))
-    yield DemoStep(f"calibrate TwinCap{of}", calibrate(twincap), beside=True)
+
+def _calibrate(run: str, pairs: str) -> list[str]:
+    return ["jobs/calibrate.py", f"artifact={run}/artifact", f"pairs={pairs}", "report_split=test"]
+
+
+def _evaluate(run: str, pairs: str) -> list[str]:
+    given = [f"artifact={run}/artifact", f"pairs={pairs}", f"out={run}/evaluation"]
+    return ["jobs/evaluate.py", *given, "change_maps=true"]
 
 
 def summary(folder: str, seeds: Sequence[int]) -> dict[str, Any]:

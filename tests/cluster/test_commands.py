@@ -101,7 +101,7 @@ def test_steps_without_ray_end_at_the_first_failure_with_its_last_lines(tmp_path
     record = tmp_path / "resources.json"
 
     def run(*scripts: Path) -> dict[str, float]:
-        commands = [(script.stem, [str(script)], False) for script in scripts]
+        commands = [(script.stem, [str(script)], None) for script in scripts]
         return run_commands(commands, tmp_path, tmp_path / "logs", record, on_ray=False).seconds_of
 
     assert list(run(good)) == ["good"]
@@ -128,8 +128,7 @@ def test_commands_side_by_side_run_at_the_same_time_and_share_the_cores(
     after.write_text("import os; print(os.environ.get('OMP_NUM_THREADS', 'all'))")
     names = [str(tmp_path / name) for name in ("a", "b")]
     commands = [
-        ("one", [str(meet), *names], False), ("other", [str(meet), *reversed(names)], True),
-        ("after", [str(after)], False),
+        ("one", [str(meet), *names], 1), ("other", [str(meet), *reversed(names)], 2), ("after", [str(after)], None),
     ]  # fmt: skip
     used = run_commands(commands, tmp_path, tmp_path / "logs", tmp_path / "resources.json", on_ray=False)
     assert used.seconds_of.keys() == {"one", "other", "after"}
@@ -144,11 +143,38 @@ def test_a_failure_side_by_side_ends_the_run_after_the_others(tmp_path: Path) ->
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
     good.write_text("print('done')")
     bad.write_text("print('why'); raise SystemExit(1)")
-    commands = [("bad", [str(bad)], False), ("good", [str(good)], True), ("never", [str(good)], False)]
+    commands = [
+        ("bad", [str(bad)], 1), ("after bad", [str(good)], 1), ("good", [str(good)], 2), ("never", [str(good)], None),
+    ]  # fmt: skip
     with pytest.raises(RuntimeError, match=r"(?s)ended with status 1; the end of .*01.log:.*why"):
         run_commands(commands, tmp_path, tmp_path / "logs", tmp_path / "resources.json", on_ray=False)
-    assert "done" in (tmp_path / "logs" / "02.log").read_text()
-    assert not (tmp_path / "logs" / "03.log").exists()
+    assert "done" in (tmp_path / "logs" / "03.log").read_text()
+    assert not (tmp_path / "logs" / "02.log").exists()
+    assert not (tmp_path / "logs" / "04.log").exists()
+
+
+def test_a_queue_keeps_its_order_and_does_not_wait_for_the_other(tmp_path: Path) -> None:
+    """The first queue's only command waits for what the second one's last command writes."""
+    wait, write = tmp_path / "wait.py", tmp_path / "write.py"
+    wait.write_text(
+        "import pathlib, sys, time\n"
+        "until = time.monotonic() + 60\n"
+        "while not pathlib.Path(sys.argv[1]).exists():\n"
+        "    assert time.monotonic() < until, 'the other queue waited'\n"
+        "    time.sleep(0.01)\n"
+    )
+    write.write_text(
+        "import pathlib, sys\n"
+        "assert pathlib.Path(sys.argv[2]).exists(), 'out of order'\n"
+        "pathlib.Path(sys.argv[1]).write_text('')\n"
+    )
+    first, last = str(tmp_path / "first"), str(tmp_path / "last")
+    commands = [
+        ("waits", [str(wait), last], 1), ("first", [str(write), first, str(write)], 2),
+        ("last", [str(write), last, first], 2),
+    ]  # fmt: skip
+    used = run_commands(commands, tmp_path, tmp_path / "logs", tmp_path / "resources.json", on_ray=False)
+    assert used.seconds_of.keys() == {"waits", "first", "last"}
 
 
 def test_every_step_that_can_is_told_to_run_without_ray(tmp_path: Path) -> None:
@@ -158,7 +184,7 @@ def test_every_step_that_can_is_told_to_run_without_ray(tmp_path: Path) -> None:
         assert ("--local" in step.command) == ("local=False" not in text)
     on_ray = list(steps("demo", [0], str(tmp_path), on_ray=True))
     alone = [[word for word in s.command if word != "--local" and "cpus_per_worker" not in word] for s in local]
-    assert [tuple(step) for step in on_ray] == [(s.title, c, False) for s, c in zip(local, alone, strict=True)]
+    assert [tuple(step) for step in on_ray] == [(s.title, c, None) for s, c in zip(local, alone, strict=True)]
 
 
 def test_every_step_of_the_demo_is_a_valid_command() -> None:
