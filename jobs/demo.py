@@ -6,8 +6,8 @@
     python jobs/demo.py --clevr-change DIR    also caption the official images in DIR (no captions needed)
 
 Runs the project's own jobs, the two captioners' side by side. Finished steps are skipped. Prints one line per step,
-with the output in runs/demo/logs, and at the end: the scores of both captioners, the page, how to serve and how to caption
-with the one that is better on the validation split, and the file with all figures.
+with the output in runs/demo/logs, and at the end: the scores of both captioners, the page, how to serve and how to
+caption with the one that is better on the validation split, and the file with all figures.
 """
 
 from __future__ import annotations
