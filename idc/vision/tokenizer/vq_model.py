@@ -1,4 +1,4 @@
-"""diffusers' ``VQModel`` without the rest of diffusers, whose import takes three times as long as that of torch."""
+"""diffusers' ``VQModel`` without the rest of diffusers, whose import takes longer than that of torch."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import ModuleType
 from typing import Any
 
 _PACKAGES = tuple(f"diffusers.models.{name}" for name in ("autoencoders", "transformers", "unets"))
 """Packages that ``VQModel`` lies in or imports from. Each imports all models of its kind."""
-
-_COMPILER = "torch._dynamo"
-"""Imported by diffusers for the sake of ``torch.compile``; it does without where there is none."""
 
 _lock = threading.Lock()
 
@@ -30,21 +26,15 @@ def vq_model() -> Any:
 
 @contextmanager
 def _left_out() -> Iterator[None]:
-    """Context in which :data:`_COMPILER` cannot be imported and :data:`_PACKAGES` are empty, though their modules can
-    be imported one by one; not where they were imported before. A later import finds all of them whole."""
-    import torch  # noqa: F401  its own import must find everything
-
-    modules: dict[str, ModuleType | None] = sys.modules  # type: ignore[assignment]  # None: not importable
+    """Context in which :data:`_PACKAGES` are empty, though their modules can be imported one by one; those that were
+    imported before stay as they are. A later import finds all of them whole."""
     own = []
     try:
-        if _COMPILER not in modules:
-            modules[_COMPILER] = None
-            own.append(_COMPILER)
         for name in _PACKAGES:
-            if name not in modules and (spec := importlib.util.find_spec(name)) is not None:
-                modules[name] = importlib.util.module_from_spec(spec)  # not executed
+            if name not in sys.modules and (spec := importlib.util.find_spec(name)) is not None:
+                sys.modules[name] = importlib.util.module_from_spec(spec)  # not executed
                 own.append(name)
         yield
     finally:
         for name in own:
-            del modules[name]
+            del sys.modules[name]

@@ -133,10 +133,9 @@ from idc.vision.tokenizer.config import TokenizerConfig
 from idc.vision.tokenizer.model import ImageTokenizer
 
 model = ImageTokenizer(TokenizerConfig(image_size=32, channels=8, channel_mult=(1, 2), norm_groups=4)).model
-loaded = ("diffusers.models.autoencoders.autoencoder_kl", "diffusers.models.unets.unet_2d", "torch._dynamo")
+loaded = ("diffusers.models.autoencoders.autoencoder_kl", "diffusers.models.unets.unet_2d")
 print([name for name in loaded if name in sys.modules])
 
-import torch._dynamo
 from diffusers import AutoencoderKL, UNet2DModel, VQModel
 
 print(type(model) is VQModel, [name for name in loaded if name not in sys.modules])
