@@ -28,7 +28,7 @@ from urllib.parse import unquote, urlparse
 
 from pydantic import BaseModel, ConfigDict
 
-from cluster.tracking import RUN_TAG, default_uri, find_run, open_experiment
+from cluster.tracking import RUN_TAG, default_uri, find_run, open_experiment, opening
 from idc.config import missing_database
 from idc.evaluation.promotion import Decision, Scored, checked_evaluation
 from idc.evaluation.record import EVALUATION, PREDICTIONS, load
@@ -99,7 +99,7 @@ class Registry:
         from mlflow import MlflowClient
 
         self.uri, self.name, self.alias = uri, name, alias
-        with self._errors():
+        with self._errors(), opening(uri):
             self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
 
     # -- reading ------------------------------------------------------------------------------------------------

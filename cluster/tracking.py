@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +42,9 @@ class MlflowTracker:
 
         logging.getLogger("alembic").setLevel(logging.WARNING)
         self.uri = tracking.uri or default_uri(run_dir)
-        self.client = mlflow.MlflowClient(tracking_uri=self.uri)
-        experiment_id = open_experiment(self.client, self.uri, tracking.experiment)
+        with opening(self.uri):
+            self.client = mlflow.MlflowClient(tracking_uri=self.uri)
+            experiment_id = open_experiment(self.client, self.uri, tracking.experiment)
         found = find_run(self.client, experiment_id, name)
         if found is not None:
             self.run_id = found
@@ -98,6 +101,21 @@ class MlflowTracker:
 def default_uri(run_dir: Path) -> str:
     """Default tracking URI: the SQLite file ``mlflow.db`` next to the run's folder."""
     return f"{_SQLITE}{run_dir.resolve().parent / 'mlflow.db'}"
+
+
+@contextmanager
+def opening(uri: str) -> Iterator[None]:
+    """Context in which no other process here opens the same SQLite file: MLflow makes its tables without a lock, and of
+    two runs that start side by side one would fail. Nothing to wait for with a server."""
+    if not uri.startswith(_SQLITE):
+        yield
+        return
+    from filelock import FileLock
+
+    file = Path(uri.removeprefix(_SQLITE).partition("?")[0]).resolve()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(file.with_name(f".{file.name}.lock")):
+        yield
 
 
 def open_experiment(client: MlflowClient, uri: str, name: str) -> str:

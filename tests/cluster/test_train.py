@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import threading
 from contextlib import suppress
@@ -153,6 +154,34 @@ def test_a_local_run_is_tracked_in_one_mlflow_run_even_if_it_fails_first(tmp_pat
     artifact = tmp_path / "runs" / "mlartifacts" / second.info.run_id / "artifacts" / "artifact"
     assert (artifact / "model.safetensors").exists()
     assert result == {**json.loads((run_dir / "result.json").read_text()), "done_before": False}
+
+
+TRACKS = """
+import sys, time
+from pathlib import Path
+import mlflow
+from cluster.tracking import MlflowTracker
+from idc.training.config import TrackingConfig
+
+runs, name, other = sys.argv[1:]
+(Path(runs) / f"{name}.ready").write_text("")
+while not (Path(runs) / f"{other}.ready").exists():
+    time.sleep(0.01)
+tracker = MlflowTracker(TrackingConfig(), Path(runs) / name, name)
+tracker.end(finished=True)
+print(tracker.client.get_run(tracker.run_id).info.experiment_id)
+"""
+
+
+def test_two_runs_that_start_side_by_side_make_one_database(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", TRACKS, str(tmp_path)]
+    runs = [
+        subprocess.Popen([*command, *names], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for names in (("a", "b"), ("b", "a"))
+    ]
+    ended = [run.communicate(timeout=120) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], ended
+    assert ended[0][0] == ended[1][0]
 
 
 def test_a_tracker_takes_pictures_texts_and_many_metrics(tmp_path: Path) -> None:
