@@ -216,7 +216,7 @@ def _claims(evaluations: Sequence[Any]) -> dict[str, dict[str, Any]]:
     for name, rate in found[0].rates().items():
         low, high = found[0].interval(name)
         over = spread([own.rates()[name].rate for own in found])
-        claims[name] = {**_rounded(over), "interval": [round(low, 4), round(high, 4)], "chance": round(rate.chance, 4)}
+        claims[name] = {**_rounded(over, 6), "interval": [round(low, 6), round(high, 6)], "chance": round(rate.chance, 6)}
     return claims
 
 
@@ -229,8 +229,8 @@ def _rounded_all(values: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in values.items()}
 
 
-def _rounded(spread: Any) -> dict[str, float]:
-    return {"mean": round(spread.mean, 4), "std": round(spread.std, 4)}
+def _rounded(spread: Any, digits: int = 4) -> dict[str, float]:
+    return {"mean": round(spread.mean, digits), "std": round(spread.std, digits)}
 
 
 def closing(result: dict[str, Any], folder: str) -> list[str]:
