@@ -216,7 +216,11 @@ def _claims(evaluations: Sequence[Any]) -> dict[str, dict[str, Any]]:
     for name, rate in found[0].rates().items():
         low, high = found[0].interval(name)
         over = spread([own.rates()[name].rate for own in found])
-        claims[name] = {**_rounded(over, 6), "interval": [round(low, 6), round(high, 6)], "chance": round(rate.chance, 6)}
+        claims[name] = {
+            **_rounded(over, 6),
+            "interval": [round(low, 6), round(high, 6)],
+            "chance": round(rate.chance, 6),
+        }
     return claims
 
 
