@@ -16,7 +16,6 @@ from idc.data.store import iter_rows
 from idc.data.text import PAD, Vocabulary
 from idc.metrics.coco import cider
 from idc.metrics.hallucination import hallucination
-from idc.systems.twincap.captioner import load_captioner as load_captioner
 from idc.systems.twincap.config import TwinCapJob
 from idc.systems.twincap.data import PairSamples, collate
 from idc.systems.twincap.model import Encoded, TwinNet, heat
