@@ -1,5 +1,5 @@
 """Random changes of a pair's images that leave its caption true: light and colour of both images together, contrast,
-blur, noise, JPEG and an affine warp of each image alone, and mirroring.
+haze, blur, noise, JPEG and an affine warp of each image alone, and mirroring.
 
 Between the images of a real pair the camera moves and the light changes; a captioner that is trained on pairs whose
 views hardly differ compares pixels at the same place. The warps of each image alone are what breaks this habit.
@@ -25,7 +25,9 @@ _SIDES = {"left": "right", "right": "left"}
 
 
 class AugmentationConfig(ConfigModel):
-    """Largest random changes of a pair's images; every amount is uniform in its range, and 0 switches it off."""
+    """Largest random changes of a pair's images; 0 switches one off. Amounts are uniform in their ranges, but for haze and
+    noise: a pair has one of the two, mostly little (a uniform number cubed, times the largest), each image a half of it to
+    all."""
 
     light: float = Field(0.3, ge=0, lt=1)
     """Both images: brightness is multiplied by 1 - this to 1 + this."""
@@ -35,10 +37,12 @@ class AugmentationConfig(ConfigModel):
     """Each image: distances from its mean are multiplied by 1 - this to 1 + this."""
     blur: float = Field(0.8, ge=0, le=10)
     """Each image: largest deviation of a Gaussian blur, in pixels."""
-    noise: float = Field(12.0, ge=0, le=128)
+    haze: float = Field(0.0, ge=0, le=10)
+    """Each image: largest haze. Haze h adds h times a smooth random field and fades the image to 1 / (1 + h)."""
+    noise: float = Field(24.0, ge=0, le=128)
     """Each image: largest deviation of Gaussian noise, in levels of 255."""
     jpeg: float = Field(0.0, ge=0, le=1)
-    """Each image: probability of a JPEG compression of quality 30 to 95."""
+    """Each image: probability of a JPEG compression of quality 10 to 95."""
     shift: float = Field(0.15, ge=0, lt=1)
     """Each image alone: largest shift along each axis, as a share of the image. Objects stay in the image where their
     places are known."""
@@ -77,6 +81,8 @@ def augment(
 
     light = 1 + amounts.light * rng.uniform(-1, 1)
     colour = light * (1 + amounts.tint * rng.uniform(-1, 1, 3))
+    share = float(rng.random()) ** 3
+    haze, noise = (share * amounts.haze, 0.0) if rng.random() < 0.5 else (0.0, share * amounts.noise)
     height, width = before.shape[:2]
     images, maps = [], []
     for index, pixels in enumerate((before, after)):
@@ -89,14 +95,21 @@ def augment(
         x = cv2.warpAffine(x, centred, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
         mean = x.mean()
         x = (mean + (x - mean) * (1 + amounts.contrast * rng.uniform(-1, 1))) * colour
-        sigma, noise, quality = (float(rng.uniform(0, most)) for most in (amounts.blur, amounts.noise, 1.0))
+        sigma, quality = float(rng.uniform(0, amounts.blur)), rng.random()
+        hazy, noisy = (float(most * rng.uniform(0.5, 1)) for most in (haze, noise))
+        if hazy > 0:
+            field = sum(
+                cv2.resize(rng.random((n, n), np.float32), (width, height), interpolation=cv2.INTER_CUBIC) / 2
+                for n in (3, 7)
+            )
+            x = (x + 255 * hazy * np.asarray(field)[..., None]) / (1 + hazy)
         if sigma > 0.2:  # below that no neighbour counts
             x = cv2.GaussianBlur(x, (0, 0), sigma)
-        if noise > 0:
-            x = x + noise * rng.standard_normal(x.shape, dtype=np.float32)
+        if noisy > 0:
+            x = x + noisy * rng.standard_normal(x.shape, dtype=np.float32)
         out = np.clip(x + 0.5, 0, 255).astype(np.uint8)
         if rng.random() < amounts.jpeg:
-            _, data = cv2.imencode(".jpg", out, [cv2.IMWRITE_JPEG_QUALITY, round(30 + 65 * quality)])
+            _, data = cv2.imencode(".jpg", out, [cv2.IMWRITE_JPEG_QUALITY, round(10 + 85 * quality)])
             out = cv2.imdecode(data, cv2.IMREAD_COLOR)
         images.append(out)
     return AugmentedPair((images[0], images[1]), np.stack(maps))

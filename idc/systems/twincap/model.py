@@ -30,8 +30,6 @@ from idc.systems.twincap.word_decoder import WordDecoder
 
 SIZES = [len(VALUES[name]) for name in ATTRIBUTES]
 """Number of values of each attribute."""
-_GROUPS = 8
-"""Groups of a normalisation: it does not depend on the other samples of a batch."""
 
 
 class Encoded(NamedTuple):
@@ -64,7 +62,19 @@ class Block(nn.Module):
 def _conv(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
     """A convolution with what follows it."""
     convolution = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-    return [convolution, nn.GroupNorm(_GROUPS, outputs), nn.ReLU()]
+    return [convolution, ChannelNorm(outputs), nn.ReLU()]
+
+
+class ChannelNorm(nn.Module):
+    """Layer norm over the channels at each place of (B, channels, height, width): of maps in channels-last order, and in
+    bf16, it takes half the time of a group norm on a CPU."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.norm = nn.LayerNorm(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class AttributeHead(nn.Module):

@@ -18,6 +18,14 @@ from torch import Tensor, nn
 from idc.systems.twincap.config import DecoderConfig
 
 
+def _attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
+    """Scaled dot-product attention, in float32 on a CPU, whose bf16 kernel is slower in the backward pass."""
+    if query.device.type != "cpu":
+        return F.scaled_dot_product_attention(query, key, value, is_causal=is_causal)
+    with torch.autocast("cpu", enabled=False):
+        return F.scaled_dot_product_attention(query.float(), key.float(), value.float(), is_causal=is_causal)
+
+
 class DecoderLayer(nn.Module):
     """Self-attention, cross-attention, feed-forward, each on the normalised input and added to it."""
 
@@ -44,13 +52,13 @@ class DecoderLayer(nn.Module):
 
     def mixed(self, x_BTE: Tensor, query: Tensor, key: Tensor, value: Tensor, causal: bool) -> Tensor:
         """``x`` after the self-attention."""
-        attended = F.scaled_dot_product_attention(query, key, value, is_causal=causal)
+        attended = _attention(query, key, value, is_causal=causal)
         return x_BTE + self.dropout(self.self_out(attended.transpose(1, 2).flatten(2)))
 
     def rest(self, x_BTE: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """``x`` after cross-attention to the memory's keys and values, and the feed-forward part."""
         query = self._split(self.cross_q(self.norm_cross(x_BTE)))
-        attended = F.scaled_dot_product_attention(query, key, value)
+        attended = _attention(query, key, value)
         x_BTE = x_BTE + self.dropout(self.cross_out(attended.transpose(1, 2).flatten(2)))
         return x_BTE + self.dropout(self.narrow(F.gelu(self.widen(self.norm_feedforward(x_BTE)))))
 
