@@ -82,8 +82,29 @@ def test_light_and_tint_are_those_of_both_images_and_noise_is_not() -> None:
     lit = augment(grey, grey, amounts(light=0.3, tint=0.2), np.random.default_rng(3)).images
     assert np.array_equal(*lit)
     assert len(np.unique(lit[0][0, 0])) == 3, "a tint differs between the channels"
-    noisy = augment(grey, grey, amounts(noise=20), np.random.default_rng(3)).images
-    assert np.abs(noisy[0].astype(int) - noisy[1]).mean() > 1
+
+
+def test_a_pair_has_noise_or_haze_and_each_image_its_own() -> None:
+    grey = np.full((*SIZE, 3), 100, np.uint8)
+    noisy, hazy = 0, 0
+    for seed in range(40):
+        before, after = augment(grey, grey, amounts(noise=60, haze=2), np.random.default_rng(seed)).images
+        if (rough := _roughness(before)) > 1:
+            noisy += 1
+            assert 0.4 < rough / _roughness(after) < 2.5
+        elif np.ptp(before) > 20:  # a smooth field
+            hazy += 1
+            assert (before == before[..., :1]).all(), "haze has no colour"
+        else:
+            continue
+        assert not np.array_equal(before, after)
+    assert noisy > 5
+    assert hazy > 5
+
+
+def _roughness(pixels: np.ndarray) -> float:
+    """Mean difference of neighbours, beyond that of a smooth field."""
+    return float(np.abs(np.diff(pixels.astype(float), n=2, axis=1)).mean())
 
 
 def test_blur_and_jpeg_change_the_pixels() -> None:

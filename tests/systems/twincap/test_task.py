@@ -34,12 +34,12 @@ def task_and_batch(world: World, settings: dict[str, Any] | None = None) -> tupl
 
 
 def test_it_learns_with_all_parts(world: World, tmp_path: Path) -> None:
-    start(tiny_job(world.pairs, {"train.steps": 30, "train.eval_every": 15}), tmp_path)
+    start(tiny_job(world.pairs, {"train.steps": 60, "train.eval_every": 30}), tmp_path)
     log = read_log(tmp_path / "log.jsonl")
     for name in ("caption", "heads", "dense"):
         assert np.mean([line[name] for line in log[-5:]]) < 0.9 * np.mean([line[name] for line in log[:5]]), name
     scored = [line for line in log if "validation/CIDEr" in line]
-    assert [line["step"] for line in scored] == [15, 30]
+    assert [line["step"] for line in scored] == [30, 60]
     assert {"validation/right_type", "validation/right_object"} <= scored[0].keys()
     artifact = read_artifact(tmp_path / "artifact", system="twincap")
     assert artifact.trained_on == "rendered scenes at 32x32 pixels (14 training pairs)"
