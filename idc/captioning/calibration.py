@@ -49,19 +49,21 @@ class CalibrateJob(LoadConfig):
     """Artifact of a captioner; `calibration.json` is added to it, or replaced."""
     pairs: str = Field(min_length=1)
     """Folder of pairs, changed and unchanged ones."""
+    more_pairs: tuple[str, ...] = ()
+    """Further folders of pairs that the captioner was trained on; their splits count with those of `pairs`."""
     split: Literal["train", "val", "test"] = "val"
     """Split to fit on."""
     report_split: Literal["val", "test"] | None = None
     """Further split on which the quality of the probabilities is measured."""
     max_pairs: int | None = Field(None, ge=1)
-    """Number of pairs with a known change flag per split, from the first on. Default: all."""
+    """Number of pairs with a known change flag per folder and split, from the first on. Default: all."""
     batch_size: int = Field(32, ge=1)
     """Pairs per batch of the captioner."""
     familiarity: bool = True
-    """Also fit how much a pair resembles the training images, on the training pairs of `pairs`, and calibrate that on
-    `split`: pairs that do not resemble them get a warning. Off: the artifact's own stays unchanged."""
+    """Also fit how much a pair resembles the training images, on the training pairs, and calibrate that on `split`:
+    pairs that do not resemble them get a warning. Off: the artifact's own stays unchanged."""
     max_training_pairs: int = Field(5000, ge=100)
-    """Maximum number of training pairs, from the first on, on which familiarity is fitted."""
+    """Maximum number of training pairs per folder, from the first on, on which familiarity is fitted."""
     augmented: bool = False
     """Fit familiarity also on an augmented copy of every training pair (the default amounts of
     idc/data/augmentation.py): for a captioner that was trained with such images, so that other light, slight noise and
@@ -78,9 +80,16 @@ class CalibrateJob(LoadConfig):
             if getattr(self, name) and not self.familiarity:
                 yield f"{name}: concerns familiarity, which is off; set familiarity=true"
 
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """All folders of pairs."""
+        return (self.pairs, *self.more_pairs)
+
     def preflight(self) -> Iterator[str]:
         yield from missing(self.artifact, "artifact")
         yield from missing(self.pairs, "pairs")
+        for path in self.more_pairs:
+            yield from missing(path, "more_pairs")
         for path in self.outside:
             yield from missing(path, "outside")
 
@@ -255,7 +264,7 @@ def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibrati
     own = measured[job.split]
     made = Calibration(
         fingerprint=_mark(job),
-        source={"pairs": job.pairs, "split": job.split, "count": len(own.changed)},
+        source={"pairs": ", ".join(job.folders), "split": job.split, "count": len(own.changed)},
         quality={},
         **fit(own.inputs, own.changed),
     )
@@ -301,12 +310,15 @@ def table(found: Calibration) -> str:
 
 def _training_statistics(job: CalibrateJob) -> Iterator[np.ndarray]:
     """The statistics of the training pairs for the familiarity, and of their augmented copies."""
-    rows = itertools.islice(iter_rows(job.pairs, ["pair_id", "before", "after"], "train"), job.max_training_pairs)
+    rows = itertools.chain.from_iterable(
+        itertools.islice(iter_rows(path, ["pair_id", "before", "after"], "train"), job.max_training_pairs)
+        for path in job.folders
+    )
     first = next(rows, None)
     if first is None:
         raise ValueError(
-            f"{job.pairs} has no training pairs, on which familiarity is fitted; give the folder that the captioner "
-            "was trained on, or set familiarity=false"
+            f"{', '.join(job.folders)} has no training pairs, on which familiarity is fitted; give the folder that the "
+            "captioner was trained on, or set familiarity=false"
         )
     known = functools.lru_cache(maxsize=2)(lambda data: statistics(decode_image(data)))  # pairs share images
     for number, row in enumerate(itertools.chain([first], rows)):
@@ -361,9 +373,13 @@ def _input_images(path: str) -> Iterator[Pixels]:
 
 
 def _mark(job: CalibrateJob) -> str:
-    settings = job.model_dump(mode="json", exclude={"artifact", "pairs", "outside", *LOADING}) | job.loading_identity()
+    settings = (
+        job.model_dump(mode="json", exclude={"artifact", "pairs", "more_pairs", "outside", *LOADING})
+        | job.loading_identity()
+    )
     outside = [open_rows(path).fingerprint for path in job.outside]
-    return fingerprint(captioning_identity(job.artifact), read_manifest(job.pairs).fingerprint, settings, outside)
+    pairs = [read_manifest(path).fingerprint for path in job.folders]
+    return fingerprint(captioning_identity(job.artifact), pairs, settings, outside)
 
 
 class _Measured(NamedTuple):
@@ -380,10 +396,16 @@ def _measure(job: CalibrateJob, captioner: Captioner, split: str) -> _Measured:
     """Decode and describe each pair of a split once."""
     columns = ["pair_id", "before", "after", "change_type", "meta"]
     every = (
-        (row, is_changed(row["change_type"], json.loads(row["meta"] or "{}")))
-        for row in iter_rows(job.pairs, columns, split)
+        (
+            (row, is_changed(row["change_type"], json.loads(row["meta"] or "{}")))
+            for row in iter_rows(path, columns, split)
+        )
+        for path in job.folders
     )
-    known = itertools.islice(((row, changed) for row, changed in every if changed is not None), job.max_pairs)
+    known = itertools.chain.from_iterable(
+        itertools.islice(((row, changed) for row, changed in rows if changed is not None), job.max_pairs)
+        for rows in every
+    )
     made = _Measured([], [], [])
     with ThreadPoolExecutor(2) as pool:
         for (row, changed), found in describe_rows(captioner, known, _decode, pool, job.batch_size):
@@ -397,7 +419,9 @@ def _measure(job: CalibrateJob, captioner: Captioner, split: str) -> _Measured:
         kinds = "no pairs with a known change flag" if not made.changed else (
             "only pairs that changed" if made.changed[0] else "only pairs that did not change"
         )  # fmt: skip
-        raise ValueError(f"{job.pairs}: {split} has {kinds}; a probability of a change needs pairs of both kinds")
+        raise ValueError(
+            f"{', '.join(job.folders)}: {split} has {kinds}; a probability of a change needs pairs of both kinds"
+        )
     return made
 
 

@@ -25,9 +25,9 @@ _SIDES = {"left": "right", "right": "left"}
 
 
 class AugmentationConfig(ConfigModel):
-    """Largest random changes of a pair's images; 0 switches one off. Amounts are uniform in their ranges, but for haze and
-    noise: a pair has one of the two, mostly little (a uniform number cubed, times the largest), each image a half of it to
-    all."""
+    """Largest random changes of a pair's images; 0 switches one off. Amounts are uniform in their ranges, but for haze
+    and noise: a pair has one of the two, mostly little (a uniform number cubed, times the largest), and each image a
+    half of it to all."""
 
     light: float = Field(0.3, ge=0, lt=1)
     """Both images: brightness is multiplied by 1 - this to 1 + this."""

@@ -245,6 +245,26 @@ def test_what_augmentation_changes_is_familiar_if_it_was_part_of_the_training(ar
     assert warned[True] <= 2
 
 
+def test_pairs_of_every_folder_of_the_training_count(artifact: Path, tmp_path: Path) -> None:
+    """Dark scenes are warned of, unless a further folder has such pairs."""
+
+    def dark(seed: int, count: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        return [(before // 4, after // 4) for before, after in scenes(seed, count)]
+
+    bright = write_pairs(tmp_path / "bright", {"train": scenes(0, 150), "val": scenes(1, 60), "test": []})
+    other = write_pairs(tmp_path / "dark", {"train": dark(3, 150), "val": dark(4, 60), "test": []})
+    warned, fitted = [], []
+    for more in ((), (other,)):
+        made = run_calibration(CalibrateJob(artifact=str(artifact), pairs=bright, more_pairs=more))
+        found = Familiarity.read(artifact)
+        assert found is not None
+        warned.append(sum(found(*pair) < FAMILIAR_FROM for pair in dark(5, 20)))
+        fitted.append(made.source["count"])
+    assert warned[0] == 20
+    assert warned[1] <= 3
+    assert fitted == [60, 120]
+
+
 def test_familiarity_needs_the_training_pairs_or_is_switched_off(
     artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

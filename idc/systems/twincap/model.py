@@ -66,8 +66,8 @@ def _conv(inputs: int, outputs: int, stride: int = 1) -> list[nn.Module]:
 
 
 class ChannelNorm(nn.Module):
-    """Layer norm over the channels at each place of (B, channels, height, width): of maps in channels-last order, and in
-    bf16, it takes half the time of a group norm on a CPU."""
+    """Layer norm over the channels at each place of (B, channels, height, width). In bf16 on a CPU it takes half the
+    time of a group norm."""
 
     def __init__(self, channels: int):
         super().__init__()
