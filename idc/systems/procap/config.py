@@ -85,7 +85,8 @@ class DecoderConfig(ConfigModel):
     normalises each position and channel over the batch, so that what all pairs have in common, above all the
     positions, does not hide their differences: on a few thousand pairs the decoder then learns to attend within a few
     hundred steps, with `layer` not within thousands. It is computed over a worker's micro-batch, so accumulation and
-    the number of workers change its numbers."""
+    the number of workers change its numbers. While the learning rate is high its running averages, which captioning
+    uses, fit the weights badly: validate at the end, when the rate has decayed."""
     max_length: int = Field(24, ge=2)
     """Maximum tokens of a caption, begin and end token included."""
     ban_unknown_only: bool = False
