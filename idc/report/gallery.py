@@ -123,8 +123,8 @@ def render_gallery(summary: Summary, items: Sequence[GalleryItem]) -> str:
         subtitle=summary.input,
         tiles_shown=tiles,
         captioner={
-            "captioner": summary.captioner,
-            "card": f"{summary.card or ''} ({summary.system})",
+            "captioner": f"{summary.captioner} ({summary.system})",
+            "card": summary.card or "none",
             "trained on": summary.trained_on or "not recorded",
             "verdicts": [f"{count:,} {name}" for name, count in summary.verdicts.items()],
         },
@@ -137,8 +137,9 @@ def render_gallery(summary: Summary, items: Sequence[GalleryItem]) -> str:
             [f"{name} (to be low)" if name in (INVENTED, MISSED) else name, *_cells(one)]
             for name, one in summary.claims.items()
         ],
-        shown=f"{len(items):,} of the {captioned:,} captioned pairs"
-        + (", evenly spaced" if len(items) < captioned else ""),
+        shown=f"{len(items):,} of the {captioned:,} captioned pairs, evenly spaced"
+        if len(items) < captioned
+        else f"All {captioned:,} captioned pairs",
         items=items,
     )
 
