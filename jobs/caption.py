@@ -10,7 +10,8 @@
 
 Without --artifact, --server, --device and --speed, a server on this machine (http://127.0.0.1:8000, as
 `make serve` starts it) is used; if there is none, the newest captioner below runs/ is loaded, else the one that comes
-with the program. A line on stderr names it. With --input no server is asked. Images are sent to another machine only if --server names it; its token is read from IDC_TOKEN.
+with the program. A line on stderr names it. With --input no server is used. Images are sent to another machine only
+if --server names it; its token is read from IDC_TOKEN.
 
 Two images may have any size and mode; PNG, JPEG, WebP, BMP, GIF, TIFF, AVIF, JPEG 2000 and PPM; they may be URIs. Needs
 no Ray and no data set.

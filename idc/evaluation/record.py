@@ -154,7 +154,6 @@ class Evaluation(_Record):
     seconds: dict[str, float] = {}
     """Durations of captioning, baselines and scoring."""
 
-
     def warnings(self) -> str | None:
         """The share of warned pairs in words, with its 95 % interval (Wilson); None if it is not known."""
         if self.warned is None:

@@ -1,5 +1,5 @@
-"""The page of captioned pairs of one's own (:mod:`idc.captioning.table`): what the captioner writes about them, how many
-get its warning and, where the input has change types or scenes, how much of it is right.
+"""The page of captioned pairs of one's own (:mod:`idc.captioning.table`): what the captioner writes about them, how
+many get its warning and, where the input has change types or scenes, how much of it is right.
 
 A pair's ``change_type`` is compared with the type that its caption names (:mod:`idc.metrics.changes`). Where ``meta``
 has the objects of both images, as that of a rendered pair, the claims about the changed object are counted too

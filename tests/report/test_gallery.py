@@ -190,9 +190,9 @@ def test_triples_in_the_official_layout_without_captions_get_counts_and_a_page(
     assert {kind: one.unchanged.of for kind, one in summary.types.items()} == {
         **{kind: len(members) for kind, members in types.items()}, "none": SCENES
     }  # fmt: skip
-    same, _ = made(pairs, tmp_path / "direct", show=0)
-    assert summary.types == same.types
-    assert summary.named_types == same.named_types
+    direct, _ = made(pairs, tmp_path / "direct", show=0)
+    assert summary.types == direct.types
+    assert summary.named_types == direct.named_types
     assert len(HtmlPage(Path("captions/page.html").read_text()).images) == 3 * summary.pairs
 
 
