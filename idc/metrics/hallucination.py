@@ -36,7 +36,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic import BaseModel, ConfigDict
 
@@ -212,16 +212,15 @@ def truth_of(change_type: str, before: Sequence[Mapping[str, Any]], after: Seque
 def truth_in(change_type: str | None, meta: Mapping[str, Any]) -> Truth | None:
     """The truth that the ``meta`` of a pair holds; None if it does not have the objects of both images with all their
     attributes, or if these objects contradict the change type."""
-    scenes = [meta.get("before"), meta.get("after")]
-    if change_type not in CHANGE_TYPES or not all(map(_are_objects, scenes)):
+    before, after = meta.get("before"), meta.get("after")
+    if change_type not in CHANGE_TYPES or not _are_objects(before) or not _are_objects(after):
         return None
-    before, after = scenes
     if change_type != NO_CHANGE and all(thing in after for thing in before) and all(thing in before for thing in after):
         return None
     return truth_of(change_type, before, after)
 
 
-def _are_objects(value: Any) -> bool:
+def _are_objects(value: Any) -> TypeGuard[list[dict[str, Any]]]:
     return isinstance(value, list) and all(isinstance(one, dict) and one.keys() >= set(ATTRIBUTES) for one in value)
 
 
