@@ -209,7 +209,7 @@ def _bare_share(settings: dict[str, Any], place: Path, number: int, ready: Any) 
     job = CaptionJob.model_validate(settings)
     source = open_rows(job.input, chunk_size=job.batch_size, limit=job.max_pairs)
     own = [batch for n, batch in enumerate(iter_chunks(source)) if n % job.actors == number]
-    captioner = LoggedLoader(CaptionerLoader(job.artifact, job, job.gpus_per_actor, threads=1), place / "calls")()
+    captioner = LoggedLoader(CaptionerLoader(job.captioner, job, job.gpus_per_actor, threads=1), place / "calls")()
     ready.wait()
     for batch in own:
         captioner.describe(*([decode_image(data) for data in batch[role]] for role in ("before", "after")))
@@ -218,7 +218,7 @@ def _bare_share(settings: dict[str, Any], place: Path, number: int, ready: Any) 
 def _caption_once(settings: dict[str, Any], place: str, cluster: dict[str, Any]) -> dict[str, float]:
     """Run one job in this process with its own Ray; return when Ray had started and when all rows were written."""
     job = CaptionJob.model_validate(settings)
-    load = LoggedLoader(CaptionerLoader(job.artifact, job, job.gpus_per_actor, threads=1), Path(place) / "calls")
+    load = LoggedLoader(CaptionerLoader(job.captioner, job, job.gpus_per_actor, threads=1), Path(place) / "calls")
     with session(ClusterConfig.model_validate(cluster)):
         from cluster.data import run  # imports Ray, so only after the session has set the environment
 

@@ -9,8 +9,9 @@
     python jobs/caption.py input= --help         the settings of the last two
 
 Without --artifact, --server, --device and --speed, a server on this machine (http://127.0.0.1:8000, as
-`make serve` starts it) is used; if there is none, the newest captioner below runs/ is loaded. A line on stderr names
-it. Images are sent to another machine only if --server names it; its token is read from IDC_TOKEN.
+`make serve` starts it) is used; if there is none, the newest captioner below runs/ is loaded, else the one that comes
+with the program. A line on stderr names it. With --input no server is used. Images are sent to another machine only
+if --server names it; its token is read from IDC_TOKEN.
 
 Two images may have any size and mode; PNG, JPEG, WebP, BMP, GIF, TIFF, AVIF, JPEG 2000 and PPM; they may be URIs. Needs
 no Ray and no data set.
@@ -18,8 +19,10 @@ no Ray and no data set.
 With --input: a folder of pairs, Parquet, CSV or JSON lines with the columns `before` and `after` (paths, URIs, in
 Parquet also the bytes), or a folder of images. A table may name any local file, and URIs of other hosts with
 allow_remote=true; links that lead out of a folder are followed with follow_links=true. Every row of the input becomes
-a row of --out, in the same order; one that cannot be captioned has its reason in `error`. The same command given again
-continues an interrupted job. --local needs no Ray.
+a row of --out, in the same order; one that cannot be captioned has its reason in `error`. At the end, --out gets
+page.html with pairs and captions (--show 40), and summary.json with counts: named change types, warnings and, where the
+input has the column `change_type`, how many are right. The same command given again continues an interrupted job.
+--local needs no Ray, and puts change maps on the page.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ import sys
 from functools import partial
 
 from cluster.config import ClusterConfig
-from idc.captioning.table import CaptionJob, caption_rows
+from idc.captioning.loading import CaptionerLoader, chosen_artifact
+from idc.captioning.table import PAGE, CaptionJob, caption_rows
 from idc.config import cli
 
 
@@ -47,15 +51,20 @@ def main() -> None:
         return
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
+    from idc.report.gallery import write_gallery
 
     run = partial(run_chunks, args.local, args.config.cluster)
     try:
-        done = caption_rows(args.config, run, args.local, args.overwrite)
+        job = args.config.model_copy(update={"artifact": chosen_artifact(args.config.artifact)})
+        done = caption_rows(job, run, args.local, args.overwrite)
+        print(f"{job.out}: {done.text()}")
+        if not done.captioned:
+            raise SystemExit("caption: no row could be captioned")
+        write_gallery(job, CaptionerLoader(job.captioner, job) if args.local else None)
     except (ValueError, OSError) as error:
         raise SystemExit(f"caption: {error}") from None
-    print(f"{args.config.out}: {done.text()}")
-    if not done.captioned:
-        raise SystemExit("caption: no row could be captioned")
+    if job.show:
+        print(f"page: {job.out}/{PAGE}")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -65,6 +66,14 @@ def default_artifact() -> tuple[str, str]:
         return newest, f"{newest}, the newest one"
     trained_on = read_artifact(_SHIPPED_FOLDER).trained_on
     return SHIPPED, f"the one that comes with the program, trained on {trained_on}; there is no other below runs/"
+
+
+def chosen_artifact(artifact: str | None) -> str:
+    """The artifact of a command: the one that was named, or :func:`default_artifact`, which a line on stderr names."""
+    if artifact is None:
+        artifact, chosen = default_artifact()
+        print(f"captioner: {chosen} (--artifact selects another)", file=sys.stderr)
+    return artifact
 
 
 class CaptionerLoader:

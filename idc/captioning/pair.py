@@ -26,7 +26,7 @@ from idc.captioning.loading import (
     LoadConfig,
     add_options,
     artifact_folder,
-    default_artifact,
+    chosen_artifact,
     given_options,
 )
 from idc.data.files import locate
@@ -164,7 +164,7 @@ def caption_with_any(
     **options: Any,
 ) -> dict[str, Any]:
     """Caption two image files with the given artifact or server; without one, with the server that runs on this
-    machine, or with :func:`idc.captioning.loading.default_artifact`. A line on stderr names the one that was chosen.
+    machine, or with :func:`idc.captioning.loading.chosen_artifact`. A line on stderr names the one that was chosen.
 
     Args:
         server: URL; ``none`` for no server.
@@ -180,10 +180,7 @@ def caption_with_any(
     if server is not None and server != "none":
         found = ask_server(server, before, after, **options)
     else:
-        if artifact is None:
-            artifact, chosen = default_artifact()
-            print(f"captioner: {chosen} (--artifact selects another)", file=sys.stderr)
-        found = caption_pair(artifact, before, after, load=load, **options)
+        found = caption_pair(chosen_artifact(artifact), before, after, load=load, **options)
     if found["warning"] is not None:
         print(found["warning"], file=sys.stderr)
     return found

@@ -26,8 +26,18 @@ from idc.metrics.change_maps import ChangeMaps, score_pair, summarise
 FOLDER = "captions"
 """Name of the folder of captions in the folder of an evaluation."""
 
+_VERSION = 2
+"""Incremented when the same input and settings would give other rows."""
+
 _MAP = "change_map"
-_SCHEMA = pa.schema([pa.field("pair_id", pa.string(), False), pa.field("caption", pa.string(), False)])
+_FAMILIAR = "familiar"
+_SCHEMA = pa.schema(
+    [
+        pa.field("pair_id", pa.string(), False),
+        pa.field("caption", pa.string(), False),
+        pa.field(_FAMILIAR, pa.bool_()),  # as in idc.captioning.contract.Description
+    ]
+)
 _SCHEMA_WITH_MAPS = _SCHEMA.append(pa.field(_MAP, pa.list_(pa.float64())))
 
 
@@ -38,7 +48,7 @@ def caption_split(
 
     Args:
         run: runs the batches, here or on a cluster.
-        weights: identity of the captioner.
+        weights: identity of the captioner, its familiarity included.
         overwrite: replace captions of other inputs or settings in the folder; matching ones are kept in any case.
 
     Raises:
@@ -52,7 +62,7 @@ def caption_split(
         raise ValueError(f"{job.pairs} was imported without images: give predictions= made elsewhere")
     maps = ["change maps"] if job.change_maps else []
     settings = (job.split, job.max_pairs, job.batch_size, *maps, *job.loading_identity().values())
-    mark = fingerprint("captions", manifest.fingerprint, weights, *settings)
+    mark = fingerprint("captions", _VERSION, manifest.fingerprint, weights, *settings)
     path = Path(job.out) / FOLDER
     other = path.exists() and read_manifest(path).fingerprint != mark
     folder = DatasetFolder.open_for_build(
@@ -73,6 +83,15 @@ def caption_split(
     )
     run(folder, source, [stage], max_reject_share=0.0, name="captioning")
     return {row["pair_id"]: row["caption"] for row in iter_rows(path, ["pair_id", "caption"])}
+
+
+def warned_pairs(out: str) -> set[str] | None:
+    """The pairs of :func:`caption_split` in ``out`` that are unlike the training data; None if the captioner does not
+    estimate it."""
+    rows = list(iter_rows(Path(out) / FOLDER, ["pair_id", _FAMILIAR]))
+    if all(row[_FAMILIAR] is None for row in rows):
+        return None
+    return {row["pair_id"] for row in rows if row[_FAMILIAR] is False}
 
 
 def score_change_maps(out: str) -> ChangeMaps | None:
@@ -97,6 +116,7 @@ class CaptionPairs:
         batch = with_errors(batch)
         rows = num_rows(batch)
         captions: list[str | None] = [None] * rows
+        familiar: list[bool | None] = [None] * rows
         scores: list[list[float] | None] = [None] * rows
         errors = list(batch["error"])
         images = lambda i: decode_pair(batch["before"][i], batch["after"][i])  # noqa: E731
@@ -106,10 +126,11 @@ class CaptionPairs:
                 continue
             assert found.description is not None
             captions[i] = found.description.best.caption
+            familiar[i] = found.description.familiar
             if self._options.change_map and batch["mask"][i] is not None and found.description.change_map is not None:
                 mask = decode_image(batch["mask"][i])
                 scores[i] = score_pair(found.description.change_map, *found.pixels, mask)
-        made: Batch = {"pair_id": batch["pair_id"], "caption": captions, "error": errors}
+        made: Batch = {"pair_id": batch["pair_id"], "caption": captions, _FAMILIAR: familiar, "error": errors}
         return made | {_MAP: scores} if self._options.change_map else made
 
 

@@ -22,7 +22,7 @@ from pydantic import Field
 
 from idc.captioning.apply import CaptionOptions, Fault, Pixels, decode_pair, describe_rows
 from idc.captioning.contract import beams_of
-from idc.captioning.loading import LOADING, SHIPPED, CaptionerLoader, LoadCaptioner, LoadConfig, artifact_folder
+from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, LoadConfig, artifact_folder
 from idc.config import missing
 from idc.data import files
 from idc.data.config import AccessConfig, Split
@@ -33,6 +33,8 @@ from idc.data.store import MANIFEST, DatasetFolder, Manifest, fingerprint, iter_
 
 KIND = "captioned"
 """The kind of the folder."""
+PAGE, SUMMARY = "page.html", "summary.json"
+"""Files that :mod:`idc.report.gallery` adds to the folder."""
 
 _CANDIDATE = [("caption", pa.string()), ("confidence", pa.float64()), ("log_probability", pa.float64())]
 SCHEMA = pa.schema(
@@ -58,8 +60,9 @@ _VERSION = 2
 class CaptionJob(LoadConfig, AccessConfig):
     """Caption all pairs of an input; every row of it becomes a row of the output."""
 
-    artifact: str = SHIPPED
-    """The captioner: the artifact folder of a training run, or `shipped`, the one that comes with the program."""
+    artifact: str | None = None
+    """The captioner: the artifact folder of a training run, or `shipped`, the one that comes with the program. Default:
+    the newest captioner below runs/, or `shipped` if there is none."""
     input: str
     """Pairs to caption: a folder of pairs of this project, Parquet (a file or a folder), CSV or JSON lines with the
     columns `before` and `after` (paths, URIs, in Parquet also the bytes), or a folder of images. Path or URI."""
@@ -93,6 +96,8 @@ class CaptionJob(LoadConfig, AccessConfig):
     readers: int = Field(default=2, ge=1, le=256)
     """Threads per copy that read and decode the next batch while the model works; use more where images are files in a
     bucket."""
+    show: int = Field(default=40, ge=0)
+    """Pairs on the page, evenly spaced over those with a caption. 0: no page."""
 
     def faults(self) -> Iterator[str]:
         try:
@@ -105,12 +110,19 @@ class CaptionJob(LoadConfig, AccessConfig):
         except ValueError as error:
             yield f"input, out: {error}"
 
+    @property
+    def captioner(self) -> str:
+        """The artifact, once :func:`idc.captioning.loading.chosen_artifact` has replaced the default."""
+        assert self.artifact is not None
+        return self.artifact
+
     def preflight(self) -> Iterator[str]:
-        yield from missing(artifact_folder(self.artifact), "artifact")
+        if self.artifact is not None:
+            yield from missing(artifact_folder(self.artifact), "artifact")
         yield from missing(self.input, "input")
 
 
-HOW = frozenset({"actors", "cpus_per_actor", "gpus_per_actor", "readers"}) | LOADING
+HOW = frozenset({"actors", "cpus_per_actor", "gpus_per_actor", "readers", "show"}) | LOADING
 """Settings on which the rows do not depend, but for :meth:`LoadConfig.loading_identity`."""
 _PLACES = frozenset({"artifact", "input", "out", "jsonl"})
 
@@ -183,11 +195,15 @@ def caption_rows(
     """
     if load is None:
         threads = None if local else max(1, int(job.cpus_per_actor))
-        load = CaptionerLoader(job.artifact, job, job.gpus_per_actor, threads)
+        load = CaptionerLoader(job.captioner, job, job.gpus_per_actor, threads)
     source = open_rows(
         job.input, job.format, chunk_size=job.chunk_size, limit=job.max_pairs, split=job.split, access_config=job
     )
     folder = open_output(job, source, overwrite)
+    if not folder.complete:
+        for name in (PAGE, SUMMARY):  # of the captions that were there before
+            if (folder.location / name).exists():
+                (folder.location / name).delete()
     results: list[ChunkResult] = []
     began = time.perf_counter()
     run(folder, source, [stage(job, source, load)], to_rows, name="captions", watch=results.append)
@@ -224,7 +240,7 @@ def open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> 
         out,
         kind=KIND,
         schema=SCHEMA,
-        fingerprint=fingerprint(KIND, _VERSION, source.fingerprint, identity(artifact_folder(job.artifact)), counts),
+        fingerprint=fingerprint(KIND, _VERSION, source.fingerprint, identity(artifact_folder(job.captioner)), counts),
         config=settings,
         num_chunks=source.num_chunks,
         overwrite=overwrite,

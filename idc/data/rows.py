@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -58,12 +58,15 @@ def open_rows(
     chunk_size: int = 256,
     limit: int | None = None,
     split: str | None = None,
+    columns: Sequence[str] = IMAGES,
     access_config: AccessConfig | None = None,
 ) -> InputRows:
     """The rows of an input.
 
     Args:
         format: ``auto`` recognises it by the files.
+        columns: of :data:`idc.data.readers.base.COLUMNS`, what is read of a row besides its id and split; a column
+            that the input does not have is None.
         limit: only the first ``limit`` rows.
         split: of those only the rows of this split (and unreadable rows); all by default.
         access_config: what the names in the input may reach; by default the defaults of :class:`AccessConfig`.
@@ -77,13 +80,13 @@ def open_rows(
     own: dict[str, Any] = {"chunk_size": chunk_size, "access": access(format, access_config or AccessConfig())}
     rows: _Rows
     if format == "pairs" or format == "parquet":
-        rows = ParquetRows(source, **own, pairs=format == "pairs")
+        rows = ParquetRows(source, **own, columns=columns, pairs=format == "pairs")
     elif format == "folder":
         rows = FolderReader(source, **own)
     else:
         assert format != "auto"
         rows = TableReader(source, format, **own, each_row=True)
-    return InputRows(rows, chunk_size, limit, split)
+    return InputRows(rows, chunk_size, limit, split, columns)
 
 
 def _recognise(source: files.Location) -> RowFormat:
@@ -96,13 +99,15 @@ def _recognise(source: files.Location) -> RowFormat:
 
 
 class InputRows:
-    """Source: rows with ``row`` (position in the input, from 0), ``pair_id``, ``before``, ``after``, ``error``.
+    """Source: rows with ``row`` (position in the input, from 0), ``pair_id``, the columns asked for, ``error``.
 
     ``before`` and ``after`` are bytes, a file name for ``reader``, or None. ``notes`` name the files that are not read.
     """
 
-    def __init__(self, rows: _Rows, chunk_size: int, limit: int | None, split: str | None) -> None:
-        self._rows = rows
+    def __init__(
+        self, rows: _Rows, chunk_size: int, limit: int | None, split: str | None, columns: Sequence[str] = IMAGES
+    ) -> None:
+        self._rows, self._columns = rows, columns
         self._chunk_size = chunk_size
         self._split = split
         self.num_rows = rows.num_rows if limit is None else min(limit, rows.num_rows)
@@ -122,8 +127,7 @@ class InputRows:
         return {
             "row": [first + i for i in kept],
             "pair_id": [str(first + i) if name is None else printable(name) for i, name in zip(kept, ids, strict=True)],
-            "before": [batch["before"][i] for i in kept],
-            "after": [batch["after"][i] for i in kept],
+            **{name: [batch[name][i] for i in kept] for name in self._columns},
             "error": [None if (error := batch["error"][i]) is None else printable(error) for i in kept],
         }
 
@@ -159,9 +163,11 @@ class ParquetRows:
         *,
         chunk_size: int = 256,
         access: files.Access = files.LOCAL,
+        columns: Sequence[str] = IMAGES,
         pairs: bool = False,
     ) -> None:
         self.extra: dict[str, Any] = {"notes": []}
+        self._columns = columns
         folder = source
         if pairs:
             manifest = complete_manifest(source, "pairs")
@@ -214,7 +220,7 @@ class ParquetRows:
     def read(self, chunk_id: int) -> Batch:
         start = chunk_id * self._chunk_size
         stop = min(start + self._chunk_size, self.num_rows)
-        return _batch(itertools.chain.from_iterable(self._records(start, stop)))
+        return _batch(itertools.chain.from_iterable(self._records(start, stop)), self._columns)
 
     def _records(self, start: int, stop: int) -> Iterator[list[Record]]:
         """Rows ``start`` to ``stop`` of the input, group by group."""
@@ -229,7 +235,7 @@ class ParquetRows:
 
     def _group(self, place: int) -> GroupRows:
         stream, parquet = self._opened(int(self._groups.file[place]))
-        columns = [name for name in ("pair_id", *IMAGES, "split") if name in parquet.schema_arrow.names]
+        columns = [name for name in ("pair_id", *self._columns, "split") if name in parquet.schema_arrow.names]
         return GroupRows(stream, parquet, int(self._groups.group[place]), columns, size=min(64, self._chunk_size))
 
     def _opened(self, number: int) -> tuple[pa.NativeFile, pq.ParquetFile]:
@@ -253,15 +259,15 @@ class _Footer(NamedTuple):
     """It has the offset of every page and, in its statistics, ids; so it distinguishes files."""
 
 
-def _batch(records: Iterable[Record]) -> Batch:
+def _batch(records: Iterable[Record], columns: Sequence[str]) -> Batch:
     """Records as columns; unreadable ones have their error."""
-    batch: Batch = {"pair_id": [], "before": [], "after": [], "split": [], "error": []}
+    batch: Batch = {name: [] for name in ("pair_id", *columns, "split", "error")}
     for record in records:
         row: dict[str, Any] = {"error": record} if isinstance(record, str) else record
         name = row.get("pair_id")
         batch["pair_id"].append(None if name in (None, "") else str(name))
-        batch["before"].append(unwrapped(row.get("before")))
-        batch["after"].append(unwrapped(row.get("after")))
+        for column in columns:
+            batch[column].append(unwrapped(row.get(column)) if column in IMAGES else row.get(column))
         batch["split"].append(row.get("split"))
         batch["error"].append(row.get("error"))
     return batch

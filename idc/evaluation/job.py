@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner
-from idc.captioning.split import caption_split, score_change_maps
+from idc.captioning.split import caption_split, score_change_maps, warned_pairs
 from idc.data.files import locate
 from idc.data.pipeline import Runner, run_local
 from idc.data.readers.annotations import EMPTY_SENTENCES
@@ -30,8 +30,8 @@ from idc.metrics.hallucination import hallucination, truth_of
 from idc.metrics.java import java_version, spice_missing
 from idc.metrics.protocols import BESIDE, LEVIR, SPOT, LevirVocabulary, Protocol, protocol
 from idc.provenance import origin
-from idc.training.artifact import captioning_files, captioning_identity
-from idc.training.hashing import contents
+from idc.training.artifact import FAMILIARITY, captioning_files, captioning_identity
+from idc.training.hashing import contents, file_hash
 
 _VERSION = 5
 """Incremented when the same inputs would give other numbers."""
@@ -118,6 +118,7 @@ def run(
         scored = [row for row in data.known if row.captions] or data.known
         trained = _trained(job, scored, by)
         captions = _captions(job, data, load, runner, overwrite, files)
+        unfamiliar = warned_pairs(job.out) if job.artifact is not None else None
         maps = score_change_maps(job.out) if job.change_maps else None
         if job.change_maps and maps is None:
             _print(f"no change maps: no pair of {job.split} has a mask")
@@ -164,6 +165,7 @@ def run(
             "hallucination": claims,
             "training": training_of(job.artifact) if job.artifact is not None else None,
             "change_maps": maps,
+            "warned": None if unfamiliar is None else sum(row.pair_id in unfamiliar for row in scored),
         }
     )
     ev.save(job.out, evaluation, rows)
@@ -261,7 +263,9 @@ def _captions(
     else:
         assert job.artifact is not None
         load = load or CaptionerLoader(job.artifact, job, job.gpus_per_actor)
-        captions = caption_split(job, load, runner, files, overwrite)
+        familiarity = Path(job.artifact) / FAMILIARITY
+        fitted = {FAMILIARITY: file_hash(familiarity)} if familiarity.exists() else {}
+        captions = caption_split(job, load, runner, {**files, **fitted}, overwrite)
     ids = {row.pair_id for row in data.known}
     _refuse_difference(ids - captions.keys(), f"pairs of {job.split} have no caption in {job.predictions}")
     _refuse_difference(captions.keys() - ids, f"captions are of pairs that are not in {job.split} of {data.path}")

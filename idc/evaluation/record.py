@@ -20,7 +20,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from idc.atomic import write_text
 from idc.metrics import changes
 from idc.metrics.change_maps import ChangeMaps
-from idc.metrics.hallucination import Hallucination
+from idc.metrics.hallucination import Hallucination, wilson
 
 EVALUATION = "evaluation.json"
 PREDICTIONS = "predictions.jsonl"
@@ -147,9 +147,20 @@ class Evaluation(_Record):
     """How the captioner was trained; ``None`` for captions made elsewhere."""
     change_maps: ChangeMaps | None = None
     """Scores of the captioner's change maps against the masks; ``None`` if not requested, or without masks."""
+    warned: int | None = None
+    """Number of pairs with the warning that they are unlike the training data; ``None`` if the captioner has none to
+    give (:mod:`idc.captioning.familiarity`)."""
     protocol: dict[str, Any]
     seconds: dict[str, float] = {}
     """Durations of captioning, baselines and scoring."""
+
+    def warnings(self) -> str | None:
+        """The share of warned pairs in words, with its 95 % interval (Wilson); None if it is not known."""
+        if self.warned is None:
+            return None
+        low, high = wilson(share := self.warned / self.pairs, self.pairs)
+        counts = f"{self.warned} of {self.pairs} pairs"
+        return f"{counts} ({100 * share:.1f} %; 95 % interval {100 * low:.1f} to {100 * high:.1f})"
 
 
 # ---------------------------------------------------------------------------------------------------------- on disk

@@ -58,6 +58,8 @@ def table(evaluation: Evaluation) -> str:
                 lines.append(
                     f"  baseline: {name}: object {claims.object.rate:.1%}, attribute {claims.attribute.rate:.1%}"
                 )
+    if (warnings := evaluation.warnings()) is not None:
+        lines.append(f"warned as unlike the training data: {warnings}")
     if evaluation.change_maps is not None:
         lines.append(maps_table(evaluation.change_maps))
     return "\n".join(lines)

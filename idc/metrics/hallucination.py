@@ -36,13 +36,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic import BaseModel, ConfigDict
 
 from idc.data.rendered.captions import ANY_SHAPE, ATTRIBUTES, SYNONYMS
 from idc.metrics.changes import COLORS, named_type
-from idc.schema import NO_CHANGE
+from idc.schema import CHANGE_TYPES, NO_CHANGE
 
 Attributes = frozenset[tuple[str, str]]
 """Some (attribute, value) pairs: ``{("color", "red"), ("shape", "cube")}``."""
@@ -89,13 +89,17 @@ class Rate(BaseModel):
         Args:
             pairs: number of pairs that the counted claims are about; the interval counts no more cases than these.
         """
-        cases = min(self.of, pairs)
-        if not cases:
-            return 0.0, 1.0
-        z2 = _Z**2 / cases
-        middle = (self.rate + z2 / 2) / (1 + z2)
-        half = _Z * math.sqrt(self.rate * (1 - self.rate) / cases + z2 / (4 * cases)) / (1 + z2)
-        return max(0.0, middle - half), min(1.0, middle + half)
+        return wilson(self.rate, min(self.of, pairs))
+
+
+def wilson(rate: float, cases: int) -> tuple[float, float]:
+    """The 95 % interval of a rate in so many cases."""
+    if not cases:
+        return 0.0, 1.0
+    z2 = _Z**2 / cases
+    middle = (rate + z2 / 2) / (1 + z2)
+    half = _Z * math.sqrt(rate * (1 - rate) / cases + z2 / (4 * cases)) / (1 + z2)
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 class Hallucination(BaseModel):
@@ -203,6 +207,21 @@ def truth_of(change_type: str, before: Sequence[Mapping[str, Any]], after: Seque
     gone = [look(thing) for thing in before if thing not in after]
     new = [look(thing) for thing in after if thing not in before]
     return Truth(change_type, (gone or new)[0], new[0] if new else frozenset(), objects)
+
+
+def truth_in(change_type: str | None, meta: Mapping[str, Any]) -> Truth | None:
+    """The truth that the ``meta`` of a pair holds; None if it does not have the objects of both images with all their
+    attributes, or if these objects contradict the change type."""
+    before, after = meta.get("before"), meta.get("after")
+    if change_type not in CHANGE_TYPES or not _are_objects(before) or not _are_objects(after):
+        return None
+    if change_type != NO_CHANGE and all(thing in after for thing in before) and all(thing in before for thing in after):
+        return None
+    return truth_of(change_type, before, after)
+
+
+def _are_objects(value: Any) -> TypeGuard[list[dict[str, Any]]]:
+    return isinstance(value, list) and all(isinstance(one, dict) and one.keys() >= set(ATTRIBUTES) for one in value)
 
 
 def hallucination(rows: Iterable[tuple[str, Truth]]) -> Hallucination:

@@ -40,14 +40,20 @@ def picture(image: np.ndarray, alt: str, edge: int = IMAGE_EDGE) -> Markup:
 
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
         raise ValueError(f"the report takes images as uint8 (H, W, 3), got {image.dtype} {image.shape} for {alt!r}")
-    height, width = image.shape[:2]
-    if (scale := edge / max(height, width)) < 1:
-        image = resize_image(image, (max(1, round(height * scale)), max(1, round(width * scale))))
+    image = reduced(image, edge)
     stream = io.BytesIO()
     Image.fromarray(image).save(stream, format="JPEG", quality=88, subsampling=0)
     data = base64.b64encode(stream.getvalue()).decode()
     text = '<img src="data:image/jpeg;base64,{}" alt="{}" width="{}" height="{}" loading="lazy">'
     return Markup(text).format(data, alt, image.shape[1], image.shape[0])
+
+
+def reduced(image: np.ndarray, edge: int = IMAGE_EDGE) -> np.ndarray:
+    """An image whose longest edge has at most ``edge`` pixels."""
+    height, width = image.shape[:2]
+    if (scale := edge / max(height, width)) >= 1:
+        return image
+    return resize_image(image, (max(1, round(height * scale)), max(1, round(width * scale))))
 
 
 def number(value: float) -> str:

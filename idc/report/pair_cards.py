@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from idc.captioning.contract import upsample
 from idc.data.images import resize_image
 from idc.data.text import words
 from idc.schema import CHANGE_TYPES, NO_CHANGE
@@ -33,6 +34,8 @@ class GalleryItem:
         scores: of this caption.
         nearest: the caption of the nearest training pair.
         note: where the pair is from.
+        warning: why the caption is not to be trusted, if there is a reason.
+        change_map: the captioner's own, float32 ``(Y, X)`` in [0, 1] over the image after.
     """
 
     pair_id: str
@@ -49,6 +52,8 @@ class GalleryItem:
     scores: Mapping[str, float] = field(default_factory=dict)
     nearest: str | None = None
     note: str = ""
+    warning: str | None = None
+    change_map: np.ndarray | None = None
 
     @property
     def verdict(self) -> str:
@@ -76,10 +81,12 @@ class GalleryItem:
 
     @property
     def views(self) -> list[tuple[str, np.ndarray]]:
-        """Before, after and, if the changed region is known, its overlay."""
+        """Before, after and, if the changed region or the captioner's change map is known, its overlay."""
         views = [("before", self.before), ("after", self.after)]
         if self.mask is not None:
             views.append(("what changed", overlay(self.after, self.mask)))
+        if self.change_map is not None:
+            views.append(("change map", heat(self.after, self.change_map)))
         return views
 
     @property
@@ -131,4 +138,12 @@ def overlay(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     padded = np.pad(hit, 1)
     inside = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
     out[hit & ~inside] = (255, 220, 60)
+    return np.clip(out, 0, 255).astype(np.uint8)
+
+
+def heat(image: np.ndarray, change_map: np.ndarray) -> np.ndarray:
+    """The image dimmed, under a tint in proportion to a change map ``(Y, X)`` in [0, 1]."""
+    share = upsample(change_map, image.shape[:2]).clip(0, 1)[..., None]
+    grey = image.mean(axis=2, keepdims=True) * 0.45 + 0.25 * image
+    out = (1 - share) * grey + share * (0.55 * image + 0.45 * np.array([255, 60, 40]))
     return np.clip(out, 0, 255).astype(np.uint8)

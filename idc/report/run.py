@@ -163,6 +163,16 @@ def _compared(first: Evaluation, others: Mapping[str, Sequence[Evaluation]]) -> 
     return found
 
 
+def _warned(captioners: Mapping[str, Sequence[Evaluation]]) -> list[str]:
+    """Share of the pairs with the warning, one line per captioner that has one to give; all different shares of its
+    seeds."""
+    lines = []
+    for name, evaluations in captioners.items():
+        known = [text for one in evaluations if (text := one.warnings()) is not None]
+        lines += [f"{name}: {' / '.join(dict.fromkeys(known))}"] if known else []
+    return lines
+
+
 def _spreads(scores: Mapping[str, float]) -> dict[str, Spread]:
     return {name: spread([value]) for name, value in scores.items()}
 
@@ -186,6 +196,7 @@ def _scores(evaluations: Sequence[Evaluation], others: Mapping[str, Sequence[Eva
         "seeds": summary.runs,
         "distinct": first.distinct_captions,
         "empty": first.empty_captions,
+        "warned": _warned({"the model": evaluations, **others}),
         "upper_bound": first.ceiling is not None,
         "trained": TRAINED in first.baselines,
         "metrics": metrics,
@@ -314,6 +325,7 @@ def _imagined(frames: np.ndarray, pair_id: str) -> list[Frame]:
 
 def _real(real: RealPairs) -> dict[str, Any]:
     found: dict[str, Any] = {"title": real.title, "text": real.text, "shown": real.items, "types": None}
+    found["warned"] = real.evaluation.warnings() if real.evaluation is not None else None
     if real.evaluation is not None and (types := real.evaluation.types) is not None:
         found["types"] = {
             "shares": [_share(types, kind) for kind in types.table],

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from idc.captioning.contract import Captioner
-from idc.captioning.split import SplitBatches, caption_split
+from idc.captioning.contract import Captioner, Description
+from idc.captioning.split import SplitBatches, caption_split, warned_pairs
 from idc.config import load
 from idc.data.images import encode_png
 from idc.data.pipeline import run_local
@@ -96,6 +97,19 @@ def test_an_interrupted_captioning_goes_on_from_what_is_done(tmp_path: Path) -> 
     idle = Bright()
     assert caption_split(job(pairs, tmp_path / "o2"), loading(idle), quiet, "w") == whole
     assert idle.seen == []
+
+
+def test_pairs_unlike_the_training_data_are_known_afterwards(tmp_path: Path) -> None:
+    class Choosy(Bright):
+        def describe(self, *images: Any, **options: Any) -> list[Description]:
+            found = super().describe(*images, **options)
+            return [replace(one, familiarity=0.01 if "1" in one.best.caption else 0.02) for one in found]
+
+    pairs = make_pairs(tmp_path / "pairs")
+    caption_split(job(pairs, tmp_path / "o1"), loading(Choosy()), quiet, "w")
+    assert warned_pairs(str(tmp_path / "o1")) == {"p09", "p11", "p13", "p15", "p17"}
+    caption_split(job(pairs, tmp_path / "o2"), loading(Bright()), quiet, "w")
+    assert warned_pairs(str(tmp_path / "o2")) is None, "it does not estimate it"
 
 
 def test_captions_of_other_weights_are_not_taken(tmp_path: Path) -> None:

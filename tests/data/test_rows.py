@@ -26,6 +26,31 @@ def picture(value: int) -> bytes:
     return encode_png(np.full((6, 8, 3), value, np.uint8))
 
 
+@pytest.mark.parametrize("kind", ["folder of pairs", "csv", "jsonl", "parquet", "folder of images", "bucket"])
+def test_other_columns_than_the_images(kind: str, tmp_path: Path) -> None:
+    path = make(kind, tmp_path / "in")
+    read = list(iter_chunks(open_rows(path, columns=("change_type", "meta"), chunk_size=4)))
+    assert {name for batch in read for name in batch} == {"row", "pair_id", "change_type", "meta", "error"}
+    assert [row for batch in read for row in batch["row"]] == list(range(COUNT))
+    assert all(value is None for batch in read for value in batch["change_type"])
+
+
+def test_change_types_of_tables(tmp_path: Path) -> None:
+    rows = table("bytes").append_column("change_type", pa.array([None, "color"] + ["none"] * (COUNT - 2)))
+    rows = rows.append_column("meta", pa.array([{"before": [i]} for i in range(COUNT)]))
+    pq.write_table(rows.drop_columns(["pair_id"]), tmp_path / "t.parquet", row_group_size=3)
+    batch = open_rows(str(tmp_path / "t.parquet"), columns=("change_type", "meta"), chunk_size=5, limit=6).read(1)
+    assert batch == {
+        "row": [5], "pair_id": ["5"], "change_type": ["none"], "meta": [{"before": [5]}], "error": [None]
+    }  # fmt: skip
+    (tmp_path / "t.jsonl").write_text('{"before": "a", "after": "b", "change_type": "move", "note": 7}')
+    batch = open_rows(str(tmp_path / "t.jsonl"), columns=("change_type", "meta")).read(0)
+    assert (batch["change_type"], batch["meta"]) == (["move"], [{"note": 7}])
+    pq.write_table(rows.drop_columns(["before"]), tmp_path / "no.parquet")
+    with pytest.raises(ValueError, match="has no column before"):
+        open_rows(str(tmp_path / "no.parquet"), columns=("change_type",))
+
+
 def test_what_is_no_input_is_named(tmp_path: Path) -> None:
     put_images(tmp_path / "images")
     (tmp_path / "images" / "logo.svg").write_text("<svg/>")

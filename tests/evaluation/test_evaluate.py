@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from idc.captioning.familiarity import Familiarity
+from idc.captioning.loading import SHIPPED, artifact_folder
 from idc.config import ConfigError, load
 from idc.data.images import encode_png
 from idc.data.store import DatasetFolder
@@ -29,6 +32,7 @@ from idc.metrics import java
 from idc.metrics.coco import cider, score
 from idc.report.collect import gallery
 from idc.schema import ChangePair, pair_arrow_schema
+from idc.training.artifact import FAMILIARITY
 from tests.captioning.toy import ToyCaptioner
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -314,6 +318,28 @@ def test_a_share_of_the_split_without_floors(pairs: Path, tmp_path: Path) -> Non
     )
     assert evaluation.pairs == 4
     assert evaluation.baselines == {}
+
+
+def test_warned_pairs_are_counted_again_when_the_familiarity_is_another(pairs: Path, tmp_path: Path) -> None:
+    artifact = shutil.copytree(artifact_folder(SHIPPED), tmp_path / "weights")
+    few = {"artifact": str(artifact), "max_pairs": 4, "constant_candidates": 0, "nearest_train_pairs": 0}
+    given = job(pairs, tmp_path / "o", **few)
+    first = run(given)
+    assert first.warned == 4, "plain grey images"
+    assert "warned as unlike the training data: 4 of 4 pairs (100.0 %; 95 % interval 51.0 to 100.0)" in table(first)
+    familiarity = Familiarity.read(artifact)
+    assert familiarity is not None
+    replace(familiarity, distances=np.full(99, 1e9)).save(artifact)
+    assert finished(given) == first, "no score depends on it"
+    again = run(given, overwrite=True)
+    assert (again.warned, again.scores) == (0, first.scores)
+    (artifact / FAMILIARITY).unlink()
+    config = json.loads((artifact / "config.json").read_text())
+    config["files"].remove(FAMILIARITY)
+    (artifact / "config.json").write_text(json.dumps(config))
+    without = run(given, overwrite=True)
+    assert without.warned is None
+    assert "warned" not in table(without)
 
 
 def test_all_splits_of_pairs_that_were_not_trained_on(pairs: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from idc.data.images import encode_png
 from idc.data.validation.run import validate
 from idc.evaluation.record import Baseline, Evaluation, Subset, spread
 from idc.metrics.changes import agreement
+from idc.report.gallery import Share, Summary, TypeCounts, render_gallery
 from idc.report.leaderboard.boards import RUN, Board, DataSetPage, Row
 from idc.report.leaderboard.leaderboard_page import render_data_set, render_index
 from idc.report.leaderboard.scored_runs import Data, Scored
@@ -77,6 +79,16 @@ def test_the_page_of_a_run() -> None:
         timings={EVIL: EVIL}, others={f"other {EVIL}": [evaluation()]},
     )  # fmt: skip
     check(render_report(report), 75)
+
+
+def test_the_page_of_captioned_pairs() -> None:
+    share = Share(count=1, of=2, rate=0.5, interval=(0.1, 0.9), chance=0.5)
+    summary = Summary(
+        captioner=EVIL, system=EVIL, card=EVIL, trained_on=EVIL, input=EVIL, pairs=3, without_caption=1, warned=share,
+        verdicts={EVIL: 2}, named_types={EVIL: 2}, right_type=share,
+        types={EVIL: TypeCounts(right=share, unchanged=share)}, claims={EVIL: share},
+    )  # fmt: skip
+    check(render_gallery(summary, [replace(item(), warning=EVIL)]), 19)
 
 
 def test_the_page_of_a_sweep() -> None:

@@ -111,6 +111,20 @@ def test_the_headline_is_compared_with_both_baselines_and_has_its_spread(page: H
     assert f"width:{100 * 0.4 / 1.4:.2f}%" in widths, "a bar is as long as its share of the longest"
 
 
+def test_the_share_of_warned_pairs_is_shown_where_it_is_known(page: HtmlPage) -> None:
+    assert "unlike the training data" not in page.text
+    warned = evaluation().model_copy(update={"warned": 1})
+    counts = "1 of 2 pairs (50.0 %; 95 % interval 9.5 to 90.5)"
+    report = RunReport("t", evaluations=[warned], others={"Other": [warned], "Silent": [evaluation()]},
+                       real=[RealPairs("Originals", "", warned), RealPairs("More", "", evaluation())])  # fmt: skip
+    text = HtmlPage(render_report(report)).text
+    assert f"the model: {counts}" in text
+    assert f"Other: {counts}" in text
+    assert "Silent: " not in text
+    assert text.count("Warned as unlike the training data: ") == 1
+    assert f"Warned as unlike the training data: {counts}." in text
+
+
 def test_a_known_truth_is_the_upper_bound(page: HtmlPage) -> None:
     made = evaluation(1.2)
     high = made.baselines["nearest"].model_copy(update={"scores": {"BLEU-4": 0.8, "CIDEr": 2.4}})

@@ -1,0 +1,310 @@
+"""The page of captioned pairs of one's own (:mod:`idc.captioning.table`): what the captioner writes about them, how
+many get its warning and, where the input has change types or scenes, how much of it is right.
+
+A pair's ``change_type`` is compared with the type that its caption names (:mod:`idc.metrics.changes`). Where ``meta``
+has the objects of both images, as that of a rendered pair, the claims about the changed object are counted too
+(:mod:`idc.metrics.hallucination`). Rows without a caption are not counted. ``chance`` is the rate of the same captions,
+dealt out at random to the same pairs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from idc.captioning.apply import CaptionOptions, Pixels, decode_pair, describe_batch
+from idc.captioning.loading import LoadCaptioner, artifact_folder
+from idc.captioning.table import PAGE, SUMMARY, CaptionJob
+from idc.data import files
+from idc.data.pipeline import iter_chunks
+from idc.data.rows import open_rows
+from idc.data.store import iter_rows
+from idc.data.textfiles import JsonError, parse_json
+from idc.metrics.changes import UNCLEAR, named_type
+from idc.metrics.hallucination import INVENTED, MISSED, Truth, hallucination, truth_in, wilson
+from idc.report.page import reduced, render
+from idc.report.pair_cards import GalleryItem
+from idc.schema import CHANGE_TYPES, NO_CHANGE
+from idc.training.artifact import CARD, read_artifact
+
+_READ_TOGETHER = 16
+"""Rows of the input that are read for a pair of the page."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Share(_Record):
+    """A share with its counts."""
+
+    count: int
+    of: int
+    rate: float
+    """``count / of``; 0 where there is nothing to count."""
+    interval: tuple[float, float]
+    """95 %, Wilson."""
+    chance: float | None = None
+
+
+class TypeCounts(_Record):
+    """The captions of the pairs of one change type."""
+
+    right: Share | None
+    """They name the type; None if it is none of :data:`idc.schema.CHANGE_TYPES`."""
+    unchanged: Share
+    """They report that nothing changed."""
+
+
+class Summary(_Record):
+    """All that is counted; ``summary.json``."""
+
+    captioner: str
+    """The artifact."""
+    system: str
+    card: str | None
+    """First line of the captioner's card."""
+    trained_on: str | None
+    input: str
+    pairs: int
+    without_caption: int
+    """Pairs whose images could not be read; the others are counted below."""
+    warned: Share | None
+    """With the warning that the pair is unlike the training data; None if the captioner has none to give."""
+    verdicts: dict[str, int]
+    named_types: dict[str, int]
+    """Change type that a caption names, or ``unclear`` -> captions."""
+    right_type: Share | None
+    """Of the pairs with one of the known change types; None if the input has none."""
+    types: dict[str, TypeCounts]
+    """By change type, where the input has it."""
+    claims: dict[str, Share]
+    """Rates of :mod:`idc.metrics.hallucination`, for pairs with scenes; empty without."""
+
+
+def write_gallery(job: CaptionJob, load: LoadCaptioner | None = None) -> Summary:
+    """Write ``summary.json`` and, unless ``job.show`` is 0, ``page.html`` into the complete folder ``job.out``.
+
+    Args:
+        load: loads the captioner again, for change maps of the pairs on the page; without it there are none.
+
+    Raises:
+        ValueError: the input or the artifact cannot be read.
+    """
+    truths = _truths(job)
+    summary = _summarise(job, truths)
+    out = files.locate(job.out)
+    (out / SUMMARY).write(summary.model_dump_json(indent=1).encode() + b"\n")
+    if job.show:
+        shown = _shown(job, summary.pairs - summary.without_caption)
+        items = list(_items(job, shown, truths, load))
+        (out / PAGE).write(render_gallery(summary, items).encode())
+    return summary
+
+
+def render_gallery(summary: Summary, items: Sequence[GalleryItem]) -> str:
+    """The page as text."""
+    captioned = summary.pairs - summary.without_caption
+    more = f"{summary.without_caption:,} more have no caption" if summary.without_caption else ""
+    tiles = [("captioned pairs", f"{captioned:,}", more)]
+    if (warned := summary.warned) is not None:
+        tiles.append(("with the warning “unlike the training data”", f"{warned.rate:.0%}", _counts(warned)))
+    unchanged = summary.named_types.get(NO_CHANGE, 0)
+    tiles.append(("captions that report no change", f"{unchanged / max(1, captioned):.0%}", f"{unchanged:,} captions"))
+    if (right := summary.right_type) is not None:
+        tiles.append(("captions that name the right change type", f"{right.rate:.0%}", _counts(right)))
+    named = [[name, f"{n:,}", f"{n / max(1, captioned):.1%}"] for name, n in summary.named_types.items()]
+    return render(
+        "gallery.html",
+        title="Captioned pairs",
+        subtitle=summary.input,
+        tiles_shown=tiles,
+        captioner={
+            "captioner": f"{summary.captioner} ({summary.system})",
+            "card": summary.card or "none",
+            "trained on": summary.trained_on or "not recorded",
+            "verdicts": [f"{count:,} {name}" for name, count in summary.verdicts.items()],
+        },
+        named=named,
+        types=[
+            [name, f"{one.unchanged.of:,}", *_cells(one.right), *_cells(one.unchanged)]
+            for name, one in summary.types.items()
+        ],
+        claims=[
+            [f"{name} (to be low)" if name in (INVENTED, MISSED) else name, *_cells(one)]
+            for name, one in summary.claims.items()
+        ],
+        shown=f"{len(items):,} of the {captioned:,} captioned pairs, evenly spaced"
+        if len(items) < captioned
+        else f"All {captioned:,} captioned pairs",
+        items=items,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ counting
+
+_Truths = dict[int, tuple[str, Truth | None]]
+"""Row of the input -> its change type and, if known, its scenes; only rows with a change type."""
+
+
+def _truths(job: CaptionJob) -> _Truths:
+    found: _Truths = {}
+    columns = ("change_type", "meta")
+    source = open_rows(job.input, job.format, limit=job.max_pairs, split=job.split, columns=columns, access_config=job)
+    for batch in iter_chunks(source):
+        for row, value, meta in zip(batch["row"], batch["change_type"], batch["meta"], strict=True):
+            if value is not None and (kind := str(value).strip()):
+                found[row] = kind, truth_in(kind, _object(meta))
+    return found
+
+
+def _object(meta: Any) -> dict[str, Any]:
+    """``meta`` of a row, JSON text or an object; empty if it is neither."""
+    if isinstance(meta, str):
+        try:
+            meta = parse_json(meta)
+        except JsonError:
+            return {}
+    return meta if isinstance(meta, dict) else {}
+
+
+def _summarise(job: CaptionJob, truths: _Truths) -> Summary:
+    artifact = read_artifact(artifact_folder(job.captioner))
+    warned: Counter[bool | None] = Counter()
+    verdicts: Counter[str] = Counter()
+    named: Counter[str] = Counter()
+    table: dict[str, Counter[str]] = {}
+    claimed: list[tuple[str, Truth]] = []
+    rows = 0
+    for row in iter_rows(job.out, ["row", "caption", "verdict", "familiar"]):
+        rows += 1
+        if row["caption"] is None:
+            continue
+        said = named_type(row["caption"]) or UNCLEAR
+        warned[None if row["familiar"] is None else not row["familiar"]] += 1
+        verdicts[row["verdict"]] += 1
+        named[said] += 1
+        if (known := truths.get(row["row"])) is not None:
+            kind, truth = known
+            table.setdefault(kind, Counter())[said] += 1
+            if truth is not None:
+                claimed.append((row["caption"], truth))
+    card = artifact.path / CARD
+    judged = warned[True] + warned[False]
+    return Summary(
+        captioner=job.captioner,
+        system=artifact.system,
+        card=card.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") if card.exists() else None,
+        trained_on=artifact.trained_on,
+        input=job.input,
+        pairs=rows,
+        without_caption=rows - sum(named.values()),
+        warned=_share(warned[True], judged) if judged else None,
+        verdicts=dict(verdicts.most_common()),
+        named_types={name: named[name] for name in (*CHANGE_TYPES, UNCLEAR) if named[name]},
+        **_by_type(table),
+        claims=_claims(claimed),
+    )
+
+
+def _by_type(table: dict[str, Counter[str]]) -> dict[str, Any]:
+    """Fields of the summary, from change type -> named type -> captions."""
+    kinds = [*(kind for kind in CHANGE_TYPES if kind in table), *sorted(table.keys() - set(CHANGE_TYPES))]
+    sizes = {kind: table[kind].total() for kind in kinds}
+    said = sum(table.values(), Counter[str]())
+    total = max(1, said.total())
+    types = {
+        kind: TypeCounts(
+            right=_share(table[kind][kind], sizes[kind], said[kind] / total) if kind in CHANGE_TYPES else None,
+            unchanged=_share(table[kind][NO_CHANGE], sizes[kind], said[NO_CHANGE] / total),
+        )
+        for kind in kinds
+    }
+    known = [one.right for one in types.values() if one.right is not None]
+    if not known:
+        return {"types": types, "right_type": None}
+    pairs = sum(one.of for one in known)
+    chance = sum((one.chance or 0.0) * one.of for one in known) / pairs
+    return {"types": types, "right_type": _share(sum(one.count for one in known), pairs, chance)}
+
+
+def _claims(claimed: list[tuple[str, Truth]]) -> dict[str, Share]:
+    if not claimed:
+        return {}
+    found = hallucination(claimed)
+    return {
+        name: Share(count=one.right, of=one.of, rate=one.rate, interval=found.interval(name), chance=one.chance)
+        for name, one in found.rates().items()
+    }
+
+
+def _share(count: int, of: int, chance: float | None = None) -> Share:
+    rate = count / of if of else 0.0
+    return Share(count=count, of=of, rate=rate, interval=wilson(rate, of), chance=chance)
+
+
+def _counts(one: Share) -> str:
+    return f"{one.count:,} of {one.of:,}; 95 % interval {100 * one.interval[0]:.1f} to {100 * one.interval[1]:.1f}"
+
+
+def _cells(one: Share | None) -> list[str]:
+    """Counts, rate with interval, and chance."""
+    if one is None or not one.of:
+        return ["–"] * 3
+    low, high = one.interval
+    rate = f"{one.rate:.1%} ({100 * low:.1f} to {100 * high:.1f})"
+    return [f"{one.count:,} of {one.of:,}", rate, "" if one.chance is None else f"{one.chance:.1%}"]
+
+
+# ------------------------------------------------------------------------------------------------------ pairs to show
+
+
+def _shown(job: CaptionJob, captioned: int) -> list[dict[str, Any]]:
+    """The captioned rows of the page: the middle ones of ``job.show`` equal parts, or all."""
+    count = min(job.show, captioned)
+    wanted = {(2 * i + 1) * captioned // (2 * count) for i in range(count)}
+    rows = (row for row in iter_rows(job.out) if row["caption"] is not None)
+    return [row for number, row in enumerate(rows) if number in wanted]
+
+
+def _items(
+    job: CaptionJob, shown: Sequence[dict[str, Any]], truths: _Truths, load: LoadCaptioner | None
+) -> Iterator[GalleryItem]:
+    """The pairs with their images, which are read again; one whose images are gone is left out."""
+    captioner = load() if load is not None and shown else None
+    options = CaptionOptions(job.beams, change_map=captioner is not None and "map" in captioner.capabilities)
+    source = open_rows(job.input, job.format, chunk_size=_READ_TOGETHER, limit=job.max_pairs, access_config=job)
+    chunk, batch = -1, {}
+    for row in shown:
+        if row["row"] // _READ_TOGETHER != chunk:
+            chunk = row["row"] // _READ_TOGETHER
+            batch = source.read(chunk)
+        place = row["row"] % _READ_TOGETHER
+        pixels = decode_pair(batch["before"][place], batch["after"][place], source.reader, job.max_pixels)
+        if not isinstance(pixels, Pixels):
+            continue
+        found = None
+        if captioner is not None and options.change_map:
+            found = describe_batch(captioner, [pixels], [options])[0].description
+        yield GalleryItem(
+            pair_id=row["pair_id"],
+            before=reduced(pixels.before),
+            after=reduced(pixels.after),
+            caption=row["caption"],
+            change_type=truths[row["row"]][0] if row["row"] in truths else None,
+            named_type=named_type(row["caption"]),
+            note=_note(row),
+            warning=row["warning"],
+            change_map=None if found is None else found.change_map,
+        )
+
+
+def _note(row: dict[str, Any]) -> str:
+    """Confidence and verdict."""
+    verdict = row["verdict"] if row["verdict_text"] is None else f"{row['verdict']}: {row['verdict_text']}"
+    if row["changed_probability"] is not None and row["verdict_text"] is None:
+        verdict += f" (probability of a change {100 * row['changed_probability']:.0f} %)"
+    return f"confidence {100 * row['confidence']:.0f} %; {verdict}"

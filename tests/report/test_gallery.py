@@ -1,0 +1,215 @@
+"""The page of captioned pairs: its counts are those of the rows, its pictures those of the pairs, and the official
+CLEVR-Change layout without captions gets there in two commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import shutil
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+from sklearn.datasets import load_sample_images
+
+from idc.captioning.loading import SHIPPED, CaptionerLoader, artifact_folder
+from idc.captioning.table import CaptionJob, caption_rows
+from idc.config import load
+from idc.data.images import decode_image, encode_png
+from idc.data.pipeline import run_local
+from idc.data.rendered.config import RenderJob
+from idc.data.rendered.render import open_build
+from idc.data.store import iter_rows
+from idc.evaluation.card import ShippedScores
+from idc.metrics.changes import named_type
+from idc.metrics.hallucination import hallucination, truth_of
+from idc.report.gallery import Summary, write_gallery
+from tests.data.readers.test_own import put
+from tests.report.html_page import HtmlPage
+
+ROOT = Path(__file__).resolve().parents[2]
+SCENES = 6
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Scenes like the training images of the captioner that comes with the program: two pairs of each."""
+    folder = tmp_path_factory.mktemp("rendered") / "pairs"
+    config = ShippedScores.read(artifact_folder(SHIPPED)).render.model_copy(update={"num_scenes": SCENES})
+    run_local(*open_build(RenderJob(out=str(folder), render=config)), name="rendering", progress=False)
+    return folder
+
+
+def quiet(*args: Any, **options: Any) -> Any:
+    return run_local(*args, progress=False, **options)
+
+
+def made(input: Path, out: Path, maps: bool = True, overwrite: bool = False, **settings: Any) -> tuple[Summary, Path]:
+    job = load(CaptionJob, None, {"artifact": SHIPPED, "input": str(input), "out": str(out), **settings})
+    caption_rows(job, quiet, overwrite=overwrite)
+    summary = write_gallery(job, CaptionerLoader(SHIPPED, job) if maps else None)
+    assert Summary.model_validate_json((out / "summary.json").read_text()) == summary
+    return summary, out / "page.html"
+
+
+def test_counts_are_those_of_the_rows_and_of_their_scenes(pairs: Path, tmp_path: Path) -> None:
+    summary, _ = made(pairs, tmp_path / "out", show=0)
+    truths = list(iter_rows(pairs))
+    rows = list(iter_rows(tmp_path / "out"))
+    assert [row["pair_id"] for row in rows] == [row["pair_id"] for row in truths]
+    both = [(truth["change_type"], named_type(row["caption"])) for truth, row in zip(truths, rows, strict=True)]
+    assert summary.pairs == 2 * SCENES
+    assert summary.without_caption == 0
+    assert summary.named_types == Counter(said for _, said in both)
+    assert {name: one.unchanged.of for name, one in summary.types.items()} == Counter(kind for kind, _ in both)
+    for kind, one in summary.types.items():
+        assert one.right is not None
+        assert one.right.count == both.count((kind, kind))
+        assert one.unchanged.count == both.count((kind, "none"))
+        assert one.right.chance == sum(said == kind for _, said in both) / len(both)
+    right = summary.right_type
+    assert right is not None
+    assert right.count == sum(kind == said for kind, said in both)
+    expected = binomtest(right.count, right.of).proportion_ci(method="wilson")
+    assert right.interval == pytest.approx((expected.low, expected.high), abs=1e-6)
+    scenes = [(row["change_type"], *(json.loads(row["meta"])[name] for name in ("before", "after"))) for row in truths]
+    claims = hallucination((row["caption"], truth_of(*scene)) for row, scene in zip(rows, scenes, strict=True))
+    assert {name: (one.count, one.of) for name, one in summary.claims.items()} == {
+        name: (one.right, one.of) for name, one in claims.rates().items()
+    }
+    assert summary.claims["object"].of == SCENES
+    named = summary.claims["change type"]
+    assert (named.count, named.of, named.interval) == (right.count, right.of, right.interval)
+    assert named.chance == pytest.approx(right.chance)
+
+
+def test_the_page_shows_evenly_spaced_pairs_with_their_change_maps(pairs: Path, tmp_path: Path) -> None:
+    _, page = made(pairs, tmp_path / "out", show=3)
+    found = HtmlPage(page.read_text())
+    assert "3 of the 12 captioned pairs, evenly spaced." in found.text
+    rows, stored = list(iter_rows(tmp_path / "out")), list(iter_rows(pairs))
+    shown = [2, 6, 10]
+    text = " ".join(found.text.split())
+    assert [i for i, row in enumerate(rows) if row["pair_id"] in text] == shown
+    assert all(rows[i]["caption"] in text for i in shown)
+    assert f"confidence {100 * rows[2]['confidence']:.0f} %; {rows[2]['verdict']}" in text
+    assert "A difference captioner for small CLEVR-like scenes" in text
+    assert len(found.images) == 9
+    for place, i in enumerate(shown):
+        before, after, heat = found.images[3 * place : 3 * place + 3]
+        for picture, role in ((before, "before"), (after, "after")):
+            original = decode_image(stored[i][role]).astype(float)
+            assert np.abs(picture - original).mean() < 4, "but for JPEG it is the image"
+        if rows[i]["verdict"] == "changed":
+            red = heat[..., 0].astype(float) - heat[..., 1]
+            assert red.max() > np.median(red) + 30, "the map of a changed pair has a hot place"
+    assert {rows[i]["verdict"] for i in shown} >= {"changed"}
+    _, plain = made(pairs, tmp_path / "plain", maps=False, show=3)
+    assert len(HtmlPage(plain.read_text()).images) == 6
+
+
+def test_photographs_unreadable_images_and_unknown_types_in_a_table(pairs: Path, tmp_path: Path) -> None:
+    stored = list(iter_rows(pairs))[:4]
+    lines = ["pair_id,before,after,change_type"]
+    for i, row in enumerate(stored):
+        for role in ("before", "after"):
+            (tmp_path / f"{role}{i}.png").write_bytes(row[role])
+        lines.append(f"r{i},before{i}.png,after{i}.png,{('', 'none', 'swapped', row['change_type'])[i]}")
+    for name, image in zip("ab", load_sample_images().images, strict=True):
+        (tmp_path / f"{name}.png").write_bytes(encode_png(image))
+    lines += ["photograph,a.png,b.png,", "gone,a.png,nowhere.png,color"]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    summary, page = made(tmp_path / "t.csv", tmp_path / "out")
+    assert (summary.pairs, summary.without_caption) == (6, 1)
+    assert summary.warned is not None
+    assert (summary.warned.count, summary.warned.of) == (1, 5)
+    assert summary.types.keys() == {"none", "swapped", stored[3]["change_type"]}
+    assert summary.types["swapped"].right is None
+    assert summary.types["swapped"].unchanged.of == 1
+    assert summary.right_type is not None
+    assert summary.right_type.of == 2, "types that the rules know, with a caption"
+    assert summary.claims == {}, "a table without scenes"
+    text = HtmlPage(page.read_text()).text
+    assert "All 5 captioned pairs." in text
+    assert "1 more have no caption" in text
+    assert text.count("Do not trust it here.") == 1
+    image = next(one for one in HtmlPage(page.read_text()).images if max(one.shape) > 64)
+    assert max(image.shape) == 480, "a photograph is reduced"
+    lines = [line.rpartition(",")[0] for line in lines]
+    (tmp_path / "bare.csv").write_text("\n".join(lines))
+    summary, page = made(tmp_path / "bare.csv", tmp_path / "bare")
+    assert (summary.types, summary.right_type, summary.claims) == ({}, None, {})
+    assert "What is right" not in HtmlPage(page.read_text()).text
+
+
+def test_a_page_does_not_outlive_its_captions(pairs: Path, tmp_path: Path) -> None:
+    first, page = made(pairs, tmp_path / "out", show=2)
+    again, _ = made(pairs, tmp_path / "out", show=1)
+    assert again == first
+    assert "1 of the 12 captioned pairs" in page.read_text(), "another number of pairs captions nothing again"
+    less, _ = made(pairs, tmp_path / "out", overwrite=True, max_pairs=5, show=0)
+    assert less.pairs == 5
+    assert not page.exists()
+
+
+# -- the commands -------------------------------------------------------------------------------------------------
+
+
+def run(monkeypatch: pytest.MonkeyPatch, job: str, *arguments: object) -> None:
+    monkeypatch.setattr(sys, "argv", [f"{job}.py", *map(str, arguments)])
+    runpy.run_path(str(ROOT / "jobs" / f"{job}.py"), run_name="__main__")
+
+
+def test_triples_in_the_official_layout_without_captions_get_counts_and_a_page(
+    pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names: dict[str, int | str | bytes] = {}
+    types: dict[str, list[str]] = {}
+    rows = list(iter_rows(pairs))
+    for number in range(SCENES):
+        changed, same = rows[2 * number : 2 * number + 2]
+        assert changed["before"] == same["before"]
+        names[f"images/CLEVR_default_{number:06d}.png"] = changed["before"]
+        names[f"sc_images/CLEVR_semantic_{number:06d}.png"] = changed["after"]
+        names[f"nsc_images/CLEVR_nonsemantic_{number:06d}.png"] = same["after"]
+        types.setdefault(changed["change_type"], []).append(f"{number:06d}.png")
+    names["splits.json"] = json.dumps({"train": [0, 1], "val": [2], "test": [3, 4, 5, 6, 7]})  # 6 and 7: no images
+    names["type_mapping.json"] = json.dumps(types)
+    put(tmp_path / "clevr", names)
+    monkeypatch.chdir(tmp_path)
+    run(monkeypatch, "import_dataset", "format=clevr_change", "source=clevr", "out=triples", "--local")
+    run(monkeypatch, "caption", "--artifact", "shipped", "--input", "triples", "--out", "captions", "--local")
+    assert "page: captions/page.html" in capsys.readouterr().out
+    summary = Summary.model_validate_json(Path("captions/summary.json").read_text())
+    assert summary.pairs == 2 * SCENES
+    assert {kind: one.unchanged.of for kind, one in summary.types.items()} == {
+        **{kind: len(members) for kind, members in types.items()}, "none": SCENES
+    }  # fmt: skip
+    direct, _ = made(pairs, tmp_path / "direct", show=0)
+    assert summary.types == direct.types
+    assert summary.named_types == direct.named_types
+    assert len(HtmlPage(Path("captions/page.html").read_text()).images) == 3 * summary.pairs
+
+
+def test_without_an_artifact_it_is_the_newest_below_runs_or_the_one_that_comes_with_the_program(
+    pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    common = ("--input", pairs, "--max-pairs", 2, "--show", 1, "--local")
+    run(monkeypatch, "caption", "--out", "first", *common)
+    assert "captioner: the one that comes with the program, trained on rendered scenes" in capsys.readouterr().err
+    assert Summary.model_validate_json(Path("first/summary.json").read_text()).captioner == SHIPPED
+    for age, name in enumerate(("old", "new")):
+        folder = shutil.copytree(artifact_folder(SHIPPED), tmp_path / "runs" / name / "artifact")
+        os.utime(folder / "config.json", (1e9 + age, 1e9 + age))
+    run(monkeypatch, "caption", "--out", "second", *common)
+    assert "captioner: runs/new/artifact, the newest one (--artifact selects another)" in capsys.readouterr().err
+    assert Summary.model_validate_json(Path("second/summary.json").read_text()).captioner == "runs/new/artifact"
+    run(monkeypatch, "caption", "--out", "third", "--artifact", "runs/old/artifact", *common)
+    assert "captioner:" not in capsys.readouterr().err
+    assert "runs/old/artifact (twincap)" in HtmlPage(Path("third/page.html").read_text()).text
