@@ -80,6 +80,8 @@ class DataConfig(ConfigModel):
     """Change the images at random, by `augmentation`."""
     augmentation: AugmentationConfig = AugmentationConfig()
     """How much."""
+    augment_share: float = Field(1.0, gt=0, le=1)
+    """Probability that a sample is augmented at all: below 1, clean images stay part of the training."""
     augment_from: float = Field(0.66, ge=0, lt=1)
     """Share of the training, in whole epochs, that comes first, without augmentation: the captions are learned faster
     on clean images."""
@@ -102,6 +104,9 @@ class TwinCapJob(ConfigModel):
     """Folder of pairs: training and validation split."""
     more_pairs: tuple[str, ...] = ()
     """Further folders of which only the training split is used; their images are resized to the model's size."""
+    start: str | None = Field(None, min_length=1)
+    """Artifact of a TwinCap whose weights the training starts from, with the same model and supervision; its vocabulary
+    is kept."""
     model: ModelConfig = ModelConfig()
     """The network."""
     supervision: SupervisionConfig = SupervisionConfig()
@@ -133,6 +138,7 @@ class TwinCapJob(ConfigModel):
         yield from missing(self.pairs, "pairs")
         for path in self.more_pairs:
             yield from missing(path, "more_pairs")
+        yield from missing(self.start, "start")
 
 
 def is_captioner(saved: dict[str, Any]) -> bool:

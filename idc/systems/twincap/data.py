@@ -87,7 +87,8 @@ class PairSamples:
             images = (mirror_image(images[0]), mirror_image(images[1]))
             places = (places[0] * (-1, 1, 1) + (1, 0, 0), places[1] * (-1, 1, 1) + (1, 0, 0))
             caption = mirror_caption(caption)
-        if self.data.augment and epoch >= self.augment_from:
+        share = self.data.augment_share
+        if self.data.augment and epoch >= self.augment_from and (share == 1 or rng.random() < share):
             size = np.array(self.size[::-1], float)
             points = (places[0][:, :2] * size, places[1][:, :2] * size)
             images, maps = augment(*images, self.data.augmentation, rng, points)

@@ -55,7 +55,7 @@ def steps(trial: Trial, store: str) -> TrialSteps:
     """
     content = [read_manifest(path, kind="pairs").fingerprint for path in (trial.pairs, *trial.more_pairs)]
     made = {"pairs": trial.pairs, "more_pairs": list(trial.more_pairs)}
-    step = train_step("twincap", "idc.systems.twincap.task:train", trial.twincap, made, store, content)
+    step = train_step("twincap", "idc.systems.twincap.task:train", trial.twincap, made, store, content, ("start",))
     return with_evaluation(
         [step],
         pairs=trial.pairs,

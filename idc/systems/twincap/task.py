@@ -20,7 +20,7 @@ from idc.systems.twincap.config import TwinCapJob
 from idc.systems.twincap.data import PairSamples, collate
 from idc.systems.twincap.model import Encoded, TwinNet, heat
 from idc.systems.twincap.truth import UNKNOWN
-from idc.training.artifact import write_artifact
+from idc.training.artifact import Artifact, read_artifact, write_artifact
 from idc.training.context import Context
 from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture
 from idc.training.loop import fit
@@ -153,16 +153,37 @@ def _heat_loss(logits: Tensor, targets: Tensor, known: Tensor) -> Tensor:
     return (each * known).mean()
 
 
+def _start(job: TwinCapJob) -> Artifact | None:
+    """The artifact that the training starts from."""
+    if job.start is None:
+        return None
+    start = read_artifact(job.start, system="twincap")
+    theirs = TwinCapJob.model_validate(start.config["job"])
+    for name in ("model", "supervision"):
+        if getattr(theirs, name) != getattr(job, name):
+            raise ValueError(f"start: {job.start} has another {name} than this training; give that of its config.json")
+    return start
+
+
 def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     """Train on this rank; ``payload`` is a resolved :class:`TwinCapJob`. Returns what ``fit`` returns."""
     job = TwinCapJob.model_validate(payload)
     folders = (job.pairs, *job.more_pairs)
-    captions = [text for path in folders for row in iter_rows(path, ["captions"], "train") for text in row["captions"]]
-    if job.data.mirror:
-        captions += [mirror_caption(text) for text in set(captions)]
-    vocabulary = Vocabulary.build(captions)
+    start = _start(job)
+    if start is not None and start.vocabulary is not None:
+        vocabulary = start.vocabulary
+    else:
+        captions = [
+            text for path in folders for row in iter_rows(path, ["captions"], "train") for text in row["captions"]
+        ]
+        if job.data.mirror:
+            captions += [mirror_caption(text) for text in set(captions)]
+        vocabulary = Vocabulary.build(captions)
     torch.manual_seed(job.train.seed)
     task = TwinCapTask(job, vocabulary)
+    if start is not None:
+        for net in (task.net, task.used):
+            start.load_into(net)
     task.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
     task.to(context.device)
 

@@ -96,6 +96,15 @@ def test_a_sample_is_a_function_of_its_index_and_epoch(world: World) -> None:
     assert np.array_equal(first["images"], data.get(2, 0)["images"]), "the cached images are not changed in place"
 
 
+def test_a_share_of_the_samples_stays_clean(world: World) -> None:
+    plain, half = (
+        samples(world, data={"mirror": False, "augment": augment, "augment_share": 0.5}) for augment in (False, True)
+    )
+    places = [(index, epoch) for index in range(len(plain)) for epoch in range(6)]
+    clean = sum(np.array_equal(plain.get(*at)["images"], half.get(*at)["images"]) for at in places)
+    assert 0.3 < clean / len(places) < 0.7
+
+
 def test_mirrored_samples_have_mirrored_places_and_words(world: World) -> None:
     data, plain = samples(world, data={"augment": False}), samples(world, data={"augment": False, "mirror": False})
     kinds = set()

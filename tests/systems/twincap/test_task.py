@@ -61,6 +61,21 @@ def test_every_part_can_be_switched_off(world: World, tmp_path: Path, settings: 
     assert (found.attributes is None) == (settings.get("supervision.heads") == 0.0)
 
 
+def test_a_training_starts_from_the_weights_of_another(world: World, tmp_path: Path) -> None:
+    start(tiny_job(world.pairs, {"train.steps": 2}), tmp_path / "first")
+    first = read_artifact(tmp_path / "first" / "artifact")
+    settings = {"train.steps": 1, "optim.lr": 0.0, "train.seed": 8, "start": str(first.path)}
+    start(tiny_job(world.pairs, settings), tmp_path / "second")
+    second = read_artifact(tmp_path / "second" / "artifact")
+    state = second.state_dict()
+    assert all(torch.allclose(value, state[name]) for name, value in first.state_dict().items())
+    assert second.vocabulary is not None
+    assert first.vocabulary is not None
+    assert second.vocabulary.words == first.vocabulary.words
+    with pytest.raises(ValueError, match=r"start: .*artifact has another model than this training"):
+        start(tiny_job(world.pairs, {**settings, "model.blocks": 2}), tmp_path / "third")
+
+
 def test_a_killed_run_resumes_as_if_undisturbed(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = tiny_job(world.pairs, {"train.checkpoint_every": 2, "train.eval_every": 3})
     start(job, tmp_path / "whole")
