@@ -170,7 +170,8 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     job = TwinCapJob.model_validate(payload)
     folders = (job.pairs, *job.more_pairs)
     start = _start(job)
-    if start is not None and start.vocabulary is not None:
+    if start is not None:
+        assert start.vocabulary is not None  # every TwinCap artifact has one
         vocabulary = start.vocabulary
     else:
         captions = [
