@@ -3,21 +3,19 @@ captions, and samples."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from idc.captioning.calibration import Calibration
-from idc.captioning.contract import Candidate, Capability, CaptionScore, Description, Speed, beams_of
-from idc.captioning.familiarity import Familiarity
+from idc.captioning.contract import Capability, Speed
+from idc.captioning.word_captioner import Findings, WordCaptioner
 from idc.data.text import OWN_IDS, SpecialIds
-from idc.decoding import Decoded, decode, sample
+from idc.decoding import Decoded, decode
 from idc.systems.procap.change_map import attention, combine, disagreement
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure, is_captioner
 from idc.systems.procap.model import ProcedureEncoder, Shapes, make_token_head
@@ -72,45 +70,13 @@ class CaptioningModel(nn.Module):
         """Logits (B, T, V), teacher forced."""
         return self.decoder(ids_BT, self.procedure(frames))
 
-    def search(self, frames: Tensor, **options: Any) -> Decoded:
-        """:meth:`decode` of the frames' procedure."""
-        return self.decode(self.procedure(frames), **options)
+    def search(self, frames: Tensor, *, special: SpecialIds = OWN_IDS, **options: Any) -> Decoded:
+        """Captions as word ids by :func:`idc.decoding.decode`."""
+        return decode(self.decoder, self.procedure(frames), **self.rules(special), **options)
 
-    def decode(
-        self,
-        procedure_BSD: Tensor,
-        *,
-        beams: int,
-        length_penalty: float,
-        hypotheses: int | None = None,
-        special: SpecialIds = OWN_IDS,
-        cached: bool = True,
-    ) -> Decoded:
-        """Captions as word ids."""
-        return decode(
-            self.decoder,
-            procedure_BSD,
-            **self._rules(special),
-            beams=beams,
-            length_penalty=length_penalty,
-            hypotheses=hypotheses,
-            cached=cached,
-        )
-
-    def sample(self, procedure_BSD: Tensor, count: int, *, special: SpecialIds, **options: Any) -> Decoded:
-        """``count`` captions per pair as word ids, drawn at random (:func:`idc.decoding.sample`)."""
-        return sample(self.decoder, procedure_BSD, count, **self._rules(special), **options)
-
-    def score(self, procedure_BSD: Tensor, ids_BT: Tensor, special: SpecialIds) -> Tensor:
-        """Log-probabilities (B, T) of the words ``ids_BT``, which follow the beginning mark, by teacher forcing."""
-        begin = torch.full_like(ids_BT[:, :1], special.bos)
-        logits = self.decoder(torch.cat([begin, ids_BT[:, :-1]], dim=1), procedure_BSD)
-        words: Tensor = logits.float().log_softmax(dim=-1).gather(-1, ids_BT.unsqueeze(-1)).squeeze(-1)
-        return words
-
-    def _rules(self, special: SpecialIds) -> dict[str, Any]:
-        """What may be generated: never the unknown word, nor padding and a second beginning mark unless
-        ``decoder.ban_unknown_only`` is set."""
+    def rules(self, special: SpecialIds) -> dict[str, Any]:
+        """Arguments of :func:`idc.decoding.decode`: the marks, the longest caption, and what is never generated: the
+        unknown word, and unless ``decoder.ban_unknown_only`` is set padding and a second beginning mark."""
         config = self.decoder.config
         return {
             "bos": special.bos,
@@ -163,8 +129,21 @@ def key_frames(which: str, build: dict[str, Any], tokenizer: ImageTokenizer) -> 
     return KeyFrames(ProceduresConfig.model_validate(build), tokenizer, even=which == "even")
 
 
-class PairCaptioner:
-    """A loaded stage 2 artifact, an :class:`idc.captioning.contract.Captioner`: pixels in, captions out.
+class Encoded(NamedTuple):
+    """What ProCap computes of pairs before the words.
+
+    Attributes:
+        features: frames that the encoder reads.
+        procedure: the latent procedure.
+    """
+
+    features: Tensor
+    procedure: Tensor
+
+
+class PairCaptioner(WordCaptioner[Encoded]):
+    """A loaded stage 2 artifact, an :class:`idc.captioning.contract.Captioner`: pixels in, captions out. Its map is
+    that of ``change_map.py``, its evidence the logarithm of the largest disagreement of a patch.
 
     Args:
         path: folder of the artifact.
@@ -181,13 +160,7 @@ class PairCaptioner:
             raise ValueError(f"{path} is an artifact of ProCap's stage 1, which cannot caption; run finetune_procap.py")
         assert artifact.vocabulary is not None
         job = artifact.config["job"]
-        self.path = artifact.path
-        self.vocabulary = artifact.vocabulary
-        self.calibration = Calibration.load(path, evidence=[DISAGREEMENT])
-        self.familiarity = Familiarity.read(path)
-        self.beams, self.length_penalty = job["beams"], job["length_penalty"]
-        self.device = torch.device(device)
-        self.tokenizer = ImageTokenizer.load(artifact.extra(TOKENIZER)).to(self.device)
+        self.tokenizer = ImageTokenizer.load(artifact.extra(TOKENIZER)).to(device)
         self.captioner = CaptioningModel(
             EncoderConfig.model_validate(artifact.config["encoder"]),
             DecoderConfig.model_validate(job["decoder"]),
@@ -196,112 +169,28 @@ class PairCaptioner:
             artifact.config.get("token_head", False),
         )
         artifact.load_into(self.captioner)
+        self.captioner.to(device).eval()
+        self.speed = optimisations(speed, torch.device(device))
+        accelerate(self.tokenizer, self.captioner.encoder, self.speed, torch.device(device))
         imagines = self.captioner.kind == "queries" and self.captioner.token_head is not None
         optional: tuple[Capability, ...] = ("imagine",) if imagines else ()
-        self.capabilities: frozenset[Capability] = frozenset(("map", "score", "sample", *optional))
-        self.trained_on = artifact.trained_on
-        self.captioner.to(self.device).eval()
-        self.speed = optimisations(speed, self.device)
-        accelerate(self.tokenizer, self.captioner.encoder, self.speed, self.device)
+        super().__init__(
+            artifact,
+            torch.device(device),
+            self.captioner.decoder,
+            self.captioner.rules(artifact.vocabulary.special),
+            beams=job["beams"],
+            length_penalty=job["length_penalty"],
+            evidence=[DISAGREEMENT],
+            capabilities=("map", *optional),
+            cached=self.speed.cached,
+        )
         self.explicit: KeyFrames | None = None
         if self.captioner.kind == "frames":
             build = dict(artifact.config["build"])
             if build.get(INTERPOLATOR) is not None:
                 build[INTERPOLATOR] = str(artifact.extra(INTERPOLATOR))
             self.explicit = key_frames(job["explicit_frames"], build, self.tokenizer)
-
-    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
-        """Captions of pairs of uint8 RGB images (H, W, 3) of any sizes; one batch."""
-        if not _pairs(befores, afters):
-            return []
-        with running(self.speed, self.device):
-            found = self._search(self.captioner.procedure(self._features(befores, afters)), self.beams)
-        return [self._text(ids) for ids in found.ids.tolist()]
-
-    def describe(
-        self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
-        *,
-        beams: int | None = None,
-        candidates: int = 1,
-        change_map: bool = False,
-    ) -> list[Description]:
-        """See :class:`idc.captioning.contract.Captioner`. The candidates are the final beams, the map is that of
-        ``change_map.py``, the evidence is the logarithm of the largest disagreement of a patch."""
-        beams = beams_of(beams, candidates, self.beams)
-        if not _pairs(befores, afters):
-            return []
-        with running(self.speed, self.device):
-            features = self._features(befores, afters)
-            procedure = self.captioner.procedure(features)
-            # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
-            found = self._search(procedure, beams, hypotheses=beams if candidates > 1 else 1)
-            apart = disagreement(features)
-            maps = self._change_maps(apart, procedure, found) if change_map else [None] * len(befores)
-        most = apart.amax(dim=1).clamp_min(1e-6).log().tolist()
-        parts = (part.tolist() for part in (found.ids, found.lengths, found.log_probability))
-        familiar = [None] * len(befores) if self.familiarity is None else map(self.familiarity, befores, afters)
-        descriptions = [
-            Description(
-                self._candidates(ids, lengths, totals, candidates),
-                change_map=drawn,
-                evidence={DISAGREEMENT: evidence},
-                familiarity=familiarity,
-                trained_on=self.trained_on,
-            )
-            for ids, lengths, totals, drawn, evidence, familiarity in zip(*parts, maps, most, familiar, strict=True)
-        ]
-        if self.calibration is None:
-            return descriptions
-        return [replace(one, changed=self.calibration(one)) for one in descriptions]
-
-    def score(
-        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
-    ) -> list[list[CaptionScore]]:
-        """See :class:`idc.captioning.contract.ScoringCaptioner`. A word outside the vocabulary counts as the unknown
-        word, and a caption is cut to the number of steps of a search. One that fills all of them has no room for the
-        end token and is scored without it, as in the search."""
-        count = _pairs(befores, afters)
-        if len(captions) != count:
-            raise ValueError(f"{len(captions)} lists of captions for {count} pairs; give one list per pair")
-        tokens = [[self._tokens(caption) for caption in texts] for texts in captions]
-        rows = [ids for texts in tokens for ids in texts]
-        if not rows:
-            return [[] for _ in captions]
-        special, longest = self.vocabulary.special, max(map(len, rows))
-        padded = [[*ids, *[special.pad] * (longest - len(ids))] for ids in rows]
-        with running(self.speed, self.device):
-            procedure = self.captioner.procedure(self._features(befores, afters))
-            pair_of_row = torch.tensor([pair for pair, texts in enumerate(tokens) for _ in texts], device=self.device)
-            ids_RT = torch.tensor(padded, device=self.device)
-            words_RT = self.captioner.score(procedure[pair_of_row], ids_RT, special)
-        logs = iter(words_RT.tolist())
-        return [[CaptionScore(math.fsum(next(logs)[: len(ids)]), len(ids)) for ids in texts] for texts in tokens]
-
-    def sample(
-        self,
-        befores: Sequence[np.ndarray],
-        afters: Sequence[np.ndarray],
-        n: int,
-        *,
-        temperature: float = 1.0,
-        seed: int = 0,
-    ) -> list[list[Candidate]]:
-        """See :class:`idc.captioning.contract.SamplingCaptioner`."""
-        if not _pairs(befores, afters):
-            return []
-        generator = torch.Generator(self.device).manual_seed(seed)
-        with running(self.speed, self.device):
-            procedure = self.captioner.procedure(self._features(befores, afters))
-            found = self.captioner.sample(
-                procedure, n, special=self.vocabulary.special, temperature=temperature, generator=generator
-            )
-        parts = (part.tolist() for part in (found.ids, found.lengths, found.log_probability))
-        return [
-            [Candidate(self._text(ids), total / length) for ids, length, total in zip(*pair, strict=True)]
-            for pair in zip(*parts, strict=True)
-        ]
 
     def imagine(self, before: np.ndarray, after: np.ndarray, head: nn.Module | None = None) -> list[np.ndarray]:
         """Decode by the image tokenizer the codebook entries that stage 1's head predicts from the hidden states that
@@ -327,21 +216,28 @@ class PairCaptioner:
             codes = self.captioner.imagined(self.captioner.procedure(self._read(images).unsqueeze(0)), head)[0]
             return list(pictures(images, codes, self.tokenizer))
 
-    def _search(self, procedure: Tensor, beams: int, hypotheses: int | None = None) -> Decoded:
-        return self.captioner.decode(
-            procedure,
-            beams=beams,
-            length_penalty=self.length_penalty,
-            hypotheses=hypotheses,
-            special=self.vocabulary.special,
-            cached=self.speed.cached,
-        )
+    def _running(self) -> AbstractContextManager[None]:
+        return running(self.speed, self.device)
+
+    def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Encoded:
+        features = self._features(befores, afters)
+        return Encoded(features, self.captioner.procedure(features))
+
+    def _memory(self, encoded: Encoded) -> Tensor:
+        return encoded.procedure
+
+    def _findings(self, encoded: Encoded, found: Decoded, change_map: bool) -> Sequence[Findings]:
+        apart = disagreement(encoded.features)
+        most = apart.amax(dim=1).clamp_min(1e-6).log().tolist()
+        maps: Sequence[np.ndarray | None] = [None] * len(most)
+        if change_map:
+            maps = self._change_maps(apart, encoded.procedure, found)
+        return [Findings({DISAGREEMENT: evidence}, drawn) for evidence, drawn in zip(most, maps, strict=True)]
 
     def _change_maps(self, apart: Tensor, procedure: Tensor, found: Decoded) -> list[np.ndarray]:
-        """Change maps (Y, X) of the best hypotheses."""
-        best = Decoded(*(part[:, 0] for part in found))
+        """Change maps (Y, X)."""
         shapes = self.captioner.encoder.shapes
-        attended = attention(self.captioner.decoder, procedure, best, shapes.patches, self.vocabulary.special)
+        attended = attention(self.captioner.decoder, procedure, found, shapes.patches, self.vocabulary.special)
         return list(combine(apart, attended).unflatten(1, shapes.grid).float().cpu().numpy())
 
     def _features(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Tensor:
@@ -357,32 +253,6 @@ class PairCaptioner:
 
     def _read(self, images: Tensor) -> Tensor:
         return frame_reader(self.captioner.encoder.config, self.tokenizer)(images).float()
-
-    def _tokens(self, caption: str) -> list[int]:
-        """Ids of a caption without the beginning mark; the end mark only if a search could generate it."""
-        length = self.captioner.decoder.config.max_length
-        words = self.vocabulary.encode(caption)[1:-1][: length - 1]
-        return words if len(words) == length - 1 else [*words, self.vocabulary.special.eos]
-
-    def _text(self, ids: list[int]) -> str:
-        return self.vocabulary.decode([self.vocabulary.special.bos, *ids])
-
-    def _candidates(
-        self, ids_NT: list[list[int]], lengths_N: list[int], totals_N: list[float], count: int
-    ) -> tuple[Candidate, ...]:
-        """The best ``count`` different texts of the hypotheses of a pair."""
-        found: dict[str, Candidate] = {}
-        for ids, length, total in zip(ids_NT, lengths_N, totals_N, strict=True):
-            text = self._text(ids)
-            if text not in found and (not found or math.isfinite(total)):
-                found[text] = Candidate(text, total / max(1, length))
-        return tuple(found.values())[:count]
-
-
-def _pairs(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> int:
-    if len(befores) != len(afters):
-        raise ValueError(f"{len(befores)} before and {len(afters)} after images: give as many of each")
-    return len(befores)
 
 
 @torch.no_grad()

@@ -9,28 +9,8 @@ from pydantic import Field
 
 from idc.config import ConfigModel, missing
 from idc.data.augmentation import AugmentationConfig
+from idc.nn.config import WordDecoderConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
-
-
-class DecoderConfig(ConfigModel):
-    """Text decoder: pre-norm layers that attend to the map of the pair."""
-
-    width: int = Field(128, ge=8)
-    """Width of the layers."""
-    layers: int = Field(2, ge=1)
-    """Number of layers."""
-    heads: int = Field(4, ge=1)
-    """Attention heads."""
-    feedforward: int = Field(512, ge=8)
-    """Width of the feed-forward parts."""
-    max_length: int = Field(24, ge=2)
-    """Maximum tokens of a caption, begin and end token included."""
-    dropout: float = Field(0.0, ge=0, lt=1)
-    """Dropout of the residual branches."""
-
-    def faults(self) -> Iterator[str]:
-        if self.width % self.heads:
-            yield f"width: {self.width} is not divisible by heads = {self.heads}"
 
 
 class ModelConfig(ConfigModel):
@@ -53,7 +33,7 @@ class ModelConfig(ConfigModel):
     """Channels of the trunk, at an eighth of the resolution."""
     blocks: int = Field(2, ge=0)
     """Residual blocks of the trunk."""
-    decoder: DecoderConfig = DecoderConfig()
+    decoder: WordDecoderConfig = WordDecoderConfig()
     """Text decoder."""
 
 

@@ -21,12 +21,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from idc.data.rendered.captions import ATTRIBUTES
-from idc.data.text import OWN_IDS
-from idc.decoding import Decoded, decode, sample
+from idc.decoding import Decoded, decode
+from idc.nn.word_decoder import WordDecoder
 from idc.schema import CHANGE_TYPES
 from idc.systems.twincap.config import ModelConfig, SupervisionConfig
 from idc.systems.twincap.truth import VALUES
-from idc.systems.twincap.word_decoder import WordDecoder
 
 SIZES = [len(VALUES[name]) for name in ATTRIBUTES]
 """Number of values of each attribute."""
@@ -188,21 +187,7 @@ class TwinNet(nn.Module):
 
     def search(self, memory: Tensor, **options: Any) -> Decoded:
         """Captions as ids by :func:`idc.decoding.decode`."""
-        return decode(self.decoder, memory, **self._rules(), **options)
-
-    def sample(self, memory: Tensor, count: int, **options: Any) -> Decoded:
-        """``count`` captions per pair, drawn at random (:func:`idc.decoding.sample`)."""
-        return sample(self.decoder, memory, count, **self._rules(), **options)
-
-    def _rules(self) -> dict[str, Any]:
-        special = OWN_IDS
-        return {
-            "bos": special.bos,
-            "eos": special.eos,
-            "pad": special.pad,
-            "max_length": self.config.decoder.max_length - 1,
-            "banned": (special.unk, special.pad, special.bos),
-        }
+        return decode(self.decoder, memory, **self.decoder.rules(), **options)
 
 
 def heat(places: Tensor, labels: Tensor, height: int, width: int) -> Tensor:

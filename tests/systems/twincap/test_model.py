@@ -1,4 +1,4 @@
-"""TwinCap's network: shapes, parts, heat maps, and its decoder with and without a cache."""
+"""TwinCap's network: shapes, parts, heat maps."""
 
 from __future__ import annotations
 
@@ -8,11 +8,8 @@ import pytest
 import torch
 
 from idc.config import load
-from idc.data.text import BOS, EOS, PAD, UNK
-from idc.decoding import decode
-from idc.systems.twincap.config import DecoderConfig, ModelConfig, SupervisionConfig
+from idc.systems.twincap.config import ModelConfig, SupervisionConfig
 from idc.systems.twincap.model import SIZES, TwinNet, heat
-from idc.systems.twincap.word_decoder import WordDecoder
 from tests.systems.twincap.tiny import MODEL
 
 WORDS = 17
@@ -86,30 +83,3 @@ def test_a_heat_map_is_one_at_the_centre_and_one_half_at_the_radius() -> None:
     wide = heat(torch.tensor([[[0.5, 0.5, 0.1]]]), torch.tensor([[0]]), 20, 60)[0]  # round in pixels, not in shares
     assert wide[10, 36] == pytest.approx(float(wide[16, 30]), abs=0.05)
     assert heat(torch.zeros(2, 0, 3), torch.zeros(2, 0), 4, 4).tolist() == torch.zeros(2, 4, 4).tolist()
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("beams", [1, 4])
-def test_cached_decoding_gives_the_tokens_of_uncached_decoding(beams: int) -> None:
-    torch.manual_seed(2)
-    decoder = WordDecoder(DecoderConfig(width=32, layers=2, heads=4, feedforward=64, max_length=16), WORDS).eval()
-    for parameter in decoder.parameters():
-        parameter.add_(0.3 * torch.randn_like(parameter))
-    memory = torch.randn(5, 7, 32)
-    options: dict[str, Any] = {"bos": BOS, "eos": EOS, "pad": PAD, "max_length": 15, "banned": (UNK, PAD, BOS)}
-    one, two = (decode(decoder, memory, beams=beams, cached=cached, **options) for cached in (True, False))
-    assert one.ids.tolist() == two.ids.tolist()
-    assert len({tuple(ids) for ids in one.ids.tolist()}) > 1
-    assert torch.allclose(one.log_probability, two.log_probability, atol=1e-4)
-
-
-@torch.no_grad()
-def test_the_decoder_does_not_look_ahead() -> None:
-    net = network()
-    memory = torch.randn(1, 5, 32)
-    ids = torch.tensor([[1, 5, 6, 7]])
-    other = ids.clone()
-    other[0, 2] = 9
-    one, two = net.decoder(ids, memory), net.decoder(other, memory)
-    assert torch.allclose(one[:, :2], two[:, :2], atol=1e-6)
-    assert not torch.allclose(one[:, 2], two[:, 2])

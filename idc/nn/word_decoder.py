@@ -1,7 +1,7 @@
-"""TwinCap's text decoder: caption words from the memory of a pair.
+"""A transformer decoder over words: captions from the memory of a pair.
 
-Unusual here: nothing but its size; pre-norm layers, learned positions, input and output embedding are one tensor. It
-caches keys and values as :class:`idc.decoding.CachedDecoder` describes: the memory's once per pair, not per beam.
+Unusual here: nothing; pre-norm layers, learned positions, input and output embedding one tensor unless ``tied=False``.
+It caches keys and values as :class:`idc.decoding.CachedDecoder` describes: the memory's once per pair, not per beam.
 
 Shapes: B pairs, R rows = pairs * beams, S memory positions, T caption length, V words, E width, H heads.
 """
@@ -9,13 +9,14 @@ Shapes: B pairs, R rows = pairs * beams, S memory positions, T caption length, V
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from idc.systems.twincap.config import DecoderConfig
+from idc.data.text import OWN_IDS
+from idc.nn.config import WordDecoderConfig
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = False) -> Tensor:
@@ -29,7 +30,7 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, is_causal: bool = Fals
 class DecoderLayer(nn.Module):
     """Self-attention, cross-attention, feed-forward, each on the normalised input and added to it."""
 
-    def __init__(self, config: DecoderConfig):
+    def __init__(self, config: WordDecoderConfig):
         super().__init__()
         width = config.width
         self.heads = config.heads
@@ -83,12 +84,18 @@ class DecoderCache:
 
 
 class WordDecoder(nn.Module):
-    """Predicts caption words from a memory of width E."""
+    """Predicts caption words from a memory of width E; ids are those of an own :class:`~idc.data.text.Vocabulary`.
 
-    def __init__(self, config: DecoderConfig, vocabulary_size: int):
+    Args:
+        vocabulary_size: V.
+        tied: input and output embedding are one tensor.
+    """
+
+    def __init__(self, config: WordDecoderConfig, vocabulary_size: int, tied: bool = True):
         super().__init__()
         self.config = config
         self.words = nn.Parameter(torch.randn(vocabulary_size, config.width) * config.width**-0.5)
+        self.out_words = None if tied else nn.Parameter(torch.randn(vocabulary_size, config.width) * config.width**-0.5)
         self.word_bias = nn.Parameter(torch.zeros(vocabulary_size))
         self.positions = nn.Parameter(torch.randn(config.max_length, config.width) * config.width**-0.5)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.layers))
@@ -129,8 +136,20 @@ class WordDecoder(nn.Module):
         cache.keys = [keys[rows_R] for keys in cache.keys]
         cache.values = [values[rows_R] for values in cache.values]
 
+    def rules(self) -> dict[str, Any]:
+        """Arguments of :func:`idc.decoding.decode` and :func:`~idc.decoding.sample`: the marks, the longest caption,
+        and that the unknown word, padding and a second beginning mark are never generated."""
+        unk, pad, bos = OWN_IDS.unk, OWN_IDS.pad, OWN_IDS.bos
+        return {
+            "bos": bos,
+            "eos": OWN_IDS.eos,
+            "pad": pad,
+            "max_length": self.config.max_length - 1,
+            "banned": (unk, pad, bos),
+        }
+
     def _layers(self) -> list[DecoderLayer]:
         return [cast(DecoderLayer, layer) for layer in self.layers]
 
     def _logits(self, x: Tensor) -> Tensor:
-        return F.linear(self.norm(x), self.words, self.word_bias)
+        return F.linear(self.norm(x), self.words if self.out_words is None else self.out_words, self.word_bias)

@@ -1,0 +1,225 @@
+"""A captioner with our own text decoder: captions, candidates, scores and samples from the memory of pairs.
+
+A system subclasses :class:`WordCaptioner` with four methods: how pairs are encoded, which part of that the decoder
+reads, what else of it belongs in a description, and the context in which the model runs.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from idc.captioning.calibration import Calibration
+from idc.captioning.contract import Candidate, Capability, CaptionScore, Description, beams_of
+from idc.captioning.familiarity import Familiarity
+from idc.decoding import CachedDecoder, Decoded, decode, sample
+from idc.training.artifact import Artifact
+
+EncodedT = TypeVar("EncodedT")
+"""What a system computes of a batch of pairs before the words."""
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a description holds besides captions; the fields are those of :class:`~idc.captioning.contract.Description`.
+
+    Attributes:
+        evidence: of a change, by name: exactly the names that the captioner was made with.
+    """
+
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    change_map: np.ndarray | None = None
+    attributes: Mapping[str, Any] | None = None
+
+
+class WordCaptioner(ABC, Generic[EncodedT]):
+    """A loaded artifact, an :class:`idc.captioning.contract.Captioner` that also scores and samples.
+
+    Args:
+        artifact: has a vocabulary; its calibration and familiarity are read if it has them.
+        device: torch device of the model.
+        decoder: the text decoder, on that device and in evaluation mode.
+        rules: arguments of :func:`idc.decoding.decode` that say what a caption is: ``bos``, ``eos``, ``pad``,
+            ``max_length`` and ``banned``.
+        beams, length_penalty: of the search, by default; those that the artifact was validated with.
+        evidence: names of the system's evidence of a change.
+        capabilities: besides "score" and "sample".
+        cached: cache the decoder's keys and values in a search.
+    """
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        device: torch.device,
+        decoder: CachedDecoder,
+        rules: Mapping[str, Any],
+        *,
+        beams: int,
+        length_penalty: float,
+        evidence: Sequence[str] = (),
+        capabilities: Collection[Capability] = (),
+        cached: bool = True,
+    ):
+        assert artifact.vocabulary is not None
+        self.path, self.vocabulary, self.trained_on = artifact.path, artifact.vocabulary, artifact.trained_on
+        self.calibration = Calibration.load(artifact.path, evidence=evidence)
+        self.familiarity = Familiarity.read(artifact.path)
+        self.capabilities: frozenset[Capability] = frozenset(("score", "sample", *capabilities))
+        self.device = device
+        self.beams, self.length_penalty = beams, length_penalty
+        self._decoder, self._rules, self._cached = decoder, dict(rules), cached
+
+    @abstractmethod
+    def _running(self) -> AbstractContextManager[None]:
+        """Context of everything that the model computes: no gradients, number format."""
+
+    @abstractmethod
+    def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> EncodedT:
+        """Encode at least one pair of uint8 RGB images (H, W, 3) of any sizes."""
+
+    @abstractmethod
+    def _memory(self, encoded: EncodedT) -> Tensor:
+        """What the decoder reads, (B, S, D)."""
+
+    @abstractmethod
+    def _findings(self, encoded: EncodedT, found: Decoded, change_map: bool) -> Sequence[Findings]:
+        """What else descriptions hold, one per pair.
+
+        Args:
+            found: the best caption of each pair.
+            change_map: whether change maps are wanted.
+        """
+
+    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
+        """Captions of pairs of uint8 RGB images (H, W, 3) of any sizes; one batch."""
+        if not _pairs(befores, afters):
+            return []
+        with self._running():
+            found = self._search(self._memory(self._encode(befores, afters)), self.beams)
+        return [self._text(ids) for ids in found.ids.tolist()]
+
+    def describe(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        *,
+        beams: int | None = None,
+        candidates: int = 1,
+        change_map: bool = False,
+    ) -> list[Description]:
+        """See :class:`idc.captioning.contract.Captioner`. The candidates are the final beams."""
+        beams = beams_of(beams, candidates, self.beams)
+        if not _pairs(befores, afters):
+            return []
+        with self._running():
+            encoded = self._encode(befores, afters)
+            # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
+            found = self._search(self._memory(encoded), beams, hypotheses=beams if candidates > 1 else 1)
+            more = self._findings(encoded, Decoded(*(part[:, 0] for part in found)), change_map)
+        parts = (part.tolist() for part in (found.ids, found.lengths, found.log_probability))
+        familiar = [None] * len(befores) if self.familiarity is None else map(self.familiarity, befores, afters)
+        descriptions = [
+            Description(
+                self._candidates(ids, lengths, totals, candidates),
+                change_map=one.change_map,
+                evidence=one.evidence,
+                familiarity=familiarity,
+                trained_on=self.trained_on,
+                attributes=one.attributes,
+            )
+            for ids, lengths, totals, one, familiarity in zip(*parts, more, familiar, strict=True)
+        ]
+        if self.calibration is None:
+            return descriptions
+        return [replace(one, changed=self.calibration(one)) for one in descriptions]
+
+    def score(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
+    ) -> list[list[CaptionScore]]:
+        """See :class:`idc.captioning.contract.ScoringCaptioner`. A word outside the vocabulary counts as the unknown
+        word, and a caption is cut to the number of steps of a search. One that fills all of them has no room for the
+        end token and is scored without it, as in the search."""
+        count = _pairs(befores, afters)
+        if len(captions) != count:
+            raise ValueError(f"{len(captions)} lists of captions for {count} pairs; give one list per pair")
+        tokens = [[self._tokens(caption) for caption in texts] for texts in captions]
+        rows = [ids for texts in tokens for ids in texts]
+        if not rows:
+            return [[] for _ in captions]
+        longest, bos, pad = max(map(len, rows)), self._rules["bos"], self._rules["pad"]
+        padded = [[bos, *ids, *[pad] * (longest - len(ids))] for ids in rows]
+        with self._running():
+            memory = self._memory(self._encode(befores, afters))
+            pair_of_row = torch.tensor([pair for pair, texts in enumerate(tokens) for _ in texts], device=self.device)
+            ids_RT = torch.tensor(padded, device=self.device)
+            log_RTV = self._decoder(ids_RT[:, :-1], memory[pair_of_row]).float().log_softmax(dim=-1)
+            words_RT = log_RTV.gather(-1, ids_RT[:, 1:].unsqueeze(-1)).squeeze(-1)
+        logs = iter(words_RT.tolist())
+        return [[CaptionScore(math.fsum(next(logs)[: len(ids)]), len(ids)) for ids in texts] for texts in tokens]
+
+    def sample(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        n: int,
+        *,
+        temperature: float = 1.0,
+        seed: int = 0,
+    ) -> list[list[Candidate]]:
+        """See :class:`idc.captioning.contract.SamplingCaptioner`."""
+        if not _pairs(befores, afters):
+            return []
+        generator = torch.Generator(self.device).manual_seed(seed)
+        with self._running():
+            memory = self._memory(self._encode(befores, afters))
+            found = sample(self._decoder, memory, n, **self._rules, temperature=temperature, generator=generator)
+        parts = (part.tolist() for part in (found.ids, found.lengths, found.log_probability))
+        return [
+            [Candidate(self._text(ids), total / length) for ids, length, total in zip(*pair, strict=True)]
+            for pair in zip(*parts, strict=True)
+        ]
+
+    def _search(self, memory: Tensor, beams: int, hypotheses: int | None = None) -> Decoded:
+        return decode(
+            self._decoder,
+            memory,
+            **self._rules,
+            beams=beams,
+            length_penalty=self.length_penalty,
+            hypotheses=hypotheses,
+            cached=self._cached,
+        )
+
+    def _tokens(self, caption: str) -> list[int]:
+        """Ids of a caption without the beginning mark; the end mark only if a search could generate it."""
+        steps = self._rules["max_length"]
+        words = self.vocabulary.encode(caption)[1:-1][:steps]
+        return words if len(words) == steps else [*words, self._rules["eos"]]
+
+    def _text(self, ids: list[int]) -> str:
+        return self.vocabulary.decode([self._rules["bos"], *ids])
+
+    def _candidates(
+        self, ids_NT: list[list[int]], lengths_N: list[int], totals_N: list[float], count: int
+    ) -> tuple[Candidate, ...]:
+        """The best ``count`` different texts of the hypotheses of a pair."""
+        found: dict[str, Candidate] = {}
+        for ids, length, total in zip(ids_NT, lengths_N, totals_N, strict=True):
+            text = self._text(ids)
+            if text not in found and (not found or math.isfinite(total)):
+                found[text] = Candidate(text, total / max(1, length))
+        return tuple(found.values())[:count]
+
+
+def _pairs(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> int:
+    if len(befores) != len(afters):
+        raise ValueError(f"{len(befores)} before and {len(afters)} after images: give as many of each")
+    return len(befores)
