@@ -95,7 +95,7 @@ def test_maps_are_in_the_unit_interval_and_only_made_when_asked_for(captioner: T
 
 def test_attributes_are_those_of_the_heads_and_fit_the_type(captioner: TwinCaptioner, images: Images) -> None:
     with torch.no_grad():
-        encoded = captioner.net(captioner._images(*images))
+        encoded = captioner._encode(*images)
         assert captioner.net.kind is not None
         kinds = captioner.net.kind(encoded.pooled).softmax(dim=1)
     for row, one in zip(kinds, captioner.describe(*images), strict=True):
