@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from idc.captioning.contract import Capability, Speed
-from idc.captioning.word_captioner import Findings, WordCaptioner
 from idc.data.text import OWN_IDS, SpecialIds
 from idc.decoding import Decoded, decode
+from idc.nn.word_captioner import Findings, WordCaptioner
 from idc.systems.procap.change_map import attention, combine, disagreement
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure, is_captioner
 from idc.systems.procap.model import ProcedureEncoder, Shapes, make_token_head

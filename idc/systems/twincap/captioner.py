@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from idc.captioning.contract import Capability, Speed
-from idc.captioning.word_captioner import Findings, WordCaptioner
 from idc.data.images import resize_image
 from idc.data.rendered.captions import ATTRIBUTES
 from idc.decoding import Decoded
 from idc.nn.packed import bfloat16_is_native
+from idc.nn.word_captioner import Findings, WordCaptioner
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 from idc.systems.twincap.config import TwinCapJob
 from idc.systems.twincap.model import Encoded, TwinNet
