@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from idc.captioning.contract import Captioner, Speed
 
-SYSTEMS = ("procap", "twincap")
+SYSTEMS = ("procap", "twincap", "namc")
 
 _NOT_ENTERED = frozenset({"artifact", "checkpoints", "best", "mlartifacts"})
 """Folders of runs that are not searched for runs; MLflow's are copies."""

@@ -25,23 +25,28 @@ class GroupConfig(ConfigModel):
     weight_decay: float = Field(0.0, ge=0)
     """Weight decay (decoupled with adamw, added to the gradient with adam)."""
     schedule: ScheduleName = "constant"
-    """constant; linear_warmup: then constant; linear_warmup_decay: then linear to 0 at the last step;
-    linear_warmup_cosine: then half a cosine to 0; log_warmup: DeepSpeed's WarmupLR (gain log(step) / log(warmup)), then
+    """constant; linear_warmup: then constant; linear_warmup_decay: then linear to final_lr at the last step;
+    linear_warmup_cosine: then half a cosine to final_lr; log_warmup: DeepSpeed's WarmupLR (gain log(step) / log(warmup)), then
     constant."""
     warmup_steps: int = Field(0, ge=0)
     """Optimizer steps of warm-up."""
     warmup_share: float = Field(0.0, ge=0, lt=1)
     """Warm-up as a share of all steps, instead of warmup_steps."""
     warmup_lr: float = Field(0.0, ge=0)
-    """Learning rate at which the warm-up starts; the decay of a schedule ends at 0."""
+    """Learning rate at which the warm-up starts."""
+    final_lr: float = Field(0.0, ge=0)
+    """Learning rate at which the decay of a schedule ends."""
 
     def faults(self) -> Iterator[str]:
         if self.warmup_steps and self.warmup_share:
             yield f"warmup_steps={self.warmup_steps} and warmup_share={self.warmup_share}: give only one of them"
         if self.schedule == "constant" and (self.warmup_steps or self.warmup_share):
             yield "schedule: 'constant' has no warm-up; take 'linear_warmup', or set warmup_steps and warmup_share to 0"
-        if self.warmup_lr > self.lr:
-            yield f"warmup_lr={self.warmup_lr} is above lr={self.lr}"
+        for name in ("warmup_lr", "final_lr"):
+            if (rate := getattr(self, name)) > self.lr:
+                yield f"{name}={rate} is above lr={self.lr}"
+        if self.final_lr and self.schedule not in ("linear_warmup_decay", "linear_warmup_cosine"):
+            yield f"final_lr: schedule={self.schedule!r} does not decay; take linear_warmup_decay or linear_warmup_cosine"
 
 
 def learning_rate(group: GroupConfig, step: int, total_steps: int) -> float:
@@ -60,10 +65,11 @@ def learning_rate(group: GroupConfig, step: int, total_steps: int) -> float:
     elif group.schedule != "constant" and step < warmup:
         gain = (step + 1) / warmup
     elif group.schedule == "linear_warmup_decay":
-        return group.lr * max(0.0, (total_steps - step) / max(1, total_steps - warmup))
+        left = max(0.0, (total_steps - step) / max(1, total_steps - warmup))
+        return group.final_lr + (group.lr - group.final_lr) * left
     elif group.schedule == "linear_warmup_cosine":
         done = min(1.0, (step - warmup) / max(1, total_steps - warmup))
-        return group.lr * (0.5 + 0.5 * math.cos(math.pi * done))
+        return group.final_lr + (group.lr - group.final_lr) * (0.5 + 0.5 * math.cos(math.pi * done))
     return group.warmup_lr + (group.lr - group.warmup_lr) * min(1.0, gain)
 
 

@@ -1,0 +1,125 @@
+"""NAMC as a captioner: captions with confidences, change maps from its co-attention, the probability of given captions,
+and samples."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from idc.captioning.contract import Speed
+from idc.nn.word_captioner import Findings, WordCaptioner
+from idc.data.images import resize_image
+from idc.decoding import Decoded
+from idc.nn.packed import bfloat16_is_native
+from idc.systems.namc.config import FinetuneJob, ModelConfig
+from idc.systems.namc.model import NamcNet
+from idc.systems.namc.task import CNN, frozen_grid, grid_channels, standardised
+from idc.training.artifact import read_artifact
+
+log = logging.getLogger(__name__)
+
+MISMATCH = "log_mismatch"
+"""Name of the captioner's evidence: the logarithm of the largest value of the change map."""
+
+
+class PairMemory(NamedTuple):
+    """What a batch of B pairs is before the words.
+
+    Attributes:
+        embedded: (2 * B, P, D), before first.
+        memory: E_MIR, (B, P, D).
+        mismatch: (B, P), in [0, 1].
+    """
+
+    embedded: Tensor
+    memory: Tensor
+    mismatch: Tensor
+
+
+class NamcCaptioner(WordCaptioner[PairMemory]):
+    """A fine-tuned artifact.
+
+    Args:
+        path: folder of the artifact.
+        device: torch device.
+        speed: "bf16" computes products in bfloat16; all others in float32, the same for each.
+    """
+
+    def __init__(self, path: Path | str, device: str = "cpu", speed: Speed = "auto"):
+        artifact = read_artifact(path, system="namc")
+        if artifact.config["stage"] != "finetune":
+            raise ValueError(f"{path} is pre-trained only and writes no captions; train it with jobs/finetune_namc.py")
+        assert artifact.vocabulary is not None
+        job = FinetuneJob.model_validate(artifact.config["job"])
+        model = ModelConfig.model_validate(artifact.config["model"])
+        self.size, self.grid_side = model.image.size, model.image.grid
+        folder = artifact.extra(CNN) if model.image.cnn == "resnet" else None
+        grid = frozen_grid(model.image, torch.device(device), folder)
+        self._extract = None if grid is None else standardised(grid)
+        self.net = NamcNet(model, grid_channels(model.image, grid), len(artifact.vocabulary))
+        artifact.load_into(self.net)
+        self.net.to(device).eval()
+        super().__init__(
+            artifact,
+            torch.device(device),
+            self.net.decoder,
+            {**self.net.decoder.rules(), "max_length": job.max_length - 1},
+            beams=job.beams,
+            length_penalty=job.length_penalty,
+            evidence=[MISMATCH],
+            capabilities=("map",),
+        )
+        self.bf16 = speed == "bf16"
+        if self.bf16 and self.device.type == "cpu" and not bfloat16_is_native():
+            log.warning("speed=bf16: this processor has no bfloat16 instructions and emulates them; take speed=auto")
+
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        with torch.inference_mode(), torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+            yield
+
+    def _encode(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> PairMemory:
+        pixels = np.stack([resize_image(image, self.size) for image in (*befores, *afters)])
+        images = torch.from_numpy(pixels).to(self.device)
+        if self._extract is not None:
+            features = self._extract(images)
+        else:
+            assert self.net.stem is not None
+            features = self.net.stem(images)
+        embedded = self.net.encoder.embed(features)
+        memory = self.net.encoder.compare(embedded)
+        return PairMemory(embedded, memory, mismatch(self.net.encoder.co_attention(embedded)))
+
+    def _memory(self, encoded: PairMemory) -> Tensor:
+        return encoded.memory
+
+    def _findings(self, encoded: PairMemory, found: Decoded, change_map: bool) -> Sequence[Findings]:
+        evidence = encoded.mismatch.amax(dim=1).clamp(min=1e-6).log().tolist()
+        maps = encoded.mismatch.unflatten(1, (self.grid_side, self.grid_side)).float().cpu().numpy()
+        return [
+            Findings({MISMATCH: value}, drawn if change_map else None)
+            for value, drawn in zip(evidence, maps, strict=True)
+        ]
+
+
+def mismatch(co_attention_2BPP: Tensor) -> Tensor:
+    """The change map (B, P), in [0, 1]: how little a position of one image attends to its own place and the places next
+    to it in the other image, whichever image's look is the less at home."""
+    positions = co_attention_2BPP.shape[-1]
+    side = round(positions**0.5)
+    place = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij"), dim=-1).view(-1, 2)
+    near = (place[:, None] - place[None]).abs().amax(dim=-1) <= 1
+    at_home = (co_attention_2BPP * near.to(co_attention_2BPP)).sum(dim=-1)
+    return (1 - at_home).amax(dim=0).clamp(0, 1)
+
+
+def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> NamcCaptioner:
+    """The captioner of an artifact."""
+    return NamcCaptioner(path, device, speed)

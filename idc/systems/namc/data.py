@@ -1,0 +1,351 @@
+"""Described pairs and captioned pairs as training samples.
+
+Every draw of a sample (caption, exchange, masks) depends on (seed, epoch, index) alone: a sample carries the uniform
+numbers that NIM compares its probabilities with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from idc.data.descriptions.template import Description, parse
+from idc.data.images import decode_image, resize_image
+from idc.data.mapped_rows import MappedRows
+from idc.data.text import BOS, EOS, PAD, Vocabulary, words
+from idc.metrics.hallucination import truth_of
+from idc.schema import CHANGE_TYPES
+from idc.systems.namc.nim import Texts
+from idc.training.data import sample_rng
+from idc.training.task import Batch
+
+log = logging.getLogger(__name__)
+
+_START, _LINK = words("the difference between the two images is that the first image"), words(", while the second image")
+_IMAGES = ("before", "after")
+
+
+class ImageStore:
+    """Decoded images of a folder, at the model's size. Pairs of one scene share images, so equal files are kept once.
+
+    Args:
+        size: side in pixels.
+        megabytes: kept in memory at most; others are decoded each time.
+    """
+
+    def __init__(self, size: int, megabytes: float):
+        self.size = size
+        self._kept: dict[bytes, np.ndarray] = {}
+        self._room = int(megabytes * 2**20) // (3 * size * size)
+
+    def __call__(self, data: bytes) -> tuple[np.ndarray, bytes]:
+        """The image, uint8 (S, S, 3), and a key of its content."""
+        key = hashlib.blake2b(data, digest_size=16).digest()
+        found = self._kept.get(key)
+        if found is None:
+            found = resize_image(decode_image(data), self.size)
+            if len(self._kept) < self._room:
+                self._kept[key] = found
+        return found, key
+
+
+class Tokens:
+    """How the dual encoder reads a text: by a vocabulary of words, or by the tokenizer of a CLIP.
+
+    Args:
+        longest: most tokens of a text; words at its end are dropped.
+        clip: of transformers; splits a word into pieces.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, longest: int, clip: Any = None):
+        self.vocabulary, self.longest, self.clip = vocabulary, longest, clip
+
+    def __call__(self, text_words: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Ids, and the number of the word of each; -1 for begin and end."""
+        if self.clip is None:
+            begin, end = BOS, EOS
+            pieces = [[self.vocabulary.encode(word)[1]] for word in text_words]
+        else:
+            begin, end = self.clip.bos_token_id, self.clip.eos_token_id
+            pieces = [self.clip.encode(word, add_special_tokens=False) for word in text_words]
+        ids, numbers = [begin], [-1]
+        for number, piece in enumerate(pieces):
+            if len(ids) + len(piece) >= self.longest:
+                break
+            ids += piece
+            numbers += [number] * len(piece)
+        return [*ids, end], [*numbers, -1]
+
+
+class DescribedPairs:
+    """The pairs of a split whose caption follows the structured template.
+
+    Args:
+        positions: n_I, of the masks.
+        exchange: every other sample has images and descriptions exchanged.
+        share: of the pairs that is used, the first in a fixed random order.
+
+    Raises:
+        ValueError: no pair is described.
+    """
+
+    def __init__(
+        self,
+        pairs: str,
+        split: str,
+        *,
+        images: ImageStore,
+        vocabulary: Vocabulary,
+        tokens: Tokens,
+        positions: int,
+        length: int,
+        seed: int,
+        exchange: bool = False,
+        share: float = 1.0,
+    ):
+        self.rows = MappedRows(pairs, ("pair_id", *_IMAGES, "captions", "meta"), split)
+        self.images, self.vocabulary, self.tokens = images, vocabulary, tokens
+        self.positions, self.length, self.seed, self.exchange = positions, length, seed, exchange
+        self.described: list[tuple[int, Description]] = []
+        for index, texts in enumerate(self.rows.column("captions")):
+            if (found := first_description(texts)) is not None:
+                self.described.append((index, found))
+        if not self.described:
+            raise ValueError(
+                f"{pairs}: no pair of split {split!r} has a caption that follows the template; make descriptions with "
+                "jobs/describe_pairs.py"
+            )
+        if missing := len(self.rows) - len(self.described):
+            log.warning("%s, %s: %d of %d pairs have no description and are left out", pairs, split, missing, len(self.rows))
+        if share < 1:
+            order = np.random.default_rng(0).permutation(len(self.described))
+            self.described = [self.described[i] for i in sorted(order[: max(1, round(share * len(order)))])]
+
+    def __len__(self) -> int:
+        return len(self.described)
+
+    def get(self, index: int, epoch: int) -> dict[str, Any]:
+        row_index, description = self.described[index]
+        row = self.rows[row_index]
+        rng = sample_rng(self.seed, epoch, index)
+        order = [1, 0] if self.exchange and rng.random() < 0.5 else [0, 1]
+        verbs = (description.verb_before, description.verb_after)
+        texts = [words(text) for text in (description.before, description.after)]
+        noise = json.loads(row["meta"]).get("description_noise") if row["meta"] else None
+        wrong = [noisy_words(text, noise, image) for text, image in zip((description.before, description.after), _IMAGES, strict=True)]
+        pictures = [self.images(row[_IMAGES[side]]) for side in order]
+        texts, verbs, wrong = [texts[i] for i in order], [verbs[i] for i in order], [wrong[i] for i in order]
+        sentence, places = sentence_words(verbs, texts)
+        ids = self.vocabulary.encode(" ".join(sentence), self.length)
+        most = max(map(len, texts))
+        return {
+            "images": np.stack([picture for picture, _ in pictures]),
+            "keys": [key for _, key in pictures],
+            "texts": [self.tokens(text) for text in texts],
+            "ids": ids,
+            "places": places[: len(ids) - 2],
+            "wrong": wrong,
+            "uniform_images": rng.random((2, self.positions), dtype=np.float32),
+            "uniform_texts": rng.random((2, most), dtype=np.float32),
+        }
+
+
+def first_description(captions: Iterable[str]) -> Description | None:
+    """The first caption that follows the template, read."""
+    for caption in captions:
+        try:
+            return parse(caption)
+        except ValueError:
+            continue
+    return None
+
+
+def sentence_words(verbs: Sequence[str], texts: Sequence[Sequence[str]]) -> tuple[list[str], list[tuple[int, int]]]:
+    """The words of the whole description; and of each the image and the number of the word in that image's text, or
+    (-1, -1) for the words of the template."""
+    out, places = list(_START), [(-1, -1)] * len(_START)
+    for image, (verb, text) in enumerate(zip(verbs, texts, strict=True)):
+        if image:
+            out += _LINK
+            places += [(-1, -1)] * len(_LINK)
+        out += [*words(verb), *text]
+        places += [(-1, -1)] * len(words(verb)) + [(image, number) for number in range(len(text))]
+    return out, places
+
+
+def noisy_words(text: str, noise: Sequence[dict[str, Any]] | None, image: str) -> list[int] | None:
+    """Of each word 1 if it is known to be wrong (an injected one), else 0; None if nothing is known. A missing detail
+    is no word."""
+    if noise is None:
+        return None
+    spans = [(one["start"], one["end"]) for one in noise if one["image"] == image and one["end"] > one["start"]]
+    flags, position, lower = [], 0, text.lower().replace("\u2019", "'")
+    for word in words(text):
+        position = lower.index(word, position)
+        flags.append(int(any(start <= position < end for start, end in spans)))
+        position += len(word)
+    return flags
+
+
+def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
+    """A batch of B described pairs; everything per image or text has all befores first, N = 2 * B.
+
+    images (N, S, S, 3) uint8; keys: N; text: :class:`~idc.systems.namc.nim.Texts`; ids, targets (B, L); place (B, L):
+    for each target the position of its word in the masks flattened to N * W, or -1; uniform_images (N, P),
+    uniform_texts (N, W); wrong (N, W): 1 for a word known to be wrong, 0 for a right one, -1 unknown or none.
+    """
+    count = len(samples)
+    sides = [(sample, side) for side in range(2) for sample in samples]
+    texts = [sample["texts"][side] for sample, side in sides]
+    most = max(1, *(max(numbers) + 1 for _, numbers in texts))
+    uniform = np.ones((2 * count, most), np.float32)  # a word that does not exist is never masked
+    wrong = np.full((2 * count, most), -1)
+    for row, (sample, side) in enumerate(sides):
+        drawn = sample["uniform_texts"][side][:most]
+        uniform[row, : len(drawn)] = drawn
+        if (flags := sample["wrong"][side]) is not None:
+            wrong[row, : len(flags)] = flags[:most]
+    ids = _padded([sample["ids"] for sample in samples], PAD)
+    place = np.full((count, ids.shape[1] - 1), -1)
+    for row, sample in enumerate(samples):
+        for position, (side, number) in enumerate(sample["places"]):
+            if 0 <= number < most:
+                place[row, position] = (side * count + row) * most + number
+    return {
+        "images": torch.from_numpy(np.stack([sample["images"][side] for sample, side in sides])),
+        "keys": [sample["keys"][side] for sample, side in sides],
+        "text": {
+            "ids": _padded([ids for ids, _ in texts], PAD),
+            "words": _padded([numbers for _, numbers in texts], -1),
+            "end": torch.tensor([len(ids) - 1 for ids, _ in texts]),
+            "count": most,
+        },
+        "ids": ids[:, :-1],
+        "targets": ids[:, 1:],
+        "place": torch.from_numpy(place),
+        "uniform_images": torch.from_numpy(np.concatenate([[s["uniform_images"][i] for s in samples] for i in range(2)])),
+        "uniform_texts": torch.from_numpy(uniform),
+        "wrong": torch.from_numpy(wrong),
+    }
+
+
+def texts_of(batch: Batch) -> Texts:
+    """The texts of a batch of described pairs."""
+    return Texts(**batch["text"])
+
+
+def _padded(rows: Sequence[Sequence[int]], value: int) -> torch.Tensor:
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows])
+
+
+class CaptionedPairs:
+    """The pairs of a split that have captions.
+
+    Args:
+        training: a random caption of each pair and epoch; otherwise the first, with what validation compares.
+        noise: share of the words of a training caption that are replaced, see `FinetuneJob.caption_noise`.
+    """
+
+    def __init__(
+        self,
+        pairs: str,
+        split: str,
+        *,
+        images: ImageStore,
+        vocabulary: Vocabulary,
+        length: int,
+        seed: int,
+        training: bool,
+        noise: float = 0.0,
+    ):
+        self.rows = MappedRows(pairs, ("pair_id", *_IMAGES, "captions", "change_type", "meta"), split)
+        self.images, self.vocabulary, self.length, self.seed = images, vocabulary, length, seed
+        self.captions: list[list[str]] = self.rows.column("captions")
+        self.order = [index for index, texts in enumerate(self.captions) if texts]
+        self.training, self.noise = training, noise
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def get(self, index: int, epoch: int) -> dict[str, Any]:
+        number = self.order[index]
+        row, captions = self.rows[number], self.captions[number]
+        pictures = [self.images(row[side]) for side in _IMAGES]
+        sample = {"images": np.stack([picture for picture, _ in pictures]), "keys": [key for _, key in pictures]}
+        if self.training:
+            which = int(sample_rng(self.seed, epoch, index).integers(len(captions)))
+            ids = self._disturbed(self.vocabulary.encode(captions[which], self.length), index, which)
+            return {**sample, "ids": ids}
+        meta = json.loads(row["meta"]) if row["meta"] else {}
+        known = set(_IMAGES) <= meta.keys() and row["change_type"] in CHANGE_TYPES
+        scene = truth_of(row["change_type"], meta["before"], meta["after"]) if known else None
+        ids = self.vocabulary.encode(captions[0], self.length)
+        return {**sample, "ids": ids, "pair_id": row["pair_id"], "references": captions, "scene": scene}
+
+    def _disturbed(self, ids: list[int], index: int, which: int) -> list[int]:
+        """The caption with its share of replaced words, the same in every epoch."""
+        if not self.noise:
+            return ids
+        rng = sample_rng(self.seed + which, 0, index)
+        first = len(self.vocabulary) - len(self.vocabulary.words)
+        inner = ids[1:-1]
+        replaced = rng.permutation(len(inner))[: round(self.noise * len(inner))]
+        for place in replaced:
+            inner[place] = int(rng.integers(first, len(self.vocabulary)))
+        return [ids[0], *inner, ids[-1]]
+
+
+def collate_captioned(samples: Sequence[dict[str, Any]]) -> Batch:
+    """images (N, S, S, 3) uint8 with all befores first, keys: N, ids and targets (B, T); pair_id, references and scene
+    of a validation split."""
+    ids = _padded([sample["ids"] for sample in samples], PAD)
+    names = [name for name in ("pair_id", "references", "scene") if name in samples[0]]
+    return {
+        "images": torch.from_numpy(np.concatenate([[sample["images"][side] for sample in samples] for side in range(2)])),
+        "keys": [sample["keys"][side] for side in range(2) for sample in samples],
+        "ids": ids[:, :-1],
+        "targets": ids[:, 1:],
+        **{name: [sample[name] for sample in samples] for name in names},
+    }
+
+
+class Remembered(NamedTuple):
+    """A function of images with a memory of its results by the images' keys.
+
+    Attributes:
+        compute: (N, H, W, 3) uint8 to (N, ...).
+        found: results on the CPU, in float16 where they are floating point.
+        room: bytes that are left, in a list of one.
+    """
+
+    compute: Callable[[torch.Tensor], torch.Tensor]
+    found: dict[bytes, torch.Tensor]
+    room: list[int]
+
+    def __call__(self, images: torch.Tensor, keys: Sequence[bytes]) -> torch.Tensor:
+        unknown = {key: row for row, key in enumerate(keys) if key not in self.found}
+        fresh: dict[bytes, torch.Tensor] = {}
+        if unknown:
+            computed = self.compute(images[list(unknown.values())])
+            computed = computed.half() if computed.is_floating_point() else computed
+            for key, one in zip(unknown, computed.cpu(), strict=True):
+                fresh[key] = one
+                size = one.numel() * one.element_size()
+                if self.room[0] >= size:
+                    self.found[key] = one.clone()
+                    self.room[0] -= size
+        rows = [fresh[key] if key in fresh else self.found[key] for key in keys]
+        out = torch.stack(rows).to(images.device)
+        return out.float() if out.is_floating_point() else out
+
+
+def remembered(compute: Callable[[torch.Tensor], torch.Tensor], megabytes: float) -> Remembered:
+    """``compute`` with a memory of this size."""
+    return Remembered(compute, {}, [int(megabytes * 2**20)])

@@ -1,0 +1,433 @@
+"""NAMC's pre-training and fine-tuning as tasks of the shared training loop, and their artifacts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from idc.data.domain import pairs_domain
+from idc.data.store import iter_rows
+from idc.data.text import PAD, UNK, Vocabulary
+from idc.metrics.coco import cider
+from idc.metrics.hallucination import hallucination
+from idc.systems.namc.config import FinetuneJob, ImageConfig, ModelConfig, PretrainJob
+from idc.systems.namc.data import (
+    CaptionedPairs,
+    DescribedPairs,
+    ImageStore,
+    Remembered,
+    Tokens,
+    collate_captioned,
+    collate_described,
+    first_description,
+    remembered,
+    texts_of,
+)
+from idc.systems.namc.model import NamcNet, PretrainHeads
+from idc.systems.namc.nim import Denoised, NoiseIdentification, words_exist
+from idc.training.artifact import Artifact, read_artifact, write_artifact
+from idc.training.context import Context
+from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture
+from idc.training.loop import fit
+from idc.training.task import Batch, Task, mean_per_sample
+from idc.vision.grid_features import Grid, ResNetGrid, load_grid
+from idc.vision.tokenizer.model import ImageTokenizer
+
+CNN = "cnn"
+"""Folder of the frozen CNN inside an artifact, unless its weights are in a Python package."""
+PRETRAIN_CARD: dict[str, Any] = {
+    "purpose": "NAMC after pre-training on descriptions. It writes no captions of changes: fine-tuning trains a captioner "
+    "from it.",
+    "use": "python jobs/finetune_namc.py pretrained=<this folder> pairs=<folder of pairs>",
+}
+"""First sentence and command of the model card of a pre-trained artifact."""
+_CPU_IMAGES = 8
+"""Images that frozen parts read at once: what is between their layers then stays in the cache."""
+
+Extract = Callable[[Tensor, list[bytes]], Tensor]
+"""Grid features (N, P, C) of uint8 images (N, S, S, 3), which have keys."""
+
+
+def grid_channels(image: ImageConfig, grid: Grid | None) -> int:
+    """C."""
+    return image.stem_channels[-1] if grid is None else grid.channels
+
+
+def frozen_grid(image: ImageConfig, device: torch.device, folder: Path | None = None) -> Grid | None:
+    """The frozen CNN; None with a stem. ``folder``: where an artifact keeps it."""
+    if image.cnn == "stem":
+        return None
+    return load_grid(image.cnn, folder or image.resnet, device)
+
+
+def standardised(grid: Grid) -> Callable[[Tensor], Tensor]:
+    """The grid features with mean 0 and deviation 1 at each position: those of CNNs differ in scale by ten."""
+
+    def compute(images: Tensor) -> Tensor:
+        features = torch.cat([grid(part) for part in images.split(_CPU_IMAGES)])
+        return F.layer_norm(features, features.shape[-1:])
+
+    return compute
+
+
+class _Captioning(Task):
+    """What both stages share: features of images, and the captioner."""
+
+    def __init__(self, model: ModelConfig, grid: Grid | None, vocabulary: Vocabulary, cache_mb: int):
+        super().__init__()
+        self.vocabulary = vocabulary
+        self.net = NamcNet(model, grid_channels(model.image, grid), len(vocabulary))
+        self._grid: Remembered | None = None if grid is None else remembered(standardised(grid), cache_mb / 2)
+
+    def features(self, batch: Batch) -> Tensor:
+        """X (N, P, C), before first."""
+        if self.net.stem is not None:
+            found: Tensor = self.net.stem(batch["images"])
+            return found
+        assert self._grid is not None
+        return self._grid(batch["images"], batch["keys"])
+
+
+class PretrainTask(_Captioning):
+    """L = L_NIM + L_MIR + L_FDG (eq. 2).
+
+    Args:
+        tokens_of: image tokens (N, P) of uint8 images with keys; for a discrete reconstruction.
+        codebook: V.
+    """
+
+    def __init__(
+        self,
+        job: PretrainJob,
+        grid: Grid | None,
+        vocabulary: Vocabulary,
+        tokens_of: Callable[[Tensor], Tensor] | None = None,
+        codebook: int = 0,
+    ):
+        super().__init__(job.model, grid, vocabulary, job.cache_mb)
+        self.job = job
+        image = job.model.image
+        self.nim = None
+        if job.nim.enabled:
+            self.nim = NoiseIdentification(job.nim, image, len(vocabulary), job.model.decoder.max_length)
+        self.heads = None
+        self._tokens = None if tokens_of is None else remembered(tokens_of, job.cache_mb / 8)
+        if self.nim is not None and job.mir.enabled:
+            outputs = codebook if job.mir.target == "discrete" else grid_channels(image, grid)
+            self.heads = PretrainHeads(self.nim.encoder.width, job.model.encoder.width, outputs)
+        if self.nim is None:
+            self.net.encoder.mask.requires_grad_(False)  # nothing is masked
+        elif self.heads is None and job.nim.align_texts == "raw":
+            self.nim.encoder.text_mask.requires_grad_(False)  # nothing reads denoised descriptions
+
+    def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
+        texts, features = texts_of(batch), self.features(batch)
+        denoised = None
+        logs: dict[str, Tensor | float] = {}
+        total = features.new_zeros(())
+        if self.nim is not None:
+            denoised = self.nim(batch["images"], texts, batch["uniform_images"], batch["uniform_texts"])
+            total, logs["nim"] = total + denoised.loss, denoised.loss.detach()
+            logs["masked_patches"] = denoised.images.float().mean()
+            logs["masked_words"] = (denoised.words.sum() / words_exist(texts).sum()).float()
+        if self.heads is not None:
+            assert denoised is not None
+            loss, right = self._reconstruction(batch, features, denoised)
+            total, logs["mir"] = total + loss, loss.detach()
+            if right is not None:
+                logs["mir_accuracy"] = right
+        loss, right = self._generation(batch, features, denoised)
+        logs |= {"fdg": loss.detach(), "word_accuracy": right}
+        return total + loss, logs
+
+    def _reconstruction(self, batch: Batch, features: Tensor, denoised: Denoised) -> tuple[Tensor, Tensor | None]:
+        """L_MIR (eq. 18): the mean over the masked positions of an image, summed over a pair's images; and the share of
+        right tokens."""
+        assert self.heads is not None
+        encoder, masked = self.net.encoder, denoised.images
+        beyond_end = torch.arange(denoised.text.shape[1], device=features.device) > batch["text"]["end"].unsqueeze(1)
+        text = self.heads.text(denoised.text)
+        hidden = encoder.reconstruct(encoder.embed(features, masked), text, beyond_end)
+        predicted = self.heads.predict(hidden).float()
+        if self._tokens is None:
+            difference = predicted - features.detach()
+            each = (difference.abs() if self.job.mir.target == "l1" else difference.square()).mean(dim=-1)
+            return 2 * mean_per_sample(each, masked), None
+        goal = self._tokens(batch["images"], batch["keys"]).long()
+        each = F.cross_entropy(predicted.transpose(1, 2), goal, reduction="none")
+        right = mean_per_sample((predicted.detach().argmax(-1) == goal).float(), masked)
+        return 2 * mean_per_sample(each, masked), right
+
+    def _generation(self, batch: Batch, features: Tensor, denoised: Denoised | None) -> tuple[Tensor, Tensor]:
+        """L_FDG, the mean over a description's words, and the share of right words."""
+        ids, targets = batch["ids"], batch["targets"]
+        counted = targets != PAD
+        if denoised is not None:
+            place = batch["place"]
+            lost = denoised.words.flatten()[place.clamp(min=0)] & (place >= 0)
+            # The decoder's word [MASK] is the unknown word: all words of training are known.
+            ids = torch.cat([ids[:, :1], torch.where(lost, UNK, targets)[:, :-1]], dim=1)
+            if self.job.masked_words == "skip":
+                counted = counted & ~lost
+            targets = torch.where(lost, UNK, targets)
+        memory = self.net.memory(features, None if denoised is None else denoised.images)
+        logits = self.net.decoder(ids, memory).float()
+        each = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none", ignore_index=PAD)
+        right = mean_per_sample((logits.detach().argmax(-1) == targets).float(), counted)
+        return mean_per_sample(each, counted), right
+
+    def param_groups(self) -> list[dict[str, Any]]:
+        groups = [("captioner", self.net, self.job.optim)]
+        if self.heads is not None:
+            groups.append(("reconstruction", self.heads, self.job.optim))
+        if self.nim is not None:
+            groups.append(("nim", self.nim, self.job.nim_optim))
+        return [
+            {"name": name, "params": [p for p in part.parameters() if p.requires_grad], **settings.model_dump()}
+            for name, part, settings in groups
+        ]
+
+    @torch.no_grad()
+    def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
+        """Mean losses; where the noise of descriptions is known, also the area under the ROC curve of a word's
+        irrelevance as a detector of wrong words, over all words of the split."""
+        scores: list[tuple[np.ndarray, np.ndarray]] = []
+
+        def watched() -> Iterable[Batch]:
+            for batch in loader:
+                if self.nim is not None and bool((batch["wrong"] >= 0).any()):
+                    _, of_words = self.nim.relevance(batch["images"], texts_of(batch))
+                    known = (batch["wrong"] >= 0).cpu().numpy()
+                    scores.append((1 - of_words.float().cpu().numpy()[known], batch["wrong"].cpu().numpy()[known]))
+                yield batch
+
+        found = super().validate(watched(), context)
+        gathered = [one for part in context.all_gather_object(scores) for one in part]
+        irrelevance, wrong = (np.concatenate(parts) for parts in zip(*gathered, strict=True)) if gathered else ([], [])
+        if 0 < np.sum(wrong) < len(wrong):
+            from sklearn.metrics import roc_auc_score
+
+            found["noise_auc"] = float(roc_auc_score(wrong, irrelevance))
+        return found
+
+
+class FinetuneTask(_Captioning):
+    """Fine-tuning on captions: the captioner without masks."""
+
+    def __init__(self, job: FinetuneJob, model: ModelConfig, grid: Grid | None, vocabulary: Vocabulary):
+        super().__init__(model, grid, vocabulary, job.cache_mb)
+        self.job = job
+        self.net.encoder.mask.requires_grad_(False)
+
+    def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
+        logits = self.net.decoder(batch["ids"], self.net.memory(self.features(batch))).float()
+        targets = batch["targets"]
+        each = F.cross_entropy(logits.transpose(1, 2), targets, reduction="none", ignore_index=PAD)
+        right = mean_per_sample((logits.detach().argmax(-1) == targets).float(), targets != PAD)
+        return mean_per_sample(each, targets != PAD), {"word_accuracy": right}
+
+    def caption(self, batch: Batch) -> list[str]:
+        found = self.net.search(
+            self.net.memory(self.features(batch)), beams=self.job.beams, length_penalty=self.job.length_penalty,
+            max_length=self.job.max_length,
+        )  # fmt: skip
+        return [self.vocabulary.decode(ids) for ids in found.ids.tolist()]
+
+    def param_groups(self) -> list[dict[str, Any]]:
+        params = [parameter for parameter in self.net.parameters() if parameter.requires_grad]
+        return [{"name": "all", "params": params, **self.job.optim.model_dump()}]
+
+    @torch.no_grad()
+    def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
+        """CIDEr; where the scenes are known also the shares of right types and right objects."""
+        mine: list[tuple[str, str, list[str], Any]] = []
+        for batch in loader:
+            mine += zip(batch["pair_id"], self.caption(batch), batch["references"], batch["scene"], strict=True)
+        rows = [row for part in context.all_gather_object(mine) for row in part]
+        if context.rank != 0:
+            return {}
+        lines = [f"{pair}\n  says       {text}\n  references {'; '.join(right)}" for pair, text, right, _ in rows[:50]]
+        context.tracker.text("validation_captions.txt", "\n".join(lines))
+        score = cider({pair: right for pair, _, right, _ in rows}, {pair: text for pair, text, _, _ in rows})
+        found = {"CIDEr": score, "distinct_captions": float(len({text for _, text, _, _ in rows}))}
+        if known := [(text, scene) for _, text, _, scene in rows if scene is not None]:
+            claimed = hallucination(known)
+            found |= {"right_type": claimed.change_type.rate, "right_object": claimed.object.rate}
+        return found
+
+
+def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Pre-train on this rank; ``payload`` is a resolved :class:`PretrainJob`. Returns what ``fit`` returns."""
+    job = PretrainJob.model_validate(payload)
+    image = job.model.image
+    folders = (job.pairs, *job.more_pairs)
+    vocabulary = _description_vocabulary(folders, job.caption_pairs)
+    grid = frozen_grid(image, context.device)
+    tokens_of, codebook = None, 0
+    if job.tokenizer is not None:
+        tokens_of, codebook = _image_tokens(job.tokenizer, image, context.device)
+    torch.manual_seed(job.train.seed)
+    task = PretrainTask(job, grid, vocabulary, tokens_of, codebook).to(context.device)
+
+    store = ImageStore(image.size, job.cache_mb / 4)
+    tokens = Tokens(vocabulary, job.model.decoder.max_length)
+    if job.nim.clip is not None and task.nim is not None:
+        from idc.vision.pair_encoder.text_tokens import clip_tokenizer
+
+        tokens = Tokens(vocabulary, task.nim.encoder.max_tokens, clip_tokenizer(job.nim.clip))
+
+    def described(path: str, split: str, number: int, share: float) -> DescribedPairs:
+        return DescribedPairs(
+            path, split, images=store, vocabulary=vocabulary, tokens=tokens, positions=image.grid**2,
+            length=job.model.decoder.max_length, seed=job.train.seed + number,
+            exchange=job.exchange and split == "train", share=share,
+        )  # fmt: skip
+
+    parts: dict[str, Dataset] = {
+        path: described(path, "train", number, job.share) for number, path in enumerate(folders)
+    }
+    training = parts[job.pairs] if len(parts) == 1 else Mixture(parts, job.train.seed)
+    size = max(2, job.train.micro_batch_size // context.world_size)
+    loaders = Loaders(
+        Loader.from_config(training, collate_described, job.train, context.rank, context.world_size),
+        EvalLoader(described(job.pairs, "val", 0, 1.0), size, context.rank, context.world_size, collate_described),
+    )
+
+    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
+        _write(
+            context, grid, state_dict=state, metrics=metrics, vocabulary=vocabulary, image=image,
+            config={"stage": "pretrain", "job": job.model_dump(mode="json")}, **PRETRAIN_CARD,
+        )  # fmt: skip
+
+    return fit(task, loaders, context, job.train, export=export)
+
+
+def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Fine-tune on this rank; ``payload`` is a resolved :class:`FinetuneJob`. Returns what ``fit`` returns."""
+    job = FinetuneJob.model_validate(payload)
+    start = None if job.pretrained is None else _pretrained(job.pretrained)
+    model = job.model if start is None else PretrainJob.model_validate(start.config["job"]).model
+    assert model is not None
+    if job.max_length > model.decoder.max_length:
+        raise ValueError(f"max_length: {job.max_length}, but the decoder has {model.decoder.max_length} positions")
+    captions = [text for row in iter_rows(job.pairs, ["captions"], "train") for text in row["captions"]]
+    vocabulary = Vocabulary.build(captions)
+    if start is not None:
+        assert start.vocabulary is not None
+        known = set(start.vocabulary.words)
+        vocabulary = Vocabulary([*start.vocabulary.words, *(word for word in vocabulary.words if word not in known)])
+    folder = None if start is None or model.image.cnn != "resnet" else start.extra(CNN)
+    grid = frozen_grid(model.image, context.device, folder)
+    torch.manual_seed(job.train.seed)
+    task = FinetuneTask(job, model, grid, vocabulary)
+    if start is not None:
+        _load_pretrained(task, start)
+    task.to(context.device)
+
+    store = ImageStore(model.image.size, job.cache_mb / 4)
+
+    def captioned(split: str) -> CaptionedPairs:
+        training = split == "train"
+        return CaptionedPairs(
+            job.pairs, split, images=store, vocabulary=vocabulary, length=job.max_length, seed=job.train.seed,
+            training=training, noise=job.caption_noise if training else 0.0,
+        )  # fmt: skip
+
+    training = captioned("train")
+    size = max(1, job.train.micro_batch_size // context.world_size)
+    loaders = Loaders(
+        Loader.from_config(training, collate_captioned, job.train, context.rank, context.world_size),
+        EvalLoader(
+            captioned("val"), size, context.rank, context.world_size, collate_captioned, limit=job.validation_pairs
+        ),
+    )
+
+    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
+        side = model.image.size
+        _write(
+            context, grid, metrics=metrics, vocabulary=vocabulary, image=model.image,
+            state_dict={name.removeprefix("net."): tensor for name, tensor in state.items()},
+            config={"stage": "finetune", "job": job.model_dump(mode="json"), "model": model.model_dump(mode="json")},
+            card="NAMC, fine-tuned on captions of changes.",
+            trained_on=job.trained_on or pairs_domain((job.pairs,), (side, side), len(training)),
+        )  # fmt: skip
+
+    return fit(task, loaders, context, job.train, export=export)
+
+
+def _write(context: Context, grid: Grid | None, *, image: ImageConfig, **parts: Any) -> None:
+    extras: dict[str, Path] = {}
+    if isinstance(grid, ResNetGrid):
+        folder = context.run_dir / CNN
+        grid.save(folder)
+        extras[CNN] = folder
+    write_artifact(
+        context.run_dir / "artifact",
+        system="namc",
+        preprocess={"height": image.size, "width": image.size, "resize": "bicubic, antialiased"},
+        extras=extras,
+        **parts,
+    )
+
+
+def _description_vocabulary(folders: Iterable[str], caption_pairs: str | None) -> Vocabulary:
+    """The words of the training descriptions, and of the captions to come."""
+    texts = []
+    for path in folders:
+        for row in iter_rows(path, ["captions"], "train"):
+            if (found := first_description(row["captions"])) is not None:
+                texts.append(found.sentence())
+    if caption_pairs is not None:
+        texts += [text for row in iter_rows(caption_pairs, ["captions"], "train") for text in row["captions"]]
+    return Vocabulary.build(texts)
+
+
+def _image_tokens(
+    path: str, image: ImageConfig, device: torch.device
+) -> tuple[Callable[[Tensor], Tensor], int]:
+    """The tokens z_i (N, P) of images by a tokenizer with the same grid, and the size of its codebook."""
+    tokenizer = ImageTokenizer.load(path).eval().requires_grad_(False).to(device)
+    config = tokenizer.config
+    if config.image_size // config.patch_size != image.grid:
+        raise ValueError(
+            f"tokenizer: {path} has {config.image_size // config.patch_size} patches per side, image.grid is "
+            f"{image.grid}; train one with the same grid"
+        )
+
+    @torch.no_grad()
+    def compute(images: Tensor) -> Tensor:
+        out = []
+        for part in images.split(_CPU_IMAGES):
+            scaled = part.permute(0, 3, 1, 2).float() / 255
+            if config.image_size != image.size:
+                scaled = F.interpolate(scaled, (config.image_size,) * 2, mode="bicubic", antialias=True).clamp(0, 1)
+            out.append(tokenizer.encode(scaled).flatten(1).to(torch.int32))
+        return torch.cat(out)
+
+    return compute, config.codebook_size
+
+
+def _pretrained(path: str) -> Artifact:
+    artifact = read_artifact(path, system="namc")
+    if artifact.config["stage"] != "pretrain":
+        raise ValueError(f"pretrained: {path} is a fine-tuned NAMC; give the artifact of jobs/pretrain_namc.py")
+    return artifact
+
+
+@torch.no_grad()
+def _load_pretrained(task: FinetuneTask, start: Artifact) -> None:
+    """Weights of encoder and decoder; the rows of words that only the captions have stay as they were drawn."""
+    state = {name: tensor for name, tensor in start.state_dict().items() if name.startswith("net.")}
+    own = task.state_dict()
+    for name in ("net.decoder.words", "net.decoder.word_bias"):
+        rows = own[name].clone()
+        rows[: len(state[name])] = state[name]
+        state[name] = rows
+    task.load_state_dict(state)
+
