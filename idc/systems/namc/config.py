@@ -29,17 +29,13 @@ class ImageConfig(ConfigModel):
     efficientnet_lite0: the blocks of EfficientNet-Lite0 at the same stride (112 channels), whose ImageNet weights are in
     a Python package. stem (not in the paper): convolutions trained with the captioner, for images that resemble no
     photograph; it cannot be the target of `MirConfig.target` l1 or l2."""
-    resnet: str | None = None
-    """ResNet of transformers, a local folder or hub id, for `cnn: resnet`. Paper: a ResNet-101, such as
-    microsoft/resnet-101."""
+    resnet: str = "microsoft/resnet-101"
+    """ResNet of transformers for `cnn: resnet`, a local folder or hub id. The paper states ResNet-101 and 1024 channels,
+    not whose weights."""
     stem_channels: tuple[int, ...] = (32, 64, 128, 128)
     """Channels of the four levels of `cnn: stem`, each of which halves the resolution."""
 
     def faults(self) -> Iterator[str]:
-        if self.cnn == "resnet" and self.resnet is None:
-            yield "resnet: required with cnn = resnet; give a local folder or a hub id such as microsoft/resnet-101"
-        if self.cnn != "resnet" and self.resnet is not None:
-            yield f"resnet: not used with cnn = {self.cnn}; remove it"
         if self.cnn == "stem" and len(self.stem_channels) != 4:
             yield f"stem_channels: {len(self.stem_channels)} levels; a stride of {CNN_STRIDE} pixels needs 4"
         if any(channels < 8 or channels % 8 for channels in self.stem_channels):
@@ -153,7 +149,7 @@ class DecoderConfig(WordDecoderConfig):
 class ModelConfig(ConfigModel):
     """What pre-training and fine-tuning share."""
 
-    image: ImageConfig
+    image: ImageConfig = ImageConfig()
     """Images and the CNN's grid features."""
     encoder: EncoderConfig = EncoderConfig()
     """MIR's masked image encoder."""
@@ -196,7 +192,8 @@ class PretrainJob(_RunConfig):
     """Name of the run: its folder under `runs`. The same name resumes it."""
     pairs: str = Field(min_length=1)
     """Folder of described pairs (jobs/describe_pairs.py): each has a caption that follows the structured template.
-    Pairs with other captions are left out, and counted."""
+    Pairs with other captions are left out, and counted; without NIM, which alone needs a description of each image, they
+    are used as they are (table 11)."""
     more_pairs: tuple[str, ...] = ()
     """Further folders of described pairs, of which only the training split is used (figure 4 mixes three)."""
     share: float = Field(1.0, gt=0, le=1)
@@ -207,7 +204,7 @@ class PretrainJob(_RunConfig):
     caption_pairs: str | None = None
     """Folder of pairs whose training captions add their words to the vocabulary, so that fine-tuning finds them.
     Empty: words that only captions have start untrained in fine-tuning."""
-    model: ModelConfig
+    model: ModelConfig = ModelConfig()
     """Encoder and decoder."""
     nim: NimConfig = NimConfig()
     """Noise identification and masking."""
@@ -255,9 +252,6 @@ class FinetuneJob(_RunConfig):
     """Artifact of the pre-training. Empty: train from scratch."""
     model: ModelConfig | None = None
     """Encoder and decoder, if trained from scratch; with `pretrained` those of the artifact."""
-    caption_noise: float = Field(0.0, ge=0, le=1)
-    """Share of the words of each training caption that are replaced by random ones of the vocabulary, once for all
-    epochs (table 10; the paper does not say what they are replaced by, nor whether anew each epoch)."""
     max_length: int = Field(24, ge=2)
     """Maximum tokens of a caption, begin and end token included. Paper: 23 tokens."""
     optim: GroupConfig = GroupConfig(lr=2e-4)

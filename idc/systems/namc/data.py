@@ -87,6 +87,8 @@ class DescribedPairs:
     """The pairs of a split whose caption follows the structured template.
 
     Args:
+        free: also take pairs whose captions do not follow it, with their first caption as the whole text; they have no
+            description per image, so that only generation can learn from them, and they are not exchanged.
         positions: n_I, of the masks.
         exchange: every other sample has images and descriptions exchanged.
         share: of the pairs that is used, the first in a fixed random order.
@@ -106,16 +108,18 @@ class DescribedPairs:
         positions: int,
         length: int,
         seed: int,
+        free: bool = False,
         exchange: bool = False,
         share: float = 1.0,
     ):
         self.rows = MappedRows(pairs, ("pair_id", *_IMAGES, "captions", "meta"), split)
         self.images, self.vocabulary, self.tokens = images, vocabulary, tokens
         self.positions, self.length, self.seed, self.exchange = positions, length, seed, exchange
-        self.described: list[tuple[int, Description]] = []
+        self.described: list[tuple[int, Description | str]] = []
         for index, texts in enumerate(self.rows.column("captions")):
-            if (found := first_description(texts)) is not None:
-                self.described.append((index, found))
+            found = first_description(texts)
+            if found is not None or (free and texts):
+                self.described.append((index, found or texts[0]))
         if not self.described:
             raise ValueError(
                 f"{pairs}: no pair of split {split!r} has a caption that follows the template; make descriptions with "
@@ -134,14 +138,21 @@ class DescribedPairs:
         row_index, description = self.described[index]
         row = self.rows[row_index]
         rng = sample_rng(self.seed, epoch, index)
-        order = [1, 0] if self.exchange and rng.random() < 0.5 else [0, 1]
-        verbs = (description.verb_before, description.verb_after)
-        texts = [words(text) for text in (description.before, description.after)]
-        noise = json.loads(row["meta"]).get("description_noise") if row["meta"] else None
-        wrong = [noisy_words(text, noise, image) for text, image in zip((description.before, description.after), _IMAGES, strict=True)]
+        if isinstance(description, str):
+            order, texts, wrong = [0, 1], [[], []], [None, None]
+            sentence = words(description)
+            places = [(-1, -1)] * len(sentence)
+        else:
+            order = [1, 0] if self.exchange and rng.random() < 0.5 else [0, 1]
+            slots = [
+                (description.verb_before, description.before),
+                (description.verb_after, description.after),
+            ]
+            noise = json.loads(row["meta"]).get("description_noise") if row["meta"] else None
+            wrong = [noisy_words(slots[side][1], noise, _IMAGES[side]) for side in order]
+            texts = [words(slots[side][1]) for side in order]
+            sentence, places = sentence_words([slots[side][0] for side in order], texts)
         pictures = [self.images(row[_IMAGES[side]]) for side in order]
-        texts, verbs, wrong = [texts[i] for i in order], [verbs[i] for i in order], [wrong[i] for i in order]
-        sentence, places = sentence_words(verbs, texts)
         ids = self.vocabulary.encode(" ".join(sentence), self.length)
         most = max(map(len, texts))
         return {
@@ -250,7 +261,6 @@ class CaptionedPairs:
 
     Args:
         training: a random caption of each pair and epoch; otherwise the first, with what validation compares.
-        noise: share of the words of a training caption that are replaced, see `FinetuneJob.caption_noise`.
     """
 
     def __init__(
@@ -263,13 +273,12 @@ class CaptionedPairs:
         length: int,
         seed: int,
         training: bool,
-        noise: float = 0.0,
     ):
         self.rows = MappedRows(pairs, ("pair_id", *_IMAGES, "captions", "change_type", "meta"), split)
         self.images, self.vocabulary, self.length, self.seed = images, vocabulary, length, seed
         self.captions: list[list[str]] = self.rows.column("captions")
         self.order = [index for index, texts in enumerate(self.captions) if texts]
-        self.training, self.noise = training, noise
+        self.training = training
 
     def __len__(self) -> int:
         return len(self.order)
@@ -280,26 +289,13 @@ class CaptionedPairs:
         pictures = [self.images(row[side]) for side in _IMAGES]
         sample = {"images": np.stack([picture for picture, _ in pictures]), "keys": [key for _, key in pictures]}
         if self.training:
-            which = int(sample_rng(self.seed, epoch, index).integers(len(captions)))
-            ids = self._disturbed(self.vocabulary.encode(captions[which], self.length), index, which)
-            return {**sample, "ids": ids}
+            caption = captions[int(sample_rng(self.seed, epoch, index).integers(len(captions)))]
+            return {**sample, "ids": self.vocabulary.encode(caption, self.length)}
         meta = json.loads(row["meta"]) if row["meta"] else {}
         known = set(_IMAGES) <= meta.keys() and row["change_type"] in CHANGE_TYPES
         scene = truth_of(row["change_type"], meta["before"], meta["after"]) if known else None
         ids = self.vocabulary.encode(captions[0], self.length)
         return {**sample, "ids": ids, "pair_id": row["pair_id"], "references": captions, "scene": scene}
-
-    def _disturbed(self, ids: list[int], index: int, which: int) -> list[int]:
-        """The caption with its share of replaced words, the same in every epoch."""
-        if not self.noise:
-            return ids
-        rng = sample_rng(self.seed + which, 0, index)
-        first = len(self.vocabulary) - len(self.vocabulary.words)
-        inner = ids[1:-1]
-        replaced = rng.permutation(len(inner))[: round(self.noise * len(inner))]
-        for place in replaced:
-            inner[place] = int(rng.integers(first, len(self.vocabulary)))
-        return [ids[0], *inner, ids[-1]]
 
 
 def collate_captioned(samples: Sequence[dict[str, Any]]) -> Batch:

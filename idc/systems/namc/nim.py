@@ -164,14 +164,18 @@ def of_tokens(values_NW: Tensor, texts: Texts, outside: float | bool) -> Tensor:
     return torch.where(inside, found, torch.full_like(found, outside))
 
 
+def cosines(a: Tensor, b: Tensor) -> Tensor:
+    """Cosine similarities (..., A, B) of the rows of (..., A, E) and (..., B, E), in float32."""
+    with torch.autocast(a.device.type, enabled=False):
+        return F.normalize(a.float(), dim=-1) @ F.normalize(b.float(), dim=-1).transpose(-1, -2)
+
+
 def relevance(patches_NPE: Tensor, tokens_NTE: Tensor, texts: Texts) -> tuple[Tensor, Tensor]:
     """Relevance vectors of eq. 1: R_I (N, P) and R_T per word (N, W), cosine similarities.
 
     A text without words gives its image the relevance 0 everywhere. Padding of words has relevance 0.
     """
-    images = F.normalize(patches_NPE.float(), dim=-1)
-    words = F.normalize(tokens_NTE.float(), dim=-1)
-    similar = images @ words.transpose(1, 2)  # S, (N, P, T)
+    similar = cosines(patches_NPE, tokens_NTE)  # S, (N, P, T)
     inside = (texts.words >= 0).unsqueeze(1)
     of_patches = similar.masked_fill(~inside, -1).amax(dim=-1)
     of_patches = torch.where(inside.any(dim=-1), of_patches, 0.0)
@@ -216,7 +220,7 @@ def contrastive_loss(image_BE: Tensor, text_BE: Tensor, temperature: float, kind
     ``sdm``: KL(p || q) in both directions (eq. 13 to 15), q from the identity: each image has one text.
     ``infonce``: the cross-entropy of the same distributions, in both directions.
     """
-    similar = F.normalize(image_BE.float(), dim=-1) @ F.normalize(text_BE.float(), dim=-1).T / temperature
+    similar = cosines(image_BE, text_BE) / temperature
     if kind == "infonce":
         goal = torch.arange(len(similar), device=similar.device)
         return F.cross_entropy(similar, goal) + F.cross_entropy(similar.T, goal)

@@ -267,7 +267,7 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     job = PretrainJob.model_validate(payload)
     image = job.model.image
     folders = (job.pairs, *job.more_pairs)
-    vocabulary = _description_vocabulary(folders, job.caption_pairs)
+    vocabulary = _description_vocabulary(folders, job.caption_pairs, free=not job.nim.enabled)
     grid = frozen_grid(image, context.device)
     tokens_of, codebook = None, 0
     if job.tokenizer is not None:
@@ -286,7 +286,7 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         return DescribedPairs(
             path, split, images=store, vocabulary=vocabulary, tokens=tokens, positions=image.grid**2,
             length=job.model.decoder.max_length, seed=job.train.seed + number,
-            exchange=job.exchange and split == "train", share=share,
+            free=not job.nim.enabled, exchange=job.exchange and split == "train", share=share,
         )  # fmt: skip
 
     parts: dict[str, Dataset] = {
@@ -333,10 +333,9 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     store = ImageStore(model.image.size, job.cache_mb / 4)
 
     def captioned(split: str) -> CaptionedPairs:
-        training = split == "train"
         return CaptionedPairs(
             job.pairs, split, images=store, vocabulary=vocabulary, length=job.max_length, seed=job.train.seed,
-            training=training, noise=job.caption_noise if training else 0.0,
+            training=split == "train",
         )  # fmt: skip
 
     training = captioned("train")
@@ -376,13 +375,15 @@ def _write(context: Context, grid: Grid | None, *, image: ImageConfig, **parts: 
     )
 
 
-def _description_vocabulary(folders: Iterable[str], caption_pairs: str | None) -> Vocabulary:
-    """The words of the training descriptions, and of the captions to come."""
+def _description_vocabulary(folders: Iterable[str], caption_pairs: str | None, free: bool) -> Vocabulary:
+    """The words of the training descriptions (``free``: whatever their form), and of the captions to come."""
     texts = []
     for path in folders:
         for row in iter_rows(path, ["captions"], "train"):
             if (found := first_description(row["captions"])) is not None:
                 texts.append(found.sentence())
+            elif free:
+                texts += row["captions"][:1]
     if caption_pairs is not None:
         texts += [text for row in iter_rows(caption_pairs, ["captions"], "train") for text in row["captions"]]
     return Vocabulary.build(texts)
@@ -394,10 +395,10 @@ def _image_tokens(
     """The tokens z_i (N, P) of images by a tokenizer with the same grid, and the size of its codebook."""
     tokenizer = ImageTokenizer.load(path).eval().requires_grad_(False).to(device)
     config = tokenizer.config
-    if config.image_size // config.patch_size != image.grid:
+    if config.grid[0] != image.grid:
         raise ValueError(
-            f"tokenizer: {path} has {config.image_size // config.patch_size} patches per side, image.grid is "
-            f"{image.grid}; train one with the same grid"
+            f"tokenizer: {path} has {config.grid[0]} patches per side, image.grid is {image.grid}; train one with the "
+            "same grid"
         )
 
     @torch.no_grad()

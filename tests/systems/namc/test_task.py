@@ -1,0 +1,181 @@
+"""NAMC as runs: pre-training learns, killed and resumed; its parts off and varied; fine-tuning from it; wrong inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from idc.config import ConfigError
+from idc.data.store import iter_rows
+from idc.data.text import UNK, Vocabulary
+from idc.systems import is_captioner
+from idc.systems.namc.data import DescribedPairs, ImageStore, Tokens, collate_described
+from idc.systems.namc.task import PretrainTask
+from idc.training.artifact import read_artifact
+from idc.training.loop import read_log
+from tests.systems.namc.tiny import described_pairs, finetune_job, pretrain_job, start
+from tests.systems.procap.world import World
+
+
+@pytest.fixture(scope="module")
+def described(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return described_pairs(world, tmp_path_factory.mktemp("described") / "pairs")
+
+
+def task_and_batch(world: World, described: str, settings: dict[str, Any]) -> tuple[PretrainTask, dict[str, Any]]:
+    job = pretrain_job(world, described, settings)
+    vocabulary = Vocabulary.build(row["captions"][0] for row in iter_rows(described))
+    data = DescribedPairs(
+        described, "train", images=ImageStore(64, 8), vocabulary=vocabulary, tokens=Tokens(vocabulary, 96), positions=16,
+        length=96, seed=0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+
+    def tokens_of(images: torch.Tensor) -> torch.Tensor:
+        return images.flatten(1)[:, :16].long() % 32
+
+    task = PretrainTask(job, None, vocabulary, tokens_of if job.tokenizer else None, 32)
+    return task.eval(), dict(collate_described([data.get(index, 0) for index in range(4)]))
+
+
+def test_pretraining_learns_with_all_losses(world: World, described: str, tmp_path: Path) -> None:
+    start(pretrain_job(world, described, {"train.steps": 60, "train.eval_every": 30}), tmp_path)
+    log = read_log(tmp_path / "log.jsonl")
+    for name in ("nim", "mir", "fdg"):
+        assert np.mean([line[name] for line in log[-5:]]) < 0.9 * np.mean([line[name] for line in log[:5]]), name
+    assert np.mean([line["masked_patches"] for line in log]) == pytest.approx(0.2, abs=0.06)
+    assert np.mean([line["masked_words"] for line in log]) == pytest.approx(0.15, abs=0.06)
+    assert 0 <= [line for line in log if "validation/noise_auc" in line][-1]["validation/noise_auc"] <= 1
+    artifact = read_artifact(tmp_path / "artifact", system="namc")
+    assert not is_captioner(str(artifact.path))
+
+
+@pytest.mark.parametrize("settings", [
+    {"nim.masking": "random", "nim.loss": "infonce", "exchange": True},
+    {"nim.align_images": "raw", "nim.align_texts": "raw", "mir.enabled": False, "tokenizer": None},
+    {"nim.enabled": False, "mir.enabled": False, "tokenizer": None},
+    {"mir.target": "l2", "tokenizer": None, "model.image": {"grid": 4, "cnn": "efficientnet_lite0"}},
+    {"masked_words": "predict", "train.precision": "bf16", "share": 0.5},
+])  # fmt: skip
+def test_every_part_can_be_off_or_varied(
+    world: World, described: str, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    start(pretrain_job(world, described, {"train.steps": 2, **settings}), tmp_path / "pretrain")
+    artifact = str(tmp_path / "pretrain" / "artifact")
+    start(finetune_job(world, {"train.steps": 2, "pretrained": artifact}), tmp_path / "finetune")
+    assert is_captioner(str(tmp_path / "finetune" / "artifact"))
+
+
+def test_a_killed_run_resumes_as_if_undisturbed(
+    world: World, described: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = pretrain_job(world, described, {"train.checkpoint_every": 2, "train.eval_every": 3})
+    start(job, tmp_path / "whole")
+    real, calls = PretrainTask.training_step, []
+
+    def killed(self: PretrainTask, batch: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return real(self, batch)
+
+    monkeypatch.setattr(PretrainTask, "training_step", killed)
+    with pytest.raises(KeyboardInterrupt):
+        start(job, tmp_path / "killed")
+    monkeypatch.undo()
+    start(job, tmp_path / "killed")
+    whole, resumed = (read_artifact(tmp_path / name / "artifact").state_dict() for name in ("whole", "killed"))
+    assert whole.keys() == resumed.keys()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_finetuning_keeps_what_was_learned_and_adds_the_words_of_captions(
+    world: World, described: str, tmp_path: Path
+) -> None:
+    start(pretrain_job(world, described, {"caption_pairs": None, "train.steps": 2}), tmp_path / "pretrain")
+    before = read_artifact(tmp_path / "pretrain" / "artifact")
+    settings = {"pretrained": str(before.path), "train.steps": 1, "optim.lr": 0.0, "train.keep_best": None}
+    start(finetune_job(world, settings), tmp_path / "finetune")
+    after = read_artifact(tmp_path / "finetune" / "artifact")
+    assert before.vocabulary is not None
+    assert after.vocabulary is not None
+    known = len(before.vocabulary)
+    assert after.vocabulary.words[: known - 4] == before.vocabulary.words
+    assert len(after.vocabulary) > known
+    learned, tuned = before.state_dict(), after.state_dict()
+    assert {f"net.{name}" for name in tuned} == {name for name in learned if name.startswith("net.")}
+    for name, value in tuned.items():
+        assert torch.equal(value[:known] if "word" in name else value, learned[f"net.{name}"]), name
+
+
+@torch.no_grad()
+def test_a_masked_word_reaches_the_decoder_in_no_way(world: World, described: str) -> None:
+    """Neither as a target nor as an input: with every word of the descriptions masked, their ids do not matter."""
+    task, batch = task_and_batch(world, described, {"nim.masking": "random", "nim.text_ratio": 1.0, "nim.image_ratio": 0.0})
+    batch["uniform_texts"] = torch.zeros_like(batch["uniform_texts"])
+    loss = task.training_step(batch)[1]["fdg"]
+    other = {**batch, "ids": batch["ids"].clone(), "targets": batch["targets"].clone()}
+    inside = batch["place"] >= 0
+    other["targets"][inside] = 7
+    other["ids"][:, 1:][inside[:, :-1]] = 7
+    assert float(task.training_step(other)[1]["fdg"]) == pytest.approx(float(loss), rel=1e-6)
+    predicting, _ = task_and_batch(
+        world, described, {"nim.masking": "random", "nim.text_ratio": 1.0, "masked_words": "predict"}
+    )
+    predicting.load_state_dict(task.state_dict())
+    with torch.no_grad():
+        predicting.net.decoder.word_bias[UNK] += 5  # the word [MASK] becomes likely
+        task.net.decoder.word_bias[UNK] += 5
+    assert float(predicting.training_step(batch)[1]["fdg"]) < float(task.training_step(batch)[1]["fdg"])
+
+
+@torch.no_grad()
+def test_masked_patches_of_both_images_have_no_influence_on_the_descriptions(world: World, described: str) -> None:
+    task, batch = task_and_batch(world, described, {"nim.masking": "random", "nim.image_ratio": 1.0})
+    hidden = torch.zeros(8, 16, dtype=torch.bool)
+    hidden[:, 5] = True
+    features = task.features(batch)
+    others = features.clone()
+    others[:, 5] += 3
+    net = task.net
+    assert torch.allclose(net.memory(features, hidden), net.memory(others, hidden), atol=1e-6)
+    assert not torch.allclose(net.memory(features), net.memory(others), atol=1e-3)
+    embedded = net.encoder.embed(features, hidden)
+    shaken = embedded.clone()
+    shaken[:, 5] += 3  # what stands at a hidden position reaches no other position
+    shown = [place for place in range(16) if place != 5]
+    assert torch.allclose(
+        net.encoder.compare(embedded, hidden)[:, shown], net.encoder.compare(shaken, hidden)[:, shown], atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(("settings", "error"), [
+    ({"nim.enabled": False}, r"mir\.enabled: without NIM no position is masked"),
+    ({"tokenizer": None}, r"tokenizer: required; MIR reconstructs the tokens"),
+    ({"mir.target": "l1", "tokenizer": None}, r"mir\.target: l1 needs the features of a frozen CNN"),
+    ({"mir.target": "l1"}, r"tokenizer: not used without MIR's discrete reconstruction"),
+    ({"train.batch_size": 1}, r"train\.batch_size: 1 pair per micro-batch; the contrastive loss needs at least 2"),
+    ({"model.decoder.width": 16}, r"decoder\.width: 16, but it attends to the encoder, whose width is 32"),
+    ({"model.image.stem_channels": [8, 8]}, r"stem_channels: 2 levels; a stride of 16 pixels needs 4"),
+])  # fmt: skip
+def test_settings_that_do_not_fit_are_refused(
+    world: World, described: str, settings: dict[str, Any], error: str
+) -> None:
+    with pytest.raises(ConfigError, match=error):
+        pretrain_job(world, described, settings)
+
+
+def test_a_tokenizer_of_another_grid_and_a_finetuned_artifact_are_refused(
+    world: World, described: str, tmp_path: Path
+) -> None:
+    image = {"grid": 2, "cnn": "stem", "stem_channels": [8, 8, 8, 8]}
+    with pytest.raises(ValueError, match=r"has 4 patches per side, image.grid is 2"):
+        start(pretrain_job(world, described, {"model.image": image}), tmp_path / "a")
+    start(finetune_job(world, {"train.steps": 1}), tmp_path / "b")
+    again = finetune_job(world, {"pretrained": str(tmp_path / "b" / "artifact")})
+    with pytest.raises(ValueError, match=r"is a fine-tuned NAMC; give the artifact of jobs/pretrain_namc.py"):
+        start(again, tmp_path / "c")

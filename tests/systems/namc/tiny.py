@@ -1,0 +1,70 @@
+"""A tiny NAMC: described pairs, settings, and runs of a few seconds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cluster.train import launch
+from idc.config import load
+from idc.data.descriptions.config import OracleConfig
+from idc.data.descriptions.oracle import describe
+from idc.data.store import iter_rows
+from idc.systems.namc.config import FinetuneJob, PretrainJob
+from tests.systems.procap.world import World
+from tests.vision.scenes import write_pairs
+
+MODEL: dict[str, Any] = {
+    "image": {"grid": 4, "cnn": "stem", "stem_channels": [8, 16, 16, 32]},
+    "encoder": {"width": 32, "layers": 2, "heads": 2, "dropout": 0.0, "comparing": True},
+    "decoder": {"width": 32, "layers": 1, "heads": 2, "feedforward": 64, "max_length": 96, "dropout": 0.0},
+}
+TRAIN: dict[str, Any] = {
+    "steps": 6,
+    "epochs": None,
+    "batch_size": 4,
+    "log_every": 1,
+    "seed": 3,
+    "optimizer": "adamw",
+    "tracking": {"enabled": False},
+}
+ENTRY = "idc.systems.namc.task"
+
+
+def described_pairs(world: World, folder: Path, noise: float = 0.3) -> str:
+    """The world's pairs with the descriptions of the oracle, one kept as it is."""
+    rows = []
+    for row in iter_rows(world.pairs):
+        meta = json.loads(row["meta"])
+        found, wrong = describe(row["pair_id"], meta, OracleConfig(noise=noise))
+        meta["description_noise"] = [one._asdict() for one in wrong]
+        rows.append({**row, "captions": [found.sentence()], "meta": json.dumps(meta)})
+    return write_pairs(folder, rows)
+
+
+def pretrain_job(world: World, described: str, settings: dict[str, Any] | None = None) -> PretrainJob:
+    """``settings`` are dotted; a ``tokenizer`` of None leaves it out."""
+    base = {
+        "pairs": described, "tokenizer": world.tokenizer, "caption_pairs": world.pairs, "model": MODEL, "train": TRAIN,
+        "nim.encoder": {"width": 32, "layers": 1, "heads": 2}, "optim.lr": 3e-3, "optim.final_lr": 1e-3,
+        "nim_optim.lr": 3e-3, "cache_mb": 64,
+    }  # fmt: skip
+    return load(PretrainJob, None, {**base, **(settings or {})})
+
+
+def finetune_job(world: World, settings: dict[str, Any] | None = None) -> FinetuneJob:
+    """``settings`` are dotted; the model is given if ``pretrained`` is not."""
+    given = settings or {}
+    base: dict[str, Any] = {"pairs": world.pairs, "optim.lr": 3e-3, "max_length": 20, "cache_mb": 64}
+    base["train"] = {**TRAIN, "keep_best": {"metric": "CIDEr"}}
+    if "pretrained" not in given:
+        base["model"] = MODEL
+    return load(FinetuneJob, None, {**base, **given})
+
+
+def start(job: PretrainJob | FinetuneJob, run_dir: Path) -> dict[str, Any]:
+    """Train in this process; the result of ``fit``."""
+    stage = "pretrain" if isinstance(job, PretrainJob) else "finetune"
+    payload = job.model_dump(mode="json", exclude={"train"})
+    return launch(f"{ENTRY}:{stage}", payload, job.train, run_dir, local=True)
