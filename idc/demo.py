@@ -1,277 +1,313 @@
-"""`make demo`: two captioners on the same rendered pairs, from rendering to a page with scores. The steps, by the names
-of their jobs, and the summary at the end.
+"""`make demo`: several systems on the same rendered pairs, from rendering to a leaderboard. The steps, by the names of
+their jobs; the summary at the end is in ``demo_summary.py``.
 
-ProCap is the published system, TwinCap the trained baseline. The commands that the demo ends with name the one with the
-better CIDEr on the validation split.
+A system joins with the file ``demo.py`` in its folder, whose ``DEMO`` is a :class:`DemoSystem`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+import importlib
+import importlib.util
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from idc.cores import usable_cores
+from idc.systems import SYSTEMS
 
 CONFIGS = "jobs/configs"
-_NEVER_ON_RAY = ("jobs/calibrate.py", "jobs/report.py")
+DEFAULT = ("twincap", "procap")
+"""The systems of a demo for which none are named."""
+CORRUPTIONS = {"gaussian_noise": 3, "fog": 3}
+"""Corruption of both images -> severity, for the robustness of the captioners."""
+ROBUSTNESS_PAIRS = 120
+"""Number of test pairs of the robustness, the first ones."""
+_NEVER_ON_RAY = ("jobs/calibrate.py", "jobs/report.py", "jobs/throughput.py", "jobs/leaderboard.py")
 """Jobs without ``--local``."""
+LEADERBOARD = "leaderboard"
+"""Name of the leaderboard's folder in runs/FOLDER."""
 RESOURCES = "resources.json"
 """Name of the file in runs/FOLDER with the memory and time line of the steps."""
-RUNS = {"TwinCap": "twincap", "ProCap": "finetune"}
-"""Captioner -> first part of the names of its runs; the seed follows."""
 
 
 class DemoStep(NamedTuple):
     """A command of the demo.
 
     Attributes:
-        title: shown on the terminal.
+        title: shown on the terminal; different for each step.
         command: script and arguments.
         queue: steps of the two queues run at the same time, each queue in order and on half of the cores (not on Ray).
+        trains: whether it is a training, which is told its share of the cores.
     """
 
     title: str
     command: list[str]
     queue: Literal[1, 2] | None = None
+    trains: bool = False
+
+
+class DemoPlace(NamedTuple):
+    """Where a demo keeps its files, for one seed.
+
+    Attributes:
+        data: folder under data/.
+        pairs: folder of the pairs.
+        runs: folder under runs/; of every training, its setting ``runs``.
+        seed: of the trainings.
+        of: end of the titles of this seed's steps: " (seed 1)", empty for a single seed.
+    """
+
+    data: str
+    pairs: str
+    runs: str
+    seed: int
+    of: str
+
+
+class DemoSystem(ABC):
+    """A system in the demo.
+
+    Attributes:
+        title: its name on the terminal and on the pages.
+        run: first part of the names of its captioners' runs; the seed follows: ``runs/FOLDER/RUN-SEED/artifact``.
+    """
+
+    title: ClassVar[str]
+    run: ClassVar[str]
+
+    @abstractmethod
+    def training(self, place: DemoPlace) -> Iterable[DemoStep]:
+        """The steps from the pairs to the artifact of a seed, in order. A command that several seeds or systems have is
+        run once; one of several systems before all others, so it may need only the pairs and such commands."""
+
+    def stages(self, place: DemoPlace) -> Mapping[str, str]:
+        """Heading -> folder of the run, for the curves and times of its trainings."""
+        return {self.title: self.folder(place)}
+
+    def report(self, place: DemoPlace) -> Sequence[str]:
+        """Further arguments of ``jobs/report.py`` for the page of the demo; ``place`` is of the first seed."""
+        return ()
+
+    def other_pairs(self, place: DemoPlace, pairs: str, name: str) -> tuple[Sequence[DemoStep], Mapping[str, str]]:
+        """What the page needs to show the system's captions of other pairs, a folder called ``name``: steps, and fields
+        of :class:`idc.report.config.RealSource`."""
+        return (), {}
+
+    def folder(self, place: DemoPlace) -> str:
+        """The run of a seed whose artifact captions."""
+        return f"{place.runs}/{self.run}-{place.seed}"
+
+    def artifact(self, place: DemoPlace) -> str:
+        """The captioner of a seed."""
+        return f"{self.folder(place)}/artifact"
+
+
+def tokenizer_step(place: DemoPlace) -> tuple[DemoStep, str]:
+    """The training of the image tokenizer, for every system that reads its tokens, and its artifact."""
+    step = DemoStep("train the image tokenizer", [
+        "jobs/train_tokenizer.py", "--config", f"{CONFIGS}/vision/tokenizer_demo.yaml",
+        f"runs={place.runs}", f"pairs={place.pairs}",
+    ], trains=True)  # fmt: skip
+    return step, f"{place.runs}/tokenizer/artifact"
+
+
+def demo_systems(names: Sequence[str]) -> list[DemoSystem]:
+    """The systems of a demo.
+
+    Raises:
+        ValueError: a name occurs twice, is no system, or the system has no ``demo.py``.
+    """
+    if len(set(names)) < len(names):
+        raise ValueError(f"--systems: {' '.join(names)}: a system occurs twice")
+    able = [name for name in SYSTEMS if importlib.util.find_spec(f"idc.systems.{name}.demo") is not None]
+    for name in names:
+        if name not in SYSTEMS:
+            raise ValueError(f"--systems: unknown system {name!r}; available: {', '.join(able)}")
+        if name not in able:
+            raise ValueError(f"--systems: {name} has no idc/systems/{name}/demo.py; available: {', '.join(able)}")
+    return [importlib.import_module(f"idc.systems.{name}.demo").DEMO for name in names]
 
 
 def steps(
-    folder: str, seeds: Sequence[int], clevr_change: str | None = None, *, on_ray: bool = False
+    folder: str,
+    seeds: Sequence[int],
+    clevr_change: str | None = None,
+    *,
+    systems: Sequence[str] = DEFAULT,
+    robustness: bool = True,
+    on_ray: bool = False,
 ) -> Iterator[DemoStep]:
     """The commands in order.
 
     Args:
         folder: name of the demo's folder under data/ and runs/.
-        seeds: training seeds; with each, both captioners are trained, calibrated and evaluated.
+        seeds: training seeds; with each, every system is trained, calibrated and evaluated.
         clevr_change: folder with CLEVR-Change in its official layout, which is captioned too.
+        systems: names of the systems.
+        robustness: also evaluate the captioners of the first seed on corrupted images.
         on_ray: the jobs run on Ray, one after another; without, each in processes of this machine, which is faster on a
             single one.
+
+    Raises:
+        ValueError: as :func:`demo_systems`.
     """
-    for step in _steps(folder, seeds, clevr_change, [] if on_ray else [f"train.cpus_per_worker={_each_of_two()}"]):
-        script = step.command[0]
+    taking_part = demo_systems(systems)
+    for step in _steps(folder, seeds, clevr_change, taking_part, robustness):
+        command = list(step.command)
         if on_ray:
             yield step._replace(queue=None)
-        elif script in _NEVER_ON_RAY:
-            yield step
-        else:
-            yield step._replace(command=[*step.command, "--local"])
+            continue
+        if step.trains and step.queue is not None:
+            command.append(f"train.cpus_per_worker={_each_of_two()}")
+        if command[0] not in _NEVER_ON_RAY:
+            command.append("--local")
+        yield step._replace(command=command)
 
 
 def _each_of_two() -> int:
-    """Threads of a training next to another one: half of the cores, and no more than the presets take."""
+    """Threads of a training next to another one: half of the cores, and no more than the presets take. Two trainings of
+    one thread each see more samples in a second than one of two."""
     return max(1, min(2, usable_cores() // 2))
 
 
-def _steps(folder: str, seeds: Sequence[int], clevr_change: str | None, half: list[str]) -> Iterator[DemoStep]:
-    """The steps; ``half``: settings of a training on half of the cores. Two trainings of one thread each see more
-    samples in a second than one of two."""
-    pairs, procedures, runs = f"data/{folder}/pairs", f"data/{folder}/procedures", f"runs/{folder}"
+def _steps(
+    folder: str, seeds: Sequence[int], clevr_change: str | None, systems: Sequence[DemoSystem], robustness: bool
+) -> Iterator[DemoStep]:
+    places = places_of(folder, seeds)
+    data, pairs = places[0].data, places[0].pairs
     yield DemoStep("render pairs", ["jobs/render.py", "--config", f"{CONFIGS}/render/demo.yaml", f"out={pairs}"])
-    for seed in seeds:
-        yield from _twincap(runs, pairs, seed, f" (seed {seed})" if len(seeds) > 1 else "", half)
-    tokenizer = f"{runs}/tokenizer/artifact"
-    yield DemoStep("train the image tokenizer", [
-        "jobs/train_tokenizer.py", "--config", f"{CONFIGS}/vision/tokenizer_demo.yaml",
-        f"runs={runs}", f"pairs={pairs}", *half,
-    ], queue=2)  # fmt: skip
-    build = [f"build.pairs={pairs}", f"build.tokenizer={tokenizer}", f"procedures={procedures}"]
-    yield DemoStep("build procedures", [
-        "jobs/build_procedures.py", "--config", f"{CONFIGS}/procap/procedures_demo.yaml", *build,
-    ], queue=2)  # fmt: skip
-    for seed in seeds:
-        yield from _procap(runs, pairs, procedures, seed, f" (seed {seed})" if len(seeds) > 1 else "", half)
-    for seed in seeds:
-        of = f" (seed {seed})" if len(seeds) > 1 else ""
-        trained = f"trained_baseline={runs}/{RUNS['TwinCap']}-{seed}/evaluation"
-        run = f"{runs}/{RUNS['ProCap']}-{seed}"
-        yield DemoStep(f"evaluate ProCap on the test split{of}", [*_evaluate(run, pairs), trained])
+    if robustness:
+        yield from _corrupt(data, pairs)
+    yield from side_by_side([list(_of_system(one, places, robustness)) for one in systems])
     real = []
     if clevr_change is not None:
-        source, images = str(Path(clevr_change).resolve()), f"data/{folder}/clevr_change"
+        source, images = str(Path(clevr_change).resolve()), f"{data}/clevr_change"
         yield DemoStep("import CLEVR-Change", [
             "jobs/import_dataset.py", "format=clevr_change", f"source={source}", f"out={images}",
         ])  # fmt: skip
-        yield DemoStep("build procedures of CLEVR-Change", [
-            "jobs/build_procedures.py", "--config", f"{CONFIGS}/procap/procedures_demo.yaml",
-            f"build.pairs={images}", f"build.tokenizer={tokenizer}", f"build.vocabulary={procedures}",
-            f"procedures={images}_procedures",
-        ])  # fmt: skip
-        for name, first in RUNS.items():
-            run = f"{runs}/{first}-{seeds[0]}"
-            yield DemoStep(f"{name} captions CLEVR-Change", [
-                "jobs/evaluate.py", f"artifact={run}/artifact", f"pairs={images}", "split=all",
-                f"out={run}/clevr_change", "constant_candidates=0", "nearest_train_pairs=0",
+        for one in systems:
+            more, fields = one.other_pairs(places[0], images, "CLEVR-Change")
+            yield from more
+            out = f"{one.folder(places[0])}/clevr_change"
+            yield DemoStep(f"{one.title} captions CLEVR-Change", [
+                "jobs/evaluate.py", f"artifact={one.artifact(places[0])}", f"pairs={images}", "split=all",
+                f"out={out}", "constant_candidates=0", "nearest_train_pairs=0",
             ])  # fmt: skip
-            films = f", procedures: {images}_procedures" if name == "ProCap" else ""
-            real.append(
-                f"{{title: CLEVR-Change by {name}, text: 'Original images without captions: never trained on.', "
-                f"evaluation: {run}/clevr_change, pairs: {images}{films}}}"
-            )
-    evaluations = {
-        name: "[" + ",".join(f"{runs}/{first}-{seed}/evaluation" for seed in seeds) + "]"
-        for name, first in RUNS.items()
-    }
-    yield DemoStep("write the page", [
-        "jobs/report.py", f"out={runs}/report.html", f"evaluations={evaluations['TwinCap']}",
-        f"compare.ProCap={evaluations['ProCap']}", f"pairs={pairs}",
-        f"procedures={procedures}", f"tokenizer={tokenizer}", "title=TwinCap and ProCap on rendered pairs",
-        f"imagine={runs}/finetune-{seeds[0]}/artifact", f"resources={runs}/{RESOURCES}",
-        f"runs={{TwinCap: {runs}/twincap-{seeds[0]}, tokenizer: {runs}/tokenizer, "
-        f"ProCap stage 1: {runs}/pretrain-{seeds[0]}, ProCap stage 2: {runs}/finetune-{seeds[0]}}}",
+            shown = {
+                "title": f"CLEVR-Change by {one.title}",
+                "text": "'Original images without captions: never trained on.'",
+                "evaluation": out,
+                "pairs": images,
+                **fields,
+            }
+            real.append("{" + ", ".join(f"{name}: {value}" for name, value in shown.items()) + "}")
+    yield _throughput(places[0], systems)
+    yield _page(places, systems, real)
+    yield _leaderboard(places, systems, robustness)
+
+
+def places_of(folder: str, seeds: Sequence[int]) -> list[DemoPlace]:
+    """A place per seed."""
+    data, runs = f"data/{folder}", f"runs/{folder}"
+    return [DemoPlace(data, f"{data}/pairs", runs, seed, f" (seed {seed})" if len(seeds) > 1 else "") for seed in seeds]
+
+
+def _of_system(one: DemoSystem, places: Sequence[DemoPlace], robustness: bool) -> Iterator[DemoStep]:
+    """All that one system does alone."""
+    for place in places:
+        yield from one.training(place)
+        given = [f"artifact={one.artifact(place)}", f"pairs={place.pairs}"]
+        yield DemoStep(f"calibrate {one.title}{place.of}", ["jobs/calibrate.py", *given, "report_split=test"])
+        yield DemoStep(
+            f"evaluate {one.title} on the test split{place.of}",
+            ["jobs/evaluate.py", *given, f"out={one.folder(place)}/evaluation", "change_maps=true"],
+        )
+    if robustness:
+        kinds = ", ".join(f"{kind}: [{severity}]" for kind, severity in CORRUPTIONS.items())
+        yield DemoStep(f"robustness of {one.title}", [
+            "jobs/robustness.py", f"artifact={one.artifact(places[0])}", f"pairs={places[0].pairs}",
+            f"sets={places[0].data}/corrupted", f"out={one.folder(places[0])}/robustness",
+            f"corruptions={{{kinds}}}", "swap=false", f"evaluate.max_pairs={ROBUSTNESS_PAIRS}",
+            "evaluate.metrics=[CIDEr]", "evaluate.resamples=0", "evaluate.constant_candidates=0",
+            "evaluate.nearest_train_pairs=0",
+        ])  # fmt: skip
+
+
+def _corrupt(data: str, pairs: str) -> Iterator[DemoStep]:
+    """The corrupted pairs: made before the queues, which all read them."""
+    for kind, severity in CORRUPTIONS.items():
+        yield DemoStep(f"corrupt pairs: {kind.replace('_', ' ')}", [
+            "jobs/corrupt.py", f"pairs={pairs}", f"out={data}/corrupted/{kind}-{severity}", f"kind={kind}",
+            f"severity={severity}", "splits=[test]", "keep_others=false",
+        ])  # fmt: skip
+
+
+def side_by_side(systems: Sequence[Sequence[DemoStep]]) -> Iterator[DemoStep]:
+    """The systems' steps in two queues, the systems dealt out to them in turn. A command that several systems have runs
+    before, alone; one that a system has several times runs at its first place."""
+    systems_of = Counter(command for one in systems for command in {tuple(step.command) for step in one})
+    done: set[tuple[str, ...]] = set()
+    queues: tuple[list[DemoStep], list[DemoStep]] = ([], [])
+    for number, one in enumerate(systems):
+        for step in one:
+            if (command := tuple(step.command)) in done:
+                continue
+            done.add(command)
+            if systems_of[command] > 1:
+                yield step
+            else:
+                queues[number % 2].append(step)
+    first, second = queues
+    if not second:
+        yield from first
+        return
+    yield from (step._replace(queue=1) for step in first)
+    yield from (step._replace(queue=2) for step in second)
+
+
+def _page(places: Sequence[DemoPlace], systems: Sequence[DemoSystem], real: Sequence[str]) -> DemoStep:
+    place = places[0]
+    evaluations = [f"[{','.join(f'{one.folder(of)}/evaluation' for of in places)}]" for one in systems]
+    compared = [f"compare.{one.title}={of}" for one, of in zip(systems[1:], evaluations[1:], strict=True)]
+    runs = stages_of(systems, place)
+    further = dict.fromkeys(text for one in systems for text in one.report(place))
+    return DemoStep("write the page", [
+        "jobs/report.py", f"out={place.runs}/report.html", f"evaluations={evaluations[0]}", *compared,
+        f"pairs={place.pairs}", *further, f"title={_listed([one.title for one in systems])} on rendered pairs",
+        f"resources={place.runs}/{RESOURCES}",
+        f"runs={{{', '.join(f'{heading}: {run}' for heading, run in runs.items())}}}",
         *([f"real=[{', '.join(real)}]"] if real else []),
     ])  # fmt: skip
 
 
-def _twincap(runs: str, pairs: str, seed: int, of: str, half: list[str]) -> Iterator[DemoStep]:
-    run = f"{runs}/{RUNS['TwinCap']}-{seed}"
-    yield DemoStep(f"TwinCap{of}", [
-        "jobs/train_twincap.py", "--config", f"{CONFIGS}/twincap/demo.yaml", f"runs={runs}", f"train.seed={seed}",
-        f"pairs={pairs}", f"name={Path(run).name}", *half,
-    ], queue=1)  # fmt: skip
-    yield DemoStep(f"calibrate TwinCap{of}", _calibrate(run, pairs), queue=1)
-    yield DemoStep(f"evaluate TwinCap on the test split{of}", _evaluate(run, pairs), queue=1)
+def _measured(place: DemoPlace, systems: Sequence[DemoSystem]) -> str:
+    """File of the speeds; named by the systems, because it is of captioners that were measured together."""
+    return f"{place.runs}/throughput-{'-'.join(one.run for one in systems)}.json"
 
 
-def _procap(runs: str, pairs: str, procedures: str, seed: int, of: str, half: list[str]) -> Iterator[DemoStep]:
-    run = f"{runs}/{RUNS['ProCap']}-{seed}"
-    common = [f"runs={runs}", f"train.seed={seed}", f"procedures={procedures}", *half]
-    yield DemoStep(f"ProCap stage 1{of}", [
-        "jobs/pretrain_procap.py", "--config", f"{CONFIGS}/procap/pretrain_demo.yaml", *common, f"name=pretrain-{seed}",
-    ], queue=2)  # fmt: skip
-    yield DemoStep(f"ProCap stage 2{of}", [
-        "jobs/finetune_procap.py", "--config", f"{CONFIGS}/procap/finetune_demo.yaml", *common,
-        f"name={Path(run).name}", f"pretrained={runs}/pretrain-{seed}/artifact",
-    ], queue=2)  # fmt: skip
-    yield DemoStep(f"calibrate ProCap{of}", _calibrate(run, pairs), queue=2)
+def _throughput(place: DemoPlace, systems: Sequence[DemoSystem]) -> DemoStep:
+    return DemoStep("measure tokens a second, by turns", [
+        "jobs/throughput.py", *(f"artifacts.{one.title}={one.artifact(place)}" for one in systems),
+        f"pairs={place.pairs}", f"out={_measured(place, systems)}",
+    ])  # fmt: skip
 
 
-def _calibrate(run: str, pairs: str) -> list[str]:
-    return ["jobs/calibrate.py", f"artifact={run}/artifact", f"pairs={pairs}", "report_split=test"]
+def _leaderboard(places: Sequence[DemoPlace], systems: Sequence[DemoSystem], robustness: bool) -> DemoStep:
+    place = places[0]
+    evaluations = [f"{one.folder(of)}/evaluation" for one in systems for of in places]
+    tables = ["--robustness", *(f"{one.folder(place)}/robustness" for one in systems)] if robustness else []
+    return DemoStep("write the leaderboard", [
+        "jobs/leaderboard.py", "--runs", *evaluations, "--throughput", _measured(place, systems), *tables,
+        "--out", f"{place.runs}/{LEADERBOARD}", "--any-commit",
+    ])  # fmt: skip
 
 
-def _evaluate(run: str, pairs: str) -> list[str]:
-    given = [f"artifact={run}/artifact", f"pairs={pairs}", f"out={run}/evaluation"]
-    return ["jobs/evaluate.py", *given, "change_maps=true"]
+def stages_of(systems: Sequence[DemoSystem], place: DemoPlace) -> dict[str, str]:
+    """Heading -> folder of every training's run."""
+    return {heading: run for one in systems for heading, run in one.stages(place).items()}
 
 
-def summary(folder: str, seeds: Sequence[int]) -> dict[str, Any]:
-    """Scores, claims and baselines of both captioners, mean and deviation over the seeds, the better captioner by
-    validation, and the paths of artifact and page."""
-    from idc.evaluation.record import load
-
-    runs = Path("runs") / folder
-    captioners = {name: _captioner(runs, first, seeds) for name, first in RUNS.items()}
-    best = max(captioners, key=lambda name: captioners[name]["validation_CIDEr"])
-    evaluation = load(runs / f"{RUNS[best]}-{seeds[0]}" / "evaluation")
-    stages = {"tokenizer": "tokenizer", "ProCap, stage 1": f"pretrain-{seeds[0]}"}
-    stages |= {name: f"{first}-{seeds[0]}" for name, first in RUNS.items()}
-    ceiling = evaluation.ceiling
-    per_step = {stage: _result(runs / name)["seconds_per_step"] for stage, name in stages.items()}
-    return {
-        "pairs": evaluation.pairs,
-        "seeds": list(seeds),
-        "captioner": best,
-        "captioners": captioners,
-        "baselines": {name: _rounded_all(other.scores) for name, other in evaluation.baselines.items()},
-        "ceiling": _rounded_all(ceiling.scores) if ceiling else None,
-        "change_type_chance": round(evaluation.types.chance_most_frequent, 4) if evaluation.types else None,
-        "seconds_per_step": _rounded_all(per_step),
-        "artifact": captioners[best]["artifact"],
-        "report": str(runs / "report.html"),
-    }
-
-
-def _captioner(runs: Path, first: str, seeds: Sequence[int]) -> dict[str, Any]:
-    """The figures of one captioner."""
-    from idc.captioning.calibration import Calibration
-    from idc.evaluation.record import aggregate, load, spread
-
-    folders = [runs / f"{first}-{seed}" for seed in seeds]
-    evaluations = [load(folder / "evaluation") for folder in folders]
-    found, one = aggregate(evaluations), evaluations[0]
-    results = [_result(folder) for folder in folders]
-    calibration = Calibration.read(folders[0] / "artifact")
-    return {
-        "scores": {name: _rounded(value) for name, value in found.scores.items()},
-        "validation_CIDEr": round(spread([result["metrics"]["CIDEr"] for result in results]).mean, 4),
-        "change_type_accuracy": _rounded(found.type_accuracy) if found.type_accuracy else None,
-        "claims": _claims(evaluations),
-        "change_maps": one.change_maps.scores if one.change_maps else None,
-        "changed_probability": calibration.quality["test"].model_dump() if calibration else None,
-        "training_seconds": round(results[0]["seconds"], 1),
-        "artifact": str(folders[0] / "artifact"),
-    }
-
-
-def _claims(evaluations: Sequence[Any]) -> dict[str, dict[str, Any]]:
-    """Rate -> mean and deviation over the seeds, and the 95 % interval (Wilson) and the chance of the first seed."""
-    from idc.evaluation.record import spread
-
-    found = [one.hallucination for one in evaluations if one.hallucination is not None]
-    if len(found) < len(evaluations):
-        return {}
-    claims = {}
-    for name, rate in found[0].rates().items():
-        low, high = found[0].interval(name)
-        over = spread([own.rates()[name].rate for own in found])
-        claims[name] = {
-            **_rounded(over, 6),
-            "interval": [round(low, 6), round(high, 6)],
-            "chance": round(rate.chance, 6),
-        }
-    return claims
-
-
-def _result(run: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run / "result.json").read_text(encoding="utf-8"))
-    return found
-
-
-def _rounded_all(values: Mapping[str, float]) -> dict[str, float]:
-    return {name: round(value, 4) for name, value in values.items()}
-
-
-def _rounded(spread: Any, digits: int = 4) -> dict[str, float]:
-    return {"mean": round(spread.mean, digits), "std": round(spread.std, digits)}
-
-
-def closing(result: dict[str, Any], folder: str) -> list[str]:
-    """The closing lines: each captioner's figures, the better one first, page, how to serve, how to caption, all
-    figures."""
-    names = sorted(result["captioners"], key=lambda name: name != result["captioner"])
-    width = max(8, *map(len, names)) + 1
-    lines = [f"{name:{width}}{_figures(result['captioners'][name])}" for name in names]
-    untrained = max(scores["CIDEr"] for name, scores in result["baselines"].items() if name != "trained")
-    lines[0] += f"; {result['pairs']} held-out pairs, best untrained baseline CIDEr {untrained:.3f}"
-    own = "" if result["artifact"] == SERVED else f' SERVE="models.demo={result["artifact"]}"'
-    ends = {
-        "page": result["report"],
-        "serve": f"make serve{own}",
-        "caption": f".venv/bin/python jobs/caption.py --artifact {result['artifact']} BEFORE AFTER",
-        "figures": str(Path("runs") / folder / "result.json"),
-    }
-    return [*lines, *(f"{name:{width}}{text}" for name, text in ends.items())]
-
-
-SERVED = "runs/demo/twincap-0/artifact"
-"""What serve/configs/demo.yaml serves."""
-
-
-def _figures(captioner: Mapping[str, Any]) -> str:
-    """CIDEr, right type and right object with their intervals."""
-    parts = [f"CIDEr {captioner['scores']['CIDEr']['mean']:.3f}"]
-    for label, name in (("right type", "change type"), ("right object", "object")):
-        if rate := captioner["claims"].get(name):
-            low, high = (100 * end for end in rate["interval"])
-            parts.append(f"{label} {100 * rate['mean']:.1f} % ({low:.1f} to {high:.1f})")
-    return ", ".join(parts)
-
-
-def advice(folder: str) -> str:
-    """What to do after a step failed."""
-    return (
-        "The same command runs again and skips the finished steps. If this folder was made by another version or with "
-        f"other settings, give another name (--folder NAME), or remove data/{folder} and runs/{folder}."
-    )
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

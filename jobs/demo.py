@@ -1,13 +1,14 @@
-"""Run everything on one machine: pairs, ProCap in two stages, TwinCap, scores and baselines, a page (`make demo`).
+"""Run everything on one machine: pairs, several systems, scores and baselines, a page and a leaderboard (`make demo`).
 
     python jobs/demo.py
+    python jobs/demo.py --systems procap      which systems (default: twincap procap)
     python jobs/demo.py --seeds 0 1 2
     python jobs/demo.py --ray                 on a local Ray with its dashboard, through the Ray Jobs API
     python jobs/demo.py --clevr-change DIR    also caption the official images in DIR (no captions needed)
 
-Runs the project's own jobs, the two captioners' side by side. Finished steps are skipped. Prints one line per step,
-with the output in runs/demo/logs, and at the end: the scores of both captioners, the page, how to serve and how to
-caption with the one that is better on the validation split, and the file with all figures.
+Runs the project's own jobs, the systems' side by side. Finished steps are skipped. Prints one line per step, with the
+output in runs/demo/logs, and at the end: the scores of the captioners, the page, the leaderboard that compares them,
+how to serve and how to caption with the one that is best on the validation split, and the file with all figures.
 """
 
 from __future__ import annotations
@@ -20,26 +21,38 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> None:
+    from cluster.commands import run_commands
+    from idc.config import enter_root, refuse
+    from idc.demo import DEFAULT, RESOURCES, steps
+    from idc.demo_summary import advice, closing, summary
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="train and evaluate with each (default: 0)")
     parser.add_argument(
         "--ray", action="store_true", help="submit the jobs to a local Ray: takes longer on one machine"
     )
+    parser.add_argument(
+        "--systems", nargs="+", default=DEFAULT, metavar="NAME", help=f"which systems (default: {' '.join(DEFAULT)})"
+    )
+    parser.add_argument("--no-robustness", action="store_true", help="leave out the evaluations on corrupted images")
     parser.add_argument("--clevr-change", metavar="DIR", help="also caption CLEVR-Change in its official layout")
     parser.add_argument("--folder", default="demo", help="the demo's folder under data/ and runs/ (default: demo)")
     args = parser.parse_args()
-    from cluster.commands import run_commands
-    from idc.config import enter_root
-    from idc.demo import RESOURCES, advice, closing, steps, summary
-
+    try:
+        wanted = steps(
+            args.folder, args.seeds, args.clevr_change,
+            systems=args.systems, robustness=not args.no_robustness, on_ray=args.ray,
+        )  # fmt: skip
+        commands = list(wanted)
+    except ValueError as error:
+        refuse([str(error)])
     enter_root()
-    commands = list(steps(args.folder, args.seeds, args.clevr_change, on_ray=args.ray))
     runs = Path("runs") / args.folder
     try:
         used = run_commands(commands, ROOT, runs / "logs", runs / RESOURCES, on_ray=args.ray)
     except RuntimeError as error:
         raise SystemExit(f"demo: {error}\n{advice(args.folder)}") from None
-    result = summary(args.folder, args.seeds) | used._asdict()
+    result = summary(args.folder, args.seeds, args.systems) | used._asdict()
     (runs / "result.json").write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print("\n".join(closing(result, args.folder)))
 

@@ -3,9 +3,13 @@
     python jobs/leaderboard.py --runs runs/demo
     python jobs/leaderboard.py --runs "runs/*" runs/sweeps/steps --out runs/leaderboard
     python jobs/leaderboard.py --runs old/run --data-set data/pairs=clevr_change
+    python jobs/leaderboard.py --runs runs/one/evaluation runs/two/evaluation --throughput runs/throughput.json \\
+        --robustness runs/one/robustness runs/two/robustness
 
 Uses every folder below the given ones with an evaluation (evaluation.json) or scored answers (answers.json); seeds of
-one setting form one row. Copies the predictions and references next to the pages, with their hashes.
+one setting form one row. Below each table: paired tests of the best setting against the others, and what was measured
+of its captioners (jobs/throughput.py, jobs/robustness.py). Copies the predictions and references next to the pages,
+with their hashes.
 """
 
 from __future__ import annotations
@@ -23,17 +27,26 @@ def main() -> None:
         "--data-set", nargs="+", default=[], metavar="PAIRS=NAME",
         help="data set of a folder of pairs that no longer exists; PAIRS as in the evaluation",
     )  # fmt: skip
+    parser.add_argument("--throughput", metavar="FILE", help="speed of captioners, a file of jobs/throughput.py")
+    parser.add_argument(
+        "--robustness", nargs="+", default=[], metavar="FOLDER", help="robustness tables, folders of jobs/robustness.py"
+    )
+    parser.add_argument(
+        "--any-commit", action="store_true", help="also show numbers whose commit is not recorded, with a mark"
+    )
     args = parser.parse_args()
     from idc.config import enter_root
     from idc.report.leaderboard.boards import gather
     from idc.report.leaderboard.leaderboard_folder import write_leaderboard
+    from idc.report.leaderboard.side_by_side import read_measured
 
     if faulty := [text for text in args.data_set if "=" not in text]:
         parser.error(f"--data-set: {faulty[0]!r} is not of the form PAIRS=NAME")
     enter_root()
     try:
-        pages = gather(args.runs, dict(text.rsplit("=", 1) for text in args.data_set))
-        written = write_leaderboard(Path(args.out), pages)
+        pages = gather(args.runs, dict(text.rsplit("=", 1) for text in args.data_set), args.any_commit)
+        measured = read_measured(args.throughput, args.robustness)
+        written = write_leaderboard(Path(args.out), pages, measured)
     except ValueError as error:
         print(error, file=sys.stderr)
         raise SystemExit(2) from None

@@ -149,7 +149,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 def test_a_name_means_one_thing_in_a_package() -> None:
     """Below a package (``idc/data``, ``cluster``), no two modules have the same basename, and none is named like a
     module of another package, but for those that mean the same everywhere and the files that every system has."""
-    systems = {name.removesuffix(".py") for name in FILES_OF_A_SYSTEM} | {"sweep"}
+    systems = {name.removesuffix(".py") for name in FILES_OF_A_SYSTEM} | {"sweep", "demo"}
     places: dict[tuple[str, str], list[str]] = defaultdict(list)
     for path in python_files(*CODE):
         parts = path.relative_to(ROOT).parts

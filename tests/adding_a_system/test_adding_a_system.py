@@ -15,7 +15,7 @@ from tests.adding_a_system.checkout import ADDED, HERE, LIST, changed_files, wit
 from tests.serve.command import serving
 from tests.systems.procap.world import World
 
-MAX_LINES = 150
+MAX_LINES = 165
 ARTIFACT = "runs/difference-net/artifact"
 
 
@@ -89,6 +89,29 @@ def test_it_captions_a_table_and_a_pair(checkout: Path, world: World) -> None:
     first = next(row for row in iter_rows(world.pairs, ["pair_id"], "test"))["pair_id"]
     (told,) = [row["caption"] for row in captions if row["pair_id"] == first]
     assert told in (checkout / "runs/output.txt").read_text(encoding="utf-8")
+
+
+def test_it_joins_the_demo(checkout: Path) -> None:
+    """Its steps next to another system's, each accepted by its job."""
+    code = (
+        "import runpy, sys\n"
+        "from idc.demo import steps\n"
+        "for step in steps('mine', [0], systems=['twincap', 'difference_net']):\n"
+        "    if step.queue == 2:\n"
+        "        sys.argv = [*step.command, '--print-config']\n"
+        "        print(step.title)\n"
+        "        try:\n"
+        "            runpy.run_path(step.command[0], run_name='__main__')\n"
+        "        except SystemExit as end:\n"
+        "            assert not end.code, end.code\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=checkout, env=environment(checkout), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    titles = ["DifferenceNet", "calibrate DifferenceNet", "evaluate DifferenceNet on the test split"]
+    assert [line for line in done.stdout.splitlines() if line in titles] == titles
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ import pytest
 
 from cluster.commands import StepLine, run_commands, run_here, script_or_preset
 from idc.config import load
-from idc.demo import RUNS, SERVED, advice, closing, steps, summary
+from idc.demo import DEFAULT, DemoStep, demo_systems, places_of, side_by_side, steps
+from idc.demo_summary import SERVED, advice, closing, summary
 from idc.evaluation import record as ev
 from idc.evaluation.score import evaluate
 from idc.metrics.hallucination import hallucination, truth_of
@@ -26,27 +27,29 @@ def a_captioner(cider: float, right: float) -> dict[str, Any]:
     return {"scores": {"CIDEr": {"mean": cider, "std": 0.0}}, "claims": {"change type": rate, "object": rate}}
 
 
-def test_it_ends_with_both_captioners_the_page_how_to_serve_and_to_caption_and_the_figures() -> None:
+def test_it_ends_with_the_captioners_the_pages_how_to_serve_and_to_caption_and_the_figures() -> None:
     result = {
         "captioner": "TwinCap",
         "captioners": {"ProCap": a_captioner(1.4541, 0.2), "TwinCap": a_captioner(1.9, 0.95)},
-        "baselines": {"constant": {"CIDEr": 0.891}, "nearest": {"CIDEr": 0.9894}, "trained": {"CIDEr": 1.9}},
+        "baselines": {"constant": {"CIDEr": 0.891}, "nearest": {"CIDEr": 0.9894}},
         "pairs": 440,
         "artifact": SERVED,
         "report": "runs/demo/report.html",
+        "leaderboard": "runs/demo/leaderboard/rendered-1234.html",
     }
     assert closing(result, "demo") == [
         "TwinCap  CIDEr 1.900, right type 95.0 % (90.0 to 99.0), right object 95.0 % (90.0 to 99.0); 440 held-out "
         "pairs, best untrained baseline CIDEr 0.989",
         "ProCap   CIDEr 1.454, right type 20.0 % (15.0 to 24.0), right object 20.0 % (15.0 to 24.0)",
         "page     runs/demo/report.html",
+        "compare  runs/demo/leaderboard/rendered-1234.html",
         "serve    make serve",
         "caption  .venv/bin/python jobs/caption.py --artifact runs/demo/twincap-0/artifact BEFORE AFTER",
         "figures  runs/demo/result.json",
     ]
     other = closing({**result, "captioner": "ProCap", "artifact": "runs/demo/finetune-0/artifact"}, "demo")
     assert other[0].startswith("ProCap   CIDEr 1.454")
-    assert other[3] == 'serve    make serve SERVE="models.demo=runs/demo/finetune-0/artifact"'
+    assert other[4] == 'serve    make serve SERVE="models.demo=runs/demo/finetune-0/artifact"'
 
 
 def test_what_the_demo_serves_is_what_the_server_serves_by_default() -> None:
@@ -181,7 +184,8 @@ def test_every_step_that_can_is_told_to_run_without_ray(tmp_path: Path) -> None:
     local = list(steps("demo", [0], str(tmp_path)))
     for step in local:
         text = (ROOT / step.command[0]).read_text(encoding="utf-8")
-        assert ("--local" in step.command) == ("local=False" not in text)
+        takes_it = "cli(" in text and "local=False" not in text
+        assert ("--local" in step.command) == takes_it
     on_ray = list(steps("demo", [0], str(tmp_path), on_ray=True))
     alone = [[word for word in s.command if word != "--local" and "cpus_per_worker" not in word] for s in local]
     assert [tuple(step) for step in on_ray] == [(s.title, c, None) for s, c in zip(local, alone, strict=True)]
@@ -189,11 +193,56 @@ def test_every_step_that_can_is_told_to_run_without_ray(tmp_path: Path) -> None:
 
 def test_every_step_of_the_demo_is_a_valid_command() -> None:
     for step in steps("demo", [0], "clevr"):
+        if step.command[0] == "jobs/leaderboard.py":
+            continue  # it has options, no settings; tests/report/test_side_by_side.py gives them
         command = [sys.executable, *step.command, "--print-config"]
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert run.returncode == 0, f"{step.title}: {run.stderr}"
     titles = [step.title for step in steps("demo", [0, 1], "clevr")]
     assert len(set(titles)) == len(titles), "figures are kept by title"
+
+
+def test_every_system_alone_trains_is_evaluated_and_compared() -> None:
+    for name in DEFAULT:
+        (one,) = demo_systems([name])
+        own = list(steps("mine", [0], systems=[name]))
+        assert {step.queue for step in own} == {None}, "one system has all cores"
+        assert not any("cpus_per_worker" in word for step in own for word in step.command)
+        (place,) = places_of("mine", [0])
+        evaluation = f"{one.folder(place)}/evaluation"
+        assert sum(f"out={evaluation}" in step.command for step in own) == 1
+        assert evaluation in own[-1].command
+        assert not any("robust" in word for step in steps("mine", [0], systems=[name], robustness=False)
+                       for word in step.command)  # fmt: skip
+
+
+def test_two_systems_share_the_cores_and_a_seed_repeats_only_its_own_steps() -> None:
+    one, two = (list(steps("mine", seeds)) for seeds in ([0], [0, 1]))
+    assert {step.queue for step in one} == {None, 1, 2}
+    trainings = [step for step in one if any("cpus_per_worker" in word for word in step.command)]
+    assert {step.queue for step in trainings} == {1, 2}
+    assert sum("train_tokenizer" in step.command[0] for step in two) == 1
+    assert sum("build_procedures" in step.command[0] for step in two) == 1
+    assert sum("train_twincap" in step.command[0] for step in two) == 2
+
+
+def test_what_several_systems_need_is_made_once_before_all_of_them() -> None:
+    both = DemoStep("tokenizer", ["jobs/t.py"], trains=True)
+    first = [DemoStep("a", ["jobs/a.py"]), both, DemoStep("b", ["jobs/b.py"])]
+    second = [both, DemoStep("c", ["jobs/c.py"])]
+    third = [DemoStep("d", ["jobs/d.py"]), DemoStep("d again", ["jobs/d.py"])]
+    found = [(step.title, step.queue) for step in side_by_side([first, second, third])]
+    assert found == [("tokenizer", None), ("a", 1), ("b", 1), ("d", 1), ("c", 2)]
+
+
+def test_systems_that_cannot_take_part_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="unknown system 'nothing'; available: procap, twincap"):
+        demo_systems(["procap", "nothing"])
+    with pytest.raises(ValueError, match="procap procap: a system occurs twice"):
+        demo_systems(["procap", "procap"])
+    monkeypatch.setattr("idc.demo.SYSTEMS", ("procap", "procap.procedures"))
+    with pytest.raises(ValueError, match=r"procap.procedures has no idc/systems/procap.procedures/demo.py"):
+        demo_systems(["procap.procedures"])
 
 
 def test_the_summary_takes_the_captioner_that_is_better_on_validation(
@@ -205,9 +254,11 @@ def test_the_summary_takes_the_captioner_that_is_better_on_validation(
     evaluation, rows = evaluate(given, metrics=("CIDEr",))
     truth = truth_of("drop", [{"size": "small", "color": "red", "material": "metal", "shape": "cube"}], [])
     claims = [hallucination([("the red cube is gone", truth)]), hallucination([("the red ball is gone", truth)])]
-    for first, validation, own in zip(RUNS.values(), (1.0, 1.5), claims, strict=True):
-        for seed in (0, 1):
-            run = Path("runs/mine") / f"{first}-{seed}"
+    data = {"data": {"data_set": "rendered", "fingerprint": "12345678abcd"}}
+    evaluation = evaluation.model_copy(update={"protocol": {**evaluation.protocol, **data}})
+    for one, validation, own in zip(demo_systems(DEFAULT), (1.0, 1.5), claims, strict=True):
+        for place in places_of("mine", [0, 1]):
+            run = Path(one.folder(place))
             ev.save(run / "evaluation", evaluation.model_copy(update={"hallucination": own}), rows)
             result = {"metrics": {"CIDEr": validation}, "seconds": 10.0, "seconds_per_step": 0.25}
             for name in (run, Path("runs/mine/tokenizer"), Path("runs/mine/pretrain-0")):
@@ -216,6 +267,8 @@ def test_the_summary_takes_the_captioner_that_is_better_on_validation(
     found = summary("mine", [0, 1])
     assert found["captioner"] == "ProCap"
     assert found["artifact"] == "runs/mine/finetune-0/artifact"
+    assert found["leaderboard"] == "runs/mine/leaderboard/rendered-12345678.html"
+    assert list(found["seconds_per_step"]) == ["TwinCap", "tokenizer", "ProCap stage 1", "ProCap stage 2"]
     assert found["captioners"]["TwinCap"]["claims"]["object"]["mean"] == 1.0
     procap = found["captioners"]["ProCap"]["claims"]
     assert procap["object"].pop("interval") == pytest.approx([0.0, 0.7935], abs=1e-4)

@@ -18,9 +18,10 @@ from idc.evaluation.answers import AnswerScores
 from idc.evaluation.baselines import TRUTH
 from idc.evaluation.judge import MODEL, JudgeResult
 from idc.evaluation.judge import RESULT as JUDGED
-from idc.evaluation.record import EVALUATION, Baseline, Evaluation, Spread, spread
+from idc.evaluation.record import EVALUATION, Baseline, Evaluation, Interval, Spread, spread
 from idc.metrics.classification import Measures
-from idc.metrics.hallucination import Hallucination
+from idc.metrics.hallucination import Hallucination, wilson
+from idc.provenance import UNKNOWN_COMMIT
 from idc.report.leaderboard.published_rows import ALL, DataSet, load_published, published_rows
 from idc.report.leaderboard.scored_runs import Scored, find, read, require_commit
 
@@ -43,6 +44,7 @@ class Row:
         name: method or setting.
         source: paper and table, or what distinguishes the setting.
         values: metric -> its values over the seeds, in printed units.
+        intervals: metric -> 95 % interval over the pairs, of the first seed, in printed units, where it is known.
         seeds: of its evaluations.
         pairs: scored pairs, if known.
         mark: what a reader must know before comparing.
@@ -63,6 +65,7 @@ class Row:
     command: str = ""
     commit: str = ""
     evaluations: tuple[Scored, ...] = ()
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -104,25 +107,28 @@ class DataSetPage:
     notes: list[str] = field(default_factory=list)
 
 
-def gather(runs: Sequence[str], data_sets: Mapping[str, str] | None = None) -> list[DataSetPage]:
+def gather(
+    runs: Sequence[str], data_sets: Mapping[str, str] | None = None, any_commit: bool = False
+) -> list[DataSetPage]:
     """The pages of all data sets that runs were scored on, and of all that have published rows.
 
     Args:
         runs: folders (or patterns of them) that are searched for evaluations and scored answers, at any depth.
         data_sets: folder of pairs, as an evaluation names it -> name of its data set, for folders that do not hold it.
+        any_commit: also take numbers whose commit is not recorded; their rows are marked.
 
     Raises:
         ValueError: a folder is missing or holds no evaluation; an evaluation's data set is not known; predictions are
-            missing; the commit that made a folder's numbers is not recorded.
+            missing; the commit that made a folder's numbers is not recorded and ``any_commit`` is off.
     """
     folders = find(runs)
-    scored = [read(folder, data_sets or {}) for folder in folders if (folder / EVALUATION).exists()]
+    scored = [read(folder, data_sets or {}, any_commit) for folder in folders if (folder / EVALUATION).exists()]
     answered = [
         (folder, AnswerScores.model_validate_json((folder / ANSWERS).read_text(encoding="utf-8")))
         for folder in folders
         if (folder / ANSWERS).exists()
     ]
-    for folder, answers in answered:
+    for folder, answers in answered if not any_commit else ():
         require_commit(folder, answers.commit, "jobs/score_answers.py")
     judged = [
         JudgeResult.model_validate_json((folder / JUDGED).read_text(encoding="utf-8"))
@@ -168,7 +174,14 @@ def _settings(page: DataSetPage) -> list[list[Scored]]:
     ]
 
 
-def _run(page: DataSetPage, own: Sequence[Scored], subset: str, pairs: int, values: dict[str, Spread]) -> Row:
+def _run(
+    page: DataSetPage,
+    own: Sequence[Scored],
+    subset: str,
+    pairs: int,
+    values: dict[str, Spread],
+    intervals: Mapping[str, Interval] | None = None,
+) -> Row:
     """The row of a setting."""
     first, seeds = own[0], tuple(one.seed for one in own)
     protocols = [one.evaluation.protocol for one in own]
@@ -177,6 +190,8 @@ def _run(page: DataSetPage, own: Sequence[Scored], subset: str, pairs: int, valu
     unofficial = _unofficial(page.official, first.evaluation.split, subset, pairs)
     types = first.evaluation.types if TYPE_ACCURACY in values else None
     typed = f"{TYPE_ACCURACY}: of {types.pairs:,} pairs" if types is not None and types.pairs != pairs else ""
+    unrecorded = [one for one in protocols if one.get("commit") in (None, "", UNKNOWN_COMMIT)]
+    lost = "commit of the program not recorded" if unrecorded else ""
 
     def recorded(key: str, separator: str) -> str:
         return separator.join(dict.fromkeys(text for one in protocols if (text := str(one.get(key) or ""))))
@@ -188,11 +203,12 @@ def _run(page: DataSetPage, own: Sequence[Scored], subset: str, pairs: int, valu
         values=values,
         seeds=seeds,
         pairs=pairs,
-        mark="; ".join(filter(None, [twice, unofficial, typed])),
+        mark="; ".join(filter(None, [twice, unofficial, typed, lost])),
         selection=recorded("selection", "; "),
         command=recorded("command", "; "),
         commit=recorded("commit", ", "),
         evaluations=tuple(own),
+        intervals=intervals or {},
     )
 
 
@@ -204,7 +220,8 @@ def _runs(page: DataSetPage) -> Iterator[tuple[Place, Row]]:
             shared = [metric for metric in per_seed[0] if all(metric in scores for scores in per_seed)]
             values = {metric: spread([100 * scores[metric] for scores in per_seed]) for metric in shared}
             if values:
-                yield _place(own[0], subset), _run(page, own, subset, pairs, values)
+                found = _intervals(own[0].evaluation, subset)
+                yield _place(own[0], subset), _run(page, own, subset, pairs, values, found)
         for protocol, scores in own[0].evaluation.beside.items():
             place = (*_place(own[0], ALL)[:3], protocol)
             values = {name: spread([100 * one.evaluation.beside[protocol][name] for one in own]) for name in scores}
@@ -261,6 +278,7 @@ def _compared(page: DataSetPage) -> Iterator[tuple[Place, Row]]:
                             values={metric: spread([100 * value]) for metric, value in scores.items()},
                             pairs=pairs,
                             mark=_unofficial(page.official, one.evaluation.split, subset, pairs),
+                            intervals=_rate_intervals(other) if subset == ALL else {},
                         ),
                     )
 
@@ -336,6 +354,23 @@ def _compared_scores(other: Baseline, subset: str) -> dict[str, float]:
 
 def _claims(found: Hallucination | None) -> dict[str, float]:
     return {} if found is None else {name: getattr(found, rate).rate for name, rate in CLAIMS.items()}
+
+
+def _intervals(evaluation: Evaluation, subset: str) -> dict[str, Interval]:
+    """Of the whole split: bootstrap intervals of the scores, Wilson's of the shares."""
+    if subset != ALL:
+        return {}
+    scores = {name: Interval(low=100 * one.low, high=100 * one.high) for name, one in evaluation.intervals.items()}
+    return scores | _rate_intervals(evaluation)
+
+
+def _rate_intervals(of: Evaluation | Baseline) -> dict[str, Interval]:
+    found = {}
+    if of.types is not None:
+        found[TYPE_ACCURACY] = wilson(of.types.accuracy, of.types.pairs)
+    if of.hallucination is not None:
+        found |= {name: of.hallucination.interval(rate) for name, rate in CLAIMS.items()}
+    return {name: Interval(low=100 * low, high=100 * high) for name, (low, high) in found.items()}
 
 
 def _unofficial(official: DataSet | None, split: str, subset: str, pairs: int) -> str:

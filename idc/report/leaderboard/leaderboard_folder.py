@@ -17,10 +17,14 @@ from idc.report.leaderboard.boards import DataSetPage, published_files
 from idc.report.leaderboard.exports import as_csv, latex, markdown
 from idc.report.leaderboard.leaderboard_page import SUMS, render_data_set, render_index
 from idc.report.leaderboard.scored_runs import MARKER
+from idc.report.leaderboard.side_by_side import NOTHING_MEASURED, Measured
 
 
-def write_leaderboard(out: Path, pages: Sequence[DataSetPage]) -> list[Path]:
+def write_leaderboard(out: Path, pages: Sequence[DataSetPage], measured: Measured = NOTHING_MEASURED) -> list[Path]:
     """Write all files; files of an earlier leaderboard in the folder that this one does not have are removed.
+
+    Args:
+        measured: further measurements of the captioners.
 
     Returns:
         the pages, the index first.
@@ -38,7 +42,7 @@ def write_leaderboard(out: Path, pages: Sequence[DataSetPage]) -> list[Path]:
             copied[name] = hashlib.sha256((out / name).read_bytes()).hexdigest()
     texts = {"index.html": render_index(pages)}
     for page in pages:
-        texts[f"{page.key}.html"] = render_data_set(page, copied)
+        texts[f"{page.key}.html"] = render_data_set(page, copied, measured)
         texts |= {f"{page.key}.md": markdown(page), f"{page.key}.csv": as_csv(page), f"{page.key}.tex": latex(page)}
     texts[SUMS] = "".join(f"{digest}  {name}\n" for name, digest in sorted(copied.items()))
     for name, text in texts.items():

@@ -9,6 +9,7 @@ from typing import Any
 from idc.report.leaderboard.boards import PAPER, Board, DataSetPage, Row
 from idc.report.leaderboard.exports import decimals_of, printed_number
 from idc.report.leaderboard.published_rows import ALL, load_published
+from idc.report.leaderboard.side_by_side import Measured, side_by_side
 from idc.report.page import render
 
 SUMS = "SHA256SUMS"
@@ -16,7 +17,7 @@ SUMS = "SHA256SUMS"
 _EXPORTS = {"md": "Markdown", "csv": "CSV", "tex": "LaTeX"}
 
 
-def render_data_set(page: DataSetPage, hashes: dict[str, str]) -> str:
+def render_data_set(page: DataSetPage, hashes: dict[str, str], measured: Measured) -> str:
     """A data set's page; ``hashes``: of the published files by their names."""
     groups: dict[tuple[str, str, str], list[Board]] = {}
     for board in page.boards:
@@ -33,7 +34,10 @@ def render_data_set(page: DataSetPage, hashes: dict[str, str]) -> str:
         notes=page.notes,
         exports=_EXPORTS,
         groups=[
-            (", ".join(filter(None, [split, variant])) + f" · protocol {protocol}", [_board(board) for board in boards])
+            (
+                ", ".join(filter(None, [split, variant])) + f" · protocol {protocol}",
+                [_board(board, measured) for board in boards],
+            )
             for (split, variant, protocol), boards in groups.items()
         ],
         runs=_runs(page, hashes),
@@ -72,8 +76,9 @@ def _official(page: DataSetPage) -> str:
     return f"The official test split: {sizes} ({page.official.source})."
 
 
-def _board(board: Board) -> dict[str, Any]:
-    """A table: its columns with the order of their first sorting, and its rows with their numbers and anchor."""
+def _board(board: Board, measured: Measured) -> dict[str, Any]:
+    """A table: its columns with the order of their first sorting, its rows with their numbers and anchor, and what
+    belongs below it."""
     columns = [(metric, "ascending" if metric == "MAE" else "descending") for metric in board.metrics]
     return {
         "subset": "All pairs" if board.subset == ALL else board.subset[:1].upper() + board.subset[1:],
@@ -81,15 +86,18 @@ def _board(board: Board) -> dict[str, Any]:
         "columns": [*columns, ("seeds", "descending"), ("pairs", "descending")],
         "rows": [(row, list(_numbers(board, row)), _anchor(row) if row.evaluations else "") for row in board.rows],
         "footnotes": board.footnotes,
+        "side": side_by_side(board, measured),
     }
 
 
-def _numbers(board: Board, row: Row) -> Iterator[tuple[float | str, str, str]]:
-    """(Mean, the single values, as printed) of each column."""
+def _numbers(board: Board, row: Row) -> Iterator[tuple[float | str, str, str, str]]:
+    """(Mean, the single values, as printed, interval) of each column."""
     for metric in board.metrics:
         value, digits = row.values.get(metric), decimals_of(board, metric)
         each = ", ".join(f"{one:.{digits}f}" for one in value.values) if value is not None else ""
-        yield "" if value is None else value.mean, each, printed_number(value, digits)
+        interval = row.intervals.get(metric)
+        between = "" if interval is None else f"{interval.low:.{digits}f} to {interval.high:.{digits}f}"
+        yield "" if value is None else value.mean, each, printed_number(value, digits), between
 
 
 def _anchor(row: Row) -> str:

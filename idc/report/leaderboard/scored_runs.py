@@ -23,6 +23,8 @@ from idc.provenance import ORIGIN, UNKNOWN_COMMIT, describe_data
 from idc.report.leaderboard.published_rows import load_published
 from idc.training.config import OPERATIONAL
 
+CLEAN, ROBUSTNESS = "clean", "robustness.json"
+"""In the folder of a robustness table: the evaluation on the pairs as they are, and the table."""
 _WANTED = (EVALUATION, ANSWERS, JUDGED)
 
 MARKER = "leaderboard.json"
@@ -78,7 +80,7 @@ class Scored:
 
 def find(runs: Sequence[str]) -> list[Path]:
     """Folders with evaluations, scored answers or judgements below the given ones, without the copies in a
-    leaderboard's folder.
+    leaderboard's folder and the clean rows of robustness tables, which repeat an evaluation on fewer pairs or metrics.
 
     Raises:
         ValueError: a folder is missing or holds none of these.
@@ -90,18 +92,20 @@ def find(runs: Sequence[str]) -> list[Path]:
             raise ValueError(f"--runs: no such folder: {pattern!r}")
         files = {path for start in starts for name in _WANTED for path in Path(start).rglob(name)}
         below = sorted({path.parent for path in files if not any((up / MARKER).exists() for up in path.parents)})
+        below = [one for one in below if one.name != CLEAN or not (one.parent / ROBUSTNESS).exists()]
         if not below:
             raise ValueError(f"--runs: {pattern!r} holds no evaluation ({EVALUATION}) and no answers ({ANSWERS})")
         found.update(dict.fromkeys(below))
     return list(found)
 
 
-def read(folder: Path, data_sets: Mapping[str, str]) -> Scored:
-    """Read an evaluation and find its origin."""
+def read(folder: Path, data_sets: Mapping[str, str], any_commit: bool = False) -> Scored:
+    """Read an evaluation and find its origin; ``any_commit`` also takes one whose commit is not recorded."""
     evaluation = load(folder)
     if not (folder / PREDICTIONS).exists():
         raise ValueError(f"{folder} has no {PREDICTIONS}: the predictions of every run are published with it")
-    require_commit(folder, evaluation.protocol.get("commit"), "jobs/evaluate.py with --overwrite")
+    if not any_commit:
+        require_commit(folder, evaluation.protocol.get("commit"), "jobs/evaluate.py with --overwrite")
     if not evaluation.fingerprint:
         digest = hashlib.sha256((folder / EVALUATION).read_bytes()).hexdigest()
         evaluation = evaluation.model_copy(update={"fingerprint": digest[:20]})
@@ -136,7 +140,8 @@ def require_commit(folder: Path, commit: Any, job: str) -> None:
     if commit in (None, "", UNKNOWN_COMMIT):
         raise ValueError(
             f"{folder}: the commit of the program that made these numbers is not recorded, so they get no row; "
-            f"run {job} again in a git checkout, or with IDC_COMMIT set, or leave the folder out of --runs"
+            f"run {job} again in a git checkout, or with IDC_COMMIT set, leave the folder out of --runs, or show it "
+            "with a mark by --any-commit"
         )
 
 

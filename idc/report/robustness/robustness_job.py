@@ -16,6 +16,7 @@ from idc.evaluation.job import run as evaluate
 from idc.evaluation.record import load_predictions
 from idc.report.collect import gallery, spread_over_types
 from idc.report.config import RobustnessJob
+from idc.report.leaderboard.scored_runs import CLEAN
 from idc.report.robustness.robustness_page import Condition, label, write_robustness
 from idc.sweep.config import SweepJob
 from idc.sweep.summary import SweepResult
@@ -35,7 +36,7 @@ def run(
     """
     for one in _noised(job):
         _make(one, runner, overwrite)
-    conditions = [_condition(job, "clean", "clean", job.pairs, overwrite)]
+    conditions = [_condition(job, CLEAN, "clean", job.pairs, overwrite)]
     for one in _perturbed(job):
         _make(one, runner, overwrite)
         conditions.append(_condition(job, Path(one.out).name, label(one), one.out, overwrite, one))
@@ -49,8 +50,11 @@ def run(
 
 
 def _perturbed(job: RobustnessJob) -> Iterator[CorruptJob]:
-    """The sets that the captioner is evaluated on; their training split is clean, for the baselines."""
-    common: dict[str, Any] = {"pairs": job.pairs, "splits": (job.split,), "seed": job.seed}
+    """The sets that the captioner is evaluated on; if there are baselines, with the clean training split for them."""
+    compared = bool(job.evaluate.constant_candidates or job.evaluate.nearest_train_pairs)
+    common: dict[str, Any] = {
+        "pairs": job.pairs, "splits": (job.split,), "keep_others": compared, "seed": job.seed,
+    }  # fmt: skip
     for kind, severities in job.corruptions.items():
         which = {"which": "after"} if kind == "shift" else {}
         for severity in severities:

@@ -20,6 +20,7 @@ from idc.evaluation.record import Evaluation, Spread, spread
 from idc.metrics.change_maps import MODEL, PIXELS
 from idc.report import charts
 from idc.report.collect import environment
+from idc.report.leaderboard.scored_runs import ROBUSTNESS
 from idc.report.page import render
 from idc.report.pair_cards import GalleryItem
 from idc.report.sweep.sweep_table import markdown, table_of
@@ -109,7 +110,7 @@ def write_robustness(
         "words": sweep.model_dump(mode="json") if sweep is not None else None,
         "environment": machine,
     }
-    write_text(folder / "robustness.json", json.dumps(record, indent=1) + "\n")
+    write_text(folder / ROBUSTNESS, json.dumps(record, indent=1) + "\n")
     lines = [f"| | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
     lines += [f"| {' | '.join(row)} |" for row in rows]
     lines += ["", *(f"- {one.sentence()}" for one in severities)] if severities else []

@@ -1,0 +1,194 @@
+"""What is below a table of the leaderboard: paired tests between our settings, and what was measured of their
+captioners: parameters, training, tokens a second, robustness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from idc.captioning.throughput import Throughput
+from idc.evaluation.config import CompareJob
+from idc.evaluation.record import EVALUATION, Evaluation, load
+from idc.evaluation.significance import Comparison, compare_evaluations
+from idc.report.leaderboard.boards import RUN, Board, Row
+from idc.report.leaderboard.published_rows import ALL
+
+TESTED = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "S_m*")
+"""Scores with a paired test."""
+MAX_TESTS = 10
+"""Number of settings, from the best on, that the best one is tested against."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Measurements of captioners, by the identity of their artifact (:attr:`Evaluation.artifact`).
+
+    Attributes:
+        throughput: of captioners that were measured by turns.
+        robustness: identity -> what was done to the pairs -> evaluation; "" for the pairs as they are.
+    """
+
+    throughput: Throughput | None = None
+    robustness: Mapping[str, Mapping[str, Evaluation]] = field(default_factory=dict)
+
+
+NOTHING_MEASURED = Measured()
+
+
+class Section(NamedTuple):
+    """A table below the table: heading, head, rows, notes."""
+
+    heading: str
+    head: list[str]
+    rows: list[list[str]]
+    notes: list[str]
+
+
+def read_measured(throughput: str | None, robustness: Sequence[str]) -> Measured:
+    """Read a file of ``jobs/throughput.py`` and folders of ``jobs/robustness.py``.
+
+    Raises:
+        ValueError: they are something else.
+    """
+    tables: dict[str, Mapping[str, Evaluation]] = {}
+    for folder in robustness:
+        found = {_change(one): one for one in map(load, _evaluations(folder))}
+        if "" not in found or found[""].artifact is None:
+            raise ValueError(f"--robustness: {folder!r} has no evaluation of an artifact on the pairs as they are")
+        tables[found[""].artifact] = found
+    return Measured(Throughput.read(throughput) if throughput is not None else None, tables)
+
+
+def _evaluations(folder: str) -> list[Path]:
+    found = sorted(path.parent for path in Path(folder).glob(f"*/{EVALUATION}"))
+    if not found:
+        raise ValueError(f"--robustness: {folder!r} holds no robustness table; `python jobs/robustness.py` writes one")
+    return found
+
+
+def _change(of: Evaluation) -> str:
+    """What was done to the pairs of an evaluation; "" if nothing."""
+    data = of.protocol.get("data")
+    return str(data.get("variant", "")) if isinstance(data, Mapping) else ""
+
+
+def side_by_side(board: Board, measured: Measured) -> list[Section]:
+    """The tables below a table, of our settings on all pairs by the protocol of their evaluations; those without rows
+    are left out."""
+    rows = [row for row in board.rows if row.kind == RUN and row.evaluations]
+    if board.subset != ALL or any(_protocol(row) != board.protocol for row in rows):
+        return []
+    return [one for one in (_tests(rows), _captioners(rows, measured)) if one.rows]
+
+
+def _protocol(row: Row) -> str:
+    return str(row.evaluations[0].evaluation.protocol.get("name", "not stated"))
+
+
+# -- paired tests -------------------------------------------------------------------------------------------------
+
+
+def _tests(rows: Sequence[Row]) -> Section:
+    """The best setting minus each other one, a row for each seed that both have."""
+    cells: list[list[str]] = []
+    notes: list[str] = []
+    metrics: list[str] = []
+    found: list[tuple[str, str, Comparison]] = []
+    for other in rows[1 : 1 + MAX_TESTS]:
+        for seed, a, b in _paired_seeds(other, rows[0]):
+            try:
+                one = compare_evaluations(CompareJob(a=str(a), b=str(b)))
+            except ValueError as error:
+                notes.append(f"{rows[0].name} and {other.name}: {error}.")
+                continue
+            found.append((f"{rows[0].name} – {other.name}", seed, one))
+            metrics += [name for name in one.metrics if name in TESTED and name not in metrics]
+    for name, seed, one in found:
+        cells.append([name, seed])
+        for metric in metrics:
+            if (row := one.metrics.get(metric)) is None:
+                cells[-1].append("")
+                continue
+            between = f"{100 * row.interval.low:+.1f} to {100 * row.interval.high:+.1f}"
+            cells[-1].append(f"{100 * row.difference:+.1f} ({between}), p = {_p(row.p, one.exchanges)}")
+    if found:
+        one = found[0][2]
+        notes.append(
+            "Differences on the same pairs, x100, with 95 % intervals by paired bootstrap "
+            f"({one.resamples:,} resamples); p: approximate randomisation, two-sided, {one.exchanges:,} exchanges, "
+            "not corrected for the number of tests. A test is about the pairs: the spread over the seeds is in the "
+            "table above."
+        )
+    if (left := len(rows) - 1 - MAX_TESTS) > 0:
+        notes.append(f"{left} more settings are not tested.")
+    return Section("Paired tests", ["difference", "seed", *metrics], cells, notes)
+
+
+def _paired_seeds(one: Row, other: Row) -> Iterator[tuple[str, Path, Path]]:
+    """(Seed, evaluation, evaluation) for the seeds of both; without a common one the first of each."""
+    first, second = ({run.seed: run.folder for run in row.evaluations} for row in (one, other))
+    if shared := [seed for seed in first if seed in second]:
+        for seed in shared:
+            yield "" if seed is None else str(seed), first[seed], second[seed]
+    else:
+        names = ["" if row.seeds[0] is None else str(row.seeds[0]) for row in (other, one)]
+        yield " – ".join(names), one.evaluations[0].folder, other.evaluations[0].folder
+
+
+def _p(p: float, exchanges: int) -> str:
+    smallest = 1 / (1 + exchanges)
+    return f"{p:.4f}" if p > smallest else f"{smallest:.4f} (the smallest possible)"
+
+
+# -- captioners ---------------------------------------------------------------------------------------------------
+
+
+def _captioners(rows: Sequence[Row], measured: Measured) -> Section:
+    """Training, parameters, speed, robustness: a row per setting of which anything is known."""
+    timed = {
+        one.identity: name for name, one in (measured.throughput.captioners if measured.throughput else {}).items()
+    }
+    changes = list(dict.fromkeys(name for one in measured.robustness.values() for name in one if name))
+    cells, any_training = [], False
+    for row in rows:
+        name = next((timed[one] for one in _identities(row) if one in timed), None)
+        table = next((measured.robustness[one] for one in _identities(row) if one in measured.robustness), {})
+        training = row.evaluations[0].evaluation.training
+        speed = ["", ""]
+        if measured.throughput is not None and name is not None:
+            median, low, high = measured.throughput.tokens_per_second(name)
+            speed = [
+                f"{measured.throughput.captioners[name].parameters:,}",
+                f"{median:,.0f} ({low:,.0f} to {high:,.0f})",
+            ]
+        elif not table and training is None:
+            continue
+        any_training = any_training or training is not None
+        cells.append([row.name, str(training or ""), *speed, *(_robust(table, change) for change in changes)])
+    notes = []
+    if (found := measured.throughput) is not None:
+        notes.append(
+            f"Tokens a second: {found.pairs} pairs x {found.tokens} tokens (the longest reference, padding included), "
+            f"from images to words, on {found.device} with {found.cores} cores: the median of "
+            f"{len(next(iter(found.captioners.values())).seconds)} rounds, in which the captioners took turns, and the "
+            "slowest and fastest. Parameters: all numbers in the weights of the artifact."
+        )
+    if changes:
+        notes.append(
+            "Robustness: CIDEr x100 of the first seed with both images changed, and its share of the clean one."
+        )
+    head = ["captioner", "training", "parameters", "tokens a second", *changes]
+    return Section("The captioners", head, cells, notes)
+
+
+def _identities(row: Row) -> list[str]:
+    return [one.evaluation.artifact for one in row.evaluations if one.evaluation.artifact is not None]
+
+
+def _robust(table: Mapping[str, Evaluation], change: str) -> str:
+    if change not in table or not (clean := table[""].scores.get("CIDEr")):
+        return ""
+    own = table[change].scores["CIDEr"]
+    return f"{100 * own:.1f} ({own / clean:.0%})"

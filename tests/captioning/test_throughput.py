@@ -1,0 +1,73 @@
+"""Tokens a second: turns, counting, and the file of a measurement."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from idc.captioning.throughput import Throughput, ThroughputJob, run, time_by_turns
+from idc.config import load
+from idc.data.store import iter_rows
+from idc.data.text import words
+from idc.training.artifact import captioning_identity, num_parameters, read_artifact
+from tests.captioning.toy import ToyCaptioner
+from tests.systems.procap.world import World
+
+
+def test_captioners_take_turns_and_the_first_round_is_not_counted() -> None:
+    calls: list[str] = []
+
+    def named(name: str) -> ToyCaptioner:
+        def say(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
+            calls.append(name)
+            return ["no change"] * len(befores)
+
+        return ToyCaptioner(say)
+
+    image = np.zeros((4, 4, 3), np.uint8)
+    seconds = time_by_turns([named("a"), named("b")], [image], [image], "cpu", 2)
+    assert calls == ["a", "b"] * 3
+    assert [len(own) for own in seconds] == [2, 2]
+    assert all(second > 0 for own in seconds for second in own)
+
+
+def test_a_measurement_is_counted_as_the_papers_do_and_made_once(
+    world: World, captioner_artifact: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "deep" / "speed.json"
+    settings = {"artifacts": {"one": str(captioner_artifact), "two": str(captioner_artifact)}, "pairs": world.pairs,
+                "num_pairs": 3, "rounds": 2, "device": "cpu", "out": str(out)}  # fmt: skip
+    found = run(load(ThroughputJob, None, settings))
+    rows = [row for _, row in zip(range(3), iter_rows(world.pairs, split="test"), strict=False)]
+    longest = max(len(words(text)) for row in rows for text in row["captions"])
+    assert (found.pairs, found.tokens) == (3, longest + 1)
+    one = found.captioners["one"]
+    assert one.identity == captioning_identity(captioner_artifact)
+    assert found.tokens_per_second("one")[2] == pytest.approx(3 * (longest + 1) / min(one.seconds))
+    before = out.read_bytes()
+    assert run(load(ThroughputJob, None, settings)) == found == Throughput.read(out)
+    assert out.read_bytes() == before
+    with pytest.raises(ValueError, match="is a measurement of other captioners or settings"):
+        run(load(ThroughputJob, None, {**settings, "rounds": 1}))
+    assert len(run(load(ThroughputJob, None, {**settings, "rounds": 1}), overwrite=True).captioners["two"].seconds) == 1
+    out.write_text("{}")
+    with pytest.raises(ValueError, match=r"is not a file of jobs/throughput\.py"):
+        run(load(ThroughputJob, None, settings))
+
+
+def test_parameters_are_those_of_all_weights_of_an_artifact(captioner_artifact: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    own = sum(tensor.numel() for tensor in read_artifact(captioner_artifact).state_dict().values())
+    tokenizer = sum(
+        tensor.numel() for tensor in load_file(captioner_artifact / "tokenizer" / "model.safetensors").values()
+    )
+    assert num_parameters(captioner_artifact) == own + tokenizer
+    copy = shutil.copytree(captioner_artifact, tmp_path / "copy")
+    (copy / "tokenizer" / "model.safetensors").write_bytes(b"weights")
+    with pytest.raises(ValueError, match=r"tokenizer/model.safetensors is damaged"):
+        num_parameters(copy)
