@@ -19,14 +19,14 @@ from idc.evaluation.judge import JudgeJob
 
 def main() -> None:
     args = cli(JudgeJob, __doc__, local=False, overwrite=False)
+    from idc.chat_endpoint import EndpointError
     from idc.evaluation.judge import run, table
-    from idc.evaluation.judge_endpoint import JudgeError
 
     try:
         result = run(args.config)
     except ValueError as error:
         refuse([str(error)])
-    except JudgeError as error:
+    except EndpointError as error:
         print(f"{error}\nAnswers so far are in {args.config.out}; the same command continues.", file=sys.stderr)
         raise SystemExit(1) from None
     print(table(result))

@@ -27,10 +27,11 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from idc.answer_log import AnswerLog
 from idc.atomic import write_text
+from idc.chat_endpoint import ChatEndpoint, without_credentials
 from idc.config import ConfigModel, missing
 from idc.evaluation.baselines import CONSTANT, NEAREST
-from idc.evaluation.judge_endpoint import Endpoint, without_credentials
 from idc.evaluation.record import Evaluation, ScoredCaption, load, load_predictions
 
 PROMPT_NAME = "omnidiff-criteria-1"
@@ -211,36 +212,6 @@ def read_score(reply: str) -> float | None:
     return value if 0 <= value <= 100 else None
 
 
-# ---------------------------------------------------------------------------------------------------------- the answers
-
-
-class Answers:
-    """The answers on disk, one JSON object per line; a line that a kill has truncated is dropped."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-        self.known: dict[str, dict[str, Any]] = {}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        whole = []
-        for line in path.read_text(encoding="utf-8").split("\n") if path.exists() else []:
-            try:
-                record = json.loads(line)
-                self.known[record["key"]] = record
-                whole.append(line)
-            except (ValueError, KeyError, TypeError):
-                continue
-        if path.exists():
-            write_text(path, "".join(line + "\n" for line in whole))
-
-    def add(self, record: dict[str, Any]) -> None:
-        """Write an answer immediately."""
-        with self._lock:
-            self.known[record["key"]] = record
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(record) + "\n")
-
-
 # ---------------------------------------------------------------------------------------------------------------- job
 
 
@@ -249,11 +220,11 @@ def run(job: JudgeJob) -> JudgeResult:
 
     Raises:
         ValueError: the evaluation has no references.
-        JudgeError: the endpoint fails; ``answers.jsonl`` holds the answers so far, and the same command continues.
+        EndpointError: the endpoint fails; ``answers.jsonl`` holds the answers so far, and the same command continues.
     """
     evaluation, rows = load(job.evaluation), load_predictions(job.evaluation)[: job.max_pairs]
     asked = questions(job, rows, evaluation)
-    answers = Answers(Path(job.out) / ANSWERS)
+    answers = AnswerLog(Path(job.out) / ANSWERS)
     unanswered = {one.key: one.prompt for one in asked if one.key not in answers.known}
     if empty := sum(not any(text.split() for text in row.references) for row in rows):
         print(f"note: not judged: {empty} of {len(rows)} pairs, whose references are all empty", flush=True)
@@ -264,14 +235,14 @@ def run(job: JudgeJob) -> JudgeResult:
     return result
 
 
-def _ask_all(job: JudgeJob, prompts: Mapping[str, str], answers: Answers) -> dict[str, str]:
+def _ask_all(job: JudgeJob, prompts: Mapping[str, str], answers: AnswerLog) -> dict[str, str]:
     """Send the questions. Returns the replies without a score by their keys; these are not kept, but requested again in
     the next run.
 
     The first failure ends the run: no further question is sent.
     """
     failed = threading.Event()
-    endpoint = Endpoint(
+    endpoint = ChatEndpoint(
         job.url, job.judge, job.api_key_variable, job.temperature, job.max_tokens, job.attempts, job.timeout_s
     )
     unreadable: dict[str, str] = {}
@@ -280,14 +251,14 @@ def _ask_all(job: JudgeJob, prompts: Mapping[str, str], answers: Answers) -> dic
         if failed.is_set():
             return
         try:
-            reply, model = endpoint.ask(prompt)
+            reply = endpoint.ask(prompt)
         except BaseException:
             failed.set()
             raise
-        if (value := read_score(reply)) is None:
-            unreadable[key] = reply
+        if (value := read_score(reply.text)) is None:
+            unreadable[key] = reply.text
         else:
-            answers.add({"key": key, "score": value, "reply": reply, "model": model})
+            answers.add({"key": key, "score": value, "reply": reply.text, "model": reply.model})
 
     with ThreadPoolExecutor(job.concurrency) as pool:
         waiting = [pool.submit(ask, key, prompt) for key, prompt in prompts.items()]

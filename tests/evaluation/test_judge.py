@@ -3,79 +3,27 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from idc.chat_endpoint import EndpointError
 from idc.evaluation import judge as jd
 from idc.evaluation import record as ev
-from idc.evaluation.judge_endpoint import JudgeError
+from tests.chat_server import Server, serving
 
 KEY = "sk-test-0123456789"
 
 
-class Server(ThreadingHTTPServer):
-    """Answers by ``answer(number of the request, prompt)``: a status and a text, or a status, a text and headers."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.requests: list[dict[str, Any]] = []
-        self.keys: list[str | None] = []
-        self.paths: list[str] = []
-        self.lock = threading.Lock()
-        self.under_way = self.most_under_way = 0
-        self.answer: Callable[[int, str], tuple[Any, ...]] = lambda number, prompt: (200, "Score: 50\nHalf of it.")
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with self.server.lock:
-            self.server.requests.append(body)
-            self.server.keys.append(self.headers.get("Authorization"))
-            self.server.paths.append(self.path)
-            number = len(self.server.requests)
-            self.server.under_way += 1
-            self.server.most_under_way = max(self.server.most_under_way, self.server.under_way)
-        status, text, *headers = self.server.answer(number, body["messages"][0]["content"])
-        record = {"model": "judge-2026", "choices": [{"message": {"role": "assistant", "content": text}}]}
-        data = (json.dumps(record) if status == 200 else text).encode()
-        with self.server.lock:
-            self.server.under_way -= 1
-        self.send_response(status)
-        for name, value in (headers[0] if headers else {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server() as one:
-        thread = threading.Thread(target=one.serve_forever, args=(0.02,))
-        thread.start()
+    with serving() as one:
         yield one
-        one.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -164,14 +112,10 @@ def test_the_best_of_all_references(server: Server, evaluation: Path, monkeypatc
 
 
 def test_an_endpoint_gets_no_answers_of_another_whose_model_has_the_same_name(server: Server, evaluation: Path) -> None:
-    with Server() as other:
-        thread = threading.Thread(target=other.serve_forever, args=(0.02,))
-        thread.start()
+    with serving() as other:
         other.answer = lambda number, prompt: (200, "Score: 90")
         first, second = (jd.run(job(evaluation, one, baselines=False)) for one in (server, other))
         again = jd.run(job(evaluation, server, baselines=False).model_copy(update={"url": server.url + "/"}))
-        other.shutdown()
-        thread.join()
     assert [one.scores["model"].mean for one in (first, second, again)] == [50, 90, 50]
     assert [one.asked for one in (first, second, again)] == [4, 4, 0]
 
@@ -189,7 +133,7 @@ def test_a_pair_whose_references_are_empty_is_not_judged(
 
 def test_a_run_that_was_cut_goes_on(server: Server, evaluation: Path) -> None:
     server.answer = lambda number, prompt: (200, "Score: 10") if number <= 2 else (400, "context too long")
-    with pytest.raises(JudgeError, match="400 Bad Request: context too long"):
+    with pytest.raises(EndpointError, match="400 Bad Request: context too long"):
         jd.run(job(evaluation, server, concurrency=1, baselines=False))
     answers = evaluation.parent / "judge" / jd.ANSWERS
     assert len(answers.read_text().splitlines()) == 2
@@ -219,21 +163,21 @@ def test_later_means_later(server: Server, evaluation: Path, waited: list[float]
 
 def test_gives_up_in_the_end(server: Server, evaluation: Path, waited: list[float]) -> None:
     server.answer = lambda number, prompt: (500, "broken")
-    with pytest.raises(JudgeError, match="model judge: 500 Internal Server Error: broken; gave up after 3 attempts"):
+    with pytest.raises(EndpointError, match="model judge: 500 Internal Server Error: broken; gave up after 3 attempts"):
         jd.run(job(evaluation, server, attempts=3, concurrency=1))
     assert (len(server.requests), len(waited)) == (3, 2)
 
 
 def test_an_answer_of_another_protocol_is_named(server: Server, evaluation: Path) -> None:
     server.answer = lambda number, prompt: (201, "<html>hello</html>")
-    with pytest.raises(JudgeError, match=r"chat/completions, model judge: not a chat completion: <html>hello"):
+    with pytest.raises(EndpointError, match=r"chat/completions, model judge: not a chat completion: <html>hello"):
         jd.run(job(evaluation, server, concurrency=1))
 
 
 def test_a_redirection_is_not_followed(server: Server, evaluation: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     server.answer = lambda number, prompt: (302, "", {"Location": f"{server.url}/elsewhere"})
-    with pytest.raises(JudgeError, match="302"):
+    with pytest.raises(EndpointError, match="302"):
         jd.run(job(evaluation, server, concurrency=1))
     assert set(server.paths) == {"/v1/chat/completions"}
 
@@ -244,7 +188,7 @@ def test_a_server_that_is_not_there(evaluation: Path, waited: list[float]) -> No
     asked = jd.JudgeJob(
         evaluation=str(evaluation), out=str(evaluation.parent / "judge"), url=url, judge="x", attempts=2, concurrency=1
     )
-    with pytest.raises(JudgeError, match="refused; gave up after 2 attempts"):
+    with pytest.raises(EndpointError, match="refused; gave up after 2 attempts"):
         jd.run(asked)
     assert len(waited) == 1
 

@@ -2,8 +2,8 @@
 
 A description names objects by size, colour, material and shape: first the object that changed (where the image has it),
 then ``others`` unchanged ones, in the same order and with the same words in both images. The first object is put in
-relation to the second: "a small red metal cube behind a large blue rubber sphere, and a large gray metal cylinder". Of a
-pair without a change both images name the same objects. No description denies: where an object is added, the before
+relation to the second: "a small red metal cube behind a large blue rubber sphere, and a large gray metal cylinder". For
+a pair without a change both images name the same objects. No description denies: where an object is added, the before
 image has the others. If an object moves, the second object and the relations are chosen so that the relation changes;
 if that is impossible, the place of the moved object is named.
 

@@ -1,0 +1,149 @@
+"""The page of described pairs: counts, cost, refused answers, repetitions (table 14 of NAMC), pairs with pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from idc.data import files
+from idc.data.descriptions.config import DescribeJob
+from idc.data.descriptions.describing import NOISE, ORIGIN
+from idc.data.descriptions.description_statistics import PUBLISHED, RESULT, Repetition, Summary, summarise, table
+from idc.data.descriptions.template import parse
+from idc.data.images import ImageError, decode_image
+from idc.data.store import iter_rows
+from idc.report.page import reduced, render
+
+PAGE = "page.html"
+
+Piece = tuple[str, str | None]
+"""A piece of a description, and the kind of noise if it is wrong."""
+
+
+class Described(NamedTuple):
+    """A pair of the page. ``texts``: image or "caption" -> verb and pieces of its description."""
+
+    pair_id: str
+    views: list[tuple[str, np.ndarray]]
+    texts: dict[str, tuple[str, list[Piece]]]
+    tags: list[str]
+
+
+def write_report(job: DescribeJob) -> str:
+    """Write ``descriptions.json`` and, unless ``job.show`` is 0, ``page.html`` into the complete folder ``job.out``.
+    Returns the counts as text."""
+    summary, out = summarise(job), files.locate(job.out)
+    (out / RESULT).write(summary.model_dump_json(indent=1).encode() + b"\n")
+    text = f"{job.out}: {table(summary)}"
+    if job.show:
+        (out / PAGE).write(render_descriptions(job, summary, list(_shown(job, summary.described))).encode())
+        text += f"\npage: {job.out}/{PAGE}"
+    return text
+
+
+def render_descriptions(job: DescribeJob, summary: Summary, pairs: Sequence[Described]) -> str:
+    """The page as text."""
+    return render(
+        "descriptions.html",
+        title="Described pairs",
+        subtitle=f"{job.pairs}, described by {summary.describer}",
+        tiles_shown=_tiles(summary),
+        settings={
+            "describer": summary.describer,
+            "prompt": summary.prompt,
+            "words per caption": f"{summary.words_per_caption:.1f}",
+            **({"words per image": f"{summary.words_per_image:.1f}"} if summary.words_per_image is not None else {}),
+            "verbs": [f"{verb} {count:,}" for verb, count in list(summary.verbs.items())[:12]],
+        },
+        rejected={reason: f"{count:,} pairs" for reason, count in summary.rejected.items()},
+        asked=_asked(summary),
+        refused=summary.asked.examples if summary.asked is not None else {},
+        noise=_noise(summary),
+        repetition=[_row(name, row) for name, row in summary.repetition.items()],
+        pairs=[pair._asdict() for pair in pairs],
+        shown=f"{len(pairs)} of {summary.described:,} described pairs, evenly spaced",
+    )
+
+
+def _tiles(summary: Summary) -> list[tuple[str, str, str]]:
+    rejected = sum(summary.rejected.values())
+    tiles = [("described pairs", f"{summary.described:,}", f"of {summary.pairs:,}; {rejected:,} rejected")]
+    if (asked := summary.asked) is not None:
+        refused = sum(asked.refused.values())
+        tiles.append(
+            ("answers refused", f"{asked.refused_share:.2%}", f"{refused:,} of {asked.answers:,}; paper: 0.2%")
+        )
+        cost = "no prices given" if asked.cost is None else f"{asked.cost:,.4g}"
+        tokens = f"{asked.prompt_tokens:,} prompt, {asked.completion_tokens:,} completion"
+        tiles.append(("tokens", f"{asked.prompt_tokens + asked.completion_tokens:,}", tokens))
+        tiles.append(("cost", cost, f"{asked.uncounted:,} answers without a count" if asked.uncounted else ""))
+    if (noise := summary.noise) is not None:
+        share = noise.wrong_words / max(1, noise.words)
+        tiles.append(("wrong words", f"{share:.1%}", f"{noise.wrong_words:,} of {noise.words:,}"))
+    repeated = summary.repetition["all"]
+    tiles.append(("repeated sentences", f"{repeated.share:.2%}", f"{repeated.repeated:,} of {repeated.total:,}"))
+    return tiles
+
+
+def _asked(summary: Summary) -> dict[str, str]:
+    if (asked := summary.asked) is None:
+        return {}
+    return {
+        **{f"accepted at question {number}": f"{count:,} pairs" for number, count in asked.by_question.items()},
+        **{f"refused: {code}": f"{count:,} answers" for code, count in asked.refused.items()},
+    }
+
+
+def _noise(summary: Summary) -> dict[str, str]:
+    if (noise := summary.noise) is None:
+        return {}
+    share = noise.noisy_images / max(1, noise.images)
+    kinds = {kind.replace("_", " "): f"{count:,}" for kind, count in noise.kinds.items()}
+    return {"images with noise": f"{noise.noisy_images:,} of {noise.images:,} ({share:.1%})", **kinds}
+
+
+def _row(name: str, row: Repetition) -> list[str]:
+    total, unique = PUBLISHED.get(name, (0, 0))
+    published = f"{1 - unique / total:.2%} of {total:,}" if total else ""
+    return [name, f"{row.total:,}", f"{row.unique:,}", f"{row.repeated:,}", f"{row.share:.2%}", published]
+
+
+def _shown(job: DescribeJob, described: int) -> Iterator[Described]:
+    """The middle pairs of ``job.show`` equal parts, or all; one whose images are damaged is left out."""
+    count = min(job.show, described)
+    wanted = {(2 * i + 1) * described // (2 * count) for i in range(count)}
+    for number, row in enumerate(iter_rows(job.out, batch_size=16)):
+        if number not in wanted:
+            continue
+        try:
+            views = [(name, reduced(decode_image(row[name]))) for name in ("before", "after")]
+        except ImageError:
+            continue
+        meta = json.loads(row["meta"])
+        tags = [row["pair_id"], *([row["change_type"]] if row["change_type"] else [])]
+        if (origin := meta.get(ORIGIN)) is not None:
+            tags += [origin["instruction"], f"question {origin['question']}"]
+        yield Described(row["pair_id"], views, _texts(job, row["captions"][0], meta.get(NOISE, [])), tags)
+
+
+def _texts(job: DescribeJob, caption: str, noise: Sequence[dict[str, Any]]) -> dict[str, tuple[str, list[Piece]]]:
+    if job.prompt == "conventional":
+        return {"caption": ("", [(caption, None)])}
+    found = parse(caption)
+    return {
+        "first image": (found.verb_before, _pieces(found.before, [one for one in noise if one["image"] == "before"])),
+        "second image": (found.verb_after, _pieces(found.after, [one for one in noise if one["image"] == "after"])),
+    }
+
+
+def _pieces(text: str, noise: Sequence[dict[str, Any]]) -> list[Piece]:
+    """The text cut at its noise; a missing word is an empty piece."""
+    pieces: list[Piece] = []
+    end = 0
+    for one in sorted(noise, key=lambda one: one["start"]):
+        pieces += [(text[end : one["start"]], None), (text[one["start"] : one["end"]], one["kind"].replace("_", " "))]
+        end = one["end"]
+    return [*pieces, (text[end:], None)]

@@ -1,0 +1,61 @@
+"""Describe image pairs: for NAMC's pre-training in its template, or in free words.
+
+    python jobs/describe_pairs.py pairs=data/cc3m/pairs out=data/cc3m/described endpoint.url=http://localhost:8000/v1 \\
+        endpoint.model=Qwen/Qwen2-VL-7B-Instruct
+    python jobs/describe_pairs.py pairs=data/cc3m/pairs out=data/trial max_pairs=100 price_prompt=0.15 \\
+        price_completion=0.6 endpoint.url=https://api.openai.com/v1 endpoint.model=gpt-4o-mini
+    python jobs/describe_pairs.py pairs=data/cc3m/pairs out=data/cc3m/described describer=ray_llm ray_llm.replicas=8
+    python jobs/describe_pairs.py --local --config jobs/configs/namc/describe_oracle.yaml pairs=data/demo/pairs \\
+        out=data/demo/described oracle.noise=0.2
+
+The result is a folder of pairs, with counts, cost and repetitions in descriptions.json and examples in page.html. The
+same command continues a killed job and asks no answered question again. The key is read from $OPENAI_API_KEY
+(endpoint.api_key_variable=OTHER).
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+from cluster.config import ClusterConfig
+from idc.config import cli, refuse
+from idc.data.descriptions.asking import Ask
+from idc.data.descriptions.config import DescribeJob
+
+
+class Job(DescribeJob):
+    """Describe pairs, and the cluster to do it on."""
+
+    cluster: ClusterConfig = ClusterConfig()
+    """The Ray cluster (describer=oracle without --local, and describer=ray_llm)."""
+
+
+def main() -> None:
+    args = cli(Job, __doc__)
+    from cluster.session import run_chunks
+    from idc.chat_endpoint import EndpointError
+    from idc.data.descriptions.describing import log_path, run
+    from idc.data.descriptions.endpoint_describer import ask_endpoint
+    from idc.report.descriptions.descriptions_page import write_report
+
+    job = args.config
+    if args.local and job.describer == "ray_llm":
+        refuse(["--local: describer=ray_llm needs Ray; leave one of them out"])
+    try:
+        ask: Ask = ask_endpoint
+        if job.describer == "ray_llm":
+            from cluster.language_model import asking_on
+
+            ask = asking_on(job.cluster)
+        run(job, partial(run_chunks, args.local, job.cluster), ask, args.overwrite)
+        print(write_report(job))
+    except ValueError as error:
+        raise SystemExit(f"describe_pairs: {error}") from None
+    except EndpointError as error:
+        print(f"{error}\nThe answers so far are in {log_path(job)}; the same command continues.", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main()
