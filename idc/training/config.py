@@ -26,8 +26,8 @@ class GroupConfig(ConfigModel):
     """Weight decay (decoupled with adamw, added to the gradient with adam)."""
     schedule: ScheduleName = "constant"
     """constant; linear_warmup: then constant; linear_warmup_decay: then linear to final_lr at the last step;
-    linear_warmup_cosine: then half a cosine to final_lr; log_warmup: DeepSpeed's WarmupLR (gain log(step) / log(warmup)), then
-    constant."""
+    linear_warmup_cosine: then half a cosine to final_lr; log_warmup: DeepSpeed's WarmupLR (gain log(step) /
+    log(warmup)), then constant."""
     warmup_steps: int = Field(0, ge=0)
     """Optimizer steps of warm-up."""
     warmup_share: float = Field(0.0, ge=0, lt=1)
@@ -46,7 +46,7 @@ class GroupConfig(ConfigModel):
             if (rate := getattr(self, name)) > self.lr:
                 yield f"{name}={rate} is above lr={self.lr}"
         if self.final_lr and self.schedule not in ("linear_warmup_decay", "linear_warmup_cosine"):
-            yield f"final_lr: schedule={self.schedule!r} does not decay; take linear_warmup_decay or linear_warmup_cosine"
+            yield f"final_lr: {self.schedule!r} does not decay; take linear_warmup_decay or linear_warmup_cosine"
 
 
 def learning_rate(group: GroupConfig, step: int, total_steps: int) -> float:

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from idc.captioning.contract import Speed
-from idc.nn.word_captioner import Findings, WordCaptioner
+from idc.captioning.contract import Capability, Speed
 from idc.data.images import resize_image
 from idc.decoding import Decoded
 from idc.nn.packed import bfloat16_is_native
+from idc.nn.word_captioner import Findings, WordCaptioner
 from idc.systems.namc.config import FinetuneJob, ModelConfig
 from idc.systems.namc.model import NamcNet
 from idc.systems.namc.task import CNN, frozen_grid, grid_channels, standardised
@@ -25,6 +25,7 @@ from idc.training.artifact import read_artifact
 
 log = logging.getLogger(__name__)
 
+_CAPABILITIES: tuple[Capability, ...] = ("map",)
 MISMATCH = "log_mismatch"
 """Name of the captioner's evidence: the logarithm of the largest value of the change map."""
 
@@ -74,7 +75,7 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
             beams=job.beams,
             length_penalty=job.length_penalty,
             evidence=[MISMATCH],
-            capabilities=("map",),
+            capabilities=_CAPABILITIES,
         )
         self.bf16 = speed == "bf16"
         if self.bf16 and self.device.type == "cpu" and not bfloat16_is_native():

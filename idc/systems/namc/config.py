@@ -1,6 +1,6 @@
 """NAMC's settings. The defaults are the paper's ("Learning to Describe Implicit Changes: Noise-robust Pre-training for
-Image Difference Captioning"; section 3, appendices E and F). No official code exists: what the paper leaves open, and how
-it is filled, is documented at the field it concerns, and listed in this folder's README.
+Image Difference Captioning"; section 3, appendices E and F). No official code exists: what the paper leaves open, and
+how it is filled, is documented at the field it concerns, and listed in this folder's README.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class ImageConfig(ConfigModel):
     """Positions per side; n_I = grid * grid. Images are resized to 16 * grid pixels per side."""
     cnn: Cnn = "resnet"
     """The pre-trained CNN of section 3.2.2, frozen: resnet: ResNet's third stage (paper: ResNet-101, 1024 channels);
-    efficientnet_lite0: the blocks of EfficientNet-Lite0 at the same stride (112 channels), whose ImageNet weights are in
-    a Python package. stem (not in the paper): convolutions trained with the captioner, for images that resemble no
+    efficientnet_lite0: the blocks of EfficientNet-Lite0 at the same stride (112 channels), whose ImageNet weights are
+    in a Python package. stem (not in the paper): convolutions trained with the captioner, for images that resemble no
     photograph; it cannot be the target of `MirConfig.target` l1 or l2."""
     resnet: str = "microsoft/resnet-101"
-    """ResNet of transformers for `cnn: resnet`, a local folder or hub id. The paper states ResNet-101 and 1024 channels,
-    not whose weights."""
+    """ResNet of transformers for `cnn: resnet`, a local folder or hub id. The paper states ResNet-101 and 1024
+    channels, not whose weights."""
     stem_channels: tuple[int, ...] = (32, 64, 128, 128)
     """Channels of the four levels of `cnn: stem`, each of which halves the resolution."""
 
@@ -70,7 +70,8 @@ class NimConfig(ConfigModel):
     are used as they are, so MIR has nothing to reconstruct and must be off too."""
     clip: str | None = None
     """CLIP of transformers that the dual encoder starts from, a local folder or hub id, with patches of 16 pixels; its
-    tokenizer splits words into pieces. Paper: openai/clip-vit-base-patch16. Empty: `encoder`, from scratch, on words."""
+    tokenizer splits words into pieces. Paper: openai/clip-vit-base-patch16. Empty: `encoder`, from scratch, on
+    words."""
     encoder: ClipConfig = ClipConfig()
     """The dual encoder without `clip`."""
     image_ratio: float = Field(0.2, ge=0, le=1)  # p_I
@@ -108,7 +109,8 @@ class MirConfig(ConfigModel):
 
 class EncoderConfig(ConfigModel):
     """The masked image encoder of MIR (appendix F). The paper says "standard Transformer layers" and gives the order
-    self-attention, cross-attention; norms come before each part here, and the feed-forward part is four times as wide."""
+    self-attention, cross-attention; norms come before each part here, and the feed-forward part is four times as
+    wide."""
 
     width: int = Field(768, ge=8)  # d
     """Hidden size d."""
@@ -120,8 +122,8 @@ class EncoderConfig(ConfigModel):
     """Dropout of the residual branches; not stated in the paper."""
     comparing: bool = False
     """Start the co-attention so that each position attends to its own place in the other image and subtracts what it
-    finds there. Not in the paper, whose pre-training has 770,000 pairs; on a few thousand an encoder from scratch hardly
-    learns to compare."""
+    finds there. Not in the paper, whose pre-training has 770,000 pairs; on a few thousand an encoder from scratch
+    hardly learns to compare."""
 
     def faults(self) -> Iterator[str]:
         if self.width % self.heads:
@@ -129,10 +131,10 @@ class EncoderConfig(ConfigModel):
 
 
 class DecoderConfig(WordDecoderConfig):
-    """FDG's multi-modal decoder (appendix F). Input and output embedding are one tensor: with that, with the 30,522 word
-    pieces of BERT, whose vocabulary has the paper's word [MASK], and with the 1024 image tokens of MIR's classifier the
-    model has the 64.2 million parameters of table 5. Here the vocabulary is words of the training texts instead of word
-    pieces."""
+    """FDG's multi-modal decoder (appendix F). Input and output embedding are one tensor: with that, with the 30,522
+    word pieces of BERT, whose vocabulary has the paper's word [MASK], and with the 1024 image tokens of MIR's
+    classifier the model has the 64.2 million parameters of table 5. Here the vocabulary is words of the training texts
+    instead of word pieces."""
 
     width: int = Field(768, ge=8)
     """Hidden size, that of the encoder."""
@@ -192,8 +194,8 @@ class PretrainJob(_RunConfig):
     """Name of the run: its folder under `runs`. The same name resumes it."""
     pairs: str = Field(min_length=1)
     """Folder of described pairs (jobs/describe_pairs.py): each has a caption that follows the structured template.
-    Pairs with other captions are left out, and counted; without NIM, which alone needs a description of each image, they
-    are used as they are (table 11)."""
+    Pairs with other captions are left out, and counted; without NIM, which alone needs a description of each image,
+    they are used as they are (table 11)."""
     more_pairs: tuple[str, ...] = ()
     """Further folders of described pairs, of which only the training split is used (figure 4 mixes three)."""
     share: float = Field(1.0, gt=0, le=1)

@@ -27,7 +27,10 @@ from idc.training.task import Batch
 
 log = logging.getLogger(__name__)
 
-_START, _LINK = words("the difference between the two images is that the first image"), words(", while the second image")
+_START, _LINK = (
+    words("the difference between the two images is that the first image"),
+    words(", while the second image"),
+)
 _IMAGES = ("before", "after")
 
 
@@ -126,7 +129,9 @@ class DescribedPairs:
                 "jobs/describe_pairs.py"
             )
         if missing := len(self.rows) - len(self.described):
-            log.warning("%s, %s: %d of %d pairs have no description and are left out", pairs, split, missing, len(self.rows))
+            log.warning(
+                "%s, %s: %d of %d pairs have no description and are left out", pairs, split, missing, len(self.rows)
+            )
         if share < 1:
             order = np.random.default_rng(0).permutation(len(self.described))
             self.described = [self.described[i] for i in sorted(order[: max(1, round(share * len(order)))])]
@@ -138,8 +143,10 @@ class DescribedPairs:
         row_index, description = self.described[index]
         row = self.rows[row_index]
         rng = sample_rng(self.seed, epoch, index)
+        texts: list[list[str]] = [[], []]
+        wrong: list[list[int] | None] = [None, None]
         if isinstance(description, str):
-            order, texts, wrong = [0, 1], [[], []], [None, None]
+            order = [0, 1]
             sentence = words(description)
             places = [(-1, -1)] * len(sentence)
         else:
@@ -235,12 +242,14 @@ def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
             "ids": _padded([ids for ids, _ in texts], PAD),
             "words": _padded([numbers for _, numbers in texts], -1),
             "end": torch.tensor([len(ids) - 1 for ids, _ in texts]),
-            "count": most,
+            "num_words": most,
         },
         "ids": ids[:, :-1],
         "targets": ids[:, 1:],
         "place": torch.from_numpy(place),
-        "uniform_images": torch.from_numpy(np.concatenate([[s["uniform_images"][i] for s in samples] for i in range(2)])),
+        "uniform_images": torch.from_numpy(
+            np.concatenate([[s["uniform_images"][i] for s in samples] for i in range(2)])
+        ),
         "uniform_texts": torch.from_numpy(uniform),
         "wrong": torch.from_numpy(wrong),
     }
@@ -304,7 +313,9 @@ def collate_captioned(samples: Sequence[dict[str, Any]]) -> Batch:
     ids = _padded([sample["ids"] for sample in samples], PAD)
     names = [name for name in ("pair_id", "references", "scene") if name in samples[0]]
     return {
-        "images": torch.from_numpy(np.concatenate([[sample["images"][side] for sample in samples] for side in range(2)])),
+        "images": torch.from_numpy(
+            np.concatenate([[sample["images"][side] for sample in samples] for side in range(2)])
+        ),
         "keys": [sample["keys"][side] for side in range(2) for sample in samples],
         "ids": ids[:, :-1],
         "targets": ids[:, 1:],

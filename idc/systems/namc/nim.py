@@ -50,13 +50,13 @@ class Texts(NamedTuple):
         ids: (N, T), padded at the end.
         words: (N, T) number of the word that a token belongs to; -1 for begin, end and padding.
         end: (N,) position of the end token.
-        count: W, most words of a text.
+        num_words: W, most words of a text.
     """
 
     ids: Tensor
     words: Tensor
     end: Tensor
-    count: int
+    num_words: int
 
 
 class Encoded(NamedTuple):
@@ -180,11 +180,11 @@ def relevance(patches_NPE: Tensor, tokens_NTE: Tensor, texts: Texts) -> tuple[Te
     of_patches = similar.masked_fill(~inside, -1).amax(dim=-1)
     of_patches = torch.where(inside.any(dim=-1), of_patches, 0.0)
     best = similar.amax(dim=1) * inside[:, 0]
-    sums = best.new_zeros(len(best), texts.count + 1)
-    where = torch.where(texts.words >= 0, texts.words, texts.count)
+    sums = best.new_zeros(len(best), texts.num_words + 1)
+    where = torch.where(texts.words >= 0, texts.words, texts.num_words)
     sums = sums.scatter_add(1, where, best)
     pieces = torch.zeros_like(sums).scatter_add(1, where, inside[:, 0].float())
-    return of_patches, (sums / pieces.clamp(min=1))[:, : texts.count]
+    return of_patches, (sums / pieces.clamp(min=1))[:, : texts.num_words]
 
 
 def mask_probabilities(relevance_NX: Tensor, exists_NX: Tensor, ratio: float, masking: str) -> Tensor:
@@ -200,13 +200,11 @@ def mask_probabilities(relevance_NX: Tensor, exists_NX: Tensor, ratio: float, ma
 
 def words_exist(texts: Texts) -> Tensor:
     """(N, W): whether a text has a word of that number."""
-    numbers = torch.arange(texts.count, device=texts.ids.device)
+    numbers = torch.arange(texts.num_words, device=texts.ids.device)
     return numbers <= texts.words.amax(dim=1, keepdim=True)
 
 
-def draw_masks(
-    patches_NP: Tensor, words_NW: Tensor, uniform_NP: Tensor, uniform_NW: Tensor
-) -> tuple[Tensor, Tensor]:
+def draw_masks(patches_NP: Tensor, words_NW: Tensor, uniform_NP: Tensor, uniform_NW: Tensor) -> tuple[Tensor, Tensor]:
     """Binary masks M_I (N, P) and M_T (N, W) from probabilities and numbers drawn uniformly from [0, 1). An image whose
     patches would all be masked keeps the least probable one."""
     image, text = uniform_NP < patches_NP, uniform_NW < words_NW
@@ -264,9 +262,7 @@ class NoiseIdentification(nn.Module):
         return relevance(self.encoder.images(images_NHWC).tokens, self.encoder.texts(texts).tokens, texts)
 
     @torch.no_grad()
-    def masks(
-        self, images_NHWC: Tensor, texts: Texts, uniform_NP: Tensor, uniform_NW: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def masks(self, images_NHWC: Tensor, texts: Texts, uniform_NP: Tensor, uniform_NW: Tensor) -> tuple[Tensor, Tensor]:
         """M_I and M_T for numbers drawn uniformly from [0, 1)."""
         settings, exist = self.config, words_exist(texts)
         if settings.masking == "random":

@@ -98,15 +98,15 @@ def steps(trial: Trial, store: str) -> TrialSteps:
         read = [read_manifest(path, kind="pairs").fingerprint for path in folders]
         job = trial.pretrain
         used = trial.tokenizer if job.nim.enabled and job.mir.enabled and job.mir.target == "discrete" else None
-        made = {
+        described: dict[str, Any] = {
             "pairs": trial.described, "more_pairs": list(trial.more_described), "tokenizer": used,
             "caption_pairs": trial.pairs,
         }  # fmt: skip
         depends = [source, *read, *([] if used is None else [content_or_id(used)])]
-        step = train_step("namc-pretrain", "idc.systems.namc.task:pretrain", job, made, store, depends)
+        step = train_step("namc-pretrain", "idc.systems.namc.task:pretrain", job, described, store, depends)
         work.append(step)
         pretrained, before, model = f"{store}/{step.name}/artifact", step.name, None
-    made = {"pairs": trial.pairs, "pretrained": pretrained, "model": model}
+    made: dict[str, Any] = {"pairs": trial.pairs, "pretrained": pretrained, "model": model}
     task = "idc.systems.namc.task:finetune"
     work.append(train_step("namc-finetune", task, trial.finetune, made, store, (source, before)))
     return with_evaluation(

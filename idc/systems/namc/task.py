@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from idc.data.domain import pairs_domain
 from idc.data.store import iter_rows
@@ -32,6 +32,7 @@ from idc.systems.namc.data import (
 from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.nim import Denoised, NoiseIdentification, words_exist
 from idc.training.artifact import Artifact, read_artifact, write_artifact
+from idc.training.config import GroupConfig
 from idc.training.context import Context
 from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture
 from idc.training.loop import fit
@@ -42,8 +43,8 @@ from idc.vision.tokenizer.model import ImageTokenizer
 CNN = "cnn"
 """Folder of the frozen CNN inside an artifact, unless its weights are in a Python package."""
 PRETRAIN_CARD: dict[str, Any] = {
-    "purpose": "NAMC after pre-training on descriptions. It writes no captions of changes: fine-tuning trains a captioner "
-    "from it.",
+    "purpose": "NAMC after pre-training on descriptions. It writes no captions of changes: fine-tuning trains a "
+    "captioner from it.",
     "use": "python jobs/finetune_namc.py pretrained=<this folder> pairs=<folder of pairs>",
 }
 """First sentence and command of the model card of a pre-trained artifact."""
@@ -183,7 +184,7 @@ class PretrainTask(_Captioning):
         return mean_per_sample(each, counted), right
 
     def param_groups(self) -> list[dict[str, Any]]:
-        groups = [("captioner", self.net, self.job.optim)]
+        groups: list[tuple[str, nn.Module, GroupConfig]] = [("captioner", self.net, self.job.optim)]
         if self.heads is not None:
             groups.append(("reconstruction", self.heads, self.job.optim))
         if self.nim is not None:
@@ -209,11 +210,12 @@ class PretrainTask(_Captioning):
 
         found = super().validate(watched(), context)
         gathered = [one for part in context.all_gather_object(scores) for one in part]
-        irrelevance, wrong = (np.concatenate(parts) for parts in zip(*gathered, strict=True)) if gathered else ([], [])
-        if 0 < np.sum(wrong) < len(wrong):
-            from sklearn.metrics import roc_auc_score
+        if gathered:
+            irrelevance, wrong = (np.concatenate(parts) for parts in zip(*gathered, strict=True))
+            if 0 < wrong.sum() < len(wrong):
+                from sklearn.metrics import roc_auc_score
 
-            found["noise_auc"] = float(roc_auc_score(wrong, irrelevance))
+                found["noise_auc"] = float(roc_auc_score(wrong, irrelevance))
         return found
 
 
@@ -389,9 +391,7 @@ def _description_vocabulary(folders: Iterable[str], caption_pairs: str | None, f
     return Vocabulary.build(texts)
 
 
-def _image_tokens(
-    path: str, image: ImageConfig, device: torch.device
-) -> tuple[Callable[[Tensor], Tensor], int]:
+def _image_tokens(path: str, image: ImageConfig, device: torch.device) -> tuple[Callable[[Tensor], Tensor], int]:
     """The tokens z_i (N, P) of images by a tokenizer with the same grid, and the size of its codebook."""
     tokenizer = ImageTokenizer.load(path).eval().requires_grad_(False).to(device)
     config = tokenizer.config
@@ -431,4 +431,3 @@ def _load_pretrained(task: FinetuneTask, start: Artifact) -> None:
         rows[: len(state[name])] = state[name]
         state[name] = rows
     task.load_state_dict(state)
-

@@ -1,4 +1,4 @@
-"""NAMC's samples: the words of a description and their places, known noise, exchange, free captions, remembered features."""
+"""NAMC's samples: the words of a description and their places, known noise, exchange, free captions, features kept."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_every_target_word_points_at_its_mask(world: World, tmp_path: Path) -> N
     data = dataset(world, tmp_path)
     samples = [data.get(index, 0) for index in range(4)]
     batch = collate_described(samples)
-    count = batch["text"]["count"]
+    count = batch["text"]["num_words"]
     word_ids = torch.zeros(8, count, dtype=torch.long)
     numbers = batch["text"]["words"]
     for row in range(8):
@@ -136,7 +136,9 @@ def test_remembered_features_are_computed_once_and_within_their_room() -> None:
     images = torch.randint(0, 255, (4, 8, 8, 3), dtype=torch.uint8)
 
     def check(keys: Sequence[bytes], remember: Any) -> None:
-        assert torch.allclose(remember(images[: len(keys)], keys), images[: len(keys)].float().mean(dim=(1, 2)), rtol=1e-3)
+        assert torch.allclose(
+            remember(images[: len(keys)], keys), images[: len(keys)].float().mean(dim=(1, 2)), rtol=1e-3
+        )
 
     enough = remembered(compute, 1)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""NAMC as runs: pre-training learns, killed and resumed; its parts off and varied; fine-tuning from it; wrong inputs."""
+"""NAMC as runs: pre-training learns, is killed and resumed; its parts off and varied; fine-tuning; wrong inputs."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def task_and_batch(world: World, described: str, settings: dict[str, Any]) -> tu
     job = pretrain_job(world, described, settings)
     vocabulary = Vocabulary.build(row["captions"][0] for row in iter_rows(described))
     data = DescribedPairs(
-        described, "train", images=ImageStore(64, 8), vocabulary=vocabulary, tokens=Tokens(vocabulary, 96), positions=16,
-        length=96, seed=0,
+        described, "train", images=ImageStore(64, 8), vocabulary=vocabulary, tokens=Tokens(vocabulary, 96),
+        positions=16, length=96, seed=0,
     )  # fmt: skip
     torch.manual_seed(0)
 
@@ -115,7 +115,9 @@ def test_finetuning_keeps_what_was_learned_and_adds_the_words_of_captions(
 @torch.no_grad()
 def test_a_masked_word_reaches_the_decoder_in_no_way(world: World, described: str) -> None:
     """Neither as a target nor as an input: with every word of the descriptions masked, their ids do not matter."""
-    task, batch = task_and_batch(world, described, {"nim.masking": "random", "nim.text_ratio": 1.0, "nim.image_ratio": 0.0})
+    task, batch = task_and_batch(
+        world, described, {"nim.masking": "random", "nim.text_ratio": 1.0, "nim.image_ratio": 0.0}
+    )
     batch["uniform_texts"] = torch.zeros_like(batch["uniform_texts"])
     loss = task.training_step(batch)[1]["fdg"]
     other = {**batch, "ids": batch["ids"].clone(), "targets": batch["targets"].clone()}
