@@ -282,6 +282,30 @@ class FinetuneJob(_RunConfig):
         yield from missing(self.pretrained, "pretrained")
 
 
+class InspectJob(ConfigModel):
+    """Inspect a pre-trained NAMC on described pairs."""
+
+    pretrained: str = Field(min_length=1)
+    """Artifact of jobs/pretrain_namc.py."""
+    pairs: str = Field(min_length=1)
+    """Folder of described pairs, usually the one that it was trained on."""
+    tokenizer: str | None = None
+    """Artifact of the image tokenizer that it was trained with, for the reconstructions of table 9; left out without
+    one."""
+    split: str = "val"
+    """Split of the pairs."""
+    max_pairs: int = Field(1000, ge=2)
+    """Number of pairs, from the first on. The paper's table 9 has 1,000."""
+    shown: int = Field(12, ge=0, le=100)
+    """Pairs on the page."""
+    out: str = Field(min_length=1)
+    """Folder to write: inspection.json and page.html."""
+
+    def preflight(self) -> Iterator[str]:
+        for name in ("pretrained", "pairs", "tokenizer"):
+            yield from missing(getattr(self, name), name)
+
+
 def is_captioner(saved: dict[str, Any]) -> bool:
     """Whether the config of a NAMC artifact is that of a fine-tuned one."""
     return saved.get("stage") == "finetune"

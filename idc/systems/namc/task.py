@@ -273,7 +273,7 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     grid = frozen_grid(image, context.device)
     tokens_of, codebook = None, 0
     if job.tokenizer is not None:
-        tokens_of, codebook = _image_tokens(job.tokenizer, image, context.device)
+        tokens_of, codebook = image_tokens(job.tokenizer, image, context.device)
     torch.manual_seed(job.train.seed)
     task = PretrainTask(job, grid, vocabulary, tokens_of, codebook).to(context.device)
 
@@ -391,7 +391,7 @@ def _description_vocabulary(folders: Iterable[str], caption_pairs: str | None, f
     return Vocabulary.build(texts)
 
 
-def _image_tokens(path: str, image: ImageConfig, device: torch.device) -> tuple[Callable[[Tensor], Tensor], int]:
+def image_tokens(path: str, image: ImageConfig, device: torch.device) -> tuple[Callable[[Tensor], Tensor], int]:
     """The tokens z_i (N, P) of images by a tokenizer with the same grid, and the size of its codebook."""
     tokenizer = ImageTokenizer.load(path).eval().requires_grad_(False).to(device)
     config = tokenizer.config

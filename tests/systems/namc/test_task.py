@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from idc.config import ConfigError
+from idc.config import ConfigError, load
 from idc.data.store import iter_rows
 from idc.data.text import UNK, Vocabulary
+from idc.report.relevance_page import relevance_page
 from idc.systems import is_captioner
+from idc.systems.namc.config import InspectJob
 from idc.systems.namc.data import DescribedPairs, ImageStore, Tokens, collate_described
+from idc.systems.namc.inspection import inspect
 from idc.systems.namc.task import PretrainTask
 from idc.training.artifact import read_artifact
 from idc.training.loop import read_log
@@ -181,3 +184,29 @@ def test_a_tokenizer_of_another_grid_and_a_finetuned_artifact_are_refused(
     again = finetune_job(world, {"pretrained": str(tmp_path / "b" / "artifact")})
     with pytest.raises(ValueError, match=r"is a fine-tuned NAMC; give the artifact of jobs/pretrain_namc.py"):
         start(again, tmp_path / "c")
+
+
+def test_an_inspection_has_the_figures_of_its_pairs(world: World, described: str, tmp_path: Path) -> None:
+    start(pretrain_job(world, described, {"train.steps": 3}), tmp_path / "run")
+    given = {"pretrained": str(tmp_path / "run" / "artifact"), "pairs": described, "tokenizer": world.tokenizer}
+    job = load(InspectJob, None, {**given, "split": "train", "out": str(tmp_path / "out"), "shown": 2})
+    found = inspect(job)
+    names = ["MIR, VQGAN", "VQGAN, raw", "MIR, raw"]
+    expected = {"pairs", "masked patches", "masked words", "wrong words", "AUC"}
+    assert found.figures.keys() == expected | {f"{kind} {name}" for kind in ("PSNR", "SSIM") for name in names}
+    assert found.figures["pairs"] == 14
+    assert found.figures["masked patches"] == pytest.approx(0.2, abs=0.08)
+    page = relevance_page("title", "subtitle", found.figures, found.pairs)
+    assert page.count("<article") == 2
+    for _, sides in found.pairs:
+        for one in sides:
+            assert one.patches.min() == 0
+            assert one.patches.max() == 1
+            assert one.rebuilt is not None
+    assert any(wrong for _, sides in found.pairs for one in sides for _, _, wrong in one.words) == ("<s>" in page)
+    without = load(InspectJob, None, {**given, "tokenizer": None, "out": "x"})
+    assert not any(name.startswith("PSNR") for name in inspect(without).figures)
+    off = {"nim.enabled": False, "mir.enabled": False, "tokenizer": None, "train.steps": 1}
+    start(pretrain_job(world, described, off), tmp_path / "off")
+    with pytest.raises(ValueError, match=r"off/artifact has no NIM"):
+        inspect(load(InspectJob, None, {**given, "pretrained": str(tmp_path / "off" / "artifact"), "out": "x"}))

@@ -1,0 +1,184 @@
+"""What a pre-trained NAMC holds for noise, and what it makes of masked regions (appendix A; figures 6 to 8, table
+9)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from idc.data.text import words
+from idc.systems.namc.config import InspectJob, PretrainJob
+from idc.systems.namc.data import DescribedPairs, ImageStore, Tokens, collate_described, texts_of
+from idc.systems.namc.nim import words_exist
+from idc.systems.namc.task import CNN, PretrainTask, frozen_grid, image_tokens
+from idc.training.artifact import read_artifact
+from idc.vision.image_quality import psnr_ssim
+from idc.vision.tokenizer.model import ImageTokenizer, to_frames
+
+
+class Relevant(NamedTuple):
+    """An image with its description.
+
+    Attributes:
+        image: uint8 (S, S, 3).
+        patches: relevance (grid, grid), in [0, 1] within the image.
+        words: of each word its relevance, in [0, 1] within the text, and whether it is known to be wrong.
+        masked: M_I (grid, grid).
+        rebuilt: the image decoded from its tokens, with those of masked positions predicted by MIR.
+    """
+
+    image: np.ndarray
+    patches: np.ndarray
+    words: list[tuple[str, float, bool]]
+    masked: np.ndarray
+    rebuilt: np.ndarray | None
+
+
+class Inspection(NamedTuple):
+    """Figures and pictures.
+
+    Attributes:
+        figures: by name: areas under the ROC curve, PSNR and SSIM of table 9, shares of masked tokens.
+        pairs: pair_id and both images.
+    """
+
+    figures: dict[str, float]
+    pairs: list[tuple[str, tuple[Relevant, Relevant]]]
+
+
+@torch.no_grad()
+def inspect(job: InspectJob) -> Inspection:
+    """Read the described pairs with NIM, and reconstruct what it masks with MIR.
+
+    Raises:
+        ValueError: not a pre-trained NAMC with NIM, or the tokenizer does not fit.
+    """
+    task, trained, tokenizer = _load(job)
+    assert task.nim is not None
+    image = trained.model.image
+    data = DescribedPairs(
+        job.pairs, job.split, images=ImageStore(image.size, 0), vocabulary=task.vocabulary,
+        tokens=_tokens(task, trained), positions=image.grid**2, length=trained.model.decoder.max_length,
+        seed=trained.train.seed,
+    )  # fmt: skip
+    scores: list[np.ndarray] = []
+    wrong: list[np.ndarray] = []
+    quality: dict[str, list[tuple[float, float]]] = {"MIR, VQGAN": [], "VQGAN, raw": [], "MIR, raw": []}
+    masked_share: list[tuple[float, float]] = []
+    pairs: list[tuple[str, tuple[Relevant, Relevant]]] = []
+    for index in range(min(job.max_pairs, len(data))):
+        batch = collate_described([data.get(index, 0)])
+        texts = texts_of(batch)
+        of_patches, of_words = task.nim.relevance(batch["images"], texts)
+        known = batch["wrong"] >= 0
+        scores.append((1 - of_words)[known].numpy())
+        wrong.append(batch["wrong"][known].numpy())
+        masks, lost = task.nim.masks(batch["images"], texts, batch["uniform_images"], batch["uniform_texts"])
+        masked_share.append((float(masks.float().mean()), float(lost.sum() / words_exist(texts).sum())))
+        rebuilt: list[np.ndarray | None] = [None, None]
+        if tokenizer is not None:
+            plain, guessed = _decoded(task, tokenizer, batch, masks, lost)
+            rebuilt = list(guessed)
+            raw = to_frames(_scaled(batch["images"], tokenizer.config.image_size))
+            for side in range(2):
+                quality["MIR, VQGAN"].append(psnr_ssim(plain[side], guessed[side]))
+                quality["VQGAN, raw"].append(psnr_ssim(raw[side], plain[side]))
+                quality["MIR, raw"].append(psnr_ssim(raw[side], guessed[side]))
+        if index < job.shown:
+            row_index, description = data.described[index]
+            assert not isinstance(description, str)
+            sides = [
+                Relevant(
+                    batch["images"][side].numpy(),
+                    _stretched(of_patches[side]).view(image.grid, image.grid).numpy(),
+                    _named(words(text), of_words[side], batch["wrong"][side]),
+                    masks[side].view(image.grid, image.grid).numpy(),
+                    rebuilt[side],
+                )
+                for side, text in enumerate((description.before, description.after))
+            ]
+            pairs.append((str(data.rows[row_index]["pair_id"]), (sides[0], sides[1])))
+    figures = {"pairs": float(min(job.max_pairs, len(data)))}
+    figures |= dict(zip(("masked patches", "masked words"), np.mean(masked_share, axis=0).tolist(), strict=True))
+    flags = np.concatenate(wrong)
+    if 0 < flags.sum() < len(flags):
+        from sklearn.metrics import roc_auc_score
+
+        figures |= {"wrong words": float(flags.mean()), "AUC": float(roc_auc_score(flags, np.concatenate(scores)))}
+    for name, found in quality.items():
+        if found:
+            figures |= {f"PSNR {name}": float(np.mean([p for p, _ in found]))}
+            figures |= {f"SSIM {name}": float(np.mean([s for _, s in found]))}
+    return Inspection(figures, pairs)
+
+
+def _load(job: InspectJob) -> tuple[PretrainTask, PretrainJob, ImageTokenizer | None]:
+    artifact = read_artifact(job.pretrained, system="namc")
+    trained = PretrainJob.model_validate(artifact.config["job"]) if artifact.config["stage"] == "pretrain" else None
+    if trained is None or not trained.nim.enabled:
+        raise ValueError(f"pretrained: {job.pretrained} has no NIM; give an artifact of jobs/pretrain_namc.py with it")
+    assert artifact.vocabulary is not None
+    device = torch.device("cpu")
+    image = trained.model.image
+    grid = frozen_grid(image, device, artifact.extra(CNN) if image.cnn == "resnet" else None)
+    tokenizer, codebook = None, 0
+    discrete = trained.mir.enabled and trained.mir.target == "discrete"
+    if discrete:
+        codebook = int(artifact.state_dict()["heads.predict.weight"].shape[0])
+    if job.tokenizer is not None:
+        _, size = image_tokens(job.tokenizer, image, device)
+        if not discrete or size != codebook:
+            raise ValueError(
+                f"tokenizer: {job.tokenizer} has {size} tokens, the model predicts {codebook}; give the one it was "
+                "trained with"
+            )
+        tokenizer = ImageTokenizer.load(job.tokenizer).eval().requires_grad_(False)
+    task = PretrainTask(trained, grid, artifact.vocabulary, None, codebook)
+    artifact.load_into(task)
+    return task.eval(), trained, tokenizer
+
+
+def _tokens(task: PretrainTask, trained: PretrainJob) -> Tokens:
+    if trained.nim.clip is None:
+        return Tokens(task.vocabulary, trained.model.decoder.max_length)
+    from idc.vision.pair_encoder.text_tokens import clip_tokenizer
+
+    assert task.nim is not None
+    return Tokens(task.vocabulary, task.nim.encoder.max_tokens, clip_tokenizer(trained.nim.clip))
+
+
+def _decoded(
+    task: PretrainTask, tokenizer: ImageTokenizer, batch: Any, masks: Tensor, lost: Tensor
+) -> tuple[np.ndarray, np.ndarray]:
+    """Both images decoded from their own tokens, and with the masked ones predicted; uint8 (2, Y, X, 3)."""
+    assert task.nim is not None
+    assert task.heads is not None
+    texts, encoder = texts_of(batch), task.net.encoder
+    text = task.heads.text(task.nim.encoder.texts(texts, lost).tokens)
+    beyond_end = torch.arange(text.shape[1]) > texts.end.unsqueeze(1)
+    hidden = encoder.reconstruct(encoder.embed(task.features(batch), masks), text, beyond_end)
+    own = tokenizer.encode(_scaled(batch["images"], tokenizer.config.image_size))
+    guessed = torch.where(masks, task.heads.predict(hidden).argmax(-1), own)
+    return to_frames(tokenizer.decode(own)), to_frames(tokenizer.decode(guessed))
+
+
+def _scaled(images: Tensor, size: int) -> Tensor:
+    scaled = images.permute(0, 3, 1, 2).float() / 255
+    if images.shape[1] == size:
+        return scaled
+    return F.interpolate(scaled, (size, size), mode="bicubic", antialias=True).clamp(0, 1)
+
+
+def _stretched(values: Tensor) -> Tensor:
+    low, high = values.min(), values.max()
+    return (values - low) / (high - low).clamp(min=1e-6)
+
+
+def _named(text: list[str], relevance: Tensor, wrong: Tensor) -> list[tuple[str, float, bool]]:
+    number = min(len(text), len(relevance))
+    shown = _stretched(relevance[:number]).tolist()
+    return [(word, value, bool(flag == 1)) for word, value, flag in zip(text, shown, wrong.tolist(), strict=False)]

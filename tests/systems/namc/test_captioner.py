@@ -1,0 +1,125 @@
+"""NAMC as a captioner: candidates, given captions, samples, change maps, evidence, calibration; its network's parts."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from idc.captioning.calibration import CalibrateJob, calibrate
+from idc.config import load
+from idc.data.images import decode_image
+from idc.data.store import iter_rows
+from idc.systems import is_captioner, load_captioner
+from idc.systems.namc.captioner import MISMATCH, NamcCaptioner, mismatch
+from idc.systems.namc.config import EncoderConfig
+from idc.systems.namc.model import MaskedImageEncoder
+from tests.systems.namc.tiny import described_pairs, finetune_job, pretrain_job, start
+from tests.systems.procap.world import World
+
+Images = tuple[list[np.ndarray], list[np.ndarray]]
+
+
+@pytest.fixture(scope="module")
+def runs(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("namc")
+    described = described_pairs(world, folder / "described")
+    start(pretrain_job(world, described, {"train.steps": 10}), folder / "pretrain")
+    settings = {"pretrained": str(folder / "pretrain" / "artifact"), "train.steps": 40, "beams": 3}
+    start(finetune_job(world, settings), folder / "finetune")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def captioner(runs: Path) -> NamcCaptioner:
+    return NamcCaptioner(runs / "finetune" / "artifact")
+
+
+@pytest.fixture(scope="module")
+def images(world: World) -> Images:
+    """Six rendered pairs, the third of other sizes."""
+    rows = [row for _, row in zip(range(6), iter_rows(world.pairs), strict=False)]
+    befores, afters = ([decode_image(row[name]) for row in rows] for name in ("before", "after"))
+    befores[2], afters[2] = befores[2].repeat(2, axis=0), afters[2][:20]
+    return befores, afters
+
+
+def test_the_artifact_is_a_captioner_and_that_of_the_pretraining_is_not(
+    runs: Path, captioner: NamcCaptioner, images: Images
+) -> None:
+    assert is_captioner(str(captioner.path))
+    loaded = load_captioner(str(captioner.path))
+    assert loaded(*images) == captioner(*images) == [one.best.caption for one in captioner.describe(*images)]
+    assert captioner([], []) == captioner.describe([], []) == []
+    assert captioner.capabilities == {"map", "score", "sample"}
+    with pytest.raises(ValueError, match=r"is pre-trained only and writes no captions; train it with jobs/finetune"):
+        load_captioner(str(runs / "pretrain" / "artifact"))
+
+
+def test_candidates_have_the_probabilities_that_scoring_gives(captioner: NamcCaptioner, images: Images) -> None:
+    told = captioner.describe(*images, candidates=3)
+    texts = [[one.caption for one in description.candidates] for description in told]
+    for description, scores in zip(told, captioner.score(*images, texts), strict=True):
+        logs = [one.log_probability for one in description.candidates]
+        assert logs == pytest.approx([score.mean for score in scores], abs=1e-4)
+    again = captioner.sample(*images, 2, seed=4)
+    assert again == captioner.sample(*images, 2, seed=4) != captioner.sample(*images, 2, seed=5)
+
+
+def test_a_batch_gives_what_single_pairs_give(captioner: NamcCaptioner, images: Images) -> None:
+    together = captioner.describe(*images, change_map=True)
+    for index, one in enumerate(together):
+        (alone,) = captioner.describe([images[0][index]], [images[1][index]], change_map=True)
+        assert alone.best.caption == one.best.caption
+        assert alone.change_map is not None
+        assert one.change_map is not None
+        assert np.allclose(alone.change_map, one.change_map, atol=1e-5)
+        assert one.change_map.shape == (4, 4)
+        assert one.evidence == {MISMATCH: pytest.approx(float(np.log(one.change_map.max())), abs=1e-4)}
+    assert all(one.change_map is None for one in captioner.describe(*images))
+
+
+def test_the_map_is_what_does_not_attend_to_its_own_place() -> None:
+    home = torch.eye(16).expand(2, 1, 16, 16).clone()
+    assert torch.equal(mismatch(home), torch.zeros(1, 16))
+    home[0, 0, 5] = torch.eye(16)[15]  # far away, in one direction
+    home[1, 0, 10] = 0.5 * torch.eye(16)[11] + 0.5 * torch.eye(16)[12]  # a half to the neighbour
+    expected = torch.zeros(1, 16)
+    expected[0, 5], expected[0, 10] = 1.0, 0.5
+    assert torch.allclose(mismatch(home), expected)
+
+
+def test_the_probability_of_a_change_is_calibrated_on_its_evidence(
+    runs: Path, world: World, images: Images, tmp_path: Path
+) -> None:
+    artifact = shutil.copytree(runs / "finetune" / "artifact", tmp_path / "artifact")
+    calibrate(load(CalibrateJob, None, {"artifact": str(artifact), "pairs": world.pairs, "familiarity": False}))
+    (one, *_) = NamcCaptioner(artifact).describe(*images)
+    assert one.changed is not None
+    assert 0 < one.changed < 1
+
+
+@pytest.mark.parametrize("speed", ["exact", "fast", "bf16"])
+def test_every_speed_captions(captioner: NamcCaptioner, images: Images, speed: str) -> None:
+    found = NamcCaptioner(captioner.path, speed=speed)(*images)  # type: ignore[arg-type]
+    assert len(found) == 6
+    if speed != "bf16":
+        assert found == captioner(*images)
+
+
+@torch.no_grad()
+def test_the_two_streams_are_one_encoder_with_the_images_exchanged() -> None:
+    torch.manual_seed(0)
+    encoder = MaskedImageEncoder(EncoderConfig(width=16, layers=2, heads=2), 8, 4).eval()
+    before, after = torch.randn(3, 4, 8), torch.randn(3, 4, 8)
+    halves: list[torch.Tensor] = []
+    encoder.join.register_forward_pre_hook(lambda _, inputs: halves.append(inputs[0]))
+    encoder.compare(encoder.embed(torch.cat([before, after])))
+    encoder.compare(encoder.embed(torch.cat([after, before])))
+    assert torch.allclose(halves[0], torch.cat([halves[1][..., 16:], halves[1][..., :16]], dim=-1), atol=1e-6)
+    looks = encoder.co_attention(encoder.embed(torch.cat([before, after])))
+    assert looks.shape == (2, 3, 4, 4)
+    assert torch.allclose(looks.sum(dim=-1), torch.ones(2, 3, 4))
