@@ -26,13 +26,16 @@ from benchmarks.record import RECORDS, Figure, Run, objections
 from benchmarks.rendering import RenderingConfig, measure_rendering
 from benchmarks.scoring import ScoringConfig, measure_scoring
 from benchmarks.serving import ServingConfig, serving
+from benchmarks.systems import SystemsConfig, measure_systems
 from benchmarks.train_overhead import TrainOverheadConfig, train_overhead
 from cluster.config import ClusterConfig
 from idc.config import ConfigModel, load, missing
 from idc.systems.procap.config import PretrainJob
 from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
 
-WITHOUT_RAY = frozenset({"decoding", "captioning", "official", "pretraining", "hardware", "scoring", "rendering"})
+WITHOUT_RAY = frozenset(
+    {"decoding", "captioning", "official", "pretraining", "hardware", "scoring", "rendering", "systems"}
+)
 """Parts that --local can measure."""
 
 
@@ -41,7 +44,7 @@ class BenchmarkJob(ConfigModel):
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
     """Parts to measure. Only by name: captioning, official, pretraining and hardware (ProCap at full size), scoring,
-    rendering, serving, batch."""
+    rendering, serving, batch, systems."""
     variant: str = Field("", pattern=r"^[a-z0-9-]*$")
     """Name of these sizes. Results are stored as the figure PART-VARIANT; only runs of one figure are compared."""
     out: str = "runs/benchmark"
@@ -88,6 +91,8 @@ class BenchmarkJob(ConfigModel):
     """Scoring captions."""
     rendering: RenderingConfig = RenderingConfig()
     """Rendering pairs."""
+    systems: SystemsConfig = SystemsConfig()
+    """Captioners of several papers next to each other; ProCap's size is that of `captioning`."""
     batch: BatchConfig = BatchConfig()
     """Captioning a table with jobs/caption.py."""
 
@@ -219,6 +224,8 @@ def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measure
         yield from measure_scoring(job.scoring)
     elif part == "rendering":
         yield from measure_rendering(job.rendering)
+    elif part == "systems":
+        yield from measure_systems(job.systems, job.captioning)
     elif part == "serving":
         from idc.systems import load_captioner
 
