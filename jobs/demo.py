@@ -21,10 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main() -> None:
-    from cluster.commands import run_commands
-    from idc.config import enter_root, refuse
     from idc.demo import DEFAULT, RESOURCES, steps
-    from idc.demo_summary import advice, closing, summary
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="train and evaluate with each (default: 0)")
@@ -38,15 +35,19 @@ def main() -> None:
     parser.add_argument("--clevr-change", metavar="DIR", help="also caption CLEVR-Change in its official layout")
     parser.add_argument("--folder", default="demo", help="the demo's folder under data/ and runs/ (default: demo)")
     args = parser.parse_args()
+    from cluster.commands import run_commands
+    from idc.config import enter_root, refuse
+    from idc.demo_summary import advice, closing, summary
+
+    enter_root()
     try:
         wanted = steps(
             args.folder, args.seeds, args.clevr_change,
             systems=args.systems, robustness=not args.no_robustness, on_ray=args.ray,
         )  # fmt: skip
-        commands = list(wanted)
+        commands = [(step.title, step.command, step.queue) for step in wanted]
     except ValueError as error:
         refuse([str(error)])
-    enter_root()
     runs = Path("runs") / args.folder
     try:
         used = run_commands(commands, ROOT, runs / "logs", runs / RESOURCES, on_ray=args.ray)

@@ -14,7 +14,7 @@ class ToyCaptioner:
     """Captions pairs by ``say(befores, afters)``; it has no optional capability."""
 
     capabilities: frozenset[Capability] = frozenset()
-    trained_on = None
+    trained_on: str | None = None
 
     def __init__(self, say: Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], list[str]]) -> None:
         self._say = say

@@ -188,7 +188,7 @@ def test_every_step_that_can_is_told_to_run_without_ray(tmp_path: Path) -> None:
         assert ("--local" in step.command) == takes_it
     on_ray = list(steps("demo", [0], str(tmp_path), on_ray=True))
     alone = [[word for word in s.command if word != "--local" and "cpus_per_worker" not in word] for s in local]
-    assert [tuple(step) for step in on_ray] == [(s.title, c, None) for s, c in zip(local, alone, strict=True)]
+    assert on_ray == [s._replace(command=c, queue=None) for s, c in zip(local, alone, strict=True)]
 
 
 def test_every_step_of_the_demo_is_a_valid_command() -> None:

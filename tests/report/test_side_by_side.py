@@ -46,7 +46,7 @@ def an_evaluation(
         for number, kind in enumerate(kinds)
     ]  # fmt: skip
     found, rows = evaluate(given, metrics=("BLEU", "CIDEr"), resamples=100)
-    known = {"pairs": pairs, "captioner": str(artifact), "name": "coco", "commit": commit}
+    known = {"pairs": pairs, "captioner": artifact.relative_to(Path.cwd()).as_posix(), "name": "coco", "commit": commit}
     found = found.model_copy(
         update={"fingerprint": fingerprint, "artifact": fingerprint, "protocol": {**found.protocol, **known}, **update}
     )

@@ -185,7 +185,7 @@ def _run(
     """The row of a setting."""
     first, seeds = own[0], tuple(one.seed for one in own)
     protocols = [one.evaluation.protocol for one in own]
-    others = [other.settings for other in page.scored if other.settings]
+    others = [other.settings for other in page.scored if other.settings.get("system") == first.settings.get("system")]
     twice = "a seed occurs twice" if len(set(seeds)) < len(seeds) and None not in seeds else ""
     unofficial = _unofficial(page.official, first.evaluation.split, subset, pairs)
     types = first.evaluation.types if TYPE_ACCURACY in values else None
@@ -278,7 +278,7 @@ def _compared(page: DataSetPage) -> Iterator[tuple[Place, Row]]:
                             values={metric: spread([100 * value]) for metric, value in scores.items()},
                             pairs=pairs,
                             mark=_unofficial(page.official, one.evaluation.split, subset, pairs),
-                            intervals=_rate_intervals(other) if subset == ALL else {},
+                            intervals=_rate_intervals(other) if kind == BASELINE and subset == ALL else {},
                         ),
                     )
 
@@ -368,8 +368,9 @@ def _rate_intervals(of: Evaluation | Baseline) -> dict[str, Interval]:
     found = {}
     if of.types is not None:
         found[TYPE_ACCURACY] = wilson(of.types.accuracy, of.types.pairs)
-    if of.hallucination is not None:
-        found |= {name: of.hallucination.interval(rate) for name, rate in CLAIMS.items()}
+    if (claims := of.hallucination) is not None:
+        made = {name: rate for name, rate in CLAIMS.items() if claims.rates()[rate].of}
+        found |= {name: claims.interval(rate) for name, rate in made.items()}
     return {name: Interval(low=100 * low, high=100 * high) for name, (low, high) in found.items()}
 
 
@@ -382,7 +383,7 @@ def _unofficial(official: DataSet | None, split: str, subset: str, pairs: int) -
 
 
 def _differences(own: Mapping[str, Any], others: Sequence[Mapping[str, Any]]) -> str:
-    """The settings by which this one differs from the others on the page; at most six."""
+    """The settings by which this one differs from the others of its system on the page; at most six."""
     keys = [key for key in own if any(other.get(key, None) != own[key] for other in others)]
     shown = [f"{key} = {own[key]}" for key in keys[:6]]
     return ", ".join([*shown, *([f"and {len(keys) - 6} more"] if len(keys) > 6 else [])])

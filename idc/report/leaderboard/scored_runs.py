@@ -162,7 +162,8 @@ def _artifact(home: Path, captioner: str, folder: Path) -> tuple[dict[str, Any] 
             name = str(job.get("name", "")) if isinstance(job, dict) else ""
             plain = {"system": system, **_setting(config, home)}
             seed = _seed(config)
-            return plain, seed, f"{system} {name.removesuffix(str(seed)).rstrip('-_ ') if seed is not None else name}"
+            run = name.removesuffix(str(seed)).rstrip("-_ ") if seed is not None else name
+            return plain, seed, system if run in ("", system) else f"{system} {run}"
     return None, None, Path(captioner).stem if captioner else folder.name
 
 
