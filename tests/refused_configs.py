@@ -57,6 +57,32 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "pairs: no such file or folder: 'nowhere'",
         ],
     ),
+    "describe_pairs": (
+        [
+            "pairs=nowhere",
+            "out=s3://bucket/described",
+            "describer=endpoint",
+            "endpoint.url=localhost:8000",
+            "instruction=cc3m_",
+            "image_captions=no.jsonl",
+            "oracle.noise=0.5",
+            "oracle.noise_kinds=[wrong_object,wrong_object]",
+            "price_prompt=3",
+            "temprature=1",
+        ],
+        [
+            "instruction: 'cc3m_' is not one of auto, cc3m, instruct_pix2pix, spot_the_diff; did you mean 'cc3m'?",
+            "temprature: no such setting; did you mean 'temperature'?",
+            "endpoint.url: 'localhost:8000' is not of the form http://... or https://...",
+            "oracle.noise_kinds names a kind twice",
+            "oracle: not used with describer=endpoint; leave it out",
+            "endpoint.model: required with describer=endpoint, for example Qwen/Qwen2-VL-7B-Instruct",
+            "price_prompt and price_completion: give both or neither",
+            "log: required if out is a URI (s3://bucket/described); give a local file",
+            "pairs: no such file or folder: 'nowhere'",
+            "image_captions: no such file or folder: 'no.jsonl'",
+        ],
+    ),
     "render": (
         [
             "out=pairs",

@@ -45,9 +45,8 @@ NO_CAPTIONS = ImageCaptions()
 def instruction_of(job: DescribeJob, row: Mapping[str, Any]) -> Instruction:
     """The structured instruction for a pair. One that needs a text of the data set, which the pair does not have, is
     replaced by that of CC3M."""
-    kind = job.instruction
-    if kind == "auto":
-        kind = next((kind for start, kind in _SOURCES.items() if row["source"].startswith(start)), "cc3m")
+    of_source = next((kind for start, kind in _SOURCES.items() if row["source"].startswith(start)), "cc3m")
+    kind = of_source if job.instruction == "auto" else job.instruction
     return "cc3m" if kind != "cc3m" and not any(text.strip() for text in row["captions"]) else kind
 
 
@@ -99,8 +98,8 @@ def read_image_captions(path: str | None) -> dict[str, ImageCaptions]:
             row = parse_json(line)
         except JsonError as error:
             raise ValueError(f"{path}:{number}: {error}") from None
-        texts = [row.get(name) for name in ("before", "after")] if isinstance(row, dict) else [0]
-        pair_id = row.get("pair_id") if isinstance(row, dict) else None
+        row = row if isinstance(row, dict) else {}
+        pair_id, texts = row.get("pair_id"), [row.get(name) for name in ("before", "after")]
         if not isinstance(pair_id, str) or not all(text is None or isinstance(text, str) for text in texts):
             raise ValueError(f'{path}:{number}: {line[:80]} is not {{"pair_id": ..., "before": ..., "after": ...}}')
         if pair_id in found:

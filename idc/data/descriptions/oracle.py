@@ -142,8 +142,8 @@ def _links(
         anchor, *links = telling[int(rng.integers(len(telling)))]
         return [anchor, *(thing for thing in others if thing is not anchor)][:count], (links[0], links[1])
     others = others[:count]
-    first = [[*([] if thing is None else [thing]), *others][:2] for thing in changed]
-    holding = [_holding(*two, view) if len(two) == 2 else [] for two, view in zip(first, views, strict=True)]
+    named = [[*([] if thing is None else [thing]), *others] for thing in changed]
+    holding = [_holding(one[0], one[1], view) if len(one) > 1 else [] for one, view in zip(named, views, strict=True)]
     if (old is None) == (new is None) and (common := [relation for relation in holding[0] if relation in holding[1]]):
         holding = [[str(rng.choice(common))]] * 2  # a turned camera is no change
     links = [_Link(str(rng.choice(relations))) if relations else _Link() for relations in holding]

@@ -1,0 +1,62 @@
+"""A small folder of pairs whose images differ from pair to pair, and a model's side of the conversation about them."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from idc.data.descriptions.config import DescribeJob
+from idc.data.descriptions.template import Description
+from idc.data.images import decode_image, encode_png
+from idc.data.store import DatasetFolder
+from idc.schema import ChangePair, pair_arrow_schema
+
+SHAPE = (8, 12, 3)
+
+
+def image(number: int, after: bool) -> bytes:
+    pixels = np.full(SHAPE, number, np.uint8)
+    pixels[..., 2] = 255 * after
+    return encode_png(pixels)
+
+
+def write_pairs(folder: Path, count: int, **changed: Any) -> str:
+    """``count`` pairs ``p00``, ...; ``changed``: pair -> other fields."""
+    rows = []
+    for number in range(count):
+        pair = {
+            "pair_id": f"p{number:02}", "before": image(number, False), "after": image(number, True), "source": "heap",
+            "split": "val" if number % 4 == 3 else "train", "captions": ("an old caption",), "meta": {"number": number},
+        }  # fmt: skip
+        rows.append(ChangePair(**{**pair, **changed.get(f"p{number:02}", {})}).to_row())
+    made = DatasetFolder.open_for_build(
+        folder, kind="pairs", schema=pair_arrow_schema(), fingerprint=f"small {count}", config={}, num_chunks=1
+    )
+    made.write_chunk(0, rows)
+    made.finish()
+    return str(folder)
+
+
+def number_in(content: Any) -> int:
+    """The pair that a request is about, by its images."""
+    before, after = (part["image_url"]["url"] for part in content if part["type"] == "image_url")
+    pixels = [decode_image(base64.b64decode(url.partition("base64,")[2])) for url in (before, after)]
+    assert [int(one[0, 0, 2]) == 255 for one in pixels] == [False, True], "the images are in another order"
+    return int(pixels[0][0, 0, 0])
+
+
+def good(number: int) -> str:
+    """An answer that follows the template."""
+    return Description("shows", f"{number} red cubes", "has", f"{number} blue cubes").sentence()
+
+
+def described(number: int) -> tuple[int, str]:
+    return 200, good(number)
+
+
+def job(pairs: str, url: str, **more: Any) -> DescribeJob:
+    endpoint = {"url": url, "model": "Qwen2-VL", **more.pop("endpoint", {})}
+    return DescribeJob(pairs=pairs, out=str(Path(pairs).parent / "described"), endpoint=endpoint, chunk_size=5, **more)

@@ -1,0 +1,351 @@
+"""The describe job against a real local server: rows, refusals, costs, resume, and an endpoint that misbehaves."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from idc.chat_endpoint import EndpointError, NotAnswered
+from idc.data.descriptions.config import DescribeJob
+from idc.data.descriptions.describing import ANSWERS, run
+from idc.data.descriptions.description_statistics import summarise
+from idc.data.descriptions.endpoint_describer import ask_endpoint
+from idc.data.pipeline import TooManyRejects, run_local
+from idc.data.store import Manifest, iter_rows, read_rejects
+from idc.schema import ChangePair
+from tests.chat_server import MODEL, Server, serving
+from tests.data.descriptions.small_pairs import described, good, job, number_in, write_pairs
+
+ROOT = Path(__file__).resolve().parents[3]
+COUNT = 12
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as one:
+        one.answer = lambda number, content: described(number_in(content))
+        yield one
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> str:
+    return write_pairs(tmp_path / "pairs", COUNT)
+
+
+@pytest.fixture
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that the client would wait between attempts; it does not wait."""
+    seconds: list[float] = []
+    monkeypatch.setattr(time, "sleep", seconds.append)
+    return seconds
+
+
+def run_job(one: DescribeJob, overwrite: bool = False) -> Manifest:
+    return run(one, run_local, ask_endpoint, overwrite)
+
+
+def numbers(server: Server) -> list[int]:
+    """The pairs of the requests, in their order."""
+    return [number_in(body["messages"][0]["content"]) for body in server.requests]
+
+
+def logged(one: DescribeJob) -> list[dict[str, Any]]:
+    lines = (Path(one.out) / ANSWERS).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_every_pair_gets_one_caption_of_the_model(server: Server, pairs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    one = job(pairs, server.url)
+    manifest = run_job(one)
+    assert (manifest.num_rows, manifest.num_rejected) == (COUNT, 0)
+    old = {row["pair_id"]: ChangePair.from_row(row) for row in iter_rows(pairs)}
+    for number, row in enumerate(iter_rows(one.out)):
+        pair, before = ChangePair.from_row(row), old[row["pair_id"]]
+        assert pair.captions == (good(number),)
+        assert pair.caption_origins[0] is not None
+        assert pair.caption_origins[0].source == f"{MODEL}, structured prompt"
+        assert pair.meta == {"number": number, "description": {"instruction": "cc3m", "question": 1}}
+        assert (pair.before, pair.after, pair.split, pair.source) == (
+            before.before, before.after, before.split, before.source,
+        )  # fmt: skip
+    body = server.requests[0]
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("Qwen2-VL", 0.7, 300)
+    assert [part["type"] for part in body["messages"][0]["content"]] == ["image_url", "image_url", "text"]
+    assert "describe the difference between the two images" in body["messages"][0]["content"][2]["text"]
+    assert set(server.keys) == {"Bearer sk-test-0123456789"}
+    files = [path for path in Path(pairs).parent.rglob("*") if path.is_file()]
+    assert not any(b"sk-test-0123456789" in path.read_bytes() for path in files)
+
+
+def test_what_is_done_is_asked_no_more(server: Server, pairs: str) -> None:
+    one = job(pairs, server.url)
+    run_job(one)
+    run_job(one)
+    run_job(one, overwrite=True)  # the log outlives the folder
+    assert Counter(numbers(server)) == dict.fromkeys(range(COUNT), 1)
+    with pytest.raises(ValueError, match="of another configuration"):
+        run_job(job(pairs, server.url, temperature=0.5))
+
+
+def test_more_pairs_later_pay_only_for_those(server: Server, pairs: str, tmp_path: Path) -> None:
+    few = job(pairs, server.url, max_pairs=5, log=str(tmp_path / "log.jsonl"))
+    assert run_job(few).num_rows == 5
+    all_of_them = few.model_copy(update={"max_pairs": None, "out": str(tmp_path / "all")})
+    assert run_job(all_of_them).num_rows == COUNT
+    assert Counter(numbers(server)) == dict.fromkeys(range(COUNT), 1)
+    some = few.model_copy(update={"max_pairs": None, "splits": ("val",), "out": str(tmp_path / "val")})
+    assert run_job(some).rows_by_split == {"val": 3}
+    assert len(server.requests) == COUNT
+
+
+def test_a_refused_answer_is_asked_for_again_and_counted(server: Server, pairs: str) -> None:
+    seen: Counter[int] = Counter()
+
+    def answer(number: int, content: Any) -> tuple[int, str]:
+        pair = number_in(content)
+        seen[pair] += 1
+        bad = {3: "The cubes are gone.", 7: good(7).replace("has 7 blue", "has no")}
+        return (200, bad[pair]) if pair in bad and seen[pair] <= (2 if pair == 7 else 1) else described(pair)
+
+    server.answer = answer
+    one = job(pairs, server.url, price_prompt=2.0, price_completion=10.0)
+    assert run_job(one).num_rows == COUNT
+    questions = [ChangePair.from_row(row).meta["description"]["question"] for row in iter_rows(one.out)]
+    assert [questions[3], questions[7], sum(questions)] == [2, 3, COUNT + 3]
+    found = summarise(one)
+    assert found.asked is not None
+    assert (found.asked.answers, found.asked.refused) == (COUNT + 3, {"only denies": 2, "off template": 1})
+    assert found.asked.refused_share == pytest.approx(3 / 15)
+    assert found.asked.by_question == {1: 10, 2: 1, 3: 1}
+    assert (found.asked.prompt_tokens, found.asked.completion_tokens, found.asked.uncounted) == (1500, 300, 0)
+    assert found.asked.cost == pytest.approx((1500 * 2 + 300 * 10) / 1e6)
+    assert found.asked.examples["off template"] == ["p03: The cubes are gone."]
+
+
+def test_a_pair_that_is_always_refused_is_a_reject_and_is_not_asked_again(server: Server, pairs: str) -> None:
+    server.answer = lambda number, content: (200, "Nice.") if number_in(content) == 4 else described(number_in(content))
+    one = job(pairs, server.url, asks=2, max_reject_share=0.1)
+    manifest = run_job(one)
+    assert (manifest.num_rows, manifest.num_rejected) == (COUNT - 1, 1)
+    (reject,) = read_rejects(one.out)
+    assert reject.row_id == "p04"
+    assert reject.reason.startswith("off template: there is no 'the difference between the two images")
+    assert Counter(numbers(server))[4] == 2
+    assert sum("Nice." in record["answer"] for record in logged(one)) == 2
+    run_job(one, overwrite=True)
+    assert len(server.requests) == COUNT + 1
+
+
+def test_too_many_refused_pairs_fail_the_job_and_keep_the_answers(server: Server, pairs: str) -> None:
+    server.answer = lambda number, content: (200, "Nice.") if number_in(content) < 4 else described(number_in(content))
+    one = job(pairs, server.url, asks=1)
+    with pytest.raises(TooManyRejects, match=r"4 of 12 rows were rejected, .*: 4 x off template"):
+        run_job(one)
+    assert run_job(one.model_copy(update={"max_reject_share": 0.5})).num_rows == COUNT - 4
+    assert len(server.requests) == COUNT
+
+
+def test_an_answer_that_is_cut_off_is_refused(server: Server, pairs: str) -> None:
+    server.finish_reason = "length"
+    one = job(pairs, server.url, asks=1, max_reject_share=1.0)
+    assert run_job(one).reject_reasons == {"cut off": COUNT}
+
+
+def test_nonsense_ends_the_run_early(server: Server, tmp_path: Path) -> None:
+    pairs = write_pairs(tmp_path / "many", 60)
+    server.answer = lambda number, content: (200, "I cannot see images.")
+    with pytest.raises(EndpointError, match=r"20 of 20 answers were refused, .* off template: .*prompt=conventional"):
+        run_job(job(pairs, server.url, endpoint={"concurrency": 4}))
+    assert 20 <= len(server.requests) <= 24
+
+
+def test_later_means_later_and_errors_are_tried_again(server: Server, pairs: str, waited: list[float]) -> None:
+    troubles = {1: (429, "slow down", {"Retry-After": "7"}), 2: (503, "busy"), 4: (201, "<html>")}
+    server.answer = lambda number, content: troubles.get(number) or described(number_in(content))
+    one = job(pairs, server.url, endpoint={"concurrency": 1})
+    with pytest.raises(NotAnswered, match=r"1 of 12 pairs have no answer, the first one, p01: .*not a chat completion"):
+        run_job(one)
+    assert waited[0] == 7
+    assert 0.5 <= waited[1] <= 1
+    asked = len(server.requests)
+    assert run_job(one).num_rows == COUNT
+    assert numbers(server)[asked:] == [1]
+
+
+@pytest.mark.parametrize("reply", [(201, "{half", {"Content-Type": "application/json"}), (201, '{"choices": []}')])
+def test_something_else_than_an_answer_is_named(server: Server, pairs: str, reply: tuple[Any, ...]) -> None:
+    server.answer = lambda number, content: reply
+    with pytest.raises(NotAnswered, match=r"3 requests in a row without an answer, .*: not a chat completion"):
+        run_job(job(pairs, server.url, endpoint={"concurrency": 1}))
+    assert len(server.requests) == 3
+
+
+def test_a_server_that_hangs_ends_the_run_and_answers_so_far_are_kept(server: Server, pairs: str) -> None:
+    released = threading.Event()
+
+    def answer(number: int, content: Any) -> tuple[int, str]:
+        if number > 5:
+            released.wait(60)
+        return described(number_in(content))
+
+    server.answer = answer
+    one = job(pairs, server.url, endpoint={"concurrency": 2, "attempts": 1, "timeout_s": 0.5})
+    with pytest.raises(NotAnswered, match=r"3 requests in a row without an answer, .* timed out; gave up after 1 att"):
+        run_job(one)
+    released.set()
+    assert len(logged(one)) == 5
+    answered = set(numbers(server)[:5])
+    asked = len(server.requests)
+    server.answer = lambda number, content: described(number_in(content))
+    assert (
+        run_job(one.model_copy(update={"endpoint": one.endpoint.model_copy(update={"timeout_s": 60.0})})).num_rows == 12
+    )
+    assert not answered & set(numbers(server)[asked:])
+
+
+def test_a_pair_that_is_never_answered_can_be_given_up(server: Server, pairs: str, waited: list[float]) -> None:
+    server.answer = lambda number, content: (500, "oops") if number_in(content) == 6 else described(number_in(content))
+    one = job(pairs, server.url, endpoint={"attempts": 2}, max_reject_share=0.1)
+    with pytest.raises(NotAnswered, match=r"1 of 12 pairs have no answer, the first one, p06: .*500 .*: oops"):
+        run_job(one)
+    manifest = run_job(one.model_copy(update={"give_up": True}))
+    assert (manifest.num_rows, manifest.reject_reasons) == (COUNT - 1, {"no answer": 1})
+    assert Counter(numbers(server)) == {**dict.fromkeys(range(COUNT), 1), 6: 4}
+
+
+def test_a_pair_that_the_endpoint_refuses_is_a_reject_and_too_many_end_the_run(server: Server, pairs: str) -> None:
+    server.answer = lambda number, content: (
+        (400, "bad image") if number_in(content) == 2 else described(number_in(content))
+    )
+    manifest = run_job(job(pairs, server.url, max_reject_share=0.1))
+    assert (manifest.num_rows, manifest.num_rejected) == (COUNT - 1, 1)
+    server.answer = lambda number, content: (400, "no such parameter")
+    other = job(pairs, server.url, max_reject_share=0.1, temperature=0.1, endpoint={"concurrency": 1})
+    asked = len(server.requests)
+    with pytest.raises(EndpointError, match=r"2 of 12 pairs cannot be asked for, .*400 Bad Request: no such parameter"):
+        run_job(other.model_copy(update={"out": other.out + "2"}))
+    assert len(server.requests) - asked <= 3
+
+
+@pytest.mark.parametrize(
+    ("status", "line"), [(401, r"401 Unauthorized: no; the key is read from \$MY_KEY"), (404, "404 Not Found: no")]
+)
+def test_a_wrong_key_or_model_ends_the_run_at_once(server: Server, pairs: str, status: int, line: str) -> None:
+    server.answer = lambda number, content: (status, "no")
+    with pytest.raises(EndpointError, match=line):
+        run_job(job(pairs, server.url, endpoint={"api_key_variable": "MY_KEY", "concurrency": 1}))
+    assert len(server.requests) <= 2
+
+
+def test_not_more_requests_at_a_time_than_asked_for(server: Server, pairs: str) -> None:
+    together = threading.Barrier(3, timeout=60)
+
+    def answer(number: int, content: Any) -> tuple[int, str]:
+        together.wait()  # goes on when three requests are here; 12 requests are four times three
+        return described(number_in(content))
+
+    server.answer = answer
+    run_job(job(pairs, server.url, endpoint={"concurrency": 3}))
+    assert server.most_under_way == 3
+
+
+def test_an_unreadable_image_is_a_reject(server: Server, tmp_path: Path) -> None:
+    pairs = write_pairs(tmp_path / "pairs", 4, p02={"after": b"no image"})
+    manifest = run_job(job(pairs, server.url, max_reject_share=0.5))
+    assert manifest.reject_reasons == {"not an image": 1}
+    assert sorted(numbers(server)) == [0, 1, 3]
+
+
+def test_the_conventional_prompt_takes_any_text(server: Server, pairs: str) -> None:
+    said = {0: "  The cubes\n turned blue. ", 1: " "}
+    server.answer = lambda number, content: (200, said.get(number_in(content), "Nothing changed."))
+    one = job(pairs, server.url, prompt="conventional", asks=1, max_reject_share=0.1)
+    assert run_job(one).reject_reasons == {"empty": 1}
+    captions = [row["captions"] for row in iter_rows(one.out)]
+    assert captions[:2] == [["The cubes turned blue."], ["Nothing changed."]]
+    found = summarise(one)
+    assert (found.repetition["conventional"].total, found.repetition["conventional"].unique) == (11, 2)
+    assert found.words_per_image is None
+
+
+COMMAND = """
+import sys
+sys.path.insert(0, {root!r})
+from jobs.describe_pairs import main
+sys.argv = ["describe_pairs.py", *{arguments!r}]
+main()
+"""
+
+
+def test_a_killed_job_continues_and_asks_nothing_twice(server: Server, tmp_path: Path) -> None:
+    count = 40
+    pairs = write_pairs(tmp_path / "pairs", count)
+    killed: list[int] = []
+    process: list[subprocess.Popen[str]] = []
+
+    def answer(number: int, content: Any) -> tuple[int, str]:
+        if number == 15:
+            os.kill(process[0].pid, signal.SIGKILL)
+            killed.append(number)
+        return described(number_in(content))
+
+    server.answer = answer
+    arguments = [
+        f"pairs={pairs}", f"out={tmp_path / 'described'}", f"endpoint.url={server.url}", "endpoint.model=m",
+        "endpoint.concurrency=4", "chunk_size=8",
+    ]  # fmt: skip
+    code = COMMAND.format(root=str(ROOT), arguments=arguments)
+    command = [sys.executable, "-c", code]
+    process.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+    process[0].communicate(timeout=120)
+    assert process[0].returncode == -signal.SIGKILL
+    assert killed
+    log = tmp_path / "described" / ANSWERS
+    kept = [json.loads(line)["pair_id"] for line in log.read_text(encoding="utf-8").splitlines()]
+    first = len(server.requests)
+    assert first - 4 <= len(kept) < first
+    again = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert again.returncode == 0, again.stderr
+    assert "40 of 40 pairs described by m, structured prompt" in again.stdout
+    asked_again = {f"p{number:02}" for number in numbers(server)[first:]}
+    assert not asked_again & set(kept)
+    assert len(server.requests) == count + first - len(kept)
+    captions = [row["captions"][0] for row in iter_rows(tmp_path / "described")]
+    assert captions == [good(number) for number in range(count)]
+
+
+def test_the_command_names_what_went_wrong_and_continues(
+    server: Server, pairs: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("IDC_ROOT", raising=False)
+    main = importlib.import_module("jobs.describe_pairs").main
+    out = Path(pairs).parent / "described"
+    asked = [f"pairs={pairs}", f"out={out}", f"endpoint.url={server.url}", "endpoint.model=m", "endpoint.concurrency=1"]
+    monkeypatch.setattr(sys, "argv", ["describe_pairs.py", *asked])
+    server.answer = lambda number, content: described(number_in(content)) if number <= 2 else (403, "not yours")
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 1
+    said = capsys.readouterr().err
+    assert "403 Forbidden: not yours; the key is read from $OPENAI_API_KEY" in said
+    assert f"The answers so far are in {out / ANSWERS}; the same command continues." in said
+    server.answer = lambda number, content: described(number_in(content))
+    main()
+    assert "12 of 12 pairs described by m, structured prompt" in capsys.readouterr().out
+    assert len(server.requests) == COUNT + 1
+    monkeypatch.setattr(sys, "argv", ["describe_pairs.py", *asked, "chunk_size=3"])
+    with pytest.raises(SystemExit, match=r"describe_pairs: .* holds 12 pairs of another configuration"):
+        main()

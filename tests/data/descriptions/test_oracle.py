@@ -1,0 +1,205 @@
+"""The oracle: what it says is true of the scene, and its noise is where and what it reports."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import cache
+from typing import Any
+
+import pytest
+
+from idc.data.descriptions.config import NOISE_KINDS, OracleConfig
+from idc.data.descriptions.oracle import EMPTY, Noise, describe
+from idc.data.descriptions.template import Description, parse
+from idc.data.rendered.captions import CLEAR_OFFSET, RELATIONS, holds
+from idc.data.rendered.config import RenderConfig
+from idc.data.rendered.draw import draw_scene
+from idc.data.rendered.scene import ORDERED_PAIRS, Thing, View
+from idc.metrics.hallucination import WORDS, truth_of
+
+PHRASE = re.compile(r"\ba ((?:\w+ )*?(?:sphere|ball|cube|block|cylinder))\b")
+"""An object, as descriptions name it."""
+Look = frozenset[tuple[str, str]]
+
+
+@cache
+def records() -> dict[str, tuple[str, dict[str, Any]]]:
+    """Pair -> change type and ``meta``, of small and large scenes with turned cameras, in all orders."""
+    found = {}
+    for name, objects, jitter in (("small", (2, 3), "slight"), ("large", (3, 8), "extreme")):
+        config = RenderConfig(
+            num_scenes=14, min_objects=objects[0], max_objects=objects[1], jitter=jitter, width=96, height=64,
+            min_visible_pixels=5, ordered_pairs=True,
+        )  # fmt: skip
+        for index in range(config.num_scenes):
+            scene, _ = draw_scene(config, index)
+            for end, order in ORDERED_PAIRS.items():
+                change = scene.change_of(order)
+                kind = "none" if change is None else change.kind
+                found[f"{name}-{index}-{end}"] = (kind, scene.record(order))
+    return found
+
+
+def look(thing: dict[str, Any]) -> Look:
+    return frozenset((name, str(thing[name])) for name in ("size", "color", "material", "shape"))
+
+
+def looks(text: str) -> list[Look]:
+    """The objects that a description names."""
+    return [frozenset(WORDS[word] for word in phrase.split()) for phrase in PHRASE.findall(text)]
+
+
+def sides(found: Description, meta: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]], View]]:
+    return [
+        (text, meta[name], View.of_record(view))
+        for text, name, view in zip((found.before, found.after), ("before", "after"), meta["views"], strict=True)
+    ]
+
+
+def test_without_noise_every_object_and_relation_is_true() -> None:
+    relations = {text: name for name, texts in RELATIONS.items() for text in texts}
+    checked: Counter[str] = Counter()
+    for pair_id, (_, meta) in records().items():
+        found, noise = describe(pair_id, meta, OracleConfig(others=3))
+        assert noise == []
+        assert parse(found.sentence()) == found
+        for text, things, view in sides(found, meta):
+            named = looks(text)
+            assert named
+            assert PHRASE.sub("a", text).count("a") >= len(named)
+            for one in named:
+                assert one in [look(thing) for thing in things], text
+            pieces = PHRASE.split(text)
+            if (relation := relations.get(pieces[2].strip())) is not None:
+                pairs = [
+                    (Thing(**a), Thing(**b))
+                    for a in things for b in things if look(a) == named[0] and look(b) == named[1] and a is not b
+                ]  # fmt: skip
+                assert any(holds(relation, a, b, view, CLEAR_OFFSET) for a, b in pairs), text
+                checked[relation] += 1
+    assert set(checked) == set(RELATIONS)
+
+
+def test_the_changed_object_comes_first_and_the_change_can_be_read_off() -> None:
+    for pair_id, (kind, meta) in records().items():
+        found, _ = describe(pair_id, meta, OracleConfig())
+        if kind == "none":
+            assert found.before == found.after
+            continue
+        assert found.before != found.after
+        true = truth_of(kind, meta["before"], meta["after"])
+        before, after = looks(found.before), looks(found.after)
+        if kind != "add":
+            assert before[0] == true.described
+        if kind != "drop":
+            assert after[0] == (true.described if kind == "add" else true.after)
+        if kind in ("color", "material"):
+            assert before[1:] == after[1:]
+        if kind == "add":
+            assert after[1:] == before
+        if kind == "drop":
+            assert before[1:] == after
+
+
+def test_no_description_denies_even_of_an_image_without_objects() -> None:
+    _, meta = next(record for record in records().values() if record[0] == "add")
+    lonely = {**meta, "before": [], "after": [meta["after"][-1]]}
+    found, _ = describe("lonely", lonely, OracleConfig())
+    assert found.before == EMPTY
+    assert len(looks(found.after)) == 1
+    for pair_id, (_, record) in records().items():
+        parse(describe(pair_id, record, OracleConfig(noise=1.0))[0].sentence())  # would refuse a denial
+
+
+def clean_and_noisy(kind: str, pair_id: str, meta: dict[str, Any]) -> tuple[Description, Description, list[Noise]]:
+    clean, _ = describe(pair_id, meta, OracleConfig())
+    noisy, noise = describe(pair_id, meta, OracleConfig(noise=1.0, noise_kinds=(kind,)))
+    assert {one.kind for one in noise} == {kind}
+    return clean, noisy, noise
+
+
+@pytest.mark.parametrize("kind", ["wrong_object", "wrong_attribute"])
+def test_wrong_words_are_exactly_those_at_the_offsets(kind: str) -> None:
+    for pair_id, (_, meta) in records().items():
+        clean, noisy, noise = clean_and_noisy(kind, pair_id, meta)
+        for image in ("before", "after"):
+            text, right = getattr(noisy, image), getattr(clean, image)
+            at = {match.start(): match.group() for match in re.finditer(r"\w+", text)}
+            wrong = set()
+            for _, start, end, _ in (one for one in noise if one.image == image):
+                wrong |= {place for place in at if start <= place < end}
+                assert len(text[start:end].split()) == (4 if kind == "wrong_object" else 1)
+            pairs = zip(at.items(), re.findall(r"\w+", right), strict=True)
+            assert {place for (place, word), other in pairs if word != other} == wrong
+            present = {look(thing) for thing in meta[image]}
+            assert not present & set(looks(text))
+
+
+def test_extra_objects_are_not_in_the_image() -> None:
+    for pair_id, (_, meta) in records().items():
+        clean, noisy, noise = clean_and_noisy("extra_object", pair_id, meta)
+        for image in ("before", "after"):
+            text = getattr(noisy, image)
+            extra = [text[one.start : one.end] for one in noise if one.image == image]
+            assert looks(text) == looks(getattr(clean, image)) + [look for one in extra for look in looks(f"a {one}")]
+            present = {look(thing) for thing in meta[image]}
+            assert all(len(one.split()) == 4 for one in extra)
+            assert not present & {look for one in extra for look in looks(f"a {one}")}
+
+
+def test_a_missing_detail_is_a_place_between_words() -> None:
+    for pair_id, (_, meta) in records().items():
+        clean, noisy, noise = clean_and_noisy("missing_detail", pair_id, meta)
+        for image in ("before", "after"):
+            text, whole = getattr(noisy, image), re.findall(r"\w+", getattr(clean, image))
+            for one in sorted((one for one in noise if one.image == image), key=lambda one: -one.start):
+                assert one.start == one.end
+                text = text[: one.start] + "MISSING " + text[one.start :]
+            words = re.findall(r"\w+", text)
+            assert words.count("MISSING") == len(looks(getattr(clean, image)))
+            pairs = list(zip(words, whole, strict=True))
+            assert all(word == other for word, other in pairs if word != "MISSING")
+            assert all(WORDS[other][0] != "shape" for word, other in pairs if word == "MISSING")
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4])
+def test_the_share_is_as_set_and_the_kinds_are_equally_likely(share: float) -> None:
+    kinds: Counter[str] = Counter()
+    mentions = 0
+    for pair_id, (_, meta) in records().items():
+        clean, _ = describe(pair_id, meta, OracleConfig())
+        mentions += len(looks(clean.before)) + len(looks(clean.after))
+        kinds.update(one.kind for one in describe(pair_id, meta, OracleConfig(noise=share))[1])
+    assert mentions > 1000
+    found, error = sum(kinds.values()), (mentions * share * (1 - share)) ** 0.5
+    assert abs(found - share * mentions) < 4 * error
+    for kind in NOISE_KINDS:
+        assert abs(kinds[kind] - found / 4) < 4 * (found * 3 / 16) ** 0.5
+
+
+def test_more_noise_keeps_the_noise_of_less_and_another_seed_changes_it() -> None:
+    def words(noise: float, seed: int = 0) -> list[Counter[tuple[str, str]]]:
+        out = []
+        for pair_id, (_, meta) in records().items():
+            found, wrong = describe(pair_id, meta, OracleConfig(noise=noise, seed=seed))
+            out.append(Counter((one.kind, getattr(found, one.image)[one.start : one.end]) for one in wrong))
+        return out
+
+    assert all(less <= more for less, more in zip(words(0.2), words(0.4), strict=True))
+    assert words(0.2) == words(0.2)
+    assert words(0.2) != words(0.2, seed=1)
+
+
+def test_both_images_and_two_pairs_have_noise_of_their_own() -> None:
+    _, meta = records()["large-0-n"]
+    config = OracleConfig(noise=1.0)
+    found, noise = describe("one", meta, config)
+    kinds = [[one.kind for one in noise if one.image == image] for image in ("before", "after")]
+    assert found.before != found.after or kinds[0] != kinds[1]
+    assert describe("two", meta, config) != (found, noise)
+
+
+def test_a_pair_without_a_scene_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^no scene: the meta of 'p1' is not that of a rendered pair"):
+        describe("p1", {"licence": "CC0"}, OracleConfig())
