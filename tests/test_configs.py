@@ -34,6 +34,7 @@ JOB_OF = {
     "benchmark/": "benchmark",
     "robustness/": "robustness",
     "card/": "make_card",
+    "mining/": "mine_pairs",
 }
 """How a config's path begins, and which job takes it."""
 INPUTS: dict[str, dict[str, Any]] = {
@@ -53,6 +54,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "benchmark": {},
     "robustness": {},
     "make_card": {},
+    "mine_pairs": {"heap": "heap", "out": "mined"},
 }
 """What the command line adds to a job's YAML files."""
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "diffusers", "cv2", "mitsuba")

@@ -87,13 +87,13 @@ class EfficientNetLite0:
     with ``weights_only``. Pixels are scaled to (x - 127) / 128, as in the official model.
 
     Args:
-        size: pixels per side; the network was trained with 224.
+        size: pixels per side; the network was trained with 224 and takes any multiple of 32.
     """
 
     MIDDLE_BLOCK = 10
     """The last block of 112 channels: 14x14 places for an image of 224 pixels, averaged to 4x4."""
 
-    def __init__(self, size: int = 224) -> None:
+    def __init__(self, size: int) -> None:
         from efficientnet_lite_pytorch import EfficientNet
 
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

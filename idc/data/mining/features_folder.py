@@ -105,7 +105,5 @@ class RowRanges:
         ids = self.rows.read(start, stop, ["image_id"])["image_id"].to_pylist()
         of = sorted({self.duplicates[n] for n in numbers if n in self.duplicates})
         kept = {n: self.rows.read(n, n + 1, ["image_id"])["image_id"][0].as_py() for n in of}
-        errors = [
-            f"near duplicate: of {kept[self.duplicates[n]]}" if n in self.duplicates else None for n in numbers
-        ]
+        errors = [f"near duplicate: of {kept[self.duplicates[n]]}" if n in self.duplicates else None for n in numbers]
         return {"number": list(numbers), "row_id": ids, "image_id": ids, "error": errors}

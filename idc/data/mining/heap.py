@@ -85,6 +85,9 @@ class FilesHeap:
             else:
                 ignored[f"{printable(suffix)} files" if suffix else "files without a suffix"] += 1
         self.notes = [f"left out: {count:,} {kind}" for kind, count in sorted(ignored.items())]
+        if tree.special:
+            names = ", ".join(printable(folder.relative(path)) for path in tree.special[:3])
+            self.notes.append(f"left out: {len(tree.special):,} that are no files: {names}")
         if tree.outside:
             self.notes.append(f"left out: {len(tree.outside):,} links to folders outside of the heap")
         if not self.names:

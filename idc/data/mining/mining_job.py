@@ -161,11 +161,12 @@ class _Steps:
     ) -> Manifest:  # fmt: skip
         job = self.job
         path = job.out if name == "pairs" else _step(job, name)
+        config = job.model_dump(mode="json") if name == "pairs" else {"heap": job.heap, "encoder": job.encoder}
         overwrite = self.overwrite
         if overwrite and name != "pairs" and (files.locate(path) / MANIFEST).exists():
             overwrite = read_manifest(path).fingerprint != print_
         folder = DatasetFolder.open_for_build(
-            path, kind=kind, schema=schema, fingerprint=print_, config=job.model_dump(mode="json"),
+            path, kind=kind, schema=schema, fingerprint=print_, config=config,
             num_chunks=source.num_chunks, overwrite=overwrite, extra=extra,
         )  # fmt: skip
         spec = StageSpec(

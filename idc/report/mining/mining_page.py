@@ -137,7 +137,9 @@ def _cards(job: MinePairsJob, num_pairs: int, titles: Sequence[str]) -> list[dic
     wanted = {round(n * (num_pairs - 1) / max(count - 1, 1)) for n in range(count)}
     cards, start = [], 0
     for table in iter_tables(job.out, ["pair_id", "before", "after", "meta"], batch_size=256):
-        for row in (table.slice(n - start, 1).to_pylist()[0] for n in sorted(wanted) if start <= n < start + len(table)):
+        for row in (
+            table.slice(n - start, 1).to_pylist()[0] for n in sorted(wanted) if start <= n < start + len(table)
+        ):
             meta = json.loads(row["meta"])
             similar = [f"{name} {meta['similarity'][name]:.3f}" for name in (*titles, "both")]
             views = [(name, decode_image(row[role]))
