@@ -4,9 +4,10 @@
     python jobs/mine_pairs.py --local heap=photos out=data/mined
     python jobs/mine_pairs.py --config jobs/configs/mining/paper.yaml heap=s3://bucket/cc3m out=s3://bucket/mined
 
-Near-duplicates are left out; then: nearest neighbours under two features, thresholds, candidates in both lists, clusters,
-one pair per cluster. Writes the page mining.html into the folder. The result is the same for any number of workers, with
-Ray or without. The same command continues a killed job; with --overwrite other thresholds reuse features and neighbours.
+Near-duplicates are left out; then: nearest neighbours under two features, thresholds, candidates in both lists,
+clusters, one pair per cluster. Writes the page mining.html into the folder. The result is the same for any number of
+workers, with Ray or without. The same command continues a killed job; with --overwrite, other thresholds reuse the
+features and neighbours.
 """
 
 from __future__ import annotations

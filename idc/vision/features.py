@@ -64,18 +64,19 @@ class ClipFeatures:
     """
 
     def __init__(self, source: str) -> None:
-        from transformers import CLIPVisionModelWithProjection
+        from transformers import CLIPModel
 
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        model = load_pretrained(CLIPVisionModelWithProjection, source, "clip")
-        self.model: Any = model.eval().requires_grad_(False).to(self.device)
+        model = load_pretrained(CLIPModel, source, "clip")
+        self.model: Any = model.vision_model.eval().requires_grad_(False).to(self.device)
+        self.projection: Any = model.visual_projection.requires_grad_(False).to(self.device)
         self.size = self.model.config.image_size
 
     def __call__(self, images: Iterable[np.ndarray]) -> np.ndarray:
         """The features (N, D) of N images."""
         scaled = _scaled(images, self.size, _CLIP_MEAN, _CLIP_STD, self.device)
         with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=self.device.type == "cuda"):
-            vectors = self.model(pixel_values=scaled).image_embeds
+            vectors = self.projection(self.model(pixel_values=scaled).pooler_output)
         return np.asarray(vectors.float().cpu().numpy())
 
 
