@@ -6,8 +6,8 @@
 
 Near-duplicates are left out; then: nearest neighbours under two features, thresholds, candidates in both lists,
 clusters, one pair per cluster. Writes the page mining.html into the folder. The result is the same for any number of
-workers, with Ray or without. The same command continues a killed job; with --overwrite, other thresholds reuse the
-features and neighbours.
+workers, with Ray or without. The same command continues a killed job; other thresholds reuse features and neighbours:
+another out with the same work, or --overwrite.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def main() -> None:
     job = args.config
     try:
         encoder = encoder_fingerprint(job)
-        manifest = already_mined(job, encoder, args.overwrite)
+        found = manifest = already_mined(job, encoder, args.overwrite)
         if manifest is None:
             run = partial(run_chunks, args.local, job.cluster, processes=job.workers)
             with nullcontext() if args.local else session(job.cluster):
                 manifest = mine(job, run, extraction(job), encoder, overwrite=args.overwrite)
-        write_page(job, manifest)
+        write_page(job, manifest, again=found is None)
     except ValueError as error:
         raise SystemExit(f"mine_pairs: {error}") from None
     print("\n".join(summary(job, manifest)))

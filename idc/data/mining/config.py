@@ -161,8 +161,8 @@ class MinePairsJob(MiningConfig):
     out: str = Field(min_length=1)
     """Folder of pairs to write, with the page mining.html. Path or URI."""
     work: str | None = None
-    """Folder of the steps before (features, duplicates, index, neighbours, targets), which other thresholds reuse.
-    Default: out with -work."""
+    """Folder of the features, near-duplicates, index and neighbours, which a job with other thresholds and another out
+    can reuse. Default: out with -work."""
     chunk_size: int = Field(default=256, ge=1, le=100_000)
     """Images per chunk of feature extraction; a worker holds their files in memory."""
     query_chunk: int = Field(default=1024, ge=1, le=100_000)
@@ -189,5 +189,9 @@ class MinePairsJob(MiningConfig):
         return MiningConfig(**self.model_dump(include=set(MiningConfig.model_fields), exclude_unset=True))
 
     def work_folder(self) -> str:
-        """The folder of the steps before the pairs."""
+        """The folder of the steps before the thresholds."""
         return self.work or f"{self.out.rstrip('/')}-work"
+
+    def targets_folder(self) -> str:
+        """The folder of what was chosen, always next to the pairs."""
+        return f"{self.out.rstrip('/')}-work/targets"

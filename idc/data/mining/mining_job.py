@@ -38,7 +38,7 @@ VERSION = 1
 """Part of all fingerprints; to be raised when the same settings would give other rows."""
 
 STEPS = ("features", "copies", "index", "neighbours", "targets")
-"""Folders in the work folder; ``index`` only with an approximate one."""
+"""Steps before the pairs; ``index`` only with an approximate one."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ def already_mined(job: MinePairsJob, encoder: str, overwrite: bool = False) -> M
         ValueError: the heap has no images; or ``out`` or a step's folder holds something else and ``overwrite`` is off.
     """
     plan = _Plan.of(job, open_heap(job.heap, job.chunk_size), encoder)
-    for path, mine in [(job.out, plan.pairs), *((_step(job, name), getattr(plan, name)) for name in STEPS)]:
+    used = [name for name in STEPS if name != "index" or job.index.kind != "exact"]
+    for path, mine in [(job.out, plan.pairs), *((_step(job, name), getattr(plan, name)) for name in used)]:
         if (files.locate(path) / MANIFEST).exists():
             found = read_manifest(path)
             if found.fingerprint != mine and not overwrite:
@@ -178,7 +179,7 @@ class _Steps:
 
 
 def _step(job: MinePairsJob, name: str) -> str:
-    return f"{job.work_folder()}/{name}"
+    return job.targets_folder() if name == "targets" else f"{job.work_folder()}/{name}"
 
 
 def _copies(path: str) -> Iterable[tuple[int, list[int]]]:

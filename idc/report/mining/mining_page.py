@@ -24,13 +24,16 @@ _REJECTS = 30
 """Rejected images and near-duplicates that are listed, of each kind."""
 
 
-def write_page(job: MinePairsJob, manifest: Manifest) -> None:
+def write_page(job: MinePairsJob, manifest: Manifest, again: bool = True) -> None:
     """Write :data:`PAGE` into the folder of pairs.
 
     Args:
         manifest: of the complete folder of pairs.
+        again: also if there is one.
     """
-    (files.locate(job.out) / PAGE).write(render_mining(job, manifest).encode())
+    page = files.locate(job.out) / PAGE
+    if again or not page.exists():
+        page.write(render_mining(job, manifest).encode())
 
 
 def summary(job: MinePairsJob, manifest: Manifest) -> list[str]:
@@ -105,8 +108,11 @@ def _histograms(job: MinePairsJob, titles: Sequence[str]) -> list[Any]:
     shown = []
     for column, title, limits in zip(FEATURES, titles, job.thresholds(), strict=True):
         marks = [(limits.min, "min"), (limits.max, "max")]
-        for step, what in (("neighbours", "nearest images"), ("targets", "pairs")):
-            counts, ends = _counts(iter_tables(f"{job.work_folder()}/{step}", [f"{column}_sims"], batch_size=4096))
+        for folder, what in (
+            (f"{job.work_folder()}/neighbours", "nearest images"),
+            (job.targets_folder(), "pairs"),
+        ):
+            counts, ends = _counts(iter_tables(folder, [f"{column}_sims"], batch_size=4096))
             if sum(counts):
                 inside = [mark for mark in marks if ends[0] <= mark[0] <= ends[1]]
                 shown.append(charts.distribution(f"{title}: {what}", "cosine similarity", counts, ends, inside))

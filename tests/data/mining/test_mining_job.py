@@ -119,7 +119,7 @@ def test_a_job_that_ends_in_any_step_continues_there_and_gives_the_same(
     assert already_mined(config, encoder_fingerprint(config)) is not None
 
 
-def test_other_thresholds_are_refused_and_with_overwrite_reuse_the_neighbours(
+def test_other_thresholds_are_refused_and_otherwise_reuse_the_neighbours(
     mined: tuple[Path, Path, dict[str, int]], tmp_path: Path
 ) -> None:
     heap, out, _ = mined
@@ -132,7 +132,10 @@ def test_other_thresholds_are_refused_and_with_overwrite_reuse_the_neighbours(
         already_mined(narrow, encoder)
     kept = {path: path.stat().st_mtime_ns for step in ("features", "copies", "neighbours")
             for path in (tmp_path / "out-work" / step).iterdir() if path.is_file()}  # fmt: skip
-    assert run(narrow, overwrite=True).num_rows < read_manifest(out).num_rows
+    narrow_pairs = run(narrow, overwrite=True)
+    assert narrow_pairs.num_rows < read_manifest(out).num_rows
+    beside = narrow.model_copy(update={"out": str(tmp_path / "beside"), "work": f"{tmp_path}/out-work"})
+    assert run(beside).fingerprint == narrow_pairs.fingerprint
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from idc.data.mining.config import FeatureThresholds
+from idc.data.mining.config import FeatureThresholds, MiningConfig
 from idc.data.mining.targets import (
     BELOW_SET_MAX,
     BELOW_SET_MIN,
@@ -70,3 +70,11 @@ def test_up_to_k_candidates_are_a_cluster_each() -> None:
 
 def test_the_most_similar_image_of_each_cluster_is_its_target() -> None:
     assert nearest_of_each(np.array([0, 1, 0, 1, 2]), np.array([0.8, 0.9, 0.85, 0.9, 0.1])) == [1, 2, 4]
+
+
+def test_the_papers_settings() -> None:
+    """Appendix D.1.4."""
+    paper = MiningConfig(encoder="clip_dinov2")
+    for thresholds in paper.thresholds():
+        assert (thresholds.max, thresholds.min, thresholds.set_max, thresholds.set_min) == (0.95, 0.78, 0.80, 0.78)
+    assert (paper.clusters, paper.gamma, paper.alpha, paper.beta) == (3, 0.1, 0.4, 0.6)
