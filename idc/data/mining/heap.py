@@ -1,0 +1,176 @@
+"""The images of a heap: a folder of files, or the before and after images of a folder of pairs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import PurePosixPath
+from typing import Protocol
+
+from idc.data import files
+from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES, ImageError, cell_bytes
+from idc.data.mapped_rows import MappedRows
+from idc.data.pipeline import Batch, FolderSource
+from idc.data.readers.base import printable
+from idc.data.store import MANIFEST, fingerprint
+
+
+class Heap(Protocol):
+    """A source of images in chunks: columns ``place`` (position in the heap), ``image_id``, ``data`` (encoded bytes,
+    None with an error) and ``error``.
+
+    Attributes:
+        num_images: number of images, readable or not.
+        images: reads single images.
+        fingerprint: of the content, not of the path.
+        notes: what was left out of the heap, in words.
+    """
+
+    num_images: int
+    images: HeapImages
+    fingerprint: str
+    notes: list[str]
+
+    @property
+    def num_chunks(self) -> int: ...
+
+    def read(self, chunk_id: int) -> Batch: ...
+
+
+class HeapImages(Protocol):
+    """Reads single images of a heap; picklable and small."""
+
+    def __call__(self, place: int, image_id: str) -> bytes:
+        """The encoded bytes of an image.
+
+        Raises:
+            ImageError: the file cannot be read.
+        """
+        ...
+
+
+def open_heap(path: str, chunk_size: int) -> Heap:
+    """The heap at ``path``: a folder with a manifest is one of pairs, any other one of image files.
+
+    Raises:
+        ValueError: it holds no image, or a data set folder without images.
+    """
+    place = files.locate(path)
+    if (place / MANIFEST).exists():
+        return PairsHeap(place, chunk_size)
+    return FilesHeap(place, chunk_size)
+
+
+class FilesHeap:
+    """All image files below a folder, sorted by path; ``image_id`` is the path relative to it.
+
+    Hidden files and files without an image suffix are left out and counted in ``notes``. An image of a format that is
+    not supported, such as HEIC, is an image that cannot be read. A file counts by its path and size in the fingerprint.
+    """
+
+    def __init__(self, folder: files.Location, chunk_size: int) -> None:
+        tree = folder.scan()
+        self.images = FileImages(files.Reader(folder))
+        self.chunk_size = chunk_size
+        self.names: list[str] = []
+        sizes: list[int] = []
+        ignored: Counter[str] = Counter()
+        for file in tree.files:
+            name = folder.relative(file.path)
+            suffix = PurePosixPath(name).suffix.lower()
+            if any(part.startswith(".") for part in name.split("/")):
+                ignored["hidden files"] += 1
+            elif suffix in IMAGE_SUFFIXES or suffix in OTHER_IMAGE_SUFFIXES:
+                self.names.append(name)
+                sizes.append(file.size)
+            else:
+                ignored[f"{printable(suffix)} files" if suffix else "files without a suffix"] += 1
+        self.notes = [f"left out: {count:,} {kind}" for kind, count in sorted(ignored.items())]
+        if tree.special:
+            names = ", ".join(printable(folder.relative(path)) for path in tree.special[:3])
+            self.notes.append(f"left out: {len(tree.special):,} that are no files: {names}")
+        if tree.outside:
+            self.notes.append(f"left out: {len(tree.outside):,} links to folders outside of the heap")
+        if not self.names:
+            raise ValueError(f"{folder} has no images: {'; '.join(self.notes) or 'it is empty'}")
+        self.num_images = len(self.names)
+        content = [[printable(name), size] for name, size in zip(self.names, sizes, strict=True)]
+        self.fingerprint = fingerprint("files", content)
+
+    @property
+    def num_chunks(self) -> int:
+        return -(-self.num_images // self.chunk_size)
+
+    def read(self, chunk_id: int) -> Batch:
+        places = range(chunk_id * self.chunk_size, min((chunk_id + 1) * self.chunk_size, self.num_images))
+        batch: Batch = {"place": list(places), "image_id": [], "data": [], "error": []}
+        for place in places:
+            data, error = None, None
+            try:
+                data = self.images(place, self.names[place])
+            except ImageError as found:
+                error = printable(str(found))
+            name = printable(self.names[place])
+            if error is None and name != self.names[place]:
+                data, error = None, "not UTF-8: the file's name"
+            batch["image_id"].append(name)
+            batch["data"].append(data)
+            batch["error"].append(error)
+        return batch
+
+
+class FileImages:
+    """Images by their names."""
+
+    def __init__(self, reader: files.Reader) -> None:
+        self.reader = reader
+
+    def __call__(self, place: int, image_id: str) -> bytes:
+        return cell_bytes(image_id, self.reader)
+
+
+class PairsHeap:
+    """The images of a folder of pairs; ``image_id`` is ``<pair_id>/before`` or ``<pair_id>/after``."""
+
+    def __init__(self, folder: files.Location, chunk_size: int) -> None:
+        columns = ["pair_id", "before", "after"]
+        self.images = PairImages(folder)
+        self.source = FolderSource(folder, chunk_size=max(1, chunk_size // 2), columns=columns, kind="pairs")
+        self.num_images = 2 * self.source.manifest.num_rows
+        if not self.num_images:
+            raise ValueError(f"{folder} has no pairs")
+        self.fingerprint = fingerprint("pairs", self.source.manifest.fingerprint)
+        self.notes: list[str] = []
+        self._starts = [0]
+        for chunk in range(self.source.num_chunks):
+            self._starts.append(self._starts[-1] + self.source.rows_of(chunk))
+
+    @property
+    def num_chunks(self) -> int:
+        return self.source.num_chunks
+
+    def read(self, chunk_id: int) -> Batch:
+        pairs = self.source.read(chunk_id)
+        first = 2 * self._starts[chunk_id]
+        count = 2 * len(pairs["pair_id"])
+        return {
+            "place": list(range(first, first + count)),
+            "image_id": [f"{name}/{role}" for name in pairs["pair_id"] for role in ("before", "after")],
+            "data": [data for both in zip(pairs["before"], pairs["after"], strict=True) for data in both],
+            "error": [None] * count,
+        }
+
+
+class PairImages:
+    """Images by their places; the pairs are memory-mapped at the first read."""
+
+    def __init__(self, folder: files.Location) -> None:
+        self.folder = folder
+        self._rows: MappedRows | None = None
+
+    def __call__(self, place: int, image_id: str) -> bytes:
+        if self._rows is None:
+            self._rows = MappedRows(self.folder, ["before", "after"])
+        row, role = divmod(place, 2)
+        data = self._rows[row][("before", "after")[role]]
+        assert isinstance(data, bytes)
+        return data

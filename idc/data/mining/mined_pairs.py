@@ -1,0 +1,72 @@
+"""The last step of mining: the chosen image pairs as rows of a folder of pairs."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from idc.data.images import ImageError, stored_bytes
+from idc.data.manifest import AnyPath
+from idc.data.mapped_rows import MappedRows
+from idc.data.mining.features_folder import FEATURES
+from idc.data.mining.heap import HeapImages
+from idc.data.pipeline import Batch, with_errors
+from idc.schema import ChangePair
+
+_FILES_KEPT = 64
+"""Image files that a worker holds: an image is in several pairs of a chunk."""
+
+
+class WritePairs:
+    """Stage: from rows of targets to rows of pairs.
+
+    Captions and change types are left empty; all pairs are of split train, because pairs share images. ``meta`` has the
+    names of both images in the heap and their similarities.
+
+    Args:
+        once: leave out (i, j) if (j, i) is a pair too and j comes first in the heap.
+    """
+
+    def __init__(
+        self, heap: HeapImages, features: AnyPath, targets: AnyPath, names: tuple[str, str], once: bool, max_pixels: int
+    ) -> None:
+        self.heap = heap
+        self.images = MappedRows(features, ["place", "image_id"])
+        self.targets = MappedRows(targets, ["number", "targets"]) if once else None
+        self.rows = {n: i for i, n in enumerate(self.targets.column("number"))} if self.targets is not None else {}
+        self.names, self.max_pixels = names, max_pixels
+        self._bytes = lru_cache(_FILES_KEPT)(self._read)
+
+    def __call__(self, batch: Batch) -> Batch:
+        rows = []
+        for i, number in enumerate(batch["number"]):
+            for n, target in enumerate(batch["targets"][i]):
+                if not self._is_second(number, target):
+                    sims = [float(batch[name][i][n]) for name in (*(f"{f}_sims" for f in FEATURES), "sims")]
+                    rows.append(self._pair(number, target, sims))
+        names = [*ChangePair("-", b"", b"").to_row(), "error"]
+        return with_errors({name: [row[name] for row in rows] for name in names})
+
+    def _is_second(self, number: int, target: int) -> bool:
+        if self.targets is None or target > number:
+            return False
+        return number in self.targets[self.rows[target]]["targets"]
+
+    def _pair(self, number: int, target: int, sims: list[float]) -> dict[str, Any]:
+        ids = [self.images[which]["image_id"] for which in (number, target)]
+        similarity = dict(zip((*self.names, "both"), (round(value, 6) for value in sims), strict=True))
+        data, error = [b"", b""], None
+        for role, which in enumerate((number, target)):
+            try:
+                data[role] = self._bytes(which)
+            except ImageError as fault:
+                error = error or f"{fault.code}: {ids[role]}, {fault.detail}"
+        pair = ChangePair(
+            f"mined-{number:08d}-{target:08d}", *data, source=f"mined:{ids[0]}",
+            meta={"images": ids, "similarity": similarity},
+        )  # fmt: skip
+        return {**pair.to_row(), "error": error}
+
+    def _read(self, number: int) -> bytes:
+        row = self.images[number]
+        return stored_bytes(self.heap(row["place"], row["image_id"]), self.max_pixels)

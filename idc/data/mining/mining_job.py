@@ -1,0 +1,208 @@
+"""The steps of mining: features, near-duplicates, index, neighbours, targets, pairs; each a folder of its own.
+
+This process holds the names of the heap's files, one number per image, and the near-duplicates found. Pixels, vectors
+and lists of neighbours stay with the workers and in the folders. A killed job continues in the step it was in; with
+other thresholds all steps up to the neighbours are reused.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from idc.data import files
+from idc.data.mining.config import MinePairsJob
+from idc.data.mining.features_folder import FEATURES, FeatureRows, RowRanges, feature_schema
+from idc.data.mining.heap import Heap, open_heap
+from idc.data.mining.mined_pairs import WritePairs
+from idc.data.mining.near_duplicates import FindCopies, copies_schema, duplicates
+from idc.data.mining.neighbours import (
+    BuildIndex,
+    FindNeighbours,
+    ShardNumbers,
+    Shards,
+    index_schema,
+    neighbours_schema,
+)
+from idc.data.mining.targets import PAIRED, ChooseTargets, targets_schema
+from idc.data.pipeline import FolderSource, Runner, Source, StageSpec
+from idc.data.store import MANIFEST, DatasetFolder, Manifest, fingerprint, iter_tables, read_manifest
+from idc.schema import PAIR_SCHEMA_VERSION, pair_arrow_schema
+
+VERSION = 1
+"""Part of all fingerprints; to be raised when the same settings would give other rows."""
+
+STEPS = ("features", "copies", "index", "neighbours", "targets")
+"""Steps before the pairs; ``index`` only with an approximate one."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Fingerprints of the steps: each names all that its rows depend on, by content."""
+
+    features: str
+    copies: str
+    index: str
+    neighbours: str
+    targets: str
+    pairs: str
+
+    @classmethod
+    def of(cls, job: MinePairsJob, heap: Heap, encoder: str) -> _Plan:
+        features = fingerprint("image features", VERSION, heap.fingerprint, encoder, job.max_pixels, job.chunk_size)
+        copies = fingerprint("copies", features, job.near_duplicate, job.query_chunk)
+        settings = job.index.model_dump() if job.index.kind != "exact" else "exact"  # exact: whatever the shards
+        index = fingerprint("index", copies, settings)
+        neighbours = fingerprint("neighbours", index, job.neighbours, job.query_chunk)
+        thresholds = [one.model_dump() for one in job.thresholds()]
+        clusters = (job.clusters, job.gamma, job.alpha, job.beta)
+        targets = fingerprint("targets", neighbours, thresholds, clusters)
+        pairs = fingerprint("mined pairs", PAIR_SCHEMA_VERSION, targets, job.mutual)
+        return cls(features, copies, index, neighbours, targets, pairs)
+
+
+def already_mined(job: MinePairsJob, encoder: str, overwrite: bool = False) -> Manifest | None:
+    """The manifest of the complete result of the same job; None if something is left to do.
+
+    Args:
+        encoder: fingerprint of the encoders and their settings.
+
+    Raises:
+        ValueError: the heap has no images; or ``out`` or a step's folder holds something else and ``overwrite`` is off.
+    """
+    plan = _Plan.of(job, open_heap(job.heap, job.chunk_size), encoder)
+    used = [name for name in STEPS if name != "index" or job.index.kind != "exact"]
+    for path, mine in [(job.out, plan.pairs), *((_step(job, name), getattr(plan, name)) for name in used)]:
+        if (files.locate(path) / MANIFEST).exists():
+            found = read_manifest(path)
+            if found.fingerprint != mine and not overwrite:
+                raise ValueError(
+                    f"{path} holds {found.num_rows} {found.kind} of other settings or another heap; choose another "
+                    "out, or pass --overwrite to replace what differs"
+                )
+            if path == job.out and found.fingerprint == mine and found.complete and not overwrite:
+                return found
+    return None
+
+
+def mine(job: MinePairsJob, run: Runner, extract: StageSpec, encoder: str, *, overwrite: bool = False) -> Manifest:
+    """Mine the pairs, or continue.
+
+    Args:
+        run: runs the chunks of a step.
+        extract: stage from the columns of a heap to those of :func:`feature_schema`.
+        encoder: fingerprint of the encoders and their settings.
+        overwrite: replace the folders whose settings or heap differ, and the pairs.
+
+    Raises:
+        ValueError: see :func:`already_mined`.
+        TooManyRejects: more images than ``max_reject_share`` cannot be read.
+    """
+    heap = open_heap(job.heap, job.chunk_size)
+    plan = _Plan.of(job, heap, encoder)
+    steps = _Steps(job, run, overwrite)
+    features, searched = _step(job, "features"), job.cpus_per_worker
+    read = steps.run("features", "image_features", feature_schema(), plan.features, heap, extract)
+    images = FeatureRows(features)
+    if not images.num_rows:
+        raise ValueError(f"{job.heap}: none of its {heap.num_images} images can be read; see {features}/rejects-*")
+
+    copies = StageSpec(FindCopies, {"features": features, "shard_size": job.index.shard_size,
+                                    "threshold": job.near_duplicate, "threads": searched})  # fmt: skip
+    steps.run("copies", "mining_copies", copies_schema(), plan.copies, RowRanges(features, job.query_chunk), copies)
+    removed = duplicates(_copies(_step(job, "copies")))
+    shards = Shards(features, job.index.shard_size, np.array(sorted(removed), np.int64))
+
+    built = None
+    if job.index.kind != "exact":
+        built = _step(job, "index")
+        build = StageSpec(BuildIndex, {"shards": shards, "config": job.index, "threads": searched})
+        steps.run("index", "mining_index", index_schema(), plan.index, ShardNumbers(len(shards)), build)
+    search = StageSpec(FindNeighbours, {"shards": shards, "config": job.index, "built": built, "k": job.neighbours,
+                                        "threads": searched})  # fmt: skip
+    queries = RowRanges(features, job.query_chunk, removed)
+    steps.run("neighbours", "neighbours", neighbours_schema(), plan.neighbours, queries, search)
+
+    choose = StageSpec(ChooseTargets, {"features": features, "config": job.mining()})
+    neighbours = FolderSource(_step(job, "neighbours"), chunk_size=job.query_chunk)
+    steps.run("targets", "mining_targets", targets_schema(), plan.targets, neighbours, choose)
+
+    write = StageSpec(WritePairs, {
+        "heap": heap.images, "features": features, "targets": _step(job, "targets"), "names": job.feature_names(),
+        "once": job.mutual == "once", "max_pixels": job.max_pixels,
+    })  # fmt: skip
+    counts = {
+        "images": heap.num_images,
+        "unreadable": read.num_rejected,
+        "near_duplicates": len(removed),
+        **_outcomes(_step(job, "targets")),
+        "encoder": job.encoder,
+        "features": list(job.feature_names()),
+        "work": job.work_folder(),
+    }
+    chosen = FolderSource(_step(job, "targets"), chunk_size=job.query_chunk)
+    return steps.run("pairs", "pairs", pair_arrow_schema(), plan.pairs, chosen, write,
+                     {"mining": counts, "notes": heap.notes})  # fmt: skip
+
+
+class _Steps:
+    """Runs the steps of a job one after another."""
+
+    def __init__(self, job: MinePairsJob, run: Runner, overwrite: bool) -> None:
+        self.job, self._run, self.overwrite = job, run, overwrite
+
+    def run(
+        self, name: str, kind: str, schema: pa.Schema, print_: str, source: Source, stage: StageSpec,
+        extra: dict[str, Any] | None = None,
+    ) -> Manifest:  # fmt: skip
+        job = self.job
+        path = job.out if name == "pairs" else _step(job, name)
+        config = job.model_dump(mode="json") if name == "pairs" else {"heap": job.heap, "encoder": job.encoder}
+        overwrite = self.overwrite
+        if overwrite and name != "pairs" and (files.locate(path) / MANIFEST).exists():
+            overwrite = read_manifest(path).fingerprint != print_
+        folder = DatasetFolder.open_for_build(
+            path, kind=kind, schema=schema, fingerprint=print_, config=config,
+            num_chunks=source.num_chunks, overwrite=overwrite, extra=extra,
+        )  # fmt: skip
+        spec = StageSpec(
+            stage.cls, stage.kwargs, num_cpus=job.cpus_per_worker, num_gpus=stage.num_gpus, concurrency=job.workers,
+            batch_size=stage.batch_size,
+        )  # fmt: skip
+        share = 1.0 if name == "neighbours" else job.max_reject_share  # near-duplicates are no faults
+        return self._run(folder, source, [spec], max_reject_share=share, name=name)
+
+
+def _step(job: MinePairsJob, name: str) -> str:
+    return job.targets_folder() if name == "targets" else f"{job.work_folder()}/{name}"
+
+
+def _copies(path: str) -> Iterable[tuple[int, list[int]]]:
+    for table in iter_tables(path, ["number", "copies"], batch_size=4096):
+        yield from zip(table["number"].to_pylist(), table["copies"].to_pylist(), strict=True)
+
+
+def _outcomes(path: str) -> dict[str, Any]:
+    """What the filters left: images by outcome, and candidates per searched image after each filter, on average."""
+    outcomes: Counter[str] = Counter()
+    columns = [*(f"{name}_{what}" for name in FEATURES for what in ("listed", "between")), "both"]
+    sums = dict.fromkeys(columns, 0)
+    chosen = rows = 0
+    for table in iter_tables(path, ["outcome", "targets", *columns], batch_size=4096):
+        outcomes.update(table["outcome"].to_pylist())
+        rows += table.num_rows
+        chosen += sum(len(targets) for targets in table["targets"].to_pylist())
+        for name in columns:
+            sums[name] += sum(table[name].to_pylist())
+    return {
+        "searched": rows,
+        "paired": outcomes.pop(PAIRED, 0),
+        "without_pair": dict(sorted(outcomes.items())),
+        "chosen": chosen,
+        "candidates": {name: round(total / max(rows, 1), 3) for name, total in sums.items()},
+    }

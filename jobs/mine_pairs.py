@@ -1,0 +1,52 @@
+"""Mine similar pairs from an unsorted heap of images into a folder of pairs without captions (NAMC, appendix D.1).
+
+    python jobs/mine_pairs.py heap=photos out=data/mined
+    python jobs/mine_pairs.py --local heap=photos out=data/mined
+    python jobs/mine_pairs.py --config jobs/configs/mining/paper.yaml heap=s3://bucket/cc3m out=s3://bucket/mined
+
+Near-duplicates are left out; then: nearest neighbours under two features, thresholds, candidates in both lists,
+clusters, one pair per cluster. Writes the page mining.html into the folder. The result is the same for any number of
+workers, with Ray or without. The same command continues a killed job; other thresholds reuse features and neighbours:
+another out with the same work, or --overwrite.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from functools import partial
+
+from cluster.config import ClusterConfig
+from idc.config import cli
+from idc.data.mining.config import MinePairsJob
+
+
+class Job(MinePairsJob):
+    """Mine pairs, and the cluster to do it on."""
+
+    cluster: ClusterConfig = ClusterConfig()
+    """The Ray cluster (not with --local)."""
+
+
+def main() -> None:
+    args = cli(Job, __doc__)
+    from cluster.session import run_chunks, session
+    from idc.data.mining.mining_job import already_mined, mine
+    from idc.report.mining.mining_page import summary, write_page
+    from idc.vision.heap_features import encoder_fingerprint, extraction
+
+    job = args.config
+    try:
+        encoder = encoder_fingerprint(job)
+        found = manifest = already_mined(job, encoder, args.overwrite)
+        if manifest is None:
+            run = partial(run_chunks, args.local, job.cluster, processes=job.workers)
+            with nullcontext() if args.local else session(job.cluster):
+                manifest = mine(job, run, extraction(job), encoder, overwrite=args.overwrite)
+        write_page(job, manifest, again=found is None)
+    except ValueError as error:
+        raise SystemExit(f"mine_pairs: {error}") from None
+    print("\n".join(summary(job, manifest)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Mining on Ray: the same files as in one process, with several workers and the whole command."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from cluster.config import ClusterConfig
+from cluster.session import run_chunks
+from idc.data.mining.mining_job import mine
+from idc.data.processes import run_processes
+from idc.vision.heap_features import encoder_fingerprint, extraction
+from tests.data.mining.heaps import job, make_heap
+from tests.data.mining.test_mining_job import digests
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.mark.parametrize("kind", ["exact", "ivf"])
+def test_two_workers_on_ray_mine_what_one_process_does(ray_session: None, tmp_path: Path, kind: str) -> None:
+    make_heap(tmp_path / "heap", scenes=6)
+    alone = job(tmp_path / "heap", tmp_path / "alone", index__kind=kind, index__shard_size=10)
+    mine(alone, partial(run_processes, progress=False), extraction(alone), encoder_fingerprint(alone))
+    config = job(tmp_path / "heap", tmp_path / "ray", index__kind=kind, index__shard_size=10, workers=2)
+    run = partial(run_chunks, False, ClusterConfig(), progress=False)
+    mine(config, run, extraction(config), encoder_fingerprint(config))
+    assert digests(tmp_path / "ray") == digests(tmp_path / "alone")
+    assert any(name.startswith("pairs/part-") for name in digests(tmp_path / "ray"))

@@ -1,0 +1,70 @@
+"""Frozen features: known photographs get their ImageNet class, and each model's vectors have its shape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import skimage.data
+
+from idc.data.images import resize_image
+from idc.vision.features import ClipFeatures, Dinov2Features, EfficientNetLite0
+from idc.vision.pair_encoder.config import PairEncoderConfig
+from tests.vision.tiny_models import save_tiny_clip, save_tiny_dinov2
+
+
+@pytest.mark.parametrize(
+    ("photograph", "classes"),
+    [
+        ("chelsea", {281, 282, 285}),  # a tabby cat: tabby, tiger cat, Egyptian cat
+        ("coffee", {967, 968, 504}),  # an espresso in a cup: espresso, cup, coffee mug
+        ("rocket", {657, 744, 812}),  # a rocket on its pad: missile, projectile, space shuttle
+    ],
+)
+def test_efficientnet_lite0_recognises_photographs(photograph: str, classes: set[int]) -> None:
+    image = getattr(skimage.data, photograph)()
+    edge = min(image.shape[:2])
+    top, left = (image.shape[0] - edge) // 2, (image.shape[1] - edge) // 2
+    probabilities = EfficientNetLite0(224).classes([image[top : top + edge, left : left + edge]])[0]
+    assert probabilities.shape == (1000,)
+    assert int(probabilities.argmax()) in classes
+
+
+def test_efficientnet_lite0_places_a_photograph_near_its_crop() -> None:
+    cat, cup = skimage.data.chelsea(), skimage.data.coffee()
+    images = [cat, cat[10:-10, 15:-15], cup, resize_image(cup, 100)]
+    for vectors, width in zip(EfficientNetLite0(128)(images), (1280, 112 * 16), strict=True):
+        assert vectors.shape == (4, width)
+        unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        near = unit @ unit.T
+        assert min(near[0, 1], near[2, 3]) > near[:2, 2:].max() + 0.1
+
+
+def test_clip_features_are_the_projected_embedding(tmp_path: Path) -> None:
+    import torch
+
+    shape = PairEncoderConfig(image_size=32, patch_size=16, width=16, heads=2, separate_layers=1, joint_layers=1,
+                              text_width=16, text_layers=1, text_heads=2, embedding=24)  # fmt: skip
+    model = save_tiny_clip(tmp_path, shape)
+    image = np.random.default_rng(0).integers(0, 256, (32, 32, 3), np.uint8)
+    pixels = torch.from_numpy(image).permute(2, 0, 1)[None].float() / 255
+    mean, std = [0.48145466, 0.4578275, 0.40821073], [0.26862954, 0.26130258, 0.27577711]
+    scaled = (pixels - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
+    with torch.no_grad():
+        expected = model.get_image_features(pixel_values=scaled)
+    expected = expected if isinstance(expected, torch.Tensor) else expected.pooler_output
+    found = ClipFeatures(str(tmp_path))([image, image[:20]])
+    assert found.shape == (2, 24)
+    assert np.allclose(found[0], expected[0].numpy(), atol=1e-5)
+
+
+def test_dinov2_features_have_its_width(tmp_path: Path) -> None:
+    save_tiny_dinov2(tmp_path)
+    assert Dinov2Features(str(tmp_path))([np.zeros((9, 14, 3), np.uint8)]).shape == (1, 16)
+
+
+@pytest.mark.parametrize("model", [ClipFeatures, Dinov2Features])
+def test_a_folder_without_a_model_is_refused(model: type, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="cannot be loaded as"):
+        model(str(tmp_path))
