@@ -65,10 +65,11 @@ def measure_mining(config: MiningBenchmarkConfig, cluster: ClusterConfig) -> Ite
 
 
 def grouped(count: int, dimensions: int, seed: int) -> np.ndarray:
-    """Vectors (N, D) of unit length around N / 100 random centres."""
+    """Vectors (N, D) of unit length around N / 100 random centres. Every seed has the same groups."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(max(1, count // _GROUP), dimensions))
-    vectors = centres[rng.integers(0, len(centres), count)] + 0.5 * rng.normal(size=(count, dimensions))
+    groups = np.random.default_rng(0).integers(0, len(centres), count)
+    vectors = centres[groups] + 0.5 * rng.normal(size=(count, dimensions))
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
@@ -78,7 +79,7 @@ def write_features(path: str, count: int, dimensions: tuple[int, int]) -> None:
     folder = DatasetFolder.open_for_build(
         path, kind="image_features", schema=feature_schema(), fingerprint="benchmark", config={}, num_chunks=len(starts)
     )
-    cells = [unit_length(grouped(count, size, seed)) for seed, size in enumerate(dimensions)]
+    cells = [unit_length(grouped(count, size, 1 + seed)) for seed, size in enumerate(dimensions)]
     for part, start in enumerate(starts):
         rows = [
             {"place": i, "image_id": str(i), "height": 1, "width": 1, "thumbnail": bytes(THUMBNAIL_VALUES),
@@ -228,7 +229,7 @@ def _faiss_together(features: str, config: dict[str, Any], processes: int) -> fl
         process.join()
     if any(process.exitcode for process in running):
         raise RuntimeError(f"a process of faiss ended with status {[process.exitcode for process in running]}")
-    return processes * float(config["images"]) / max(seconds)
+    return processes * float(config["images"]) / max(list(seconds))
 
 
 def _faiss_beside(features: str, config: dict[str, Any], ready: Any, seconds: Any, number: int) -> None:
@@ -284,7 +285,7 @@ def recall_once(size: int, config: dict[str, Any]) -> dict[str, dict[str, float]
         return ids, len(numbers) / (time.perf_counter() - began)
 
     exact, exact_rate = timed(build_index(vectors, IndexConfig()))
-    out = {}
+    out: dict[str, dict[str, float]] = {}
     for config_ in (IndexConfig(kind="ivf"), IndexConfig(kind="hnsw")):
         began = time.perf_counter()
         index = build_index(vectors, config_)
