@@ -133,8 +133,8 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
             "efficientnet_lite0.size=100",
         ],
         [
-            "neighbour: no such setting; did you mean 'neighbours'?",
             "efficientnet_lite0.size: input should be a multiple of 32, got 100",
+            "neighbour: no such setting; did you mean 'neighbours'?",
             "clip_dinov2: not used with encoder=efficientnet_lite0; set encoder=clip_dinov2, or leave it out",
             "alpha, beta: both are 0; give one of them a weight",
             "efficientnet_lite0.head_thresholds.min: 1 is not below max=0.99; no neighbour could be a candidate",

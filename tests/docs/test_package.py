@@ -114,7 +114,7 @@ def test_every_package_that_is_imported_is_a_dependency() -> None:
 
 
 MODULES = {"cv2": "opencv-python-headless", "PIL": "pillow", "yaml": "PyYAML", "sklearn": "scikit-learn",
-           "skimage": "scikit-image", "pydantic_core": "pydantic"}  # fmt: skip
+           "skimage": "scikit-image", "pydantic_core": "pydantic", "faiss": "faiss-cpu"}  # fmt: skip
 OWN = {"idc", "cluster", "jobs", "serve", "benchmarks", "tests"}
 
 

@@ -80,4 +80,4 @@ def test_a_folder_of_something_else_is_not_overwritten(tmp_path: Path, monkeypat
     with pytest.raises(SystemExit, match="choose another out, or pass --overwrite"):
         run(monkeypatch, heap, out, "clusters=2")
     with pytest.raises(SystemExit, match="choose another out"):
-        run(monkeypatch, heap, tmp_path / "other", f"work={out}-work", "clusters=2")
+        run(monkeypatch, heap, tmp_path / "other", f"work={out}-work", "neighbours=4")

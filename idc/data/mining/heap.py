@@ -26,9 +26,11 @@ class Heap(Protocol):
     """
 
     num_images: int
-    images: HeapImages
     fingerprint: str
     notes: list[str]
+
+    @property
+    def images(self) -> HeapImages: ...
 
     @property
     def num_chunks(self) -> int: ...

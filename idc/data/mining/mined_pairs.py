@@ -62,7 +62,7 @@ class WritePairs:
             except ImageError as fault:
                 error = error or f"{fault.code}: {ids[role]}, {fault.detail}"
         pair = ChangePair(
-            f"mined-{number:08d}-{target:08d}", *data, source=f"mined:{ids[0]}",
+            f"mined-{number:08d}-{target:08d}", data[0], data[1], source=f"mined:{ids[0]}",
             meta={"images": ids, "similarity": similarity},
         )  # fmt: skip
         return {**pair.to_row(), "error": error}

@@ -2,8 +2,8 @@
 
 A shard is a range of images. A worker takes a chunk of query images, loads one shard after another and merges the
 lists, so it never holds more than one shard of one feature. With the exact index the similarities of what faiss found
-are computed again in float64, one by one, and rounded to 6 decimals: the order of a matrix product's sums depends on
-its shape, and the lists must not depend on the shards.
+are computed again one by one, and rounded to 6 decimals: the order of the sums of a matrix product depends on its
+shape, and the lists must not depend on the shards.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from idc.data.store import complete_manifest, undamaged
 
 _SPARE = 8
 """Neighbours that an exact search lists beyond k: rounding in faiss's sums may exchange the last ones."""
-_ROWS_AT_ONCE = 64
-"""Queries whose similarities are computed again at once: bounds memory."""
 _TRAINING_VECTORS = 128
 """Vectors per inverted list that its centres are trained on."""
 
@@ -98,6 +96,7 @@ class ShardNumbers:
 def build_index(vectors: np.ndarray, config: IndexConfig) -> Any:
     """The faiss index of vectors (N, D) of unit length, for inner products."""
     dimensions = vectors.shape[1]
+    index: Any
     if config.kind == "exact" or not len(vectors):
         index = faiss.IndexFlatIP(dimensions)
     elif config.kind == "ivf":
@@ -201,14 +200,14 @@ def search(
 
 
 def similarities(index: Any, queries: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Inner products of queries (Q, D) with rows (Q, n) of a flat index, to 6 decimals."""
-    vectors = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d).reshape(index.ntotal, index.d)
-    out = np.empty(rows.shape)
-    for start in range(0, len(queries), _ROWS_AT_ONCE):
-        part = slice(start, start + _ROWS_AT_ONCE)
-        picked = vectors[rows[part]].astype(np.float64)
-        out[part] = np.matmul(picked, queries[part].astype(np.float64)[:, :, None])[:, :, 0]
-    return out.round(6)
+    """Inner products of queries (Q, D) with rows (Q, n) of a flat index, each on its own, to 6 decimals."""
+    queries, rows = np.ascontiguousarray(queries, np.float32), np.ascontiguousarray(rows, np.int64)
+    out = np.empty(rows.shape, np.float32)
+    pointer = faiss.swig_ptr
+    faiss.fvec_inner_products_by_idx(
+        pointer(out), pointer(queries), index.get_xb(), pointer(rows), index.d, *rows.shape
+    )
+    return out.astype(np.float64).round(6)
 
 
 def best(ids: np.ndarray, sims: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
