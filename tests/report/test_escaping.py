@@ -10,12 +10,14 @@ import numpy as np
 from idc.data.config import ValidateJob
 from idc.data.images import encode_png
 from idc.data.validation.run import validate
-from idc.evaluation.record import Baseline, Evaluation, Subset, spread
+from idc.evaluation.record import Baseline, Evaluation, Subset, Training, spread
 from idc.metrics.changes import agreement
 from idc.report.gallery import Share, Summary, TypeCounts, render_gallery
 from idc.report.leaderboard.boards import RUN, Board, DataSetPage, Row
 from idc.report.leaderboard.leaderboard_page import render_data_set, render_index
+from idc.report.leaderboard.published_rows import ALL
 from idc.report.leaderboard.scored_runs import Data, Scored
+from idc.report.leaderboard.side_by_side import Measured
 from idc.report.pair_cards import GalleryItem
 from idc.report.robustness.robustness_page import Condition, write_robustness
 from idc.report.run import RealPairs, RunReport, render_report
@@ -124,3 +126,12 @@ def test_the_pages_of_the_leaderboard(tmp_path: Path) -> None:
     page = DataSetPage(EVIL, EVIL, None, [Board(EVIL, EVIL, EVIL, EVIL, (EVIL,), (row,))], [scored], [EVIL])
     check(render_data_set(page, {f"runs/{EVIL}//{EVIL}": EVIL}), 34, scripts=1)
     check(render_index([page]), 2)
+    measured = evaluation().model_copy(
+        update={"artifact": "known", "training": Training(system=EVIL), "protocol": {"name": EVIL}}
+    )
+    row = replace(row, evaluations=(replace(scored, evaluation=measured),))
+    page = DataSetPage(EVIL, EVIL, None, [Board(EVIL, EVIL, ALL, EVIL, (EVIL,), (row,))], [scored], [EVIL])
+    files = {f"runs/{EVIL}//{EVIL}": EVIL}
+    check(render_data_set(page, files), 32 + 2, scripts=1)  # the captioner and its training below the table
+    below = Measured(robustness={"known": {"": measured, EVIL: measured}})
+    check(render_data_set(page, files, below), 32 + 3, scripts=1)

@@ -9,7 +9,7 @@ from typing import Any
 from idc.report.leaderboard.boards import PAPER, Board, DataSetPage, Row
 from idc.report.leaderboard.exports import decimals_of, printed_number
 from idc.report.leaderboard.published_rows import ALL, load_published
-from idc.report.leaderboard.side_by_side import Measured, side_by_side
+from idc.report.leaderboard.side_by_side import NOTHING_MEASURED, Measured, side_by_side
 from idc.report.page import render
 
 SUMS = "SHA256SUMS"
@@ -17,7 +17,7 @@ SUMS = "SHA256SUMS"
 _EXPORTS = {"md": "Markdown", "csv": "CSV", "tex": "LaTeX"}
 
 
-def render_data_set(page: DataSetPage, hashes: dict[str, str], measured: Measured) -> str:
+def render_data_set(page: DataSetPage, hashes: dict[str, str], measured: Measured = NOTHING_MEASURED) -> str:
     """A data set's page; ``hashes``: of the published files by their names."""
     groups: dict[tuple[str, str, str], list[Board]] = {}
     for board in page.boards:
