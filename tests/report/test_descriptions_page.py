@@ -18,6 +18,9 @@ from tests.report.html_page import HtmlPage
 
 THING = {"color": "red", "material": "metal", "shape": "cube", "size": "small", "radius": 0.4, "turn": 0.0}
 VIEW = {"origin": [0.0, -9.0, 4.0], "target": [0.0, 0.0, 0.3]}
+SCENE = {
+    "before": [{**THING, "x": -1.0, "y": 0.0}], "after": [{**THING, "x": 1.0, "y": 0.0}], "views": [VIEW, VIEW],
+}  # fmt: skip
 
 
 def test_counts_cost_refused_answers_and_pairs(tmp_path: Path) -> None:
@@ -49,12 +52,7 @@ def test_counts_cost_refused_answers_and_pairs(tmp_path: Path) -> None:
 
 
 def test_noise_is_marked(tmp_path: Path) -> None:
-    scene = {
-        "before": [{**THING, "x": -1.0, "y": 0.0}],
-        "after": [{**THING, "x": 1.0, "y": 0.0}],
-        "views": [VIEW, VIEW],
-    }
-    pairs = write_pairs(tmp_path / "pairs", 2, p00={"meta": scene}, p01={"meta": scene})
+    pairs = write_pairs(tmp_path / "pairs", 2, p00={"meta": SCENE}, p01={"meta": SCENE})
     for kind, marked in (("wrong_attribute", 4), ("missing_detail", 4)):
         one = DescribeJob(
             pairs=pairs, out=str(tmp_path / kind), describer="oracle", oracle={"noise": 1.0, "noise_kinds": [kind]}
@@ -70,12 +68,7 @@ def test_noise_is_marked(tmp_path: Path) -> None:
 
 
 def test_without_pictures_there_is_no_page(tmp_path: Path) -> None:
-    scene = {
-        "before": [{**THING, "x": -1.0, "y": 0.0}],
-        "after": [{**THING, "x": 1.0, "y": 0.0}],
-        "views": [VIEW, VIEW],
-    }
-    pairs = write_pairs(tmp_path / "pairs", 1, p00={"meta": scene})
+    pairs = write_pairs(tmp_path / "pairs", 1, p00={"meta": SCENE})
     one = DescribeJob(pairs=pairs, out=str(tmp_path / "out"), describer="oracle", show=0)
     run(one, run_local, ask_endpoint)
     assert "page" not in write_report(one)
