@@ -37,7 +37,7 @@ def test_counts_cost_refused_answers_and_pairs(tmp_path: Path) -> None:
     assert "8 of 9 pairs described by Qwen2-VL, structured prompt" in text
     assert "rejected: 1 x off template" in text
     assert (
-        "10 answers, 20.00% of them refused {'off template': 2}; 1,000 prompt and 200 completion tokens, cost 1" in text
+        "10 answers, 20.00% of them refused (2 x off template); 1,000 prompt and 200 completion tokens, cost 1" in text
     )
     assert f"page: {one.out}/{PAGE}" in text
     summary = Summary.model_validate_json((Path(one.out) / RESULT).read_bytes())
