@@ -49,7 +49,7 @@ def _answers(questions: Questions, record: Callable[[Question, Reply], None]) ->
     for row in processor(rows).iter_rows():
         open_pairs[row["chunk"]].discard(row["pair_id"])
         if row[_ERROR]:
-            yield row["pair_id"], RequestRefused(row[_ERROR])
+            yield row["pair_id"], RequestRefused(f"failed in the engine: {row[_ERROR]}")
             continue
         cut_off = row["completion_tokens"] >= job.max_tokens
         reply = Reply(row["text"], job.ray_llm.model, cut_off, row["prompt_tokens"], row["completion_tokens"])

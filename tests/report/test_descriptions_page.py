@@ -18,6 +18,9 @@ from tests.report.html_page import HtmlPage
 
 THING = {"color": "red", "material": "metal", "shape": "cube", "size": "small", "radius": 0.4, "turn": 0.0}
 VIEW = {"origin": [0.0, -9.0, 4.0], "target": [0.0, 0.0, 0.3]}
+SCENE = {
+    "before": [{**THING, "x": -1.0, "y": 0.0}], "after": [{**THING, "x": 1.0, "y": 0.0}], "views": [VIEW, VIEW],
+}  # fmt: skip
 
 
 def test_counts_cost_refused_answers_and_pairs(tmp_path: Path) -> None:
@@ -34,7 +37,7 @@ def test_counts_cost_refused_answers_and_pairs(tmp_path: Path) -> None:
     assert "8 of 9 pairs described by Qwen2-VL, structured prompt" in text
     assert "rejected: 1 x off template" in text
     assert (
-        "10 answers, 20.00% of them refused {'off template': 2}; 1,000 prompt and 200 completion tokens, cost 1" in text
+        "10 answers, 20.00% of them refused (2 x off template); 1,000 prompt and 200 completion tokens, cost 1" in text
     )
     assert f"page: {one.out}/{PAGE}" in text
     summary = Summary.model_validate_json((Path(one.out) / RESULT).read_bytes())
@@ -45,16 +48,10 @@ def test_counts_cost_refused_answers_and_pairs(tmp_path: Path) -> None:
     for expected in ("20.00%", "2 of 10; paper: 0.2%", "1,000 prompt, 200 completion", "3 of 8", "2.00% of 449,194",
                      "p02: <b>No</b>", "first image shows", "4 of 8 described pairs"):  # fmt: skip
         assert expected in shown, expected
-    assert not [tag for tag, _ in page.tags if tag == "b" and "No" in tag]
 
 
 def test_noise_is_marked(tmp_path: Path) -> None:
-    scene = {
-        "before": [{**THING, "x": -1.0, "y": 0.0}],
-        "after": [{**THING, "x": 1.0, "y": 0.0}],
-        "views": [VIEW, VIEW],
-    }
-    pairs = write_pairs(tmp_path / "pairs", 2, p00={"meta": scene}, p01={"meta": scene})
+    pairs = write_pairs(tmp_path / "pairs", 2, p00={"meta": SCENE}, p01={"meta": SCENE})
     for kind, marked in (("wrong_attribute", 4), ("missing_detail", 4)):
         one = DescribeJob(
             pairs=pairs, out=str(tmp_path / kind), describer="oracle", oracle={"noise": 1.0, "noise_kinds": [kind]}
@@ -70,12 +67,7 @@ def test_noise_is_marked(tmp_path: Path) -> None:
 
 
 def test_without_pictures_there_is_no_page(tmp_path: Path) -> None:
-    scene = {
-        "before": [{**THING, "x": -1.0, "y": 0.0}],
-        "after": [{**THING, "x": 1.0, "y": 0.0}],
-        "views": [VIEW, VIEW],
-    }
-    pairs = write_pairs(tmp_path / "pairs", 1, p00={"meta": scene})
+    pairs = write_pairs(tmp_path / "pairs", 1, p00={"meta": SCENE})
     one = DescribeJob(pairs=pairs, out=str(tmp_path / "out"), describer="oracle", show=0)
     run(one, run_local, ask_endpoint)
     assert "page" not in write_report(one)

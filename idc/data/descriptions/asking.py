@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from PIL import ExifTags
 from tqdm import tqdm
 
 from idc.answer_log import AnswerLog
@@ -116,7 +117,8 @@ def data_url(image: bytes, max_side: int | None) -> str:
     """
     with open_image(image) as opened:
         name, large = opened.format or "", max_side is not None and max(opened.size) > max_side
-    if large or name not in _SENT_FORMATS:
+        turned = opened.getexif().get(ExifTags.Base.Orientation, 1) != 1  # not every model's server turns it
+    if large or turned or name not in _SENT_FORMATS:
         pixels = decode_image(image)
         if large:
             assert max_side is not None
@@ -166,15 +168,15 @@ def settle(
             for chunk, pairs in left.items()
         }
         questions = Questions(job, source, captions, number, {chunk: some for chunk, some in wanted.items() if some})
-        progress.begin(number, sum(map(len, wanted.values())))
 
         def record(question: Question, reply: Reply, number: int = number) -> None:
-            made = {"key": question.key, "pair_id": question.pair_id, "number": number}
-            log.add({**made, "answer": reply.text, **{k: v for k, v in reply._asdict().items() if k != "text"}})
+            answer = {"answer" if name == "text" else name: value for name, value in reply._asdict().items()}
+            log.add({"key": question.key, "pair_id": question.pair_id, "number": number, **answer})
 
-        with closing(ask(questions, record)) as outcomes:
-            for pair_id, error in outcomes if questions.wanted else ():
-                progress.count(pair_id, error, None if error is not None else log.known[key(pair_id, number)])
+        if questions.wanted:
+            with progress.round(number, sum(map(len, wanted.values()))), closing(ask(questions, record)) as outcomes:
+                for pair_id, error in outcomes:
+                    progress.count(pair_id, error, None if error is not None else log.known[key(pair_id, number)])
         left = {chunk: [pair for pair in pairs if refused(pair, number)] for chunk, pairs in left.items()}
     return progress.end()
 
@@ -187,15 +189,14 @@ class _Progress:
         self.rejected: dict[str, str] = {}
         self.unanswered: dict[str, str] = {}
         self.in_a_row = self.answers = self.refusals = self.tokens = self.number = 0
-        self.bar: tqdm[Any] | None = None
+        self.bar: tqdm[Any]
 
-    def begin(self, number: int, questions: int) -> None:
+    def round(self, number: int, questions: int) -> tqdm[Any]:
+        """The bar of a round, to be closed after it."""
         self.number = number
-        if self.bar is None:
-            self.bar = tqdm(total=questions, desc=f"asking {model_of(self.job)}", unit="question")
-        else:
-            self.bar.total += questions
-            self.bar.refresh()
+        again = f", question {number}" if number > 1 else ""
+        self.bar = tqdm(total=questions, desc=f"asking {model_of(self.job)}{again}", unit="pair")
+        return self.bar
 
     def refuses(self, record: Mapping[str, Any]) -> bool:
         try:
@@ -226,7 +227,6 @@ class _Progress:
                 raise NotAnswered(f"{self.in_a_row} requests in a row without an answer, the last one: {error}")
         elif error is not None:
             raise error
-        assert self.bar is not None
         self.bar.set_postfix(refused=self.refusals, unanswered=len(self.unanswered), tokens=self.tokens, refresh=False)
         self.bar.update()
 
@@ -250,8 +250,6 @@ class _Progress:
         Raises:
             NotAnswered: pairs are without an answer, and the job does not give up.
         """
-        if self.bar is not None:
-            self.bar.close()
         if self.unanswered and not self.job.give_up:
             pair_id, reason = next(iter(self.unanswered.items()))
             raise NotAnswered(

@@ -208,20 +208,24 @@ def table(found: Summary) -> str:
     """The counts as plain text."""
     lines = [f"{found.described:,} of {found.pairs:,} pairs described by {found.describer}"]
     if found.rejected:
-        lines.append("rejected: " + ", ".join(f"{count:,} x {reason}" for reason, count in found.rejected.items()))
+        lines.append(f"rejected: {_listed(found.rejected)}")
     if (asked := found.asked) is not None:
         cost = "" if asked.cost is None else f", cost {asked.cost:.4g}"
         lines.append(
-            f"{asked.answers:,} answers, {asked.refused_share:.2%} of them refused {asked.refused or ''}".rstrip()
-            + f"; {asked.prompt_tokens:,} prompt and {asked.completion_tokens:,} completion tokens{cost}"
+            f"{asked.answers:,} answers, {asked.refused_share:.2%} of them refused ({_listed(asked.refused)}); "
+            f"{asked.prompt_tokens:,} prompt and {asked.completion_tokens:,} completion tokens{cost}"
         )
         if asked.uncounted:
             lines.append(f"without a number of tokens: {asked.uncounted:,} answers, whose cost is not counted")
     if (noise := found.noise) is not None:
         lines.append(
             f"noise in {noise.noisy_images:,} of {noise.images:,} images' descriptions, {noise.wrong_words:,} of "
-            f"{noise.words:,} words wrong; objects: {noise.kinds or 'none'}"
+            f"{noise.words:,} words wrong ({_listed(noise.kinds)})"
         )
     for name, row in found.repetition.items():
         lines.append(f"  {name:18}{row.total:10,} sentences, {row.unique:,} different, {row.share:.2%} repeated")
     return "\n".join(lines)
+
+
+def _listed(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} x {name.replace('_', ' ')}" for name, count in counts.items()) or "none"

@@ -32,7 +32,9 @@ def ask_endpoint(questions: Questions, record: Callable[[Question, Reply], None]
         while len(under_way) > most:
             for future in wait(under_way, return_when=FIRST_COMPLETED).done:
                 pair_id, error = under_way.pop(future), future.exception()
-                if error is not None and not isinstance(error, EndpointError):
+                if isinstance(error, RequestRefused):
+                    error = RequestRefused(f"refused by the endpoint: {error}")
+                elif error is not None and not isinstance(error, EndpointError):
                     raise error
                 yield pair_id, error
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
+import io
 import json
 import os
 import signal
@@ -15,13 +17,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import ExifTags, Image
 
 from idc.chat_endpoint import EndpointError, NotAnswered
+from idc.data.descriptions.asking import data_url
 from idc.data.descriptions.config import DescribeJob
 from idc.data.descriptions.describing import ANSWERS, run
 from idc.data.descriptions.description_statistics import summarise
 from idc.data.descriptions.endpoint_describer import ask_endpoint
+from idc.data.images import decode_image
 from idc.data.pipeline import TooManyRejects, run_local
 from idc.data.store import Manifest, iter_rows, read_rejects
 from idc.schema import ChangePair
@@ -231,7 +237,7 @@ def test_a_pair_that_the_endpoint_refuses_is_a_reject_and_too_many_end_the_run(s
         (400, "bad image") if number_in(content) == 2 else described(number_in(content))
     )
     manifest = run_job(job(pairs, server.url, max_reject_share=0.1))
-    assert (manifest.num_rows, manifest.num_rejected) == (COUNT - 1, 1)
+    assert (manifest.num_rows, manifest.reject_reasons) == (COUNT - 1, {"refused by the endpoint": 1})
     server.answer = lambda number, content: (400, "no such parameter")
     other = job(pairs, server.url, max_reject_share=0.1, temperature=0.1, endpoint={"concurrency": 1})
     asked = len(server.requests)
@@ -267,6 +273,31 @@ def test_an_unreadable_image_is_a_reject(server: Server, tmp_path: Path) -> None
     manifest = run_job(job(pairs, server.url, max_reject_share=0.5))
     assert manifest.reject_reasons == {"not an image": 1}
     assert sorted(numbers(server)) == [0, 1, 3]
+
+
+def test_images_are_sent_upright_small_and_in_common_formats() -> None:
+    pixels = np.zeros((40, 80, 3), np.uint8)
+    pixels[:20] = 255
+    turned = Image.Exif()
+    turned[ExifTags.Base.Orientation] = 3  # upside down
+
+    def encoded(name: str, **more: Any) -> bytes:
+        stream = io.BytesIO()
+        Image.fromarray(pixels).save(stream, name, **more)
+        return stream.getvalue()
+
+    def sent(image: bytes, max_side: int | None) -> tuple[str, bytes]:
+        head, _, data = data_url(image, max_side).partition(";base64,")
+        return head, base64.b64decode(data)
+
+    assert sent(encoded("PNG"), 80) == ("data:image/png", encoded("PNG"))
+    assert sent(encoded("JPEG"), None) == ("data:image/jpeg", encoded("JPEG"))
+    head, bmp = sent(encoded("BMP"), None)
+    assert (head, decode_image(bmp).tolist()) == ("data:image/png", pixels.tolist())
+    assert decode_image(sent(encoded("PNG"), 20)[1]).shape == (10, 20, 3)
+    head, upright = sent(encoded("JPEG", exif=turned), None)
+    assert head == "data:image/png"
+    assert decode_image(upright)[0].mean() < 10
 
 
 def test_the_conventional_prompt_takes_any_text(server: Server, pairs: str) -> None:
