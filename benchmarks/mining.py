@@ -227,7 +227,8 @@ def _on_ray(features: str, place: str, workers: int, config: dict[str, Any], clu
 def _faiss_together(features: str, config: dict[str, Any], processes: int) -> float:
     """Images per second of this many processes that search at the same time with faiss alone, together."""
     context = multiprocessing.get_context("spawn")
-    ready, seconds = context.Barrier(processes), context.Array("d", processes)
+    ready = context.Barrier(processes)
+    seconds: Any = context.Array("d", processes)
     running = [
         context.Process(target=_faiss_beside, args=(features, config, ready, seconds, i)) for i in range(processes)
     ]
