@@ -47,6 +47,8 @@ class MiningBenchmarkConfig(ConfigModel):
     """Numbers of vectors for the recall of the approximate indexes; empty: not measured."""
     recall_dimensions: int = Field(96, ge=2)
     """Their dimensions."""
+    recall_noise: float = Field(1.5, gt=0)
+    """Their deviation from their centre over that of the centres; above 1, groups overlap, and the search is hard."""
     recall_queries: int = Field(500, ge=1)
     """Vectors whose neighbours are compared."""
 
@@ -64,12 +66,16 @@ def measure_mining(config: MiningBenchmarkConfig, cluster: ClusterConfig) -> Ite
         yield from _recalls(size, config, where)
 
 
-def grouped(count: int, dimensions: int, seed: int) -> np.ndarray:
-    """Vectors (N, D) of unit length around N / 100 random centres. Every seed has the same groups."""
+def grouped(count: int, dimensions: int, seed: int, noise: float = 0.5) -> np.ndarray:
+    """Vectors (N, D) of unit length around N / 100 random centres. Every seed has the same groups.
+
+    Args:
+        noise: deviation from the centre over that of the centres.
+    """
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=(max(1, count // _GROUP), dimensions))
     groups = np.random.default_rng(0).integers(0, len(centres), count)
-    vectors = centres[groups] + 0.5 * rng.normal(size=(count, dimensions))
+    vectors = centres[groups] + noise * rng.normal(size=(count, dimensions))
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
@@ -221,7 +227,8 @@ def _on_ray(features: str, place: str, workers: int, config: dict[str, Any], clu
 def _faiss_together(features: str, config: dict[str, Any], processes: int) -> float:
     """Images per second of this many processes that search at the same time with faiss alone, together."""
     context = multiprocessing.get_context("spawn")
-    ready, seconds = context.Barrier(processes), context.Array("d", processes)
+    ready = context.Barrier(processes)
+    seconds: Any = context.Array("d", processes)
     running = [
         context.Process(target=_faiss_beside, args=(features, config, ready, seconds, i)) for i in range(processes)
     ]
@@ -261,7 +268,7 @@ def _recalls(size: int, config: MiningBenchmarkConfig, where: Any) -> Iterator[M
         yield Measurement(
             part="mining",
             title=f"recall of the {config.neighbours} nearest, {kind} against exact ({size:,} random vectors around "
-            f"{size // _GROUP:,} centres, {config.recall_dimensions} dimensions)",
+            f"{size // _GROUP:,} centres, {config.recall_dimensions} dimensions, noise {config.recall_noise:g})",
             unit="share",
             aim="none",
             better="higher",
@@ -277,7 +284,7 @@ def recall_once(size: int, config: dict[str, Any]) -> dict[str, dict[str, float]
 
     faiss.omp_set_num_threads(1)
     settings = MiningBenchmarkConfig.model_validate(config)
-    vectors = grouped(size, settings.recall_dimensions, 0)
+    vectors = grouped(size, settings.recall_dimensions, 0, settings.recall_noise)
     numbers = np.linspace(0, size - 1, min(settings.recall_queries, size)).astype(np.int64)
     members, k = np.arange(size), settings.neighbours
 

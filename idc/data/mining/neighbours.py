@@ -203,10 +203,9 @@ def similarities(index: Any, queries: np.ndarray, rows: np.ndarray) -> np.ndarra
     """Inner products of queries (Q, D) with rows (Q, n) of a flat index, each on its own, to 6 decimals."""
     queries, rows = np.ascontiguousarray(queries, np.float32), np.ascontiguousarray(rows, np.int64)
     out = np.empty(rows.shape, np.float32)
-    pointer = faiss.swig_ptr
-    faiss.fvec_inner_products_by_idx(
-        pointer(out), pointer(queries), index.get_xb(), pointer(rows), index.d, *rows.shape
-    )
+    functions: Any = faiss  # its type stubs lack this function
+    x, ids, found = (functions.swig_ptr(array) for array in (queries, rows, out))
+    functions.fvec_inner_products_by_idx(found, x, index.get_xb(), ids, index.d, *rows.shape)
     return out.astype(np.float64).round(6)
 
 
