@@ -118,8 +118,8 @@ def _tests(rows: Sequence[Row]) -> Section:
         notes.append(
             "Differences on the same pairs, x100, with 95 % intervals by paired bootstrap "
             f"({one.resamples:,} resamples); p: approximate randomisation, two-sided, {one.exchanges:,} exchanges (at "
-            f"least {1 / (1 + one.exchanges):.4f}), not corrected for the number of tests. A test is about the pairs: the "
-            "spread over the seeds is in the table above."
+            f"least {1 / (1 + one.exchanges):.4f}), not corrected for the number of tests. A test is about the pairs: "
+            "the spread over the seeds is in the table above."
         )
     if (left := len(rows) - 1 - MAX_TESTS) > 0:
         notes.append(f"{left} more settings are not tested.")
