@@ -126,9 +126,10 @@ def test_measurements_are_shown_with_the_captioner_they_are_of(root: Path) -> No
     table = a_robustness(root / "tables/good", "good-0")
     measured = Measured(a_throughput(), read_measured(None, [str(table)]).robustness)
     found = sections(["runs"], measured)["The captioners"]
-    assert found.head == ["captioner", "training", "parameters", "tokens a second", "fog, severity 3"]
+    assert found.head == ["captioner", "training, first seed", "parameters", "tokens a second", "fog, severity 3"]
     ((name, _, parameters, speed, fog),) = found.rows
     assert name.startswith("good")
+    assert "on 12 pairs" in sections(["runs"], measured)["The captioners"].notes[1]
     assert (parameters, speed, fog) == ("1,234,567", "1,000 (500 to 2,000)", "50.0 (25%)")
 
 

@@ -112,14 +112,14 @@ def _tests(rows: Sequence[Row]) -> Section:
                 cells[-1].append("")
                 continue
             between = f"{100 * row.interval.low:+.1f} to {100 * row.interval.high:+.1f}"
-            cells[-1].append(f"{100 * row.difference:+.1f} ({between}), p = {_p(row.p, one.exchanges)}")
+            cells[-1].append(f"{100 * row.difference:+.1f} ({between}), p = {row.p:.4f}")
     if found:
         one = found[0][2]
         notes.append(
             "Differences on the same pairs, x100, with 95 % intervals by paired bootstrap "
-            f"({one.resamples:,} resamples); p: approximate randomisation, two-sided, {one.exchanges:,} exchanges, "
-            "not corrected for the number of tests. A test is about the pairs: the spread over the seeds is in the "
-            "table above."
+            f"({one.resamples:,} resamples); p: approximate randomisation, two-sided, {one.exchanges:,} exchanges (at "
+            f"least {1 / (1 + one.exchanges):.4f}), not corrected for the number of tests. A test is about the pairs: "
+            "the spread over the seeds is in the table above."
         )
     if (left := len(rows) - 1 - MAX_TESTS) > 0:
         notes.append(f"{left} more settings are not tested.")
@@ -137,11 +137,6 @@ def _paired_seeds(one: Row, other: Row) -> Iterator[tuple[str, Path, Path]]:
         yield " – ".join(names), one.evaluations[0].folder, other.evaluations[0].folder
 
 
-def _p(p: float, exchanges: int) -> str:
-    smallest = 1 / (1 + exchanges)
-    return f"{p:.4f}" if p > smallest else f"{smallest:.4f} (the smallest possible)"
-
-
 # -- captioners ---------------------------------------------------------------------------------------------------
 
 
@@ -151,7 +146,7 @@ def _captioners(rows: Sequence[Row], measured: Measured) -> Section:
         one.identity: name for name, one in (measured.throughput.captioners if measured.throughput else {}).items()
     }
     changes = list(dict.fromkeys(name for one in measured.robustness.values() for name in one if name))
-    cells, any_training = [], False
+    cells = []
     for row in rows:
         name = next((timed[one] for one in _identities(row) if one in timed), None)
         table = next((measured.robustness[one] for one in _identities(row) if one in measured.robustness), {})
@@ -165,7 +160,6 @@ def _captioners(rows: Sequence[Row], measured: Measured) -> Section:
             ]
         elif not table and training is None:
             continue
-        any_training = any_training or training is not None
         cells.append([row.name, str(training or ""), *speed, *(_robust(table, change) for change in changes)])
     notes = []
     if (found := measured.throughput) is not None:
@@ -176,10 +170,12 @@ def _captioners(rows: Sequence[Row], measured: Measured) -> Section:
             "slowest and fastest. Parameters: all numbers in the weights of the artifact."
         )
     if changes:
+        sizes = sorted({one.pairs for table in measured.robustness.values() for one in table.values()})
         notes.append(
-            "Robustness: CIDEr x100 of the first seed with both images changed, and its share of the clean one."
+            "Robustness: CIDEr x100 of the first seed with changed images, and its share of that on the clean ones, on "
+            f"{' or '.join(map(str, sizes))} pairs."
         )
-    head = ["captioner", "training", "parameters", "tokens a second", *changes]
+    head = ["captioner", "training, first seed", "parameters", "tokens a second", *changes]
     return Section("The captioners", head, cells, notes)
 
 
