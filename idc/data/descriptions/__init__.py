@@ -1,8 +1,9 @@
-"""Descriptions of image pairs in NAMC's template (Guo et al., section 3.1.2 and appendix D.2), by an endpoint or an
-oracle.
+"""Descriptions of image pairs in NAMC's template (Guo et al., section 3.1.2 and appendix D.2), by a model or an oracle.
 
 The result is a folder of pairs with one caption per pair, "The difference between the two images is that the first
-image ..., while the second image ...", which :func:`template.parse` takes apart again. Modules: ``template`` (the
-sentence), ``prompts`` (the instructions), ``oracle`` (rendered pairs, with known noise), ``answers`` (the log of an
-endpoint's answers), ``build`` (the job), ``statistics`` (table 14).
+image ..., while the second image ...", which :func:`idc.data.descriptions.template.parse` takes apart again.
+
+Modules: ``template`` (the sentence), ``instructions`` (to a model), ``asking`` (rounds, refusals, the log of answers),
+``endpoint_describer`` (requests), ``oracle`` (rendered pairs, with known noise), ``describing`` (the job),
+``description_statistics`` (counts, cost, table 14). The command is ``jobs/describe_pairs.py``.
 """

@@ -45,9 +45,11 @@ NO_CAPTIONS = ImageCaptions()
 def instruction_of(job: DescribeJob, row: Mapping[str, Any]) -> Instruction:
     """The structured instruction for a pair. One that needs a text of the data set, which the pair does not have, is
     replaced by that of CC3M."""
-    of_source = next((kind for start, kind in _SOURCES.items() if row["source"].startswith(start)), "cc3m")
-    kind = of_source if job.instruction == "auto" else job.instruction
-    return "cc3m" if kind != "cc3m" and not any(text.strip() for text in row["captions"]) else kind
+    kind = job.instruction
+    if kind == "auto":
+        found: list[Instruction] = [name for start, name in _SOURCES.items() if row["source"].startswith(start)]
+        kind = found[0] if found else "cc3m"
+    return kind if any(text.strip() for text in row["captions"]) else "cc3m"
 
 
 def instruct(job: DescribeJob, row: Mapping[str, Any], known: ImageCaptions = NO_CAPTIONS) -> str:

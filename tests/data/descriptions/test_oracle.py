@@ -26,7 +26,7 @@ Look = frozenset[tuple[str, str]]
 @cache
 def records() -> dict[str, tuple[str, dict[str, Any]]]:
     """Pair -> change type and ``meta``, of small and large scenes with turned cameras, in all orders."""
-    found = {}
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
     for name, objects, jitter in (("small", (2, 3), "slight"), ("large", (3, 8), "extreme")):
         config = RenderConfig(
             num_scenes=14, min_objects=objects[0], max_objects=objects[1], jitter=jitter, width=96, height=64,
@@ -180,7 +180,7 @@ def test_the_share_is_as_set_and_the_kinds_are_equally_likely(share: float) -> N
 
 def test_more_noise_keeps_the_noise_of_less_and_another_seed_changes_it() -> None:
     def words(noise: float, seed: int = 0) -> list[Counter[tuple[str, str]]]:
-        out = []
+        out: list[Counter[tuple[str, str]]] = []
         for pair_id, (_, meta) in records().items():
             found, wrong = describe(pair_id, meta, OracleConfig(noise=noise, seed=seed))
             out.append(Counter((one.kind, getattr(found, one.image)[one.start : one.end]) for one in wrong))
