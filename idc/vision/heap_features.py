@@ -13,7 +13,8 @@ from idc.data.readers.base import printable
 
 def extraction(job: MinePairsJob) -> StageSpec:
     """The stage, with the job's resources."""
-    return StageSpec(ExtractFeatures, {"config": job.mining()}, num_gpus=job.gpus_per_worker, batch_size=job.batch_size)
+    kwargs = {"config": job.mining(), "threads": job.cpus_per_worker}
+    return StageSpec(ExtractFeatures, kwargs, num_gpus=job.gpus_per_worker, batch_size=job.batch_size)
 
 
 def encoder_fingerprint(config: MiningConfig) -> str:
@@ -32,11 +33,17 @@ class ExtractFeatures:
 
     On a GPU the encoders run in bfloat16 where they can, so that features of a GPU and of a CPU differ in the third
     digit.
+
+    Args:
+        threads: of torch, the same in every worker, so that the last bit does not depend on how many there are.
     """
 
-    def __init__(self, config: MiningConfig) -> None:
+    def __init__(self, config: MiningConfig, threads: int) -> None:
+        import torch
+
         from idc.vision.features import ClipFeatures, Dinov2Features, EfficientNetLite0
 
+        torch.set_num_threads(threads)
         self.max_pixels = config.max_pixels
         if config.encoder == "clip_dinov2":
             clip, dinov2 = ClipFeatures(config.clip_dinov2.clip), Dinov2Features(config.clip_dinov2.dinov2)

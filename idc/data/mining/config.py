@@ -173,7 +173,7 @@ class MinePairsJob(MiningConfig):
     workers: int = Field(default=2, ge=1)
     """Parallel workers of every step, on Ray or with --local as processes of this machine."""
     cpus_per_worker: int = Field(default=1, ge=1)
-    """CPUs of a worker; faiss uses as many threads."""
+    """CPUs of a worker; torch and faiss use as many threads."""
     gpus_per_worker: float = Field(default=0.0, ge=0)
     """GPUs of a worker that extracts features, on Ray. The other steps use CPUs."""
     max_reject_share: float = Field(default=0.05, ge=0, le=1)
