@@ -59,8 +59,9 @@ class EvaluateJob(LoadConfig):
     """Metrics to compute."""
     spice: bool = True
     """Also compute SPICE if its jars are installed; pycocoevalcap does not include them. The job names missing ones."""
-    selection: str = "best CIDEr on val"
-    """How the model was selected; recorded in the protocol."""
+    selection: str | None = None
+    """How the model was selected; recorded in the protocol. Default: what the artifact's training records, such as
+    "best CIDEr on val"; "last step" if it kept no best; "not stated" for captions from elsewhere."""
     allow_empty: bool = False
     """An empty caption scores 0 instead of being an error."""
     resamples: int = Field(1000, ge=0)

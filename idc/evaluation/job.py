@@ -17,6 +17,7 @@ from idc.data.pipeline import Runner, run_local
 from idc.data.readers.annotations import EMPTY_SENTENCES
 from idc.data.rendered.captions import true_captions
 from idc.data.store import fingerprint, iter_rows, read_manifest
+from idc.data.textfiles import decode, parse_json
 from idc.evaluation import baselines as baselines
 from idc.evaluation import record as ev
 from idc.evaluation.config import CAPTION_HOW, EvaluateJob
@@ -30,7 +31,7 @@ from idc.metrics.hallucination import hallucination, truth_of
 from idc.metrics.java import java_version, spice_missing
 from idc.metrics.protocols import BESIDE, LEVIR, SPOT, LevirVocabulary, Protocol, protocol
 from idc.provenance import origin
-from idc.training.artifact import FAMILIARITY, captioning_files, captioning_identity
+from idc.training.artifact import CONFIG, FAMILIARITY, captioning_files, captioning_identity
 from idc.training.hashing import contents, file_hash
 
 _VERSION = 5
@@ -137,7 +138,7 @@ def run(
             nearest=references.nearest,
             truth=references.truth,
             metrics=_metrics(job),
-            selection=job.selection,
+            selection=_selection(job),
             allow_empty=job.allow_empty,
             resamples=job.resamples,
             texts=(text for row in data.every for text in row.captions),
@@ -279,6 +280,18 @@ class _References:
     constant_candidates: list[str] = field(default_factory=list)
     nearest: dict[str, str] | None = None
     truth: dict[str, list[str]] | None = None
+
+
+def _selection(job: EvaluateJob) -> str:
+    """See `EvaluateJob.selection`."""
+    if job.selection is not None or job.artifact is None:
+        return job.selection or ""
+    stored = parse_json(decode((Path(job.artifact) / CONFIG).read_bytes()))
+    trained = stored.get("config", {}).get("job", {}).get("train")
+    if trained is None:
+        return ""
+    best = trained.get("keep_best")
+    return f"best {best['metric']} on val" if best else "last step"
 
 
 def _folder(job: EvaluateJob) -> Path | None:

@@ -54,6 +54,17 @@ def job(artifact: Path, evaluation: Path, out: Path, **settings: Any) -> CardJob
     return load(CardJob, None, given | settings)
 
 
+def test_the_selection_is_that_of_the_training_unless_it_is_given(
+    evaluation: tuple[Path, Evaluation], artifact: Path, world: World, tmp_path: Path
+) -> None:
+    best = read_artifact(artifact).config["job"]["train"]["keep_best"]
+    expected = "last step" if best is None else f"best {best['metric']} on val"
+    assert evaluation[1].protocol["selection"] == expected
+    by_hand: dict[str, Any] = {"metrics": ("CIDEr",), "spice": False, "resamples": 0, "selection": "by hand"}
+    given = EvaluateJob(artifact=str(artifact), pairs=world.pairs, out=str(tmp_path / "out"), **by_hand)
+    assert run(given).protocol["selection"] == "by hand"
+
+
 def test_the_folder_is_the_artifact_with_its_figures_and_a_card(
     artifact: Path, evaluation: tuple[Path, Evaluation], world: World, tmp_path: Path
 ) -> None:
