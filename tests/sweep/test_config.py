@@ -10,6 +10,7 @@ import yaml
 
 from idc.config import ConfigError, load
 from idc.sweep.config import Dimension, SearchConfig, SweepJob
+from idc.systems import SYSTEMS
 
 SETTINGS = {"pairs": "data/pairs", "procedures": "data/procedures"}
 
@@ -93,7 +94,8 @@ def test_what_the_chain_makes_itself_cannot_be_set() -> None:
 def test_one_of_rows_grid_and_search() -> None:
     assert faults(rows=[]) == ["rows, grid, search: give exactly one of the three"]
     assert faults(grid={"finetune.beams": [1, 2]}) == ["rows, grid, search: give exactly one of the three"]
-    assert faults(system="procat") == ["system: 'procat' is not one of procap, twincap; did you mean 'procap'?"]
+    listed = ", ".join(SYSTEMS)
+    assert faults(system="procat") == [f"system: 'procat' is not one of {listed}; did you mean 'procap'?"]
     assert faults(rows=[{"label": "a", "quoted": True}, {"label": "a", "quoted": True, "settings": {"x": 1}}]) == [
         "rows: two have the label 'a'",
         "rows: all are quoted, so there is nothing to run",
