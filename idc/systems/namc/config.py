@@ -125,6 +125,12 @@ class EncoderConfig(ConfigModel):
     finds there. Not in the paper, whose pre-training has 770,000 pairs; on a few thousand an encoder from scratch
     hardly learns to compare."""
 
+    memory_norm: Literal["none", "batch"] = "none"
+    """Norm of what the decoder attends to; the paper has none. `batch` normalises each position and channel over the
+    batch, so that what all pairs have in common, above all the positions, does not hide their differences: with a few
+    thousand pairs the decoder then learns to attend within hundreds of steps. It is computed over a worker's
+    micro-batch, so accumulation and the number of workers change its numbers; captioning uses running averages."""
+
     def faults(self) -> Iterator[str]:
         if self.width % self.heads:
             yield f"width: {self.width} is not divisible by heads = {self.heads}"

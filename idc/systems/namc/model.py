@@ -104,6 +104,7 @@ class MaskedImageEncoder(nn.Module):
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(width)
         self.join = nn.Linear(2 * width, width)
+        self.memory_norm = nn.BatchNorm1d(positions * width) if config.memory_norm == "batch" else None
         if config.comparing:
             for layer in self._layers():
                 layer.attend_other.compare()
@@ -127,7 +128,8 @@ class MaskedImageEncoder(nn.Module):
             others = x_2BPD.roll(len(x_2BPD) // 2, dims=0)
             others_hidden = None if hidden_2BP is None else hidden_2BP.roll(len(hidden_2BP) // 2, dims=0)
             x_2BPD = layer.across(layer.within(x_2BPD, hidden_2BP), others, others_hidden)
-        return cast(Tensor, self.join(torch.cat(self.norm(x_2BPD).chunk(2), dim=-1)))
+        joined = cast(Tensor, self.join(torch.cat(self.norm(x_2BPD).chunk(2), dim=-1)))
+        return joined if self.memory_norm is None else self.memory_norm(joined.flatten(1)).view_as(joined)
 
     def co_attention(self, x_2BPD: Tensor) -> Tensor:
         """Attention of the after image's positions to those of before, and of before to after, (2, B, P, P), mean over
