@@ -62,7 +62,7 @@ def test_pretraining_learns_with_all_losses(world: World, described: str, tmp_pa
     {"nim.align_images": "raw", "nim.align_texts": "raw", "mir.enabled": False, "tokenizer": None},
     {"nim.enabled": False, "mir.enabled": False, "tokenizer": None},
     {"mir.target": "l2", "tokenizer": None, "model.image": {"grid": 4, "cnn": "efficientnet_lite0"}},
-    {"masked_words": "predict", "train.precision": "bf16", "share": 0.5},
+    {"masked_words": "predict", "train.precision": "bf16", "share": 0.5, "model.encoder.memory_norm": "batch"},
 ])  # fmt: skip
 def test_every_part_can_be_off_or_varied(
     world: World, described: str, tmp_path: Path, settings: dict[str, Any]
