@@ -59,6 +59,8 @@ def test_bodies_take_at_most_the_configured_memory(server: Server, attack: Attac
     grown = found.growth("proxy") + found.growth("front")
     assert grown < most, found.row()
     assert set(found.statuses) <= {200, 503}, found.row()  # 503: other requests use all the memory
-    # How much of it returns to the system differs from run to run; the rest is reused.
-    again = cost(server, attack)
-    assert sum(again.after.values()) - sum(found.after.values()) < SLACK_MIB, f"{found.row()}\n{again.row()}"
+    # How much of it returns to the system differs from run to run; the rest is reused. Bodies that were kept would take
+    # their 192 MiB again in every round.
+    rounds = [found, *(cost(server, attack) for _ in range(3))]
+    left = [sum(one.after.values()) for one in rounds]
+    assert left[-1] - left[0] < 2 * SLACK_MIB, "\n".join(one.row() for one in rounds)
