@@ -36,12 +36,10 @@ class PairMemory(NamedTuple):
     Attributes:
         embedded: (2 * B, P, D), before first.
         memory: E_MIR, (B, P, D).
-        mismatch: (B, P), in [0, 1].
     """
 
     embedded: Tensor
     memory: Tensor
-    mismatch: Tensor
 
 
 class NamcCaptioner(WordCaptioner[PairMemory]):
@@ -95,15 +93,15 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
             assert self.net.stem is not None
             features = self.net.stem(images)
         embedded = self.net.encoder.embed(features)
-        memory = self.net.encoder.compare(embedded)
-        return PairMemory(embedded, memory, mismatch(self.net.encoder.co_attention(embedded)))
+        return PairMemory(embedded, self.net.encoder.compare(embedded))
 
     def _memory(self, encoded: PairMemory) -> Tensor:
         return encoded.memory
 
     def _findings(self, encoded: PairMemory, found: Decoded, change_map: bool) -> Sequence[Findings]:
-        evidence = encoded.mismatch.amax(dim=1).clamp(min=1e-6).log().tolist()
-        maps = encoded.mismatch.unflatten(1, (self.grid_side, self.grid_side)).float().cpu().numpy()
+        mismatch_BP = mismatch(self.net.encoder.co_attention(encoded.embedded))
+        evidence = mismatch_BP.amax(dim=1).clamp(min=1e-6).log().tolist()
+        maps = mismatch_BP.unflatten(1, (self.grid_side, self.grid_side)).float().cpu().numpy()
         return [
             Findings({MISMATCH: value}, drawn if change_map else None)
             for value, drawn in zip(evidence, maps, strict=True)

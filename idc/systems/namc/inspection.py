@@ -12,9 +12,9 @@ from torch import Tensor
 
 from idc.data.text import words
 from idc.systems.namc.config import InspectJob, PretrainJob
-from idc.systems.namc.data import DescribedPairs, ImageStore, Tokens, collate_described, texts_of
+from idc.systems.namc.data import DescribedPairs, ImageStore, collate_described, texts_of
 from idc.systems.namc.nim import words_exist
-from idc.systems.namc.task import CNN, PretrainTask, frozen_grid, image_tokens
+from idc.systems.namc.task import CNN, PretrainTask, frozen_grid, image_tokens, text_tokens
 from idc.training.artifact import read_artifact
 from idc.vision.image_quality import psnr_ssim
 from idc.vision.tokenizer.model import ImageTokenizer, to_frames
@@ -62,7 +62,7 @@ def inspect(job: InspectJob) -> Inspection:
     image = trained.model.image
     data = DescribedPairs(
         job.pairs, job.split, images=ImageStore(image.size, 0), vocabulary=task.vocabulary,
-        tokens=_tokens(task, trained), positions=image.grid**2, length=trained.model.decoder.max_length,
+        tokens=text_tokens(task), positions=image.grid**2, length=trained.model.decoder.max_length,
         seed=trained.train.seed,
     )  # fmt: skip
     scores: list[np.ndarray] = []
@@ -140,15 +140,6 @@ def _load(job: InspectJob) -> tuple[PretrainTask, PretrainJob, ImageTokenizer | 
     task = PretrainTask(trained, grid, artifact.vocabulary, None, codebook)
     artifact.load_into(task)
     return task.eval(), trained, tokenizer
-
-
-def _tokens(task: PretrainTask, trained: PretrainJob) -> Tokens:
-    if trained.nim.clip is None:
-        return Tokens(task.vocabulary, trained.model.decoder.max_length)
-    from idc.vision.pair_encoder.text_tokens import clip_tokenizer
-
-    assert task.nim is not None
-    return Tokens(task.vocabulary, task.nim.encoder.max_tokens, clip_tokenizer(trained.nim.clip))
 
 
 def _decoded(

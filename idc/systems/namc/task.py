@@ -278,11 +278,7 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     task = PretrainTask(job, grid, vocabulary, tokens_of, codebook).to(context.device)
 
     store = ImageStore(image.size, job.cache_mb / 4)
-    tokens = Tokens(vocabulary, job.model.decoder.max_length)
-    if job.nim.clip is not None and task.nim is not None:
-        from idc.vision.pair_encoder.text_tokens import clip_tokenizer
-
-        tokens = Tokens(vocabulary, task.nim.encoder.max_tokens, clip_tokenizer(job.nim.clip))
+    tokens = text_tokens(task)
 
     def described(path: str, split: str, number: int, share: float) -> DescribedPairs:
         return DescribedPairs(
@@ -389,6 +385,16 @@ def _description_vocabulary(folders: Iterable[str], caption_pairs: str | None, f
     if caption_pairs is not None:
         texts += [text for row in iter_rows(caption_pairs, ["captions"], "train") for text in row["captions"]]
     return Vocabulary.build(texts)
+
+
+def text_tokens(task: PretrainTask) -> Tokens:
+    """How the task's dual encoder reads descriptions."""
+    clip = task.job.nim.clip
+    if clip is None or task.nim is None:
+        return Tokens(task.vocabulary, task.job.model.decoder.max_length)
+    from idc.vision.pair_encoder.text_tokens import clip_tokenizer
+
+    return Tokens(task.vocabulary, task.nim.encoder.max_tokens, clip_tokenizer(clip))
 
 
 def image_tokens(path: str, image: ImageConfig, device: torch.device) -> tuple[Callable[[Tensor], Tensor], int]:
