@@ -14,8 +14,6 @@ from torch import Tensor, nn
 from idc.data.domain import pairs_domain
 from idc.data.store import iter_rows
 from idc.data.text import PAD, UNK, Vocabulary
-from idc.metrics.coco import cider
-from idc.metrics.hallucination import hallucination
 from idc.systems.namc.config import FinetuneJob, ImageConfig, ModelConfig, PretrainJob
 from idc.systems.namc.data import (
     CaptionedPairs,
@@ -32,6 +30,7 @@ from idc.systems.namc.data import (
 from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.nim import Denoised, NoiseIdentification, words_exist
 from idc.training.artifact import Artifact, read_artifact, write_artifact
+from idc.training.caption_validation import Captioned, score_captions
 from idc.training.config import GroupConfig
 from idc.training.context import Context
 from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture
@@ -248,20 +247,10 @@ class FinetuneTask(_Captioning):
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
         """CIDEr; where the scenes are known also the shares of right types and right objects."""
-        mine: list[tuple[str, str, list[str], Any]] = []
+        mine: list[Captioned] = []
         for batch in loader:
             mine += zip(batch["pair_id"], self.caption(batch), batch["references"], batch["scene"], strict=True)
-        rows = [row for part in context.all_gather_object(mine) for row in part]
-        if context.rank != 0:
-            return {}
-        lines = [f"{pair}\n  says       {text}\n  references {'; '.join(right)}" for pair, text, right, _ in rows[:50]]
-        context.tracker.text("validation_captions.txt", "\n".join(lines))
-        score = cider({pair: right for pair, _, right, _ in rows}, {pair: text for pair, text, _, _ in rows})
-        found = {"CIDEr": score, "distinct_captions": float(len({text for _, text, _, _ in rows}))}
-        if known := [(text, scene) for _, text, _, scene in rows if scene is not None]:
-            claimed = hallucination(known)
-            found |= {"right_type": claimed.change_type.rate, "right_object": claimed.object.rate}
-        return found
+        return score_captions(mine, context)
 
 
 def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
