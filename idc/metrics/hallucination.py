@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeGuard
@@ -164,20 +164,10 @@ class Truth:
 @lru_cache(maxsize=65536)
 def claims(caption: str) -> Claims:
     """Read a caption's noun phrases."""
-    words = re.findall(r"[a-z]+", caption.lower())
     described: Attributes | None = None
     new_look: set[tuple[str, str]] = set()
     others: list[Attributes] = []
-    start = 0
-    for end, word in enumerate([*words, ""]):
-        if word in WORDS and word not in _NOUNS:
-            continue
-        phrase = words[start : end + 1] if word in _NOUNS else words[start:end]
-        named = frozenset(WORDS[one] for one in phrase if one in WORDS)
-        before = " ".join(words[:start])
-        start = end + 1
-        if not phrase:
-            continue
+    for before, phrase, named in _noun_phrases(caption):
         if _NEW_LOOK.search(before):
             new_look |= named
         elif phrase[-1] not in _NOUNS:
@@ -187,6 +177,25 @@ def claims(caption: str) -> Claims:
         elif described is None:
             described = named
     return Claims(described, frozenset(new_look), tuple(others))
+
+
+def named_objects(text: str) -> list[Attributes]:
+    """The objects that a text names, each with the attributes it is given."""
+    return [named for _, phrase, named in _noun_phrases(text) if phrase[-1] in _NOUNS]
+
+
+def _noun_phrases(text: str) -> Iterator[tuple[str, list[str], Attributes]]:
+    """What stands before a noun phrase, its words, and the attributes they name."""
+    words = re.findall(r"[a-z]+", text.lower())
+    start = 0
+    for end, word in enumerate([*words, ""]):
+        if word in WORDS and word not in _NOUNS:
+            continue
+        phrase = words[start : end + 1] if word in _NOUNS else words[start:end]
+        before = " ".join(words[:start])
+        start = end + 1
+        if phrase:
+            yield before, phrase, frozenset(WORDS[one] for one in phrase if one in WORDS)
 
 
 def truth_of(change_type: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Truth:

@@ -21,6 +21,7 @@ from idc.data.mapped_rows import MappedRows
 from idc.data.text import BOS, EOS, PAD, Vocabulary, words
 from idc.metrics.hallucination import truth_of
 from idc.schema import CHANGE_TYPES
+from idc.systems.namc.known_noise import noisy_words, undescribed_patches
 from idc.systems.namc.nim import Texts
 from idc.training.data import sample_rng
 from idc.training.task import Batch
@@ -95,6 +96,7 @@ class DescribedPairs:
         positions: n_I, of the masks.
         exchange: every other sample has images and descriptions exchanged.
         share: of the pairs that is used, the first in a fixed random order.
+        regions: samples of rendered pairs say which patches show an object that the description does not name.
 
     Raises:
         ValueError: no pair is described.
@@ -114,10 +116,12 @@ class DescribedPairs:
         free: bool = False,
         exchange: bool = False,
         share: float = 1.0,
+        regions: bool = False,
     ):
         self.rows = MappedRows(pairs, ("pair_id", *_IMAGES, "captions", "meta"), split)
         self.images, self.vocabulary, self.tokens = images, vocabulary, tokens
         self.positions, self.length, self.seed, self.exchange = positions, length, seed, exchange
+        self.regions = regions
         self.described: list[tuple[int, Description | str]] = []
         for index, texts in enumerate(self.rows.column("captions")):
             found = first_description(texts)
@@ -145,6 +149,7 @@ class DescribedPairs:
         rng = sample_rng(self.seed, epoch, index)
         texts: list[list[str]] = [[], []]
         wrong: list[list[int] | None] = [None, None]
+        undescribed: list[np.ndarray | None] = [None, None]
         if isinstance(description, str):
             order = [0, 1]
             sentence = words(description)
@@ -155,8 +160,13 @@ class DescribedPairs:
                 (description.verb_before, description.before),
                 (description.verb_after, description.after),
             ]
-            noise = json.loads(row["meta"]).get("description_noise") if row["meta"] else None
-            wrong = [noisy_words(slots[side][1], noise, _IMAGES[side]) for side in order]
+            meta = json.loads(row["meta"]) if row["meta"] else {}
+            wrong = [noisy_words(slots[side][1], meta.get("description_noise"), _IMAGES[side]) for side in order]
+            if self.regions:
+                undescribed = [
+                    undescribed_patches(slots[side][1], meta, side, row[_IMAGES[side]], self.positions)
+                    for side in order
+                ]
             texts = [words(slots[side][1]) for side in order]
             sentence, places = sentence_words([slots[side][0] for side in order], texts)
         pictures = [self.images(row[_IMAGES[side]]) for side in order]
@@ -169,6 +179,7 @@ class DescribedPairs:
             "ids": ids,
             "places": places[: len(ids) - 2],
             "wrong": wrong,
+            "undescribed": undescribed,
             "uniform_images": rng.random((2, self.positions), dtype=np.float32),
             "uniform_texts": rng.random((2, most), dtype=np.float32),
         }
@@ -197,26 +208,14 @@ def sentence_words(verbs: Sequence[str], texts: Sequence[Sequence[str]]) -> tupl
     return out, places
 
 
-def noisy_words(text: str, noise: Sequence[dict[str, Any]] | None, image: str) -> list[int] | None:
-    """Of each word 1 if it is known to be wrong (an injected one), else 0; None if nothing is known. A missing detail
-    is no word."""
-    if noise is None:
-        return None
-    spans = [(one["start"], one["end"]) for one in noise if one["image"] == image and one["end"] > one["start"]]
-    flags, position, lower = [], 0, text.lower().replace("\u2019", "'")
-    for word in words(text):
-        position = lower.index(word, position)
-        flags.append(int(any(start <= position < end for start, end in spans)))
-        position += len(word)
-    return flags
-
-
 def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
     """A batch of B described pairs; everything per image or text has all befores first, N = 2 * B.
 
     images (N, S, S, 3) uint8; keys: N; text: :class:`~idc.systems.namc.nim.Texts`; ids, targets (B, L); place (B, L):
     for each target the position of its word in the masks flattened to N * W, or -1; uniform_images (N, P),
-    uniform_texts (N, W); wrong (N, W): 1 for a word known to be wrong, 0 for a right one, -1 unknown or none.
+    uniform_texts (N, W); wrong (N, W): 1 for a word known to be wrong, 0 for a right one, -1 unknown or none;
+    undescribed (N, P): 1 for a patch of an object that the description does not name, 0 for one that it names, -1
+    unknown or no object.
     """
     count = len(samples)
     sides = [(sample, side) for side in range(2) for sample in samples]
@@ -224,11 +223,14 @@ def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
     most = max(1, *(max(numbers) + 1 for _, numbers in texts))
     uniform = np.ones((2 * count, most), np.float32)  # a word that does not exist is never masked
     wrong = np.full((2 * count, most), -1)
+    undescribed = np.full((2 * count, samples[0]["uniform_images"].shape[1]), -1)
     for row, (sample, side) in enumerate(sides):
         drawn = sample["uniform_texts"][side][:most]
         uniform[row, : len(drawn)] = drawn
         if (flags := sample["wrong"][side]) is not None:
             wrong[row, : len(flags)] = flags[:most]
+        if (patches := sample["undescribed"][side]) is not None:
+            undescribed[row] = patches
     ids = _padded([sample["ids"] for sample in samples], PAD)
     place = np.full((count, ids.shape[1] - 1), -1)
     for row, sample in enumerate(samples):
@@ -252,6 +254,7 @@ def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
         ),
         "uniform_texts": torch.from_numpy(uniform),
         "wrong": torch.from_numpy(wrong),
+        "undescribed": torch.from_numpy(undescribed),
     }
 
 

@@ -13,8 +13,9 @@ from torch import Tensor
 from idc.data.text import words
 from idc.systems.namc.config import InspectJob, PretrainJob
 from idc.systems.namc.data import DescribedPairs, ImageStore, collate_described, texts_of
+from idc.systems.namc.known_noise import area_under_roc
 from idc.systems.namc.nim import words_exist
-from idc.systems.namc.task import CNN, PretrainTask, frozen_grid, image_tokens, text_tokens
+from idc.systems.namc.task import CNN, PretrainTask, frozen_grid, load_tokenizer, text_tokens
 from idc.training.artifact import read_artifact
 from idc.vision.image_quality import psnr_ssim
 from idc.vision.tokenizer.model import ImageTokenizer, to_frames
@@ -63,10 +64,10 @@ def inspect(job: InspectJob) -> Inspection:
     data = DescribedPairs(
         job.pairs, job.split, images=ImageStore(image.size, 0), vocabulary=task.vocabulary,
         tokens=text_tokens(task), positions=image.grid**2, length=trained.model.decoder.max_length,
-        seed=trained.train.seed,
+        seed=trained.train.seed, regions=True,
     )  # fmt: skip
-    scores: list[np.ndarray] = []
-    wrong: list[np.ndarray] = []
+    seen_words: list[tuple[np.ndarray, np.ndarray]] = []
+    seen_patches: list[tuple[np.ndarray, np.ndarray]] = []
     quality: dict[str, list[tuple[float, float]]] = {"MIR, VQGAN": [], "VQGAN, raw": [], "MIR, raw": []}
     masked_share: list[tuple[float, float]] = []
     pairs: list[tuple[str, tuple[Relevant, Relevant]]] = []
@@ -74,9 +75,8 @@ def inspect(job: InspectJob) -> Inspection:
         batch = collate_described([data.get(index, 0)])
         texts = texts_of(batch)
         of_patches, of_words = task.nim.relevance(batch["images"], texts)
-        known = batch["wrong"] >= 0
-        scores.append((1 - of_words)[known].numpy())
-        wrong.append(batch["wrong"][known].numpy())
+        seen_words.append(((1 - of_words).numpy(), batch["wrong"].numpy()))
+        seen_patches.append(((1 - of_patches).numpy(), batch["undescribed"].numpy()))
         masks, lost = task.nim.masks(batch["images"], texts, batch["uniform_images"], batch["uniform_texts"])
         masked_share.append((float(masks.float().mean()), float(lost.sum() / words_exist(texts).sum())))
         rebuilt: list[np.ndarray | None] = [None, None]
@@ -104,11 +104,11 @@ def inspect(job: InspectJob) -> Inspection:
             pairs.append((str(data.rows[row_index]["pair_id"]), (sides[0], sides[1])))
     figures = {"pairs": float(min(job.max_pairs, len(data)))}
     figures |= dict(zip(("masked patches", "masked words"), np.mean(masked_share, axis=0).tolist(), strict=True))
-    flags = np.concatenate(wrong)
-    if 0 < flags.sum() < len(flags):
-        from sklearn.metrics import roc_auc_score
-
-        figures |= {"wrong words": float(flags.mean()), "AUC": float(roc_auc_score(flags, np.concatenate(scores)))}
+    for name, seen in (("wrong words", seen_words), ("undescribed patches", seen_patches)):
+        area = area_under_roc(seen)
+        if area is not None:
+            known = np.concatenate([flags[flags >= 0] for _, flags in seen])
+            figures |= {name: float(known.mean()), f"AUC, {name}": area}
     for name, found in quality.items():
         if found:
             figures |= {f"PSNR {name}": float(np.mean([p for p, _ in found]))}
@@ -130,13 +130,12 @@ def _load(job: InspectJob) -> tuple[PretrainTask, PretrainJob, ImageTokenizer | 
     if discrete:
         codebook = int(artifact.state_dict()["heads.predict.weight"].shape[0])
     if job.tokenizer is not None:
-        _, size = image_tokens(job.tokenizer, image, device)
-        if not discrete or size != codebook:
+        tokenizer = load_tokenizer(job.tokenizer, image, device)
+        if not discrete or tokenizer.config.codebook_size != codebook:
             raise ValueError(
-                f"tokenizer: {job.tokenizer} has {size} tokens, the model predicts {codebook}; give the one it was "
-                "trained with"
+                f"tokenizer: {job.tokenizer} has {tokenizer.config.codebook_size} tokens, the model predicts "
+                f"{codebook}; give the one it was trained with"
             )
-        tokenizer = ImageTokenizer.load(job.tokenizer).eval().requires_grad_(False)
     task = PretrainTask(trained, grid, artifact.vocabulary, None, codebook)
     artifact.load_into(task)
     return task.eval(), trained, tokenizer

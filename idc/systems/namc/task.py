@@ -27,6 +27,7 @@ from idc.systems.namc.data import (
     remembered,
     texts_of,
 )
+from idc.systems.namc.known_noise import area_under_roc
 from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.nim import Denoised, NoiseIdentification, words_exist
 from idc.training.artifact import Artifact, read_artifact, write_artifact
@@ -195,26 +196,25 @@ class PretrainTask(_Captioning):
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
-        """Mean losses; where the noise of descriptions is known, also the area under the ROC curve of a word's
-        irrelevance as a detector of wrong words, over all words of the split."""
-        scores: list[tuple[np.ndarray, np.ndarray]] = []
+        """Mean losses; where the noise of descriptions is known, also the area under the ROC curve of irrelevance as
+        its detector over the split: of words that are wrong, and of patches that show an object which is not
+        described."""
+        seen_words: list[tuple[np.ndarray, np.ndarray]] = []
+        seen_patches: list[tuple[np.ndarray, np.ndarray]] = []
 
         def watched() -> Iterable[Batch]:
             for batch in loader:
-                if self.nim is not None and bool((batch["wrong"] >= 0).any()):
-                    _, of_words = self.nim.relevance(batch["images"], texts_of(batch))
-                    known = (batch["wrong"] >= 0).cpu().numpy()
-                    scores.append((1 - of_words.float().cpu().numpy()[known], batch["wrong"].cpu().numpy()[known]))
+                if self.nim is not None:
+                    of_patches, of_words = self.nim.relevance(batch["images"], texts_of(batch))
+                    seen_words.append((1 - of_words.float().cpu().numpy(), batch["wrong"].cpu().numpy()))
+                    seen_patches.append((1 - of_patches.float().cpu().numpy(), batch["undescribed"].cpu().numpy()))
                 yield batch
 
         found = super().validate(watched(), context)
-        gathered = [one for part in context.all_gather_object(scores) for one in part]
-        if gathered:
-            irrelevance, wrong = (np.concatenate(parts) for parts in zip(*gathered, strict=True))
-            if 0 < wrong.sum() < len(wrong):
-                from sklearn.metrics import roc_auc_score
-
-                found["noise_auc"] = float(roc_auc_score(wrong, irrelevance))
+        for name, seen in (("wrong_word_auc", seen_words), ("undescribed_patch_auc", seen_patches)):
+            area = area_under_roc(one for part in context.all_gather_object(seen) for one in part)
+            if area is not None:
+                found[name] = area
         return found
 
 
@@ -262,7 +262,8 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     grid = frozen_grid(image, context.device)
     tokens_of, codebook = None, 0
     if job.tokenizer is not None:
-        tokens_of, codebook = image_tokens(job.tokenizer, image, context.device)
+        tokenizer = load_tokenizer(job.tokenizer, image, context.device)
+        tokens_of, codebook = image_tokens(tokenizer, image), tokenizer.config.codebook_size
     torch.manual_seed(job.train.seed)
     task = PretrainTask(job, grid, vocabulary, tokens_of, codebook).to(context.device)
 
@@ -274,6 +275,7 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
             path, split, images=store, vocabulary=vocabulary, tokens=tokens, positions=image.grid**2,
             length=job.model.decoder.max_length, seed=job.train.seed + number,
             free=not job.nim.enabled, exchange=job.exchange and split == "train", share=share,
+            regions=split != "train",
         )  # fmt: skip
 
     parts: dict[str, Dataset] = {
@@ -386,15 +388,20 @@ def text_tokens(task: PretrainTask) -> Tokens:
     return Tokens(task.vocabulary, task.nim.encoder.max_tokens, clip_tokenizer(clip))
 
 
-def image_tokens(path: str, image: ImageConfig, device: torch.device) -> tuple[Callable[[Tensor], Tensor], int]:
-    """The tokens z_i (N, P) of images by a tokenizer with the same grid, and the size of its codebook."""
+def load_tokenizer(path: str, image: ImageConfig, device: torch.device) -> ImageTokenizer:
+    """A frozen image tokenizer with the same grid."""
     tokenizer = ImageTokenizer.load(path).eval().requires_grad_(False).to(device)
-    config = tokenizer.config
-    if config.grid[0] != image.grid:
+    if tokenizer.config.grid[0] != image.grid:
         raise ValueError(
-            f"tokenizer: {path} has {config.grid[0]} patches per side, image.grid is {image.grid}; train one with the "
-            "same grid"
+            f"tokenizer: {path} has {tokenizer.config.grid[0]} patches per side, image.grid is {image.grid}; train one "
+            "with the same grid"
         )
+    return tokenizer
+
+
+def image_tokens(tokenizer: ImageTokenizer, image: ImageConfig) -> Callable[[Tensor], Tensor]:
+    """The tokens z_i (N, P) of uint8 images."""
+    config = tokenizer.config
 
     @torch.no_grad()
     def compute(images: Tensor) -> Tensor:
@@ -406,7 +413,7 @@ def image_tokens(path: str, image: ImageConfig, device: torch.device) -> tuple[C
             out.append(tokenizer.encode(scaled).flatten(1).to(torch.int32))
         return torch.cat(out)
 
-    return compute, config.codebook_size
+    return compute
 
 
 def _pretrained(path: str) -> Artifact:

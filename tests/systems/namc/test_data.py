@@ -19,7 +19,6 @@ from idc.systems.namc.data import (
     Tokens,
     collate_described,
     first_description,
-    noisy_words,
     remembered,
     sentence_words,
 )
@@ -48,15 +47,6 @@ def test_the_first_caption_that_follows_the_template_counts() -> None:
     one = Description("shows", "a red cube", "has", "a blue cube")
     assert first_description(["the cube turned blue", one.sentence()]) == one
     assert first_description(["the cube turned blue"]) is None
-
-
-def test_noise_marks_the_words_that_it_covers() -> None:
-    text = "a red cube left of a red ball"
-    noise = [{"image": "before", "start": 21, "end": 29, "kind": "wrong_object"},
-             {"image": "before", "start": 2, "end": 2, "kind": "missing_detail"},
-             {"image": "after", "start": 0, "end": 5, "kind": "wrong_object"}]  # fmt: skip
-    assert noisy_words(text, noise, "before") == [0, 0, 0, 0, 0, 0, 1, 1]
-    assert noisy_words(text, None, "before") is None
 
 
 def test_samples_are_pure_functions_of_index_and_epoch(world: World, tmp_path: Path) -> None:

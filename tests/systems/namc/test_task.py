@@ -52,7 +52,8 @@ def test_pretraining_learns_with_all_losses(world: World, described: str, tmp_pa
         assert np.mean([line[name] for line in log[-5:]]) < 0.9 * np.mean([line[name] for line in log[:5]]), name
     assert np.mean([line["masked_patches"] for line in log]) == pytest.approx(0.2, abs=0.06)
     assert np.mean([line["masked_words"] for line in log]) == pytest.approx(0.15, abs=0.06)
-    assert 0 <= [line for line in log if "validation/noise_auc" in line][-1]["validation/noise_auc"] <= 1
+    for name in ("validation/wrong_word_auc", "validation/undescribed_patch_auc"):
+        assert 0 <= [line for line in log if name in line][-1][name] <= 1
     artifact = read_artifact(tmp_path / "artifact", system="namc")
     assert not is_captioner(str(artifact.path))
 
@@ -192,7 +193,15 @@ def test_an_inspection_has_the_figures_of_its_pairs(world: World, described: str
     job = load(InspectJob, None, {**given, "split": "train", "out": str(tmp_path / "out"), "shown": 2})
     found = inspect(job)
     names = ["MIR, VQGAN", "VQGAN, raw", "MIR, raw"]
-    expected = {"pairs", "masked patches", "masked words", "wrong words", "AUC"}
+    expected = {
+        "pairs",
+        "masked patches",
+        "masked words",
+        "wrong words",
+        "AUC, wrong words",
+        "undescribed patches",
+        "AUC, undescribed patches",
+    }
     assert found.figures.keys() == expected | {f"{kind} {name}" for kind in ("PSNR", "SSIM") for name in names}
     assert found.figures["pairs"] == 14
     assert found.figures["masked patches"] == pytest.approx(0.2, abs=0.08)
