@@ -13,7 +13,7 @@ from torch import Tensor
 from idc.data.text import words
 from idc.systems.namc.config import InspectJob, PretrainJob
 from idc.systems.namc.data import DescribedPairs, ImageStore, collate_described, texts_of
-from idc.systems.namc.known_noise import area_under_roc
+from idc.systems.namc.known_noise import Known, areas_under_roc, known_irrelevance
 from idc.systems.namc.nim import words_exist
 from idc.systems.namc.task import CNN, PretrainTask, frozen_grid, load_tokenizer, text_tokens
 from idc.training.artifact import read_artifact
@@ -66,8 +66,7 @@ def inspect(job: InspectJob) -> Inspection:
         tokens=text_tokens(task), positions=image.grid**2, length=trained.model.decoder.max_length,
         seed=trained.train.seed, regions=True,
     )  # fmt: skip
-    seen_words: list[tuple[np.ndarray, np.ndarray]] = []
-    seen_patches: list[tuple[np.ndarray, np.ndarray]] = []
+    seen: list[Known] = []
     quality: dict[str, list[tuple[float, float]]] = {"MIR, VQGAN": [], "VQGAN, raw": [], "MIR, raw": []}
     masked_share: list[tuple[float, float]] = []
     pairs: list[tuple[str, tuple[Relevant, Relevant]]] = []
@@ -75,8 +74,8 @@ def inspect(job: InspectJob) -> Inspection:
         batch = collate_described([data.get(index, 0)])
         texts = texts_of(batch)
         of_patches, of_words = task.nim.relevance(batch["images"], texts)
-        seen_words.append(((1 - of_words).numpy(), batch["wrong"].numpy()))
-        seen_patches.append(((1 - of_patches).numpy(), batch["undescribed"].numpy()))
+        strange = collate_described([data.get((index + len(data) // 2) % len(data), 0)])["images"]
+        seen.append(known_irrelevance(task.nim, batch, texts, strange))
         masks, lost = task.nim.masks(batch["images"], texts, batch["uniform_images"], batch["uniform_texts"])
         masked_share.append((float(masks.float().mean()), float(lost.sum() / words_exist(texts).sum())))
         rebuilt: list[np.ndarray | None] = [None, None]
@@ -104,11 +103,15 @@ def inspect(job: InspectJob) -> Inspection:
             pairs.append((str(data.rows[row_index]["pair_id"]), (sides[0], sides[1])))
     figures = {"pairs": float(min(job.max_pairs, len(data)))}
     figures |= dict(zip(("masked patches", "masked words"), np.mean(masked_share, axis=0).tolist(), strict=True))
-    for name, seen in (("wrong words", seen_words), ("undescribed patches", seen_patches)):
-        area = area_under_roc(seen)
-        if area is not None:
-            known = np.concatenate([flags[flags >= 0] for _, flags in seen])
-            figures |= {name: float(known.mean()), f"AUC, {name}": area}
+    areas = areas_under_roc(seen)
+    for name, label in (("wrong_word_auc", "wrong words"), ("undescribed_patch_auc", "undescribed patches")):
+        if name in areas:
+            flags = np.concatenate([one[name][1][one[name][1] >= 0] for one in seen])
+            figures |= {
+                label: float(flags.mean()),
+                f"AUC, {label}": areas[name],
+                f"AUC, {label}, images of other pairs": areas[f"{name}_of_strange_images"],
+            }
     for name, found in quality.items():
         if found:
             figures |= {f"PSNR {name}": float(np.mean([p for p, _ in found]))}

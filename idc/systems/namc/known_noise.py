@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from idc.data.images import decode_image
 from idc.data.rendered.captions import ATTRIBUTES
@@ -15,6 +16,8 @@ from idc.data.rendered.draw import cast
 from idc.data.rendered.scene import Thing, View
 from idc.data.text import words
 from idc.metrics.hallucination import named_objects
+from idc.systems.namc.nim import NoiseIdentification, Texts
+from idc.training.task import Batch
 
 
 def noisy_words(text: str, noise: Sequence[dict[str, Any]] | None, image: str) -> list[int] | None:
@@ -60,16 +63,42 @@ def undescribed_patches(
     return np.array([*undescribed, -1], int)[centres]
 
 
-def area_under_roc(parts: Iterable[tuple[np.ndarray, np.ndarray]]) -> float | None:
-    """Of arrays of scores, and arrays of flags of the same shape: 1 is noise, 0 is none, -1 does not count. None unless
-    both occur."""
+Known = dict[str, tuple[np.ndarray, np.ndarray]]
+"""Figure -> irrelevances, and flags of the same shape: 1 is noise, 0 is none, -1 does not count."""
+
+
+def known_irrelevance(nim: NoiseIdentification, batch: Batch, texts: Texts, strange: Tensor) -> Known:
+    """The irrelevance of what is known to be noise or not, words and patches.
+
+    Args:
+        batch: of described pairs.
+        texts: their descriptions.
+        strange: images (N, S, S, 3) of other pairs. With them in place of the batch's own, irrelevance knows only what
+            it is of most words, or of most patches that show an object: the floor of each figure.
+    """
+    out: Known = {}
+    for name, images in (("", batch["images"]), ("_of_strange_images", strange)):
+        of_patches, of_words = nim.relevance(images, texts)
+        out[f"wrong_word_auc{name}"] = ((1 - of_words).cpu().numpy(), batch["wrong"].cpu().numpy())
+        out[f"undescribed_patch_auc{name}"] = ((1 - of_patches).cpu().numpy(), batch["undescribed"].cpu().numpy())
+    return out
+
+
+def areas_under_roc(known: Iterable[Known]) -> dict[str, float]:
+    """The area under the ROC curve of irrelevance as a detector of noise, for each figure of which noise and its
+    absence occur."""
     from sklearn.metrics import roc_auc_score
 
-    known = [(scores[flags >= 0], flags[flags >= 0]) for scores, flags in parts]
-    if not known:
-        return None
-    values, flags = (np.concatenate(column) for column in zip(*known, strict=True))
-    return float(roc_auc_score(flags, values)) if 0 < flags.sum() < len(flags) else None
+    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for one in known:
+        for name, (scores, flags) in one.items():
+            parts.setdefault(name, []).append((scores[flags >= 0], flags[flags >= 0]))
+    out = {}
+    for name, found in parts.items():
+        scores, flags = (np.concatenate(column) for column in zip(*found, strict=True))
+        if 0 < flags.sum() < len(flags):
+            out[name] = float(roc_auc_score(flags, scores))
+    return out
 
 
 def _look(thing: Thing) -> frozenset[tuple[str, str]]:

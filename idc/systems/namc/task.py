@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -27,7 +26,7 @@ from idc.systems.namc.data import (
     remembered,
     texts_of,
 )
-from idc.systems.namc.known_noise import area_under_roc
+from idc.systems.namc.known_noise import Known, areas_under_roc, known_irrelevance
 from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.nim import Denoised, NoiseIdentification, words_exist
 from idc.training.artifact import Artifact, read_artifact, write_artifact
@@ -199,23 +198,19 @@ class PretrainTask(_Captioning):
         """Mean losses; where the noise of descriptions is known, also the area under the ROC curve of irrelevance as
         its detector over the split: of words that are wrong, and of patches that show an object which is not
         described."""
-        seen_words: list[tuple[np.ndarray, np.ndarray]] = []
-        seen_patches: list[tuple[np.ndarray, np.ndarray]] = []
+        seen: list[Known] = []
 
         def watched() -> Iterable[Batch]:
             for batch in loader:
                 if self.nim is not None:
-                    of_patches, of_words = self.nim.relevance(batch["images"], texts_of(batch))
-                    seen_words.append((1 - of_words.float().cpu().numpy(), batch["wrong"].cpu().numpy()))
-                    seen_patches.append((1 - of_patches.float().cpu().numpy(), batch["undescribed"].cpu().numpy()))
+                    pairs = len(batch["images"]) // 2
+                    strange = torch.cat([side.roll(pairs // 2, dims=0) for side in batch["images"].split(pairs)])
+                    seen.append(known_irrelevance(self.nim, batch, texts_of(batch), strange))
                 yield batch
 
         found = super().validate(watched(), context)
-        for name, seen in (("wrong_word_auc", seen_words), ("undescribed_patch_auc", seen_patches)):
-            area = area_under_roc(one for part in context.all_gather_object(seen) for one in part)
-            if area is not None:
-                found[name] = area
-        return found
+        gathered = [one for part in context.all_gather_object(seen) for one in part]
+        return {**found, **areas_under_roc(gathered)}
 
 
 class FinetuneTask(_Captioning):

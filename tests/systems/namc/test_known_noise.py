@@ -10,7 +10,7 @@ import pytest
 
 from idc.data.images import encode_png
 from idc.data.rendered.scene import View
-from idc.systems.namc.known_noise import area_under_roc, noisy_words, undescribed_patches
+from idc.systems.namc.known_noise import areas_under_roc, noisy_words, undescribed_patches
 
 LARGE = {"size": "large", "radius": 1, "turn": 0}
 THINGS: list[dict[str, Any]] = [
@@ -63,7 +63,8 @@ def test_patches_follow_the_image_they_belong_to() -> None:
 def test_the_area_under_the_curve_counts_what_is_known() -> None:
     flags = np.array([[0, 1, -1], [1, 0, -1]])
     right = np.array([[0.1, 0.9, 5.0], [0.8, 0.2, -5.0]])
-    assert area_under_roc([(right[:1], flags[:1]), (right[1:, :2], flags[1:, :2])]) == 1  # batches differ in width
-    assert area_under_roc([(-right, flags)]) == 0
-    assert area_under_roc([(right[:1, :1], flags[:1, :1])] * 2) is None
-    assert area_under_roc([]) is None
+    batches = [(right[:1], flags[:1]), (right[1:, :2], flags[1:, :2])]  # they differ in width
+    found = areas_under_roc([{"right": one, "opposite": (-one[0], one[1])} for one in batches])
+    assert found == {"right": 1.0, "opposite": 0.0}
+    assert areas_under_roc([{"one class": (right[:1, :1], flags[:1, :1])}] * 2) == {}
+    assert areas_under_roc([]) == {}
