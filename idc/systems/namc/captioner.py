@@ -99,7 +99,9 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
         return encoded.memory
 
     def _findings(self, encoded: PairMemory, found: Decoded, change_map: bool) -> Sequence[Findings]:
-        mismatch_BP = mismatch(self.net.encoder.co_attention(encoded.embedded))
+        mismatch_BP = mismatch(
+            self.net.encoder.co_attention(encoded.embedded), self.net.encoder.content(encoded.embedded)
+        )
         evidence = mismatch_BP.amax(dim=1).clamp(min=1e-6).log().tolist()
         maps = mismatch_BP.unflatten(1, (self.grid_side, self.grid_side)).float().cpu().numpy()
         return [
@@ -108,15 +110,18 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
         ]
 
 
-def mismatch(co_attention_2BPP: Tensor) -> Tensor:
-    """The change map (B, P), in [0, 1]: how little a position of one image attends to its own place and the places next
-    to it in the other image, whichever image's look is the less at home."""
-    positions = co_attention_2BPP.shape[-1]
-    side = round(positions**0.5)
-    place = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij"), dim=-1).view(-1, 2)
-    near = (place[:, None] - place[None]).abs().amax(dim=-1) <= 1
-    at_home = (co_attention_2BPP * near.to(co_attention_2BPP)).sum(dim=-1)
-    return (1 - at_home).amax(dim=0).clamp(0, 1)
+def mismatch(co_attention_2BPP: Tensor, content_2BPD: Tensor) -> Tensor:
+    """The change map (B, P), in [0, 1]: how little a position of one image resembles what its co-attention finds in the
+    other image, whichever image's position finds the less.
+
+    Args:
+        co_attention_2BPP: of after's positions to those of before, and of before's to those of after.
+        content_2BPD: what the positions hold, before first.
+    """
+    before, after = content_2BPD.chunk(2)
+    found = co_attention_2BPP.to(content_2BPD) @ torch.stack([before, after])
+    difference = (torch.stack([after, before]) - found).float().square().mean(dim=-1)
+    return 1 - torch.exp(-difference.amax(dim=0))
 
 
 def load_captioner(path: Path | str, device: str = "cpu", speed: Speed = "auto") -> NamcCaptioner:

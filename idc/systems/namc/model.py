@@ -115,6 +115,10 @@ class MaskedImageEncoder(nn.Module):
             features_NPC = torch.where(masked_NP.unsqueeze(-1), self.mask.to(features_NPC.dtype), features_NPC)
         return cast(Tensor, self.project(features_NPC)) + self.positions
 
+    def content(self, x_NPD: Tensor) -> Tensor:
+        """An embedding without its positions."""
+        return x_NPD - self.positions
+
     def reconstruct(self, x_NPD: Tensor, text_NTD: Tensor, hidden_NT: Tensor) -> Tensor:
         """Y_i of eq. 17, (N, P, D): each image reads its description, of which padding is hidden."""
         for layer in self._layers():

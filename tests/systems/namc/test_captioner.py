@@ -82,14 +82,17 @@ def test_a_batch_gives_what_single_pairs_give(captioner: NamcCaptioner, images: 
     assert all(one.change_map is None for one in captioner.describe(*images))
 
 
-def test_the_map_is_what_does_not_attend_to_its_own_place() -> None:
-    home = torch.eye(16).expand(2, 1, 16, 16).clone()
-    assert torch.equal(mismatch(home), torch.zeros(1, 16))
-    home[0, 0, 5] = torch.eye(16)[15]  # far away, in one direction
-    home[1, 0, 10] = 0.5 * torch.eye(16)[11] + 0.5 * torch.eye(16)[12]  # a half to the neighbour
-    expected = torch.zeros(1, 16)
-    expected[0, 5], expected[0, 10] = 1.0, 0.5
-    assert torch.allclose(mismatch(home), expected)
+def test_the_map_is_what_the_other_image_does_not_hold() -> None:
+    before = torch.randn(1, 16, 8)
+    moved = torch.randperm(16)
+    after = before[:, moved]
+    to_before, to_after = torch.eye(16)[moved][None], torch.eye(16)[moved].T[None]
+    attention = torch.stack([to_before, to_after])
+    assert torch.allclose(mismatch(attention, torch.cat([before, after])), torch.zeros(1, 16), atol=1e-6)
+    after[0, 5] += 1  # a new thing, and what was there is gone from where before looks for it
+    found = mismatch(attention, torch.cat([before, after]))
+    assert set((found[0] > 1e-6).nonzero().flatten().tolist()) == {5, int(moved[5])}
+    assert found[0, 5] == pytest.approx(1 - np.exp(-1), abs=1e-5)
 
 
 def test_the_probability_of_a_change_is_calibrated_on_its_evidence(
