@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from serve.backend import PairResult
+from serve.backend import PairResult, ShownRelevance
 from serve.errors import ApiError
 from serve.schema import AssessedAnswer
 from serve.service import AdmittedJob
@@ -88,8 +88,17 @@ def pair_answer(index: int, name: str | None, result: PairResult) -> dict[str, A
         "candidates": candidates,
         "attributes": result.attributes,
         "change_map": None if result.change_map is None else _png_url(result.change_map),
+        "relevance": None if result.relevance is None else _relevance(result.relevance),
         "frames": None if result.frames is None else [_png_url(frame) for frame in result.frames],
         "error": result.error,
+    }
+
+
+def _relevance(found: ShownRelevance) -> dict[str, Any]:
+    return {
+        "words": [{"word": word, "before": before, "after": after} for word, before, after in found.words],
+        "before": _png_url(found.before),
+        "after": _png_url(found.after),
     }
 
 

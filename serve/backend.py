@@ -35,6 +35,20 @@ class EncodedPair:
 
 
 @dataclass(frozen=True)
+class ShownRelevance:
+    """:class:`idc.captioning.contract.Relevance` as clients get it.
+
+    Attributes:
+        before, after: PNGs like a change map's, black where an image's relevance is the least, white where it is the
+            most.
+    """
+
+    words: tuple[tuple[str, float, float], ...]
+    before: bytes
+    after: bytes
+
+
+@dataclass(frozen=True)
 class PairResult:
     """The captions of a pair, or the reason for having none.
 
@@ -43,6 +57,7 @@ class PairResult:
         assessment: how far the captions can be trusted; None if there is an ``error``.
         attributes: what changed, as values; see :attr:`idc.captioning.contract.Description.attributes`.
         change_map: PNG, 8-bit grey, of the size of the image after (its longer side at most 1024), or None.
+        relevance: of the caption's words and of both images' places, if a change map is requested and the model has it.
         frames: PNGs from before to after, or None.
         error: reason for the user, ``"before: ..."`` or ``"after: ..."``; None if the pair was captioned.
         model_ms: model time of the batch that contained the pair.
@@ -53,6 +68,7 @@ class PairResult:
     assessment: Assessment | None = None
     attributes: Mapping[str, Any] | None = None
     change_map: bytes | None = None
+    relevance: ShownRelevance | None = None
     frames: tuple[bytes, ...] | None = None
     error: str | None = None
     model_ms: float = 0.0

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from idc.captioning.apply import CaptionOptions, Fault, Pixels, Result, decode_pair, describe_batch
-from idc.captioning.contract import draw_map, require
+from idc.captioning.contract import Relevance, draw_map, require, stretched
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
 from idc.data.images import encode_png
-from serve.backend import Abilities, EncodedPair, Options, PairResult
+from serve.backend import Abilities, EncodedPair, Options, PairResult, ShownRelevance
 
 Decoded = Pixels | Fault
 """The pixels of a pair, or the reason why it has none."""
@@ -73,15 +73,24 @@ def _options(options: Options) -> CaptionOptions:
     return CaptionOptions(options.beams, options.candidates, options.change_map, options.imagine)
 
 
+def _shown(relevance: Relevance, pixels: Pixels) -> ShownRelevance:
+    before, after = (
+        encode_png(draw_map(stretched(places), image.shape[:2]))
+        for places, image in zip((relevance.before, relevance.after), pixels, strict=True)
+    )
+    return ShownRelevance(relevance.words, before, after)
+
+
 def _captioned(result: Result) -> PairResult:
     assert isinstance(result.pixels, Pixels)
     assert result.description is not None
-    change_map = result.description.change_map
+    change_map, relevance = result.description.change_map, result.description.relevance
     return PairResult(
         captions=result.description.candidates,
         assessment=result.description.assessment,
         attributes=result.description.attributes,
         change_map=None if change_map is None else encode_png(draw_map(change_map, result.pixels.after.shape[:2])),
+        relevance=None if relevance is None else _shown(relevance, result.pixels),
         frames=tuple(map(encode_png, result.frames)) or None,
         model_ms=1000 * result.seconds,
         batch=result.batch,

@@ -208,6 +208,7 @@ _RESULT = {
     **_ASSESSMENT,
     "candidates": [_CANDIDATE],
     "change_map": None,
+    "relevance": None,
     "frames": None,
     "error": None,
 }

@@ -94,6 +94,29 @@ class AssessedAnswer(_Closed):
     """Why the result cannot be trusted: the model has not seen such images; otherwise null."""
 
 
+class WordRelevance(_Closed):
+    """The relevance of a word of the caption."""
+
+    word: str
+    """The word."""
+    before: float
+    """Its highest cosine similarity with a place of the image before."""
+    after: float
+    """Its highest cosine similarity with a place of the image after."""
+
+
+class RelevanceAnswer(_Closed):
+    """How much the words of the caption and places of both images resemble each other."""
+
+    words: list[WordRelevance]
+    """The caption's words, in order."""
+    before: str
+    """PNG as data URL, 8-bit grey, with the shape of the image before: white where it resembles a word the most, black
+    where the least."""
+    after: str
+    """Likewise of the image after."""
+
+
 class PairAnswer(AssessedAnswer):
     """The result of a pair."""
 
@@ -115,6 +138,8 @@ class PairAnswer(AssessedAnswer):
     change_map: str | None = None
     """PNG as data URL, 8-bit grey, white where the pair changed, with the shape of the image after; null unless
     requested."""
+    relevance: RelevanceAnswer | None = None
+    """Words and places that resemble each other, next to a change map; null for models that do not compare them."""
     frames: list[str] | None = None
     """PNGs as data URLs, from before to after; null unless requested."""
     error: str | None = None

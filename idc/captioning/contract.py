@@ -104,6 +104,21 @@ class Assessment:
 
 
 @dataclass(frozen=True)
+class Relevance:
+    """How much the words of the best caption and the places of both images resemble each other: cosine similarities in
+    [-1, 1], of a word the highest with a place, of a place the highest with a word.
+
+    Attributes:
+        words: each word of the caption with its relevance to the image before and to the one after.
+        before, after: float32 (Y, X) over the images, at the model's own resolution.
+    """
+
+    words: tuple[tuple[str, float, float], ...]
+    before: np.ndarray
+    after: np.ndarray
+
+
+@dataclass(frozen=True)
 class Description:
     """The description of one pair.
 
@@ -118,6 +133,7 @@ class Description:
         attributes: what changed, as values, JSON-able: ``type``, and ``before`` and ``after``, each None or the changed
             object's ``size``, ``color``, ``material`` and ``shape``; each a ``value`` with its ``probability``. None
             for a captioner that only writes captions.
+        relevance: of words and places, if a change map is requested; None for a captioner that does not compare them.
     """
 
     candidates: tuple[Candidate, ...]
@@ -127,6 +143,7 @@ class Description:
     familiarity: float | None = None
     trained_on: str | None = None
     attributes: Mapping[str, Any] | None = None
+    relevance: Relevance | None = None
 
     @property
     def best(self) -> Candidate:
@@ -191,6 +208,12 @@ def upsample(change_map: np.ndarray, size: Sequence[int]) -> np.ndarray:
 
     floats = Image.fromarray(change_map.astype(np.float32))
     return np.asarray(floats.resize((size[1], size[0]), Image.Resampling.BILINEAR))
+
+
+def stretched(values: np.ndarray) -> np.ndarray:
+    """Values from the least, 0, to the most, 1; all 0 if they are equal."""
+    low, high = values.min(), values.max()
+    return np.asarray((values - low) / max(high - low, 1e-6), np.float32)
 
 
 def draw_map(change_map: np.ndarray, size: Sequence[int], side: int = MAP_SIDE) -> np.ndarray:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from idc.captioning.calibration import Calibration
-from idc.captioning.contract import Candidate, Capability, CaptionScore, Description, beams_of
+from idc.captioning.contract import Candidate, Capability, CaptionScore, Description, Relevance, beams_of
 from idc.captioning.familiarity import Familiarity
 from idc.decoding import CachedDecoder, Decoded, decode, sample
 from idc.training.artifact import Artifact
@@ -38,6 +38,7 @@ class Findings:
     evidence: Mapping[str, float] = field(default_factory=dict)
     change_map: np.ndarray | None = None
     attributes: Mapping[str, Any] | None = None
+    relevance: Relevance | None = None
 
 
 class WordCaptioner(ABC, Generic[EncodedT]):
@@ -134,6 +135,7 @@ class WordCaptioner(ABC, Generic[EncodedT]):
                 familiarity=familiarity,
                 trained_on=self.trained_on,
                 attributes=one.attributes,
+                relevance=one.relevance,
             )
             for ids, lengths, totals, one, familiarity in zip(*parts, more, familiar, strict=True)
         ]

@@ -31,6 +31,7 @@ export function show({ answer, seconds, meaningful }, pair, time = null) {
   bar("confidence", result.confidence, percent(result.confidence));
   const missing = [];
   if (!showMap(result.change_map)) missing.push("This model has no change map.");
+  showRelevance(result.relevance ?? null);
   if (!showFilm(result.frames, meaningful)) missing.push("This model has no imagined frames.");
   if (!showImages(pair)) missing.push("This browser cannot show the format of the images; the server can read them.");
   $("missing").textContent = missing.join(" ");
@@ -80,7 +81,8 @@ export function hide() {
 
 /** The response without its pictures. */
 export function asJson(answer) {
-  return JSON.stringify(answer, (key, value) => (key === "change_map" || key === "frames" ? undefined : value), 2);
+  const isPicture = (value) => typeof value === "string" && value.startsWith("data:image/");
+  return JSON.stringify(answer, (key, value) => (key === "frames" || isPicture(value) ? undefined : value), 2);
 }
 
 /** Words, and a bar with the length of the share; no bar for an unknown share. */
@@ -118,25 +120,48 @@ function slide() {
   $("slider").setAttribute("aria-valuetext", `${share} % before`);
 }
 
-/** Draws the grey map in one colour, with its grey values as opacity. */
 function showMap(dataUrl) {
   $("map-figure").hidden = !dataUrl;
   if (!dataUrl) return false;
+  paint($("map"), dataUrl, [255, 120, 0]);
+  fade();
+  return true;
+}
+
+/** Draws a grey map in one colour, with its grey values as opacity. */
+function paint(canvas, dataUrl, colour) {
   const picture = new Image();
   picture.onload = () => {
-    const canvas = $("map");
     [canvas.width, canvas.height] = [picture.naturalWidth, picture.naturalHeight];
     const drawing = canvas.getContext("2d", { willReadFrequently: true });
     drawing.drawImage(picture, 0, 0);
     const pixels = drawing.getImageData(0, 0, canvas.width, canvas.height);
-    for (let i = 0; i < pixels.data.length; i += 4) pixels.data.set([255, 120, 0, pixels.data[i]], i);
+    for (let i = 0; i < pixels.data.length; i += 4) pixels.data.set([...colour, pixels.data[i]], i);
     drawing.putImageData(pixels, 0, 0);
     canvas.dataset.drawn = "yes";
   };
-  delete $("map").dataset.drawn;
+  delete canvas.dataset.drawn;
   picture.src = dataUrl;
-  fade();
-  return true;
+}
+
+/** Shows the relevance of the caption's words, and of places of both images; nothing for a model without it. */
+function showRelevance(relevance) {
+  $("relevance-figure").hidden = relevance === null;
+  if (relevance === null) return;
+  for (const side of ["before", "after"]) {
+    paint($(`relevance-${side}`), relevance[side], [0, 110, 220]);
+    const values = relevance.words.map((word) => word[side]);
+    const [least, most] = [Math.min(...values), Math.max(...values)];
+    $(`words-${side}`).replaceChildren(
+      ...relevance.words.flatMap(({ word }, place) => {
+        const span = document.createElement("span");
+        span.textContent = word;
+        span.title = values[place].toFixed(2);
+        span.style.setProperty("--share", most > least ? (values[place] - least) / (most - least) : 0);
+        return [span, " "];
+      }),
+    );
+  }
 }
 
 function fade() {

@@ -27,6 +27,7 @@ def backend(world: World, tmp_path_factory: pytest.TempPathFactory) -> Backend:
     from idc.captioning.calibration import CalibrateJob, calibrate
     from idc.systems import load_captioner
     from tests.browser.served import Backend
+    from tests.systems.namc import tiny
     from tests.systems.procap.test_variants import STAGE_1, STAGE_2, start
 
     folder = tmp_path_factory.mktemp("served")
@@ -41,7 +42,12 @@ def backend(world: World, tmp_path_factory: pytest.TempPathFactory) -> Backend:
     save_file(loud, imagining / "model.safetensors")
     job = CalibrateJob(artifact=str(imagining), pairs=world.pairs)
     calibrate(job, lambda: load_captioner(job.artifact))
-    return Backend({"imagining": str(imagining), "plain": str(plain)})
+    described = tiny.described_pairs(world, folder / "described")
+    tiny.start(tiny.pretrain_job(world, described, {"train.steps": 1}), folder / "first")
+    kept = {"pretrained": str(folder / "first" / "artifact"), "keep_relevance": True, "train.steps": 5}
+    tiny.start(tiny.finetune_job(world, kept), folder / "relating")
+    relating = folder / "relating" / "artifact"
+    return Backend({"imagining": str(imagining), "plain": str(plain), "relating": str(relating)})
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The served page with two small captioners behind it, and browser sessions on it."""
+"""The served page with three small captioners behind it, and browser sessions on it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ LIMITS = {"image_mib": 1, "body_mib": 4, "image_pixels": 1_000_000}
 
 @dataclass
 class Backend:
-    """Two captioners: ``imagining``, and ``plain`` without the part that imagines frames."""
+    """Three captioners: ``imagining``, ``plain`` without the part that imagines frames, and ``relating``, with the
+    relevance of words and places."""
 
     artifacts: dict[str, str]
     full: bool = False

@@ -13,13 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from idc.captioning.contract import Capability, Speed
+from idc.captioning.contract import Capability, Relevance, Speed
 from idc.data.images import resize_image
 from idc.decoding import Decoded
 from idc.nn.packed import bfloat16_is_native
 from idc.nn.word_captioner import Findings, WordCaptioner
 from idc.systems.namc.config import FinetuneJob, ModelConfig
 from idc.systems.namc.model import NamcNet
+from idc.systems.namc.relevance import FOLDER, RelevanceReader
 from idc.systems.namc.task import CNN, frozen_grid, grid_channels, standardised
 from idc.training.artifact import read_artifact
 
@@ -34,10 +35,12 @@ class PairMemory(NamedTuple):
     """What a batch of B pairs is before the words.
 
     Attributes:
-        embedded: (2 * B, P, D), before first.
+        images: uint8 (2 * B, S, S, 3), before first.
+        embedded: (2 * B, P, D), likewise.
         memory: E_MIR, (B, P, D).
     """
 
+    images: Tensor
     embedded: Tensor
     memory: Tensor
 
@@ -75,6 +78,8 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
             evidence=[MISMATCH],
             capabilities=_CAPABILITIES,
         )
+        kept = artifact.path / FOLDER
+        self._relevance = RelevanceReader.load(kept, self.device) if kept.exists() else None
         self.bf16 = speed == "bf16"
         if self.bf16 and self.device.type == "cpu" and not bfloat16_is_native():
             log.warning("speed=bf16: this processor has no bfloat16 instructions and emulates them; take speed=auto")
@@ -93,7 +98,7 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
             assert self.net.stem is not None
             features = self.net.stem(images)
         embedded = self.net.encoder.embed(features)
-        return PairMemory(embedded, self.net.encoder.compare(embedded))
+        return PairMemory(images, embedded, self.net.encoder.compare(embedded))
 
     def _memory(self, encoded: PairMemory) -> Tensor:
         return encoded.memory
@@ -104,9 +109,14 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
         )
         evidence = mismatch_BP.amax(dim=1).clamp(min=1e-6).log().tolist()
         maps = mismatch_BP.unflatten(1, (self.grid_side, self.grid_side)).float().cpu().numpy()
+        if not change_map:
+            return [Findings({MISMATCH: value}) for value in evidence]
+        relevant: Sequence[Relevance | None] = [None] * len(evidence)
+        if self._relevance is not None:
+            relevant = self._relevance(encoded.images, [self._text(ids) for ids in found.ids.tolist()])
         return [
-            Findings({MISMATCH: value}, drawn if change_map else None)
-            for value, drawn in zip(evidence, maps, strict=True)
+            Findings({MISMATCH: value}, drawn, relevance=one)
+            for value, drawn, one in zip(evidence, maps, relevant, strict=True)
         ]
 
 

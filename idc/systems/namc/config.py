@@ -264,6 +264,9 @@ class FinetuneJob(_RunConfig):
     """Maximum tokens of a caption, begin and end token included. Paper: 23 tokens."""
     optim: GroupConfig = GroupConfig(lr=2e-4)
     """Learning rate; the paper states 2e-4 and no schedule."""
+    keep_relevance: bool = False
+    """Keep the dual encoder of the pre-training in the artifact, so that descriptions show the relevance of their words
+    and of places of both images (figures 6 to 8). With CLIP-B/16 the artifact grows by 0.6 GB."""
     beams: int = Field(1, ge=1)
     """Number of beams of the captioner; 1 is greedy, as in the paper."""
     length_penalty: float = Field(1.0, ge=0)
@@ -282,6 +285,8 @@ class FinetuneJob(_RunConfig):
             yield "pretrained, model: give one of the two; a pre-trained artifact has its own model"
         if self.exchange:
             yield "exchange: a caption of a change has no exchanged wording; only for pre-training"
+        if self.keep_relevance and self.pretrained is None:
+            yield "keep_relevance: without pretrained there is no dual encoder; set it to false"
 
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()

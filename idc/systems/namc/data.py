@@ -220,7 +220,7 @@ def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
     count = len(samples)
     sides = [(sample, side) for side in range(2) for sample in samples]
     texts = [sample["texts"][side] for sample, side in sides]
-    most = max(1, *(max(numbers) + 1 for _, numbers in texts))
+    most = most_words(texts)
     uniform = np.ones((2 * count, most), np.float32)  # a word that does not exist is never masked
     wrong = np.full((2 * count, most), -1)
     undescribed = np.full((2 * count, samples[0]["uniform_images"].shape[1]), -1)
@@ -240,12 +240,7 @@ def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
     return {
         "images": torch.from_numpy(np.stack([sample["images"][side] for sample, side in sides])),
         "keys": [sample["keys"][side] for sample, side in sides],
-        "text": {
-            "ids": _padded([ids for ids, _ in texts], PAD),
-            "words": _padded([numbers for _, numbers in texts], -1),
-            "end": torch.tensor([len(ids) - 1 for ids, _ in texts]),
-            "num_words": most,
-        },
+        "text": stack_texts(texts)._asdict(),
         "ids": ids[:, :-1],
         "targets": ids[:, 1:],
         "place": torch.from_numpy(place),
@@ -256,6 +251,21 @@ def collate_described(samples: Sequence[dict[str, Any]]) -> Batch:
         "wrong": torch.from_numpy(wrong),
         "undescribed": torch.from_numpy(undescribed),
     }
+
+
+def stack_texts(texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> Texts:
+    """Texts as :class:`Tokens` gives them, padded to the longest."""
+    return Texts(
+        ids=_padded([ids for ids, _ in texts], PAD),
+        words=_padded([numbers for _, numbers in texts], -1),
+        end=torch.tensor([len(ids) - 1 for ids, _ in texts]),
+        num_words=most_words(texts),
+    )
+
+
+def most_words(texts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> int:
+    """W, at least 1."""
+    return max(1, *(max(numbers) + 1 for _, numbers in texts))
 
 
 def texts_of(batch: Batch) -> Texts:

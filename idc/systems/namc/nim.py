@@ -58,6 +58,10 @@ class Texts(NamedTuple):
     end: Tensor
     num_words: int
 
+    def to(self, device: torch.device) -> Texts:
+        """On another device."""
+        return Texts(self.ids.to(device), self.words.to(device), self.end.to(device), self.num_words)
+
 
 class Encoded(NamedTuple):
     """Output of the dual encoder in the shared space.
@@ -71,51 +75,60 @@ class Encoded(NamedTuple):
     whole: Tensor
 
 
-class DualEncoder(nn.Module):
-    """CLIP whose image patches and words can be masked.
+def build_clip(config: NimConfig, image: ImageConfig, text_ids: int, max_length: int) -> Any:
+    """The CLIPModel that the dual encoder starts from.
 
     Args:
         text_ids: number of text ids, if it is trained from scratch.
+        max_length: most tokens of a text, likewise.
 
     Raises:
         ValueError: `clip` cannot be loaded, or does not fit the grid.
     """
+    if config.clip is None:
+        sizes = {
+            "hidden_size": config.encoder.width,
+            "intermediate_size": 4 * config.encoder.width,
+            "num_hidden_layers": config.encoder.layers,
+            "num_attention_heads": config.encoder.heads,
+        }
+        return CLIPModel(
+            CLIPConfig(
+                text_config={
+                    **sizes, "vocab_size": text_ids, "max_position_embeddings": max_length, "bos_token_id": 1,
+                    "eos_token_id": 2, "pad_token_id": 0,
+                },
+                vision_config={**sizes, "image_size": image.size, "patch_size": CNN_STRIDE},
+                projection_dim=config.encoder.width,
+            )
+        )  # fmt: skip
+    clip: Any = load_pretrained(CLIPModel, config.clip, "nim.clip")
+    found = clip.config.vision_config
+    if (found.image_size, found.patch_size) != (image.size, CNN_STRIDE):
+        raise ValueError(
+            f"nim.clip: {config.clip!r} has images of {found.image_size} pixels with patches of {found.patch_size}; "
+            f"image.grid = {image.grid} needs {image.size} and {CNN_STRIDE}"
+        )
+    if clip.config.text_config.max_position_embeddings < 8:
+        raise ValueError(f"nim.clip: {config.clip!r} reads less than 8 text tokens")
+    return clip
 
-    def __init__(self, config: NimConfig, image: ImageConfig, text_ids: int, max_length: int):
+
+class DualEncoder(nn.Module):
+    """CLIP whose image patches and words can be masked.
+
+    Args:
+        clip: a CLIPModel, which it changes.
+    """
+
+    def __init__(self, clip: Any):
         super().__init__()
-        if config.clip is not None:
-            clip = load_pretrained(CLIPModel, config.clip, "nim.clip")
-            found = clip.config.vision_config
-            if (found.image_size, found.patch_size) != (image.size, CNN_STRIDE):
-                raise ValueError(
-                    f"nim.clip: {config.clip!r} has images of {found.image_size} pixels with patches of "
-                    f"{found.patch_size}; image.grid = {image.grid} needs {image.size} and {CNN_STRIDE}"
-                )
-            if clip.config.text_config.max_position_embeddings < 8:
-                raise ValueError(f"nim.clip: {config.clip!r} reads less than 8 text tokens")
-        else:
-            sizes = {
-                "hidden_size": config.encoder.width,
-                "intermediate_size": 4 * config.encoder.width,
-                "num_hidden_layers": config.encoder.layers,
-                "num_attention_heads": config.encoder.heads,
-            }
-            clip = CLIPModel(
-                CLIPConfig(
-                    text_config={
-                        **sizes, "vocab_size": text_ids, "max_position_embeddings": max_length, "bos_token_id": 1,
-                        "eos_token_id": 2, "pad_token_id": 0,
-                    },
-                    vision_config={**sizes, "image_size": image.size, "patch_size": CNN_STRIDE},
-                    projection_dim=config.encoder.width,
-                )
-            )  # fmt: skip
         vision = clip.vision_model
         patches = MaskablePatches(vision.config)
         patches.load_state_dict(vision.embeddings.state_dict(), strict=False)
         vision.embeddings = patches
         clip.logit_scale.requires_grad_(False)  # the temperature of the loss is fixed
-        self.clip: Any = clip
+        self.clip = clip
         width = clip.config.text_config.hidden_size
         self.text_mask = nn.Parameter(torch.randn(width) * 0.02)
         """Embedding of the word [MASK], which CLIP's vocabulary lacks."""
@@ -252,7 +265,7 @@ class NoiseIdentification(nn.Module):
     def __init__(self, config: NimConfig, image: ImageConfig, text_ids: int, max_length: int):
         super().__init__()
         self.config = config
-        self.encoder = DualEncoder(config, image, text_ids, max_length)
+        self.encoder = DualEncoder(build_clip(config, image, text_ids, max_length))
         if config.align_images == "raw":
             self.encoder.clip.vision_model.embeddings.mask.requires_grad_(False)  # no masked image is encoded
 

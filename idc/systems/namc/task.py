@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from idc.systems.namc.data import (
 from idc.systems.namc.known_noise import Known, areas_under_roc, known_irrelevance
 from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.nim import Denoised, NoiseIdentification, words_exist
+from idc.systems.namc.relevance import FOLDER, write_relevance
 from idc.training.artifact import Artifact, read_artifact, write_artifact
 from idc.training.caption_validation import Captioned, score_captions
 from idc.training.config import GroupConfig
@@ -285,7 +286,7 @@ def pretrain(payload: dict[str, Any], context: Context) -> dict[str, Any]:
 
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
         _write(
-            context, grid, state_dict=state, metrics=metrics, vocabulary=vocabulary, image=image,
+            context, grid, {}, state_dict=state, metrics=metrics, vocabulary=vocabulary, image=image,
             config={"stage": "pretrain", "job": job.model_dump(mode="json")}, **PRETRAIN_CARD,
         )  # fmt: skip
 
@@ -306,6 +307,11 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         assert start.vocabulary is not None
         known = set(start.vocabulary.words)
         vocabulary = Vocabulary([*start.vocabulary.words, *(word for word in vocabulary.words if word not in known)])
+    kept: dict[str, Path] = {}
+    if start is not None and job.keep_relevance:
+        kept[FOLDER] = context.run_dir / FOLDER
+        if context.rank == 0:
+            write_relevance(start, kept[FOLDER])
     folder = None if start is None or model.image.cnn != "resnet" else start.extra(CNN)
     grid = frozen_grid(model.image, context.device, folder)
     torch.manual_seed(job.train.seed)
@@ -334,7 +340,7 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
         side = model.image.size
         _write(
-            context, grid, metrics=metrics, vocabulary=vocabulary, image=model.image,
+            context, grid, kept, metrics=metrics, vocabulary=vocabulary, image=model.image,
             state_dict={name.removeprefix("net."): tensor for name, tensor in state.items()},
             config={"stage": "finetune", "job": job.model_dump(mode="json"), "model": model.model_dump(mode="json")},
             card="NAMC, fine-tuned on captions of changes.",
@@ -344,8 +350,8 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     return fit(task, loaders, context, job.train, export=export)
 
 
-def _write(context: Context, grid: Grid | None, *, image: ImageConfig, **parts: Any) -> None:
-    extras: dict[str, Path] = {}
+def _write(context: Context, grid: Grid | None, kept: Mapping[str, Path], *, image: ImageConfig, **parts: Any) -> None:
+    extras = dict(kept)
     if isinstance(grid, ResNetGrid):
         folder = context.run_dir / CNN
         grid.save(folder)

@@ -13,6 +13,7 @@ from idc.systems.namc.nim import (
     DualEncoder,
     NoiseIdentification,
     Texts,
+    build_clip,
     contrastive_loss,
     draw_masks,
     mask_probabilities,
@@ -35,7 +36,7 @@ def texts(*rows: list[int]) -> Texts:
 def encoder(**settings: object) -> DualEncoder:
     torch.manual_seed(0)
     config = NimConfig(encoder=ClipConfig(width=16, layers=2, heads=2), **settings)  # type: ignore[arg-type]
-    return DualEncoder(config, IMAGE, 12, 10).eval()
+    return DualEncoder(build_clip(config, IMAGE, 12, 10)).eval()
 
 
 def test_relevance_is_the_largest_cosine_with_a_token_of_the_other_modality() -> None:
@@ -108,7 +109,7 @@ def test_without_masks_it_is_clip_of_transformers(tmp_path: object) -> None:
         )
     ).eval()
     clip.save_pretrained(tmp_path)
-    dual = DualEncoder(NimConfig(clip=str(tmp_path)), IMAGE, 0, 0).eval()
+    dual = DualEncoder(build_clip(NimConfig(clip=str(tmp_path)), IMAGE, 0, 0)).eval()
     pixels = torch.randint(0, 256, (3, 32, 32, 3), dtype=torch.uint8)
     mean, std = (torch.tensor(values).view(3, 1, 1) for values in (MEAN, STD))
     scaled = (pixels.permute(0, 3, 1, 2).float() / 255 - mean) / std
@@ -119,7 +120,7 @@ def test_without_masks_it_is_clip_of_transformers(tmp_path: object) -> None:
     whole = clip.text_projection(hidden[torch.arange(len(hidden)), read.end])
     assert torch.allclose(dual.texts(read).whole, whole, atol=1e-5)
     with pytest.raises(ValueError, match=r"nim.clip: .* has images of 32 pixels with patches of 16; image.grid = 4"):
-        DualEncoder(NimConfig(clip=str(tmp_path)), ImageConfig(grid=4, cnn="stem"), 0, 0)
+        build_clip(NimConfig(clip=str(tmp_path)), ImageConfig(grid=4, cnn="stem"), 0, 0)
 
 
 @torch.no_grad()
