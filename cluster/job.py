@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.config import ClusterConfig
+from cluster.preflight import Bundle, Wanted
 from cluster.session import run_chunks, session
 from cluster.train import launch
 from idc.config import Cli
@@ -26,11 +27,14 @@ def train_job(entry: str, args: Cli[Any], build: tuple[str, str] | None = None) 
     job = args.config
     cluster: ClusterConfig = job.cluster
     try:
-        with nullcontext() if args.local else session(cluster):
+        workers = Bundle(
+            "train.num_workers", job.train.num_workers, job.train.cpus_per_worker, job.train.gpus_per_worker
+        )
+        with nullcontext() if args.local else session(cluster, Wanted(job, [workers], job.runs)):
             if build is not None and job.build is not None:
                 field, builder = build
                 module, _, function = builder.partition(":")
-                run = partial(run_chunks, args.local, cluster)
+                run = partial(run_chunks, args.local, cluster, job=job)
                 getattr(importlib.import_module(module), function)(job.build, getattr(job, field), run)
             payload = job.model_dump(mode="json", exclude={"train", "cluster"})
             run_dir = Path(job.runs) / job.name

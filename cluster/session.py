@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster.config import ClusterConfig
+from cluster.preflight import Bundle, Wanted, check_cluster
 from cluster.worker import set_up_worker
+from idc.config import ConfigModel
 from idc.cores import usable_cores
 from idc.data.pipeline import Source, StageSpec, ToRows
 from idc.data.processes import run_processes
@@ -39,15 +41,18 @@ _AGENT_TIMEOUT_S = 120.0
 
 
 @contextmanager
-def session(config: ClusterConfig | None = None) -> Iterator[str | None]:
+def session(config: ClusterConfig | None = None, wanted: Wanted | None = None) -> Iterator[str | None]:
     """Context manager: Ray, connected. Yields the dashboard's URL if Ray was started here with one, else None.
 
     In order of precedence: the Ray that this process is connected to; the cluster at ``config.address`` or
     RAY_ADDRESS (set inside a Ray job); a local Ray, started here. At the end the session disconnects only from what it
     started or joined.
 
+    Args:
+        wanted: checked on a cluster that is joined, before anything is done there.
+
     Raises:
-        ValueError: RAY_ADDRESS is a Jobs API address.
+        ValueError: RAY_ADDRESS is a Jobs API address; the cluster is not ready (:mod:`cluster.preflight`).
         ConnectionError: there is no cluster at the address.
     """
     config = config or ClusterConfig()
@@ -100,6 +105,8 @@ def session(config: ClusterConfig | None = None) -> Iterator[str | None]:
             # machine, including other users'.
             write_ray_address(ray.get_runtime_context().gcs_address, temp_dir)
     try:
+        if address is not None and wanted is not None and config.check:
+            check_cluster(wanted, config)
         yield f"http://{connected.dashboard_url}" if connected.dashboard_url else None
     finally:
         ray.shutdown()
@@ -114,6 +121,7 @@ def run_chunks(
     to_rows: ToRows | None = None,
     *,
     processes: int = 1,
+    job: ConfigModel | None = None,
     **options: Any,
 ) -> Manifest:
     """Run the pending chunks of a data job, on this machine without Ray or in a Ray session.
@@ -122,11 +130,13 @@ def run_chunks(
     :func:`idc.data.pipeline.run_local`.
 
     Args:
+        job: its config, whose inputs every node of a cluster must see.
         processes: with ``local``, as :func:`idc.data.processes.run_processes`; on Ray the stages' concurrency counts.
     """
     if local or folder.complete or not folder.pending():
         return run_processes(folder, source, stages, to_rows, processes=processes, **options)
-    with session(config):
+    bundles = [Bundle("actors", 1, stage.num_cpus, stage.num_gpus) for stage in stages]
+    with session(config, Wanted(job, bundles, folder.location.local)):
         from cluster.data import run
 
         timeout = config.no_progress_timeout_s

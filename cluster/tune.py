@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.config import ClusterConfig
+from cluster.preflight import Wanted
 from cluster.search import best_trial, run_search
 from cluster.session import session
 from cluster.tracking import MlflowTracker, flat
@@ -59,7 +60,7 @@ def sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, overwri
     try:
         if tracker is not None:
             tracker.params(flat(job.model_dump(mode="json", exclude={"rows", "note"})))
-        with nullcontext() if local else session(cluster):
+        with nullcontext() if local else session(cluster, Wanted(job, out=job.runs)):
             searched: list[SearchedTrial] = []
             if job.search is not None:
                 searched = run_search(place, job.search)

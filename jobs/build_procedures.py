@@ -31,7 +31,7 @@ def main() -> None:
 
     job = args.config
     try:
-        run = partial(run_chunks, args.local, job.cluster, processes=job.build.actors)
+        run = partial(run_chunks, args.local, job.cluster, processes=job.build.actors, job=job)
         manifest = build(job.build, job.procedures, run, overwrite=args.overwrite)
     except ValueError as error:
         raise SystemExit(f"build_procedures: {error}") from None

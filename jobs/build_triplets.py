@@ -31,7 +31,7 @@ def main() -> None:
     job = args.config
     try:
         manifest = build(
-            job.build, job.triplets, partial(run_chunks, args.local, job.cluster), overwrite=args.overwrite
+            job.build, job.triplets, partial(run_chunks, args.local, job.cluster, job=job), overwrite=args.overwrite
         )
     except ValueError as error:
         raise SystemExit(f"build_triplets: {error}") from None

@@ -53,7 +53,7 @@ def main() -> None:
     from cluster.session import run_chunks
     from idc.report.gallery import write_gallery
 
-    run = partial(run_chunks, args.local, args.config.cluster)
+    run = partial(run_chunks, args.local, args.config.cluster, job=args.config)
     try:
         job = args.config.model_copy(update={"artifact": chosen_artifact(args.config.artifact)})
         done = caption_rows(job, run, args.local, args.overwrite)

@@ -32,7 +32,7 @@ def main() -> None:
     try:
         folder, source, stages = open_build(job, args.overwrite)
         manifest = run_chunks(
-            args.local, job.cluster, folder, source, stages, max_reject_share=job.max_reject_share, name="rows"
+            args.local, job.cluster, folder, source, stages, max_reject_share=job.max_reject_share, job=job, name="rows"
         )
     except ValueError as error:
         raise SystemExit(f"corrupt: {error}") from None

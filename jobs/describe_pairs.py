@@ -48,7 +48,7 @@ def main() -> None:
             from cluster.language_model import asking_on
 
             ask = asking_on(job.cluster)
-        run(job, partial(run_chunks, args.local, job.cluster), ask, args.overwrite)
+        run(job, partial(run_chunks, args.local, job.cluster, job=job), ask, args.overwrite)
         print(write_report(job))
     except ValueError as error:
         raise SystemExit(f"describe_pairs: {error}") from None

@@ -45,7 +45,7 @@ def main() -> None:
     if evaluation is not None:
         print(f"done before: {job.out}")
     else:
-        runner = partial(run_chunks, args.local or job.actors == 1, job.cluster)
+        runner = partial(run_chunks, args.local or job.actors == 1, job.cluster, job=job)
         try:
             evaluation = run(job, None, runner, args.overwrite, files)
         except (ValueError, OSError, JavaError) as error:

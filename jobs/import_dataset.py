@@ -31,7 +31,14 @@ def main() -> None:
     try:
         folder, source, stages = open_build(job, args.overwrite, progress=True)
         manifest = run_chunks(
-            args.local, job.cluster, folder, source, stages, max_reject_share=job.max_reject_share, name="pairs"
+            args.local,
+            job.cluster,
+            folder,
+            source,
+            stages,
+            max_reject_share=job.max_reject_share,
+            job=job,
+            name="pairs",
         )
     except ValueError as error:
         raise SystemExit(f"import_dataset: {error}") from None

@@ -29,6 +29,7 @@ class Job(MinePairsJob):
 
 def main() -> None:
     args = cli(Job, __doc__)
+    from cluster.preflight import Wanted
     from cluster.session import run_chunks, session
     from idc.data.mining.mining_job import already_mined, mine
     from idc.report.mining.mining_page import summary, write_page
@@ -40,7 +41,7 @@ def main() -> None:
         found = manifest = already_mined(job, encoder, args.overwrite)
         if manifest is None:
             run = partial(run_chunks, args.local, job.cluster, processes=job.workers)
-            with nullcontext() if args.local else session(job.cluster):
+            with nullcontext() if args.local else session(job.cluster, Wanted(job, out=job.out)):
                 manifest = mine(job, run, extraction(job), encoder, overwrite=args.overwrite)
         write_page(job, manifest, again=found is None)
     except ValueError as error:

@@ -33,7 +33,7 @@ def main() -> None:
         folder, source, stages = open_build(job, args.overwrite)
         manifest = run_chunks(
             args.local, job.cluster, folder, source, stages,
-            processes=job.workers, max_reject_share=job.max_reject_share, name="rendering",
+            processes=job.workers, max_reject_share=job.max_reject_share, job=job, name="rendering",
         )  # fmt: skip
     except ValueError as error:
         raise SystemExit(f"render: {error}") from None

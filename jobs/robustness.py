@@ -33,7 +33,7 @@ def main() -> None:
     job, local, overwrite = args.config, args.local, args.overwrite
     words = partial(sweep, cluster=job.cluster, local=local, overwrite=overwrite)
     try:
-        page, result = run(job, partial(run_chunks, local, job.cluster), words, overwrite)
+        page, result = run(job, partial(run_chunks, local, job.cluster, job=job), words, overwrite)
     except ValueError as error:
         raise SystemExit(f"robustness: {error}") from None
     print(f"{(page.parent / 'table.md').read_text(encoding='utf-8')}\n{page}")
