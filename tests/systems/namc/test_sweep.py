@@ -1,14 +1,19 @@
-"""NAMC's chain for sweeps: steps are named by what they read, and share what they have in common."""
+"""NAMC's chain for sweeps: steps are named by what they read, and share what they have in common; every row of every
+small sweep trains."""
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cluster.train import launch
 from idc.config import ConfigError, load
+from idc.sweep.config import SweepJob
+from idc.sweep.plan import plan_table
 from idc.systems.namc.sweep import Trial, steps
 from tests.systems.namc.tiny import MODEL, described_pairs
 from tests.systems.procap.world import World
@@ -52,3 +57,46 @@ def test_settings_that_the_chain_fills_in_and_a_missing_tokenizer_are_refused(wo
 def test_without_mir_the_tokenizer_does_not_count(world: World, described: str, tmp_path: Path) -> None:
     off = {"described": described, "pretrain.mir.enabled": False}
     assert names(world, off) == names(world, {**off, "tokenizer": None})
+
+
+SWEEPS = sorted(path.name for path in Path("jobs/configs/namc/sweeps").glob("*_small.yaml"))
+TINY: dict[str, Any] = {
+    **{f"{stage}.train.{name}": value for stage in ("pretrain", "finetune") for name, value in
+       {"steps": 1, "batch_size": 4, "eval_every": 1, "checkpoint_every": 1, "tracking.enabled": False}.items()},
+    "pretrain.model.image.grid": 4,
+    "pretrain.model.image.stem_channels": [8, 8, 8, 16],
+    "pretrain.model.encoder.width": 32,
+    "pretrain.model.encoder.heads": 2,
+    "pretrain.model.decoder.width": 32,
+    "pretrain.model.decoder.heads": 2,
+    "pretrain.nim.encoder.width": 32,
+    "pretrain.nim.encoder.heads": 2,
+    "finetune.beams": 1,
+    "finetune.validation_pairs": 2,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SWEEPS)
+def test_every_row_of_a_small_sweep_trains(
+    name: str, world: World, described: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jobs").symlink_to(Path("jobs").absolute())
+    (tmp_path / "data/demo").mkdir(parents=True)
+    for folder in ("pairs", *(f"pairs-{kind}" for kind in ("fog-5", "gaussian_noise-5")),
+                   *(f"pairs-words-{share}" for share in (20, 40, 60, 80))):  # fmt: skip
+        (tmp_path / "data/demo" / folder).symlink_to(world.pairs)
+    for folder in ("described", "described-0", "described-20", "described-40"):
+        (tmp_path / "data/demo" / folder).symlink_to(described)
+    (tmp_path / "runs/namc-tokenizer").mkdir(parents=True)
+    (tmp_path / "runs/namc-tokenizer/artifact").symlink_to(world.tokenizer)
+    monkeypatch.chdir(tmp_path)
+    job = load(SweepJob, f"jobs/configs/namc/sweeps/{name}").inlined()
+    small = job.model_copy(update={"settings": {**job.settings, **TINY}, "seeds": job.seeds[:1]})
+    plans = plan_table(small, "steps")
+    assert len(plans) == sum(not row.quoted for row in job.table)
+    for plan in plans:
+        for step in plan.steps.work:
+            assert step.train is not None
+            result = launch(step.entry, step.payload, step.train, Path("steps") / step.name, local=True)
+            assert os.path.exists(Path(result["run_dir"]) / "artifact"), plan.label
