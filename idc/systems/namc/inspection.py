@@ -9,16 +9,19 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from tqdm import tqdm
 
 from idc.data.text import words
 from idc.systems.namc.config import InspectJob, PretrainJob
 from idc.systems.namc.data import DescribedPairs, ImageStore, collate_described, texts_of
-from idc.systems.namc.known_noise import Known, areas_under_roc, known_irrelevance
+from idc.systems.namc.known_noise import Known, areas_under_roc, known_irrelevance, of_other_pairs
 from idc.systems.namc.nim import words_exist
 from idc.systems.namc.task import CNN, PretrainTask, frozen_grid, load_tokenizer, text_tokens
 from idc.training.artifact import read_artifact
 from idc.vision.image_quality import psnr_ssim
 from idc.vision.tokenizer.model import ImageTokenizer, to_frames
+
+_BATCH = 16
 
 
 class Relevant(NamedTuple):
@@ -60,7 +63,7 @@ def inspect(job: InspectJob) -> Inspection:
     """
     task, trained, tokenizer = _load(job)
     assert task.nim is not None
-    image = trained.model.image
+    image, grid = trained.model.image, trained.model.image.grid
     data = DescribedPairs(
         job.pairs, job.split, images=ImageStore(image.size, 0), vocabulary=task.vocabulary,
         tokens=text_tokens(task), positions=image.grid**2, length=trained.model.decoder.max_length,
@@ -68,41 +71,47 @@ def inspect(job: InspectJob) -> Inspection:
     )  # fmt: skip
     seen: list[Known] = []
     quality: dict[str, list[tuple[float, float]]] = {"MIR, VQGAN": [], "VQGAN, raw": [], "MIR, raw": []}
-    masked_share: list[tuple[float, float]] = []
+    masked: list[tuple[int, int, int, int]] = []
     pairs: list[tuple[str, tuple[Relevant, Relevant]]] = []
-    for index in range(min(job.max_pairs, len(data))):
-        batch = collate_described([data.get(index, 0)])
+    count = min(job.max_pairs, len(data))
+    bar = tqdm(total=count, desc="inspect", unit="pair", dynamic_ncols=True)
+    for start in range(0, count, _BATCH):
+        rows = range(start, min(start + _BATCH, count))
+        batch = collate_described([data.get(index, 0) for index in rows])
         texts = texts_of(batch)
         of_patches, of_words = task.nim.relevance(batch["images"], texts)
-        strange = collate_described([data.get((index + len(data) // 2) % len(data), 0)])["images"]
-        seen.append(known_irrelevance(task.nim, batch, texts, strange))
+        seen.append(known_irrelevance(task.nim, batch, texts, of_other_pairs(batch["images"])))
         masks, lost = task.nim.masks(batch["images"], texts, batch["uniform_images"], batch["uniform_texts"])
-        masked_share.append((float(masks.float().mean()), float(lost.sum() / words_exist(texts).sum())))
-        rebuilt: list[np.ndarray | None] = [None, None]
+        masked += [(int(masks.sum()), masks.numel(), int(lost.sum()), int(words_exist(texts).sum()))]
+        rebuilt: np.ndarray | None = None
         if tokenizer is not None:
-            plain, guessed = _decoded(task, tokenizer, batch, masks, lost)
-            rebuilt = list(guessed)
+            plain, rebuilt = _decoded(task, tokenizer, batch, masks, lost)
             raw = to_frames(_scaled(batch["images"], tokenizer.config.image_size))
-            for side in range(2):
-                quality["MIR, VQGAN"].append(psnr_ssim(plain[side], guessed[side]))
-                quality["VQGAN, raw"].append(psnr_ssim(raw[side], plain[side]))
-                quality["MIR, raw"].append(psnr_ssim(raw[side], guessed[side]))
-        if index < job.shown:
+            for image, own, guessed in zip(raw, plain, rebuilt, strict=True):
+                quality["MIR, VQGAN"].append(psnr_ssim(own, guessed))
+                quality["VQGAN, raw"].append(psnr_ssim(image, own))
+                quality["MIR, raw"].append(psnr_ssim(image, guessed))
+        for place, index in enumerate(rows):
+            if index >= job.shown:
+                break
             row_index, description = data.described[index]
             assert not isinstance(description, str)
-            sides = [
-                Relevant(
-                    batch["images"][side].numpy(),
-                    _stretched(of_patches[side]).view(image.grid, image.grid).numpy(),
-                    _named(words(text), of_words[side], batch["wrong"][side]),
-                    masks[side].view(image.grid, image.grid).numpy(),
-                    rebuilt[side],
+            sides = []
+            for text, at in zip((description.before, description.after), (place, len(rows) + place), strict=True):
+                sides.append(
+                    Relevant(
+                        batch["images"][at].numpy(),
+                        _stretched(of_patches[at]).view(grid, grid).numpy(),
+                        _named(words(text), of_words[at], batch["wrong"][at]),
+                        masks[at].view(grid, grid).numpy(),
+                        None if rebuilt is None else rebuilt[at],
+                    )
                 )
-                for side, text in enumerate((description.before, description.after))
-            ]
             pairs.append((str(data.rows[row_index]["pair_id"]), (sides[0], sides[1])))
-    figures = {"pairs": float(min(job.max_pairs, len(data)))}
-    figures |= dict(zip(("masked patches", "masked words"), np.mean(masked_share, axis=0).tolist(), strict=True))
+        bar.update(len(rows))
+    bar.close()
+    patches, all_patches, lost_words, all_words = (sum(column) for column in zip(*masked, strict=True))
+    figures = {"pairs": float(count), "masked patches": patches / all_patches, "masked words": lost_words / all_words}
     areas = areas_under_roc(seen)
     for name, label in (("wrong_word_auc", "wrong words"), ("undescribed_patch_auc", "undescribed patches")):
         if name in areas:
@@ -147,7 +156,7 @@ def _load(job: InspectJob) -> tuple[PretrainTask, PretrainJob, ImageTokenizer | 
 def _decoded(
     task: PretrainTask, tokenizer: ImageTokenizer, batch: Any, masks: Tensor, lost: Tensor
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Both images decoded from their own tokens, and with the masked ones predicted; uint8 (2, Y, X, 3)."""
+    """The images decoded from their own tokens, and with the masked ones predicted; uint8 (N, Y, X, 3)."""
     assert task.nim is not None
     assert task.heads is not None
     texts, encoder = texts_of(batch), task.net.encoder

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from idc.data.images import decode_image
@@ -82,6 +83,13 @@ def known_irrelevance(nim: NoiseIdentification, batch: Batch, texts: Texts, stra
         out[f"wrong_word_auc{name}"] = ((1 - of_words).cpu().numpy(), batch["wrong"].cpu().numpy())
         out[f"undescribed_patch_auc{name}"] = ((1 - of_patches).cpu().numpy(), batch["undescribed"].cpu().numpy())
     return out
+
+
+def of_other_pairs(images_NHWC: Tensor) -> Tensor:
+    """The images of a batch, befores first, dealt out to other pairs of it: half a batch away, as neighbours often show
+    the same scene."""
+    pairs = len(images_NHWC) // 2
+    return torch.cat([side.roll(max(1, pairs // 2), dims=0) for side in images_NHWC.split(pairs)])
 
 
 def areas_under_roc(known: Iterable[Known]) -> dict[str, float]:
