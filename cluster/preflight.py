@@ -10,7 +10,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -48,7 +48,7 @@ class Wanted:
     Attributes:
         job: its config, whose inputs every node must see.
         bundles: its workers.
-        out: local folder that it writes, which every node must see and be able to write; None: none, or a URI.
+        out: folder that it writes, which every node must see and be able to write; a URI is not checked.
     """
 
     job: ConfigModel | None = None
@@ -81,7 +81,7 @@ def check_cluster(wanted: Wanted, config: ClusterConfig) -> None:
     nodes = [node for node in ray.nodes() if node["Alive"]]
     faults = [] if config.grows else list(lacking(wanted.bundles, [node["Resources"] for node in nodes]))
     faults += _small_stores(nodes)
-    with _Marker(wanted.out) as marker:
+    with _marker(wanted.out) as marker:
         answers, silent = _ask(nodes, wanted.job, marker)
     faults += silent
     here = _versions()
@@ -166,25 +166,22 @@ def _small_stores(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"node {_name(node)}: its object store has {size:.0f} MiB; start it with --object-store-memory"
 
 
-class _Marker:
-    """Context manager: a file in the output folder, which is made for it if need be."""
-
-    def __init__(self, out: str | None):
-        self.path = None if out is None else Path(out).absolute() / f".preflight-{socket.gethostname()}-{os.getpid()}"
-
-    def __enter__(self) -> str | None:
-        if self.path is None:
-            return None
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_text("")
-        except OSError as error:
-            raise ValueError(f"cannot write to {str(self.path.parent)!r}: {error.strerror}") from None
-        return str(self.path)
-
-    def __exit__(self, *exception: object) -> None:
-        if self.path is not None:
-            self.path.unlink(missing_ok=True)
+@contextmanager
+def _marker(out: str | None) -> Iterator[str | None]:
+    """A file in the output folder, which is made for it if need be; None for a URI."""
+    if out is None or "://" in out:
+        yield None
+        return
+    path = Path(out).absolute() / f".preflight-{socket.gethostname()}-{os.getpid()}"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("")
+    except OSError as error:
+        raise ValueError(f"cannot write to {str(path.parent)!r}: {error.strerror}") from None
+    try:
+        yield str(path)
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def _ask(

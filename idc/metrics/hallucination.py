@@ -198,6 +198,11 @@ def _noun_phrases(text: str) -> Iterator[tuple[str, list[str], Attributes]]:
             yield before, phrase, frozenset(WORDS[one] for one in phrase if one in WORDS)
 
 
+def look_of(thing: Mapping[str, Any]) -> Attributes:
+    """All attributes of an object, as the ``meta`` of a rendered pair has it."""
+    return frozenset((name, str(thing[name])) for name in ATTRIBUTES)
+
+
 def truth_of(change_type: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Truth:
     """The truth of a rendered pair.
 
@@ -206,15 +211,11 @@ def truth_of(change_type: str, before: Sequence[Mapping[str, Any]], after: Seque
         before: the objects in the before image, as the ``meta`` of a rendered pair has them; ``after``: in the after
             image.
     """
-
-    def look(thing: Mapping[str, Any]) -> Attributes:
-        return frozenset((name, str(thing[name])) for name in ATTRIBUTES)
-
-    objects = tuple(dict.fromkeys(look(thing) for thing in (*before, *after)))
+    objects = tuple(dict.fromkeys(look_of(thing) for thing in (*before, *after)))
     if change_type == NO_CHANGE:
         return Truth(NO_CHANGE, frozenset(), frozenset(), objects)
-    gone = [look(thing) for thing in before if thing not in after]
-    new = [look(thing) for thing in after if thing not in before]
+    gone = [look_of(thing) for thing in before if thing not in after]
+    new = [look_of(thing) for thing in after if thing not in before]
     return Truth(change_type, (gone or new)[0], new[0] if new else frozenset(), objects)
 
 

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from idc.data.text import words
 from idc.systems.namc.config import InspectJob, PretrainJob
 from idc.systems.namc.data import DescribedPairs, ImageStore, collate_described, texts_of
-from idc.systems.namc.known_noise import Known, areas_under_roc, known_irrelevance, of_other_pairs
+from idc.systems.namc.known_noise import Known, areas_under_roc, known_irrelevance
 from idc.systems.namc.nim import words_exist
 from idc.systems.namc.task import CNN, PretrainTask, frozen_grid, load_tokenizer, text_tokens
 from idc.training.artifact import read_artifact
@@ -80,17 +80,17 @@ def inspect(job: InspectJob) -> Inspection:
         batch = collate_described([data.get(index, 0) for index in rows])
         texts = texts_of(batch)
         of_patches, of_words = task.nim.relevance(batch["images"], texts)
-        seen.append(known_irrelevance(task.nim, batch, texts, of_other_pairs(batch["images"])))
+        seen.append(known_irrelevance(task.nim, batch, texts))
         masks, lost = task.nim.masks(batch["images"], texts, batch["uniform_images"], batch["uniform_texts"])
         masked += [(int(masks.sum()), masks.numel(), int(lost.sum()), int(words_exist(texts).sum()))]
         rebuilt: np.ndarray | None = None
         if tokenizer is not None:
             plain, rebuilt = _decoded(task, tokenizer, batch, masks, lost)
             raw = to_frames(_scaled(batch["images"], tokenizer.config.image_size))
-            for image, own, guessed in zip(raw, plain, rebuilt, strict=True):
+            for real, own, guessed in zip(raw, plain, rebuilt, strict=True):
                 quality["MIR, VQGAN"].append(psnr_ssim(own, guessed))
-                quality["VQGAN, raw"].append(psnr_ssim(image, own))
-                quality["MIR, raw"].append(psnr_ssim(image, guessed))
+                quality["VQGAN, raw"].append(psnr_ssim(real, own))
+                quality["MIR, raw"].append(psnr_ssim(real, guessed))
         for place, index in enumerate(rows):
             if index >= job.shown:
                 break

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from idc.data.images import decode_image
-from idc.data.rendered.captions import ATTRIBUTES
 from idc.data.rendered.draw import cast
 from idc.data.rendered.scene import Thing, View
 from idc.data.text import words
-from idc.metrics.hallucination import named_objects
+from idc.metrics.hallucination import look_of, named_objects
 from idc.systems.namc.nim import NoiseIdentification, Texts
 from idc.training.task import Batch
 
@@ -53,11 +52,11 @@ def undescribed_patches(
     """
     if not {"before", "after", "views"} <= meta.keys():
         return None
-    things = tuple(Thing(**thing) for thing in meta[("before", "after")[side]])
+    seen = meta[("before", "after")[side]]
     named = named_objects(text)
-    undescribed = [not any(one and one <= look for one in named) for look in map(_look, things)]
+    undescribed = [not any(one and one <= look for one in named) for look in map(look_of, seen)]
     height, width, _ = decode_image(image).shape
-    shown = cast(things, View.of_record(meta["views"][side]), width, height)
+    shown = cast(tuple(Thing(**thing) for thing in seen), View.of_record(meta["views"][side]), width, height)
     grid = math.isqrt(positions)
     rows, columns = (((np.arange(grid) + 0.5) / grid * length).astype(int) for length in (height, width))
     centres = shown[np.ix_(rows, columns)].reshape(-1)
@@ -68,24 +67,23 @@ Known = dict[str, tuple[np.ndarray, np.ndarray]]
 """Figure -> irrelevances, and flags of the same shape: 1 is noise, 0 is none, -1 does not count."""
 
 
-def known_irrelevance(nim: NoiseIdentification, batch: Batch, texts: Texts, strange: Tensor) -> Known:
-    """The irrelevance of what is known to be noise or not, words and patches.
+def known_irrelevance(nim: NoiseIdentification, batch: Batch, texts: Texts) -> Known:
+    """The irrelevance of what is known to be noise or not, words and patches; and as the floor of each figure the same
+    with the images of other pairs, where it knows only what it is of most words, or of most patches of objects.
 
     Args:
         batch: of described pairs.
         texts: their descriptions.
-        strange: images (N, S, S, 3) of other pairs. With them in place of the batch's own, irrelevance knows only what
-            it is of most words, or of most patches that show an object: the floor of each figure.
     """
     out: Known = {}
-    for name, images in (("", batch["images"]), ("_of_strange_images", strange)):
+    for name, images in (("", batch["images"]), ("_of_strange_images", _of_other_pairs(batch["images"]))):
         of_patches, of_words = nim.relevance(images, texts)
         out[f"wrong_word_auc{name}"] = ((1 - of_words).cpu().numpy(), batch["wrong"].cpu().numpy())
         out[f"undescribed_patch_auc{name}"] = ((1 - of_patches).cpu().numpy(), batch["undescribed"].cpu().numpy())
     return out
 
 
-def of_other_pairs(images_NHWC: Tensor) -> Tensor:
+def _of_other_pairs(images_NHWC: Tensor) -> Tensor:
     """The images of a batch, befores first, dealt out to other pairs of it: half a batch away, as neighbours often show
     the same scene."""
     pairs = len(images_NHWC) // 2
@@ -107,7 +105,3 @@ def areas_under_roc(known: Iterable[Known]) -> dict[str, float]:
         if 0 < flags.sum() < len(flags):
             out[name] = float(roc_auc_score(flags, scores))
     return out
-
-
-def _look(thing: Thing) -> frozenset[tuple[str, str]]:
-    return frozenset((name, str(getattr(thing, name))) for name in ATTRIBUTES)

@@ -26,7 +26,7 @@ from idc.systems.namc.data import (
     remembered,
     texts_of,
 )
-from idc.systems.namc.known_noise import Known, areas_under_roc, known_irrelevance, of_other_pairs
+from idc.systems.namc.known_noise import Known, areas_under_roc, known_irrelevance
 from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.nim import Denoised, NoiseIdentification, words_exist
 from idc.systems.namc.relevance import FOLDER, write_relevance
@@ -204,8 +204,7 @@ class PretrainTask(_Captioning):
         def watched() -> Iterable[Batch]:
             for batch in loader:
                 if self.nim is not None:
-                    strange = of_other_pairs(batch["images"])
-                    seen.append(known_irrelevance(self.nim, batch, texts_of(batch), strange))
+                    seen.append(known_irrelevance(self.nim, batch, texts_of(batch)))
                 yield batch
 
         found = super().validate(watched(), context)
