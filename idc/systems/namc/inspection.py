@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
+from idc.captioning.contract import stretched
 from idc.data.text import words
 from idc.systems.namc.config import InspectJob, PretrainJob
 from idc.systems.namc.data import DescribedPairs, ImageStore, collate_described, texts_of
@@ -101,7 +102,7 @@ def inspect(job: InspectJob) -> Inspection:
                 sides.append(
                     Relevant(
                         batch["images"][at].numpy(),
-                        _stretched(of_patches[at]).view(grid, grid).numpy(),
+                        stretched(of_patches[at].numpy()).reshape(grid, grid),
                         _named(words(text), of_words[at], batch["wrong"][at]),
                         masks[at].view(grid, grid).numpy(),
                         None if rebuilt is None else rebuilt[at],
@@ -175,12 +176,7 @@ def _scaled(images: Tensor, size: int) -> Tensor:
     return F.interpolate(scaled, (size, size), mode="bicubic", antialias=True).clamp(0, 1)
 
 
-def _stretched(values: Tensor) -> Tensor:
-    low, high = values.min(), values.max()
-    return (values - low) / (high - low).clamp(min=1e-6)
-
-
 def _named(text: list[str], relevance: Tensor, wrong: Tensor) -> list[tuple[str, float, bool]]:
     number = min(len(text), len(relevance))
-    shown = _stretched(relevance[:number]).tolist()
+    shown = stretched(relevance[:number].numpy()).tolist()
     return [(word, value, bool(flag == 1)) for word, value, flag in zip(text, shown, wrong.tolist(), strict=False)]

@@ -203,7 +203,8 @@ class PretrainTask(_Captioning):
 
         def watched() -> Iterable[Batch]:
             for batch in loader:
-                if self.nim is not None:
+                known = any(bool((batch[name] >= 0).any()) for name in ("wrong", "undescribed"))
+                if self.nim is not None and known:
                     seen.append(known_irrelevance(self.nim, batch, texts_of(batch)))
                 yield batch
 
