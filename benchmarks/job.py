@@ -25,10 +25,12 @@ from benchmarks.procedures import BuildActorsConfig, BuildMemoryConfig, build_me
 from benchmarks.processes import say
 from benchmarks.record import RECORDS, Figure, Run, objections
 from benchmarks.rendering import RenderingConfig, measure_rendering
+from benchmarks.scheduling import SchedulingConfig, measure_scheduling
 from benchmarks.scoring import ScoringConfig, measure_scoring
 from benchmarks.serving import ServingConfig, serving
 from benchmarks.systems import SystemsConfig, measure_systems
 from benchmarks.train_overhead import TrainOverheadConfig, train_overhead
+from benchmarks.unit_costs import measure_unit_costs
 from cluster.config import ClusterConfig
 from idc.config import ConfigModel, load, missing
 from idc.systems.procap.config import PretrainJob
@@ -45,7 +47,7 @@ class BenchmarkJob(ConfigModel):
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
     """Parts to measure. Only by name: captioning, official, pretraining and hardware (ProCap at full size), scoring,
-    rendering, serving, batch, systems, mining."""
+    rendering, serving, batch, systems, mining, scale."""
     variant: str = Field("", pattern=r"^[a-z0-9-]*$")
     """Name of these sizes. Results are stored as the figure PART-VARIANT; only runs of one figure are compared."""
     out: str = "runs/benchmark"
@@ -98,6 +100,8 @@ class BenchmarkJob(ConfigModel):
     """Captioning a table with jobs/caption.py."""
     mining: MiningBenchmarkConfig = MiningBenchmarkConfig()
     """Mining pairs, apart from the encoders."""
+    scale: SchedulingConfig = SchedulingConfig()
+    """Chunks of a data job over many nodes; before them, what an item costs in each stage, which has no settings."""
 
     def faults(self) -> Iterator[str]:
         if self.anyway and not self.record:
@@ -235,6 +239,9 @@ def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measure
         yield from serving(job.serving, job.cluster, load_captioner)
     elif part == "mining":
         yield from measure_mining(job.mining, job.cluster)
+    elif part == "scale":
+        yield from measure_unit_costs()
+        yield from measure_scheduling(job.scale)
     elif part == "batch":
         yield from measure_batch(job.batch, job.cluster, [sys.executable, caption_job])
     elif part == "train_overhead":
