@@ -21,7 +21,7 @@ _START = '{"time": "'
 
 
 def log(**entry: Any) -> None:
-    """Write a line; ``time`` is added. Entries must not contain image data; secrets in errors of others are replaced."""
+    """Write a line; ``time`` is added. Secrets in errors of others are replaced; entries must not hold image data."""
     line = json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **entry})
     print(redacted(line), flush=True)
 
