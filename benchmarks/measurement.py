@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict
 
 from benchmarks.machine import VARIABLES, Machine, TorchBuild, this_machine, torch_build
 from idc.provenance import UNKNOWN_COMMIT, command_line, commit
+from idc.redaction import redacted
 
 Part = Literal[
     "train_overhead",
@@ -192,7 +193,7 @@ def environment(threads: int, device: str = "cpu") -> Environment:
         variables={name: os.environ[name] for name in VARIABLES if name in os.environ},
         commit=code_commit(),
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ"),
-        command=command_line() or shlex.join(["python", *sys.argv]),
+        command=command_line() or redacted(shlex.join(["python", *sys.argv])),
         load=None if load is None else round(load, 2),
         versions={"python": platform.python_version(), **_versions("torch", "ray", "deepspeed", "diffusers")},
     )

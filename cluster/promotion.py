@@ -134,9 +134,9 @@ def status(job: PromoteJob) -> str:
     registry = Registry(uri_of(job.tracking_uri), job.name, job.alias)
     versions, champion = registry.versions(), registry.champion()
     if not versions:
-        return f"{job.name} has no versions in {registry.uri}; python jobs/register.py adds one"
+        return f"{job.name} has no versions in {registry.shown}; python jobs/register.py adds one"
     lines = [
-        f"{job.name} in {registry.uri}",
+        f"{job.name} in {registry.shown}",
         f"{'version':>8}  {'registered':17}{'system':10}{job.metric:>8}  evaluated on",
     ]
     for one in versions:
@@ -159,7 +159,7 @@ def _forward(registry: Registry, job: PromoteJob) -> Promotion:
     """The promotion of the candidate, after its comparison with the champion."""
     versions = registry.versions()
     if not versions:
-        raise ValueError(f"{job.name} has no versions in {registry.uri}; python jobs/register.py adds one")
+        raise ValueError(f"{job.name} has no versions in {registry.shown}; python jobs/register.py adds one")
     candidate = registry.version(job.version) if job.version is not None else versions[-1]
     old = registry.champion()
     if old == candidate.number:
@@ -220,7 +220,7 @@ def _commands(version: Version, like: Scored | None, registry: Registry) -> str:
         f"evaluate version {version.number} and add that to it:\n"
         f"  python jobs/evaluate.py artifact={version.folder} {pairs}{protocol} out={out}\n"
         f"  python jobs/register.py artifact={version.folder} evaluation={out} name={registry.name} "
-        f"tracking_uri={registry.uri}"
+        f"tracking_uri={registry.shown}"
     )
 
 

@@ -32,6 +32,7 @@ from cluster.tracking import RUN_TAG, default_uri, find_run, open_experiment, op
 from idc.config import missing_database
 from idc.evaluation.promotion import Decision, Scored, checked_evaluation
 from idc.evaluation.record import EVALUATION, PREDICTIONS, load
+from idc.redaction import redacted
 from idc.training.artifact import IDENTITY_TAG, WEIGHTS, Artifact, identity
 from idc.training.config import TrackingConfig
 from idc.training.hashing import file_hash
@@ -99,6 +100,7 @@ class Registry:
         from mlflow import MlflowClient
 
         self.uri, self.name, self.alias = uri, name, alias
+        self.shown = redacted(uri)
         with self._errors(), opening(uri):
             self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
 
@@ -125,7 +127,7 @@ class Registry:
             if one.number == number:
                 return one
         there = ", ".join(str(one.number) for one in versions) or "none; python jobs/register.py adds one"
-        raise ValueError(f"version: {self.name} has no version {number} in {self.uri}; there are: {there}")
+        raise ValueError(f"version: {self.name} has no version {number} in {self.shown}; there are: {there}")
 
     def champion(self) -> int | None:
         """Number of the version that has the alias, or None."""
@@ -178,12 +180,12 @@ class Registry:
             if found is None:
                 number = self._create(artifact, mark, run_id, tags)
                 place = self.client.get_run(run_id).info.artifact_uri
-                done = [f"registered as version {number} of {self.name} in {self.uri}, its files under {place}"]
+                done = [f"registered as version {number} of {self.name} in {self.shown}, its files under {place}"]
             else:
                 number = found.number
                 for name, text in tags.items():
                     self.client.set_model_version_tag(self.name, str(number), name, text)
-                done = [f"is version {number} of {self.name} in {self.uri} already"]
+                done = [f"is version {number} of {self.name} in {self.shown} already"]
         if tags:
             done.append(f"with its evaluation on {scored}")
         elif scored is not None:
@@ -247,8 +249,8 @@ class Registry:
         place = urlparse(self.client.get_experiment(experiment).artifact_location)
         if place.scheme == "file" and not Path(unquote(place.path)).parent.exists():
             raise ValueError(
-                f"tracking_uri: {self.uri} keeps its files in {unquote(place.path)}, which is not there: if the folder "
-                "was moved, move it back, or take another tracking_uri (a SQLite file is made if there is none)"
+                f"tracking_uri: {self.shown} keeps its files in {unquote(place.path)}, which is not there: if the "
+                "folder was moved, move it back, or take another tracking_uri (a SQLite file is made if there is none)"
             )
         if name is not None and (run := find_run(self.client, experiment, name)) is not None:
             return run
@@ -289,8 +291,8 @@ class Registry:
         try:
             yield
         except (MlflowException, SQLAlchemyError, OSError) as error:
-            text = " ".join(str(error).split())[:300]
-            raise ValueError(f"MLflow registry {self.uri}: request failed: {text}") from None
+            text = redacted(" ".join(str(error).split()))[:300]
+            raise ValueError(f"MLflow registry {self.shown}: request failed: {text}") from None
 
 
 def training_run(artifact: Path) -> tuple[TrackingConfig, str | None]:

@@ -21,6 +21,7 @@ from typing import Any
 from cluster.tracking import MlflowTracker, flat
 from idc.atomic import write_json
 from idc.provenance import ORIGIN, command_line, commit
+from idc.redaction import redacted
 from idc.training.config import OPERATIONAL, TrainConfig
 
 Watch = Callable[[dict[str, float], int], None]
@@ -290,7 +291,8 @@ def _worker(config: dict[str, Any]) -> None:
     try:
         _run_entry(config["entry"], config["record"], train, context)
     except FATAL_ERRORS as error:
-        fatal = {"type": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
+        message, trace = redacted(str(error)), redacted(traceback.format_exc())
+        fatal = {"type": type(error).__name__, "message": message, "traceback": trace}
         write_json(run_dir / FATAL, fatal)
         raise  # takes the other ranks down with it: they may be waiting for this one
     finally:

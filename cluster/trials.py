@@ -24,6 +24,7 @@ from cluster.session import run_chunks
 from cluster.tracking import MlflowTracker, flat
 from cluster.train import FATAL_ERRORS, Watch, launch
 from idc.atomic import write_json
+from idc.redaction import redacted
 from idc.sweep.chain import Step
 from idc.sweep.config import SweepJob
 from idc.sweep.plan import TrialPlan
@@ -142,7 +143,7 @@ def run_trial(plan: TrialPlan, place: Place) -> bool:
             run_step(step, place)
         run_step(plan.steps.evaluation, place)
     except FATAL_ERRORS as error:
-        write_json(path.with_suffix(".failed"), {"error": f"{type(error).__name__}: {error}"})
+        write_json(path.with_suffix(".failed"), {"error": redacted(f"{type(error).__name__}: {error}")})
         traceback.print_exc()
         return False
     evaluation = str(place.store / plan.steps.evaluation.name)

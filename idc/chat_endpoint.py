@@ -6,6 +6,8 @@ import os
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from idc.redaction import redacted
+
 
 class EndpointError(RuntimeError):
     """The endpoint cannot be used as it is configured (key, model, address). Earlier answers are kept."""
@@ -56,7 +58,7 @@ class ChatEndpoint:
     ) -> None:  # fmt: skip
         from openai import DefaultHttpxClient, Omit, OpenAI
 
-        key = os.environ.get(key_variable)
+        key = self._key = os.environ.get(key_variable)
         self._name = f"{without_credentials(url).rstrip('/')}/chat/completions, model {model}"
         self._model, self._temperature, self._max_tokens = model, temperature, max_tokens
         self._key_variable, self._attempts = key_variable, attempts
@@ -84,9 +86,9 @@ class ChatEndpoint:
                 extra_headers=self._headers,
             )
         except APIConnectionError as error:
-            raise NotAnswered(f"{self._name}: {error.__cause__ or error}{gave_up}") from None
+            raise NotAnswered(redacted(f"{self._name}: {error.__cause__ or error}{gave_up}", self._key)) from None
         except APIStatusError as error:
-            code, text = error.status_code, error.response.text.strip()[:300]
+            code, text = error.status_code, redacted(error.response.text.strip(), self._key)[:300]
             line = f"{self._name}: {code} {error.response.reason_phrase}: {text}"
             if code in (408, 409, 429) or code >= 500:
                 raise NotAnswered(line + gave_up) from None
@@ -94,7 +96,7 @@ class ChatEndpoint:
                 raise EndpointError(f"{line}; the key is read from ${self._key_variable}") from None
             raise (EndpointError if code < 400 or code in (404, 405) else RequestRefused)(line) from None
         except (APIError, ValueError) as error:  # a body that is not JSON
-            raise NotAnswered(f"{self._name}: not a chat completion: {error}") from None
+            raise NotAnswered(redacted(f"{self._name}: not a chat completion: {error}", self._key)) from None
         return self._reply(answer)
 
     def _reply(self, answer: Any) -> Reply:
@@ -105,11 +107,14 @@ class ChatEndpoint:
             if not isinstance(text, str) or not isinstance(model, str):
                 raise TypeError
         except (AttributeError, IndexError, TypeError):
-            raise NotAnswered(f"{self._name}: not a chat completion: {str(answer)[:300]}") from None
+            shown = redacted(str(answer), self._key)[:300]
+            raise NotAnswered(f"{self._name}: not a chat completion: {shown}") from None
         counts = [
             getattr(getattr(answer, "usage", None), name, None) for name in ("prompt_tokens", "completion_tokens")
         ]
         tokens = [count if isinstance(count, int) and count >= 0 else None for count in counts]
+        if self._key and self._key in text + model:  # an endpoint may return what it was sent
+            text, model = redacted(text, self._key), redacted(model, self._key)
         return Reply(text, model, getattr(choice, "finish_reason", None) == "length", *tokens)
 
 

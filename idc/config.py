@@ -21,6 +21,8 @@ from typing import Any, Generic, NoReturn, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from idc.redaction import redacted, secret_fault
+
 Loc = tuple[int | str, ...]
 _FIELDS_ONLY = object()
 """Validation context that leaves :meth:`ConfigModel.faults` out."""
@@ -29,7 +31,13 @@ _FIELDS_ONLY = object()
 class ConfigModel(BaseModel):
     """Base of every config section: frozen, and an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+        hide_input_in_errors=True,  # it may hold a secret
+    )
 
     def faults(self) -> Iterator[str]:
         """What is wrong between the fields of this section; all of it is reported. Override to add checks."""
@@ -40,8 +48,16 @@ class ConfigModel(BaseModel):
         elsewhere."""
         return iter(())
 
+    def all_faults(self) -> Iterator[str]:
+        """Secrets among the settings of this section, then :meth:`faults`."""
+        for name in type(self).model_fields:
+            for text in _texts(getattr(self, name)):
+                if (fault := secret_fault(text)) is not None:
+                    yield f"{name}: {fault}"
+        yield from self.faults()
+
     def model_post_init(self, context: Any) -> None:
-        if context is not _FIELDS_ONLY and (found := list(self.faults())):
+        if context is not _FIELDS_ONLY and (found := list(self.all_faults())):
             raise ValueError("\n".join(found))
 
 
@@ -55,7 +71,7 @@ class ConfigError(ValueError):
     """
 
     def __init__(self, faults: Sequence[str], rest: ConfigModel | None = None):
-        self.faults = list(faults)
+        self.faults = [redacted(fault) for fault in faults]
         self.rest = rest
         super().__init__("\n".join(self.faults))
 
@@ -215,7 +231,7 @@ def refuse(faults: Sequence[str]) -> NoReturn:
     """Print the faults and leave with status 2."""
     print(f"config refused, {len(faults)} fault{'s' * (len(faults) > 1)}:", file=sys.stderr)
     for fault in faults:
-        print(f"  {fault}", file=sys.stderr)
+        print(f"  {redacted(fault)}", file=sys.stderr)
     raise SystemExit(2)
 
 
@@ -282,7 +298,7 @@ def _validate(schema: type[Schema], values: dict[str, Any]) -> Schema:
             if not now:
                 raise ConfigError(list(dict.fromkeys(faults))) from None
             dropped |= now
-    faults += [f"{path}{line}" for path, section in _sections(config) for line in section.faults()]
+    faults += [f"{path}{line}" for path, section in _sections(config) for line in section.all_faults()]
     if faults:
         raise ConfigError(list(dict.fromkeys(faults)), rest=config)
     return config
@@ -325,6 +341,18 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     """The end of a fault's line: what was probably meant, or nothing."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts of a setting, also in lists and mappings; not those of other sections."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, (tuple, list)):
+        for inner in value:
+            yield from _texts(inner)
 
 
 def _model_of(annotation: Any) -> type[ConfigModel] | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from idc.data.store import MANIFEST, read_manifest
+from idc.redaction import redacted
 
 OWN, RENDERED = "own", "rendered"
 
@@ -29,11 +30,11 @@ def origin(pairs: str | None) -> dict[str, Any]:
 
 def command_line() -> str:
     """The job's command line; empty in a process that is not one of the project's jobs: a Ray worker's arguments do not
-    describe the run, and may hold secrets."""
+    describe the run, and may hold secrets. Passwords are replaced."""
     script = Path(sys.argv[0])
     if script.suffix != ".py" or script.absolute().parent.name != "jobs":
         return ""
-    return shlex.join(["python", f"jobs/{script.name}", *sys.argv[1:]])
+    return redacted(shlex.join(["python", f"jobs/{script.name}", *sys.argv[1:]]))
 
 
 def describe_data(pairs: str) -> dict[str, str]:

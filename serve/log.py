@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from idc.redaction import redacted
+
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FAILURES = ("_failed", "_lost")
 """Suffixes of event names that denote failures."""
@@ -19,8 +21,9 @@ _START = '{"time": "'
 
 
 def log(**entry: Any) -> None:
-    """Write a line; ``time`` is added. Entries must not contain tokens or image data."""
-    print(json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **entry}), flush=True)
+    """Write a line; ``time`` is added. Secrets in errors of others are replaced; entries must not hold image data."""
+    line = json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **entry})
+    print(redacted(line), flush=True)
 
 
 def forward(batch: Mapping[str, Any], verbose: bool = True) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from idc.captioning.loading import artifact_folder
 from idc.config import missing_database
+from idc.redaction import redacted
 from idc.training.artifact import CONFIG, IDENTITY_TAG, Artifact, check_weights, identity, read_artifact
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Resolver:
 
     def __init__(self, tracking_uri: str | None = None):
         self._uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
+        self._shown = redacted(str(self._uri))
         self._hashes: dict[Path, tuple[object, str]] = {}
         """Folder -> (state of its files, hash of their contents)."""
 
@@ -123,7 +125,7 @@ class Resolver:
         from mlflow.exceptions import MlflowException
 
         what = f"alias {wanted.alias!r}" if wanted.alias is not None else f"version {wanted.version}"
-        of = f"of the model {wanted.name!r} in the MLflow registry {self._uri}"
+        of = f"of the model {wanted.name!r} in the MLflow registry {self._shown}"
         try:
             client = self._client()
             if wanted.alias is not None:
@@ -132,8 +134,8 @@ class Resolver:
         except MlflowException as error:
             if error.error_code in _ABSENT:
                 raise ValueError(
-                    f"no {what} {of}: `python jobs/promote.py status=true tracking_uri={self._uri}` lists all versions "
-                    "and aliases, jobs/register.py adds a version, jobs/promote.py moves an alias to it"
+                    f"no {what} {of}: `python jobs/promote.py status=true tracking_uri={self._shown}` lists all "
+                    "versions and aliases, jobs/register.py adds a version, jobs/promote.py moves an alias to it"
                 ) from None
             raise ValueError(
                 f"{what} {of} cannot be looked up ({_line(error)}); check the address and whether the server runs"
@@ -164,14 +166,14 @@ class Resolver:
         except (MlflowException, OSError) as error:
             shutil.rmtree(partial, ignore_errors=True)
             raise ValueError(
-                f"{version} of the MLflow registry {self._uri} cannot be downloaded from {found.source} "
+                f"{version} of the MLflow registry {self._shown} cannot be downloaded from {found.source} "
                 f"({_line(error)}); check that this location is reachable from here"
             ) from None
         artifact = _checked(got)
         if (expected := found.tags.get(IDENTITY_TAG)) is not None and identity(artifact.path) != expected:
             shutil.rmtree(partial, ignore_errors=True)
             raise ValueError(
-                f"{version} of the MLflow registry {self._uri}: {found.source} differs from the registered "
+                f"{version} of the MLflow registry {self._shown}: {found.source} differs from the registered "
                 "artifact; register it again (python jobs/register.py) and promote that version"
             )
         Path(got).rename(target)
@@ -209,4 +211,4 @@ def _short(text: str) -> str:
 
 def _line(error: BaseException) -> str:
     """An error as one line of limited length."""
-    return " ".join(str(error).split())[:300]
+    return redacted(" ".join(str(error).split()))[:300]

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from idc.captioning.apply import CaptionOptions, Fault, decode_pair, describe_rows
 from idc.captioning.loading import LoadCaptioner
 from idc.data import files
 from idc.data.images import decode_image
+from idc.data.parquet_files import open_parquet
 from idc.data.pipeline import Batch, Runner, StageSpec, good_rows, num_rows, read_range, with_errors
 from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_manifest
 from idc.evaluation.config import EvaluateJob
@@ -156,7 +156,7 @@ class SplitBatches:
         wanted: list[tuple[str, int]] = []
         for part in read_manifest(self._folder).parts:
             with (self._folder / part.file).open() as stream:
-                splits = pq.read_table(stream, columns=["split"])["split"].to_pylist()
+                splits = open_parquet(stream, part.file).read(["split"])["split"].to_pylist()
             wanted += [(part.file, row) for row, own in enumerate(splits) if split in ("all", own)]
         wanted = wanted[:limit]
         self._batches = [wanted[start : start + batch_size] for start in range(0, len(wanted), batch_size)]
@@ -172,6 +172,6 @@ class SplitBatches:
             rows_of.setdefault(file, []).append(row)
         for file, rows in rows_of.items():
             with (self._folder / file).open() as stream:
-                read = read_range(pq.ParquetFile(stream), rows[0], rows[-1] + 1, self._columns)
+                read = read_range(open_parquet(stream, file), rows[0], rows[-1] + 1, self._columns)
             tables.append(read.take(np.array(rows) - rows[0]))
         return pa.concat_tables(tables).to_pydict()

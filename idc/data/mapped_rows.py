@@ -19,6 +19,7 @@ from pyarrow import fs
 from idc.atomic import replacing
 from idc.data import files
 from idc.data.manifest import AnyPath, complete_manifest, fingerprint
+from idc.data.parquet_files import refuse_objects
 from idc.data.stored_rows import iter_tables, read_schema
 
 ROWS_FOLDER = "_rows"
@@ -60,6 +61,7 @@ class MappedRows(Sequence[dict[str, Any]]):
 
     def _open(self) -> None:
         reader = pa.ipc.open_file(pa.memory_map(self._file, "r"))
+        refuse_objects(reader.schema, self._file)
         self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
         self._ends = list(itertools.accumulate(batch.num_rows for batch in self._batches))
         self.columns = reader.schema.names

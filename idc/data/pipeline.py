@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from idc.data import files
+from idc.data.parquet_files import open_parquet
 from idc.data.store import AnyPath, DatasetFolder, Manifest, Reject, complete_manifest, fingerprint, undamaged
 
 log = logging.getLogger(__name__)
@@ -338,7 +339,7 @@ class FolderSource:
     def read(self, chunk_id: int) -> Batch:
         file, start, stop = self._chunks[chunk_id]
         with undamaged(self.folder / file), (self.folder / file).open() as stream:
-            table = read_range(pq.ParquetFile(stream), start, stop, self.columns)
+            table = read_range(open_parquet(stream, file), start, stop, self.columns)
         batch = table.to_pydict()
         if self.splits is not None:
             batch = take(batch, [i for i, split in enumerate(batch["split"]) if split in self.splits])

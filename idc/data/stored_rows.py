@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from idc.data import files
 from idc.data.manifest import AnyPath, Reject, complete_manifest, undamaged
+from idc.data.parquet_files import open_parquet
 
 
 def iter_tables(
@@ -29,7 +29,7 @@ def iter_tables(
     wanted = read_schema(folder, columns).names
     for part in manifest.parts:
         with undamaged(folder / part.file), (folder / part.file).open() as stream:
-            parquet = pq.ParquetFile(stream)
+            parquet = open_parquet(stream, folder / part.file)
             read = wanted if split is None or "split" in wanted else [*wanted, "split"]
             for batch in parquet.iter_batches(batch_size=batch_size, columns=read):
                 table = pa.Table.from_batches([batch])
@@ -62,7 +62,7 @@ def read_schema(path: AnyPath, columns: Sequence[str] | None = None) -> pa.Schem
         raise ValueError(f"{path} is empty: it has no parts")
     first = folder / manifest.parts[0].file
     with undamaged(first), first.open() as stream:
-        schema = pq.read_schema(stream).remove_metadata()
+        schema = open_parquet(stream, first).schema_arrow.remove_metadata()
     unknown = sorted(set(columns or ()) - set(schema.names))
     if unknown:
         raise ValueError(f"{path} has no column {', '.join(unknown)}; it has {', '.join(schema.names)}")
@@ -77,6 +77,6 @@ def read_rejects(path: AnyPath) -> list[Reject]:
         if part.rejects is not None:
             file = folder / part.rejects
             with undamaged(file), file.open() as stream:
-                table = pq.read_table(stream)
+                table = open_parquet(stream, file).read()
             out.extend(Reject(row["row_id"], row["reason"]) for row in table.to_pylist())
     return out

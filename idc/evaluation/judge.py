@@ -33,6 +33,7 @@ from idc.chat_endpoint import ChatEndpoint, without_credentials
 from idc.config import ConfigModel, missing
 from idc.evaluation.baselines import CONSTANT, NEAREST
 from idc.evaluation.record import Evaluation, ScoredCaption, load, load_predictions
+from idc.redaction import variable_fault
 
 PROMPT_NAME = "omnidiff-criteria-1"
 """Name of :data:`PROMPT`; it changes with the wording."""
@@ -96,6 +97,7 @@ class JudgeJob(ConfigModel):
     """Time-out of a request, in seconds."""
 
     def faults(self) -> Iterator[str]:
+        yield from variable_fault(self.api_key_variable)
         if urlsplit(self.url).scheme not in ("http", "https"):
             yield f"url: {self.url!r} is not of the form http://... or https://..."
 

@@ -10,6 +10,7 @@ metrics.json        validation metrics of these weights
 README.md           generated model card
 calibration.json    the probability that anything changed, if it was calibrated (idc/captioning/calibration.py)
 familiarity.safetensors  distance from the training images, likewise (idc/captioning/familiarity.py)
+hashes.json         SHA-256 of all other files, compared when the artifact is read (idc/training/artifact_hashes.py)
 <extras>            further files and folders, e.g. tokenizer/ of a captioner that reads image tokens
 
 An artifact without base, adapter and processor is written as version 1, which earlier versions of the program read.
@@ -21,6 +22,7 @@ import hashlib
 import json
 import math
 import shutil
+import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -29,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 from idc.atomic import write_bytes, write_text
 from idc.data.text import Vocabulary
 from idc.data.textfiles import decode, parse_json
+from idc.training.artifact_hashes import HASHES, check_hashes, write_hashes
 from idc.training.base import Base
 from idc.training.hashing import combined, contents, file_hash
 
@@ -59,6 +62,7 @@ class Artifact:
         files: names of all files but config.json, relative to ``path``.
         trained_on: what the model was trained on, in short English; None if the artifact does not record it.
         base: the model of others that it needs; :meth:`idc.training.base.Base.folder` finds it.
+        verified: its files have the hashes of its hashes.json; False if it has none (of an earlier version).
     """
 
     path: Path
@@ -70,12 +74,19 @@ class Artifact:
     files: tuple[str, ...]
     trained_on: str | None = None
     base: Base | None = None
+    verified: bool = False
 
     def state_dict(self) -> dict[str, Tensor]:
         """All stored weights, on the CPU."""
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
+        if not self.verified:
+            warnings.warn(
+                f"artifact {self.path} has no {HASHES}, as an earlier version of the program wrote it: its files are "
+                "not compared with anything; python jobs/calibrate.py adds one",
+                stacklevel=2,
+            )
         try:
             return load_file(self.path / WEIGHTS)
         except SafetensorError as error:
@@ -182,6 +193,7 @@ def write_artifact(
     if fault := _adapter_fault(files, base):
         raise AssertionError(f"{path}: {fault}")
     _write_json(partial / CONFIG, description)
+    write_hashes(partial, [CONFIG, *files])
     if path.exists():
         old = path.with_name(f".{path.name}.old")
         shutil.rmtree(old, ignore_errors=True)
@@ -199,18 +211,22 @@ def add_file(path: Path | str, name: str, content: str | bytes) -> None:
     Raises:
         ValueError: ``path`` is not an artifact.
     """
-    artifact = read_artifact(path).path
+    read = read_artifact(path)
+    artifact, names = read.path, {CONFIG, *read.files, name}
+    write_hashes(artifact, names - {CONFIG, name}, pending=(CONFIG, name))
     write_bytes(artifact / name, content.encode() if isinstance(content, str) else content)
     head = _read_json(artifact / CONFIG)
     if name not in head["files"]:
         write_text(artifact / CONFIG, _json({**head, "files": sorted([*head["files"], name])}))
+    write_hashes(artifact, names)
 
 
 def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
-    """Read an artifact's description and check that all its files exist. The base is not looked for.
+    """Read an artifact's description; check that all its files exist and have the hashes of its hashes.json, if it has
+    one. The base is not looked for.
 
     Raises:
-        ValueError: naming the file and what to do, if it is not an artifact, incomplete, damaged, of an unknown format
+        ValueError: naming the file and what to do, if it is not an artifact, incomplete, changed, of an unknown format
             or of another system than ``system``.
     """
     path = Path(path)
@@ -242,6 +258,7 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
         raise ValueError(f"{path / CONFIG}: {error}; copy the artifact again") from None
     if version > 1 and (fault := _adapter_fault(files, base)):
         raise ValueError(f"artifact {path} is damaged: {fault}; copy the artifact again")
+    verified = check_hashes(path, (CONFIG, *files))
     if has_words := (path / VOCABULARY).exists():
         _refuse_huge(path / VOCABULARY)
     return Artifact(
@@ -254,6 +271,7 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
         trained_on=head.get("trained_on"),
         files=tuple(files),
         base=base,
+        verified=verified,
     )
 
 
@@ -296,6 +314,7 @@ def captioning_files(path: Path | str) -> dict[str, str]:
     """
     path = Path(path)
     found = contents(path)
+    found.pop(HASHES, None)
     if added := found.keys() & _ADDED_LATER:
         for name in added:
             del found[name]

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from idc.training.activation_checkpointing import recompute_activations
+from idc.training.checkpoint_files import weights_only
 from idc.training.config import GroupConfig, TrainConfig
 from idc.training.context import Context
 from idc.training.linears import onednn_pays, use_onednn
@@ -191,7 +192,8 @@ class TorchEngine:
             torch.save({"task": state, "optimizer": self.optimizer.state_dict()}, folder / "torch.pt")
 
     def load(self, folder: Path, saved_world_size: int) -> None:
-        state = torch.load(folder / "torch.pt", map_location=self.context.device, weights_only=True)
+        with weights_only(folder):
+            state = torch.load(folder / "torch.pt", map_location=self.context.device)
         self.task.load_state_dict(state["task"], strict=False)
         self.optimizer.load_state_dict(state["optimizer"])
 
@@ -305,11 +307,14 @@ class DeepSpeedEngine:
                 f"ZeRO-{self.train.zero_stage}, and this run has {self.context.world_size}; "
                 f"set train.num_workers to {saved_world_size}"
             )
-        path, _ = self.engine.load_checkpoint(str(folder), tag="deepspeed", load_module_strict=not self.elsewhere)
+        with weights_only(folder):
+            path, _ = self.engine.load_checkpoint(str(folder), tag="deepspeed", load_module_strict=not self.elsewhere)
         if path is None:
             raise ValueError(f"{folder} has no DeepSpeed checkpoint; remove this folder to resume from an older one")
         if self.elsewhere:
-            for name, tensor in torch.load(folder / self.FROZEN, weights_only=True).items():
+            with weights_only(folder):
+                frozen = torch.load(folder / self.FROZEN)
+            for name, tensor in frozen.items():
                 parameter = self.task.get_parameter(name)
                 sharded = self.train.zero_stage == 3
                 with self.deepspeed.zero.GatheredParameters(parameter, modifier_rank=0, enabled=sharded):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
 
 def load_pretrained(kind: Any, source: Path | str, setting: str) -> Any:
-    """``kind.from_pretrained(source)``, with one readable line if that fails.
+    """``kind.from_pretrained(source)``, with one readable line if that fails. No code of the folder or the hub is run.
 
     Args:
         kind: a class of transformers.
@@ -24,3 +25,8 @@ def load_pretrained(kind: Any, source: Path | str, setting: str) -> Any:
         raise ValueError(
             f"{setting}={str(source)!r} cannot be loaded as {kind.__name__}: {first}; give a local folder or a hub id"
         ) from error
+    except pickle.UnpicklingError:  # transformers reads pickled weights by torch's restricted unpickler
+        raise ValueError(
+            f"{setting}={str(source)!r} cannot be loaded as {kind.__name__}: its weights are no safetensors, and refer to "
+            "more than tensors, which may run code; take a copy of the model in safetensors"
+        ) from None

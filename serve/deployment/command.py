@@ -19,6 +19,7 @@ from idc.captioning.loading import SHIPPED
 from idc.config import refuse
 from idc.cores import usable_cores
 from idc.loopback import collect_no_metrics, keep_ray_on_loopback
+from idc.redaction import secret_fault
 from serve.config import LISTENER_LIMITS, CommandConfig, ServeConfig
 from serve.deployment.application import APPLICATION, application
 from serve.log import forward, log
@@ -62,7 +63,9 @@ def run(config: CommandConfig) -> None:
         serve.start(http_options={"host": config.host, "port": config.port}, logging_config={"log_level": "WARNING"})
         settings = config.model_dump(include=set(ServeConfig.model_fields))
         settings["models"] = {name: _absolute(source) for name, source in config.models.items()}
-        settings["registry"]["tracking_uri"] = absolute_uri(config.registry.tracking_uri)
+        uri = absolute_uri(config.registry.tracking_uri)
+        if uri is not None and secret_fault(uri) is None:  # else replicas read it from their own environment
+            settings["registry"]["tracking_uri"] = uri
         _report(
             f"loading the model{'s' * (len(config.models) > 1)}: {', '.join(map(_named, config.models.items()))}",
             config.verbose,

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel, missing
 from idc.data.config import Split
+from idc.redaction import variable_fault
 
 NoiseKind = Literal["wrong_object", "wrong_attribute", "extra_object", "missing_detail"]
 NOISE_KINDS: tuple[NoiseKind, ...] = ("wrong_object", "wrong_attribute", "extra_object", "missing_detail")
@@ -37,6 +38,7 @@ class EndpointConfig(ConfigModel):
     """Time-out of a request, in seconds. An endpoint may charge for a request that timed out."""
 
     def faults(self) -> Iterator[str]:
+        yield from variable_fault(self.api_key_variable)
         if self.url and urlsplit(self.url).scheme not in ("http", "https"):
             yield f"url: {self.url!r} is not of the form http://... or https://..."
 

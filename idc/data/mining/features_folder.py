@@ -10,10 +10,10 @@ from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from idc.data import files
 from idc.data.manifest import AnyPath
+from idc.data.parquet_files import open_parquet
 from idc.data.pipeline import read_range
 from idc.data.store import complete_manifest, undamaged
 
@@ -68,7 +68,7 @@ class FeatureRows:
             if low < high:
                 file = self.folder / self.parts[number].file
                 with undamaged(file), file.open() as stream:
-                    tables.append(read_range(pq.ParquetFile(stream), low, high, columns))
+                    tables.append(read_range(open_parquet(stream, file), low, high, columns))
             number += 1
         return pa.concat_tables(tables)
 

@@ -14,12 +14,12 @@ from typing import Any
 import faiss
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from idc.data import files
 from idc.data.manifest import AnyPath
 from idc.data.mining.config import IndexConfig
 from idc.data.mining.features_folder import FEATURES, THUMBNAIL_VALUES, FeatureRows
+from idc.data.parquet_files import open_parquet
 from idc.data.pipeline import Batch, good_rows, num_rows, with_errors
 from idc.data.store import complete_manifest, undamaged
 
@@ -174,7 +174,7 @@ class FindNeighbours:
         assert self.built is not None
         file = self.built / complete_manifest(self.built, "mining_index").parts[shard].file
         with undamaged(file), file.open() as stream:
-            data = pq.read_table(stream, columns=[name])[name][0].as_buffer()
+            data = open_parquet(stream, file).read([name])[name][0].as_buffer()
         return faiss.deserialize_index(np.frombuffer(data, np.uint8))
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from idc.data.parquet_files import open_parquet
+
 Record = dict[str, Any] | str
 """A row, or its error."""
 
@@ -23,11 +25,11 @@ def open_file(stream: pa.NativeFile, name: str) -> pq.ParquetFile:
     """A file whose pages are read on demand, and verified if they have checksums.
 
     Raises:
-        ValueError: it is not a Parquet file, or its footer is damaged.
+        ValueError: it is not a Parquet file, its footer is damaged, or a column holds objects of a program.
     """
     try:
         # Buffered, so that only the part of a long row group that is being read is in memory.
-        return pq.ParquetFile(stream, buffer_size=2**20, pre_buffer=False, page_checksum_verification=True)
+        return open_parquet(stream, name, buffer_size=2**20, pre_buffer=False, page_checksum_verification=True)
     except DAMAGE as exc:
         raise ValueError(f"{name} is not a Parquet file, or is damaged: {exc}") from exc
 
