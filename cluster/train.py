@@ -11,7 +11,6 @@ import importlib
 import json
 import os
 import shutil
-import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.tracking import MlflowTracker, flat
+from idc import logs
 from idc.atomic import write_json
 from idc.provenance import ORIGIN, command_line, commit
 from idc.training.config import OPERATIONAL, TrainConfig
@@ -85,8 +85,9 @@ def launch(
     record = json.loads(json.dumps(record))
     done = _claim(run_dir, record, overwrite)
     if done is not None:
-        print(f"run {name} is complete ({run_dir}), nothing to do", file=sys.stderr, flush=True)
+        logs.event("done_before", f"run {name} is complete ({run_dir}), nothing to do", run=name)
         return {**done, "done_before": True}
+    logs.bind(run=name)
     tracker = MlflowTracker(train.tracking, run_dir, name, parent) if train.tracking.enabled else None
     finished = False
     try:
@@ -100,6 +101,7 @@ def launch(
     finally:
         if tracker is not None:
             tracker.end(finished)
+        logs.bind(run=None)
     return {**json.loads((run_dir / RESULT).read_text(encoding="utf-8")), "done_before": False}
 
 
@@ -242,7 +244,7 @@ def _run_on_ray(
         raise ValueError(out_of_memory_advice(train, "the controller's node", error)) from None
     if (run_dir / FATAL).exists():
         fatal = json.loads((run_dir / FATAL).read_text(encoding="utf-8"))
-        print(fatal["traceback"], file=sys.stderr, flush=True)
+        logs.event("failed", fatal["traceback"], "error")
         raise ValueError(f"{fatal['type']}: {fatal['message']}" if fatal["type"] != "ValueError" else fatal["message"])
 
 
@@ -314,6 +316,7 @@ def _ray_context(run_dir: Path, train: TrainConfig, name: str) -> Any:
             self.world_size = worker.get_world_size()
             self.device = ray.train.torch.get_device()
             self.run_dir = run_dir
+            logs.bind(run=name, rank=self.rank)
             track = train.tracking.enabled and self.rank == 0
             self.tracker: Any = MlflowTracker(train.tracking, run_dir, name) if track else NoTracker()
 

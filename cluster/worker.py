@@ -7,8 +7,12 @@ import os
 
 
 def set_up_worker() -> None:
-    """Set-up hook of every worker: relative paths resolve as in the driver. Also silences Ray Train's placement group
-    cleaner, which logs an error every second if the dashboard cannot be reached."""
+    """Set-up hook of every worker: relative paths resolve as in the driver, events are written for it to show. Also
+    silences Ray Train's placement group cleaner, which logs an error every second if the dashboard cannot be reached.
+    """
+    from idc import logs
+
+    logs.set_up_worker()
     if os.environ.get("IDC_ROOT"):
         from idc.config import enter_root
 

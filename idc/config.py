@@ -21,6 +21,8 @@ from typing import Any, Generic, NoReturn, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from idc import logs
+
 Loc = tuple[int | str, ...]
 _FIELDS_ONLY = object()
 """Validation context that leaves :meth:`ConfigModel.faults` out."""
@@ -186,8 +188,9 @@ def cli(
     if args.print_config and not faults:
         print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
         raise SystemExit(0)
-    if faults := faults + missing_inputs(config):
+    if faults := [*faults, *logs.faults(), *missing_inputs(config)]:
         refuse(faults)
+    logs.set_up()
     return Cli(config, getattr(args, "local", False), getattr(args, "overwrite", False))
 
 

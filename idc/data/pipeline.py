@@ -21,10 +21,10 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tqdm import tqdm
 
 from idc.data import files
 from idc.data.store import AnyPath, DatasetFolder, Manifest, Reject, complete_manifest, fingerprint, undamaged
+from idc.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -279,14 +279,14 @@ def show(
     name: str,
     watch: Callable[[ChunkResult], None] | None = None,
 ) -> None:
-    """Consume the results and show a progress bar: chunks done, rows, rejects."""
+    """Consume the results and show the progress: chunks done, rows, rejects."""
     total, rows, rejects = folder.num_chunks, 0, 0
-    with tqdm(total=total, initial=total - pending, desc=name, unit="chunk", disable=not progress) as bar:
-        for result in results:
+    before = total - pending
+    with Progress(total, name, "chunk", done=before, show=progress) as shown:
+        for done, result in enumerate(results, start=before + 1):
             rows += result.num_rows
             rejects += result.num_rejects
-            bar.set_postfix(rows=rows, rejects=rejects, refresh=False)
-            bar.update()
+            shown.update(done, rows=rows, rejects=rejects)
             if watch is not None:
                 watch(result)
 
