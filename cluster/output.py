@@ -29,7 +29,7 @@ def showing() -> Iterator[None]:
     """Context in which Ray runs: call it before ``ray.init``, and end it after ``ray.shutdown``."""
     from ray._private import worker
 
-    original = worker.print_to_stdstream
+    original = worker.print_to_stdstream  # prints all lines of workers; Ray has no setting for their form
 
     def show(batch: dict[str, Any], ignore_prefix: bool) -> None:
         if batch["pid"] == "autoscaler" and logs.as_json():
@@ -38,7 +38,7 @@ def showing() -> Iterator[None]:
         if others:
             original({**batch, "lines": others}, ignore_prefix)
 
-    worker.print_to_stdstream = show  # Ray has no setting for it: it prints lines of workers by this function
+    worker.print_to_stdstream = show  # type: ignore[assignment]
     try:
         with _native_lines():
             yield
@@ -53,8 +53,9 @@ def _native_lines() -> Iterator[None]:
     Python's own writes go on past the filter, to where they went. Nothing is done where standard error is not the
     process's own, as in a test that captures it.
     """
-    stream = getattr(sys.stderr, "wrapped", sys.stderr)
-    if stream is None or stream is not sys.__stderr__ or stream.fileno() != 2:
+    before = sys.stderr
+    stream = before.wrapped if isinstance(before, logs.Lines) else before
+    if sys.__stderr__ is None or stream is not sys.__stderr__ or stream.fileno() != 2:
         yield
         return
     stream.flush()
@@ -63,7 +64,6 @@ def _native_lines() -> Iterator[None]:
     os.dup2(writing, 2)
     os.close(writing)
     past = open(kept, "w", encoding=stream.encoding, errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
-    before = sys.stderr
     if isinstance(before, logs.Lines):
         before.wrapped = past
     else:

@@ -20,6 +20,7 @@ from typing import Any
 from cluster.tracking import MlflowTracker, flat
 from idc import logs
 from idc.atomic import write_json
+from idc.heartbeat import Heartbeat
 from idc.provenance import ORIGIN, command_line, commit
 from idc.training.config import OPERATIONAL, TrainConfig
 
@@ -93,10 +94,12 @@ def launch(
     try:
         if tracker is not None:
             tracker.params(flat(record))
-        if local:
-            _run_here(entry, record, train, run_dir, tracker, watch)
-        else:
-            _run_on_ray(entry, record, train, run_dir, name, callbacks)
+        cores, gpus = train.num_workers * train.cpus_per_worker, train.num_workers * train.gpus_per_worker
+        with Heartbeat(run_dir, "training", cores=cores, gpus=gpus):
+            if local:
+                _run_here(entry, record, train, run_dir, tracker, watch)
+            else:
+                _run_on_ray(entry, record, train, run_dir, name, callbacks)
         finished = True
     finally:
         if tracker is not None:

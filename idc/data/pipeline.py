@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from idc.data import files
 from idc.data.store import AnyPath, DatasetFolder, Manifest, Reject, complete_manifest, fingerprint, undamaged
+from idc.heartbeat import Heartbeat
 from idc.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -278,17 +279,21 @@ def show(
     progress: bool,
     name: str,
     watch: Callable[[ChunkResult], None] | None = None,
+    *,
+    cores: float = 1.0,
 ) -> None:
-    """Consume the results and show the progress: chunks done, rows, rejects."""
+    """Consume the results and show the progress: chunks done, rows, rejects; ``cores`` are in use."""
     total, rows, rejects = folder.num_chunks, 0, 0
     before = total - pending
-    with Progress(total, name, "chunk", done=before, show=progress) as shown:
+    sign = Heartbeat(folder.location.local, "data", cores=cores)
+    with sign, Progress(total, name, "chunk", done=before, show=progress) as shown:
         for done, result in enumerate(results, start=before + 1):
             rows += result.num_rows
             rejects += result.num_rejects
             shown.update(done, rows=rows, rejects=rejects)
             if watch is not None:
                 watch(result)
+    sign.remove()
 
 
 class FolderSource:

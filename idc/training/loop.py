@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
+import platform
 import resource
 import sys
 import time
@@ -23,7 +25,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from idc import logs
-from idc.atomic import replacing, write_text
+from idc.atomic import replacing, write_json, write_text
 from idc.progress import Progress
 from idc.training.config import TrainConfig, learning_rate
 from idc.training.context import Context, Tracker
@@ -37,6 +39,8 @@ Export = Callable[[dict[str, Tensor], dict[str, float]], None]
 """Writes the artifact from the stored weights (``Task.stored``) and their validation metrics; called on rank 0."""
 
 STATE_FILE = "state.json"
+RANK_0 = ".rank0.json"
+"""Where rank 0 of the last start runs, and the steps of the whole run; read by ``jobs/status.py``."""
 _VALIDATION = 1 << 40
 
 
@@ -74,6 +78,9 @@ def fit(
             "build it with Loader.from_config"
         )
     run = _Run(task, loaders, context, train, tracker or context.tracker)
+    if run.is_main:
+        place = {"node": platform.node(), "pid": os.getpid(), "steps": run.total}
+        write_json(context.run_dir / RANK_0, place)
     run.resume()
     run.train_steps()
     return run.finish(export)
