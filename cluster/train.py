@@ -207,6 +207,7 @@ def _run_on_ray(
     os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative paths of the payload stay valid in the workers
     import ray.exceptions
     import ray.train
+    from ray._private.worker import get_dashboard_url
     from ray.train.torch import TorchConfig
 
     from idc.training.memory import out_of_memory_advice
@@ -222,6 +223,7 @@ def _run_on_ray(
             "train": train.model_dump(mode="json"),
             "run_dir": str(run_dir),
             "name": name,
+            "export_metrics": bool(get_dashboard_url()),
         },
         torch_config=TorchConfig(backend="nccl" if train.gpus_per_worker else "gloo"),
         scaling_config=ray.train.ScalingConfig(
@@ -291,20 +293,24 @@ def _worker(config: dict[str, Any]) -> None:
     if (run_dir / FATAL).exists():
         return  # restarted after a fatal error: end the run, the driver reports it
     train = TrainConfig.model_validate(config["train"])
-    context = _ray_context(run_dir, train, config["name"])
+    context = _ray_context(run_dir, train, config["name"], config["export_metrics"])
     try:
         _run_entry(config["entry"], config["record"], train, context)
     except FATAL_ERRORS as error:
         fatal = {"type": type(error).__name__, "message": str(error), "traceback": traceback.format_exc()}
         write_json(run_dir / FATAL, fatal)
         raise  # takes the other ranks down with it: they may be waiting for this one
+    except Exception as error:
+        text = f"rank {context.rank} failed, {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        logs.event("worker_failed", text, "error", traceback=traceback.format_exc())
+        raise
     finally:
-        if isinstance(context.tracker, MlflowTracker):
-            context.tracker.flush()
+        if context.mlflow is not None:
+            context.mlflow.flush()
 
 
-def _ray_context(run_dir: Path, train: TrainConfig, name: str) -> Any:
-    """The context of this Ray Train worker."""
+def _ray_context(run_dir: Path, train: TrainConfig, name: str, export_metrics: bool) -> Any:
+    """The context of this Ray Train worker; with its metrics in Prometheus, if the cluster exports any."""
     import ray.train
     import ray.train.torch
 
@@ -321,7 +327,12 @@ def _ray_context(run_dir: Path, train: TrainConfig, name: str) -> Any:
             self.run_dir = run_dir
             logs.bind(run=name, rank=self.rank)
             track = train.tracking.enabled and self.rank == 0
-            self.tracker: Any = MlflowTracker(train.tracking, run_dir, name) if track else NoTracker()
+            self.mlflow = MlflowTracker(train.tracking, run_dir, name) if track else None
+            self.tracker: Any = self.mlflow or NoTracker()
+            if export_metrics and self.rank == 0:
+                from cluster.train_metrics import Exported
+
+                self.tracker = Exported(self.tracker, name, run_dir)
 
         def checkpoint_folder(self, step: int) -> Path:
             return Path(tempfile.mkdtemp(prefix=f"idc_{checkpoint_name(step)}_"))
