@@ -68,8 +68,10 @@ def run(
     pending = folder.pending()
     if pending:
         with _data_settings(no_progress_timeout_s):
-            results = _results(folder, source, _fit(_groups(stages)), to_rows, pending)
-            show(results, folder, len(pending), progress, name, watch)
+            groups = _fit(_groups(stages))
+            cores = sum(group[0].num_cpus * _bounds(group[0])[1] for group in groups)
+            results = _results(folder, source, groups, to_rows, pending)
+            show(results, folder, len(pending), progress, name, watch, cores=cores)
     return finish(folder, max_reject_share, extra)
 
 

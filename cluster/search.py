@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cluster.train import FATAL_ERRORS
@@ -14,11 +14,16 @@ from idc.data.store import fingerprint
 from idc.sweep.chain import TrialSteps, chain_of, train_sections
 from idc.sweep.config import SearchConfig
 from idc.sweep.plan import TrialPlan
+from idc.sweep.progress import mark_ended, mark_started
 from idc.sweep.summary import SearchedTrial
 
 
-def run_search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
-    """Run the search, or resume it; returns its trials, the best first."""
+def run_search(place: Place, search: SearchConfig, update: Callable[[], None]) -> list[SearchedTrial]:
+    """Run the search, or resume it; returns its trials, the best first.
+
+    Args:
+        update: called when a trial reports or ends.
+    """
     os.environ.update(ENVIRONMENT)
     from ray import tune
     from ray.tune.integration.ray_train import TuneReportCallback
@@ -31,6 +36,16 @@ def run_search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
         def after_report(self, run_context: Any, metrics: list[dict[str, Any]], checkpoint: Any) -> None:
             if search.metric in metrics[0] and metrics[0]["step"] != total:
                 super().after_report(run_context, metrics, checkpoint)
+
+    class Ends(tune.Callback):
+        def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
+            update()
+
+        def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+            mark_ended(place.folder, _search_key(search.expand(trial.config)))
+            update()
+
+        on_trial_error = on_trial_complete
 
     def trainable(config: dict[str, Any]) -> None:
         settings = search.expand(config)
@@ -48,6 +63,9 @@ def run_search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
         if not path.exists():
             record(None, 0, "stopped early")
         steps = _search_steps(place, settings)
+        label = ", ".join(f"{key} = {value:.3g}" if isinstance(value, float) else f"{key} = {value}" for key, value in
+                          settings.items())  # fmt: skip
+        mark_started(place.folder, path.stem, label, [step.name for step in steps.work])
         try:
             *before, last = steps.work
             for step in before:
@@ -81,7 +99,7 @@ def run_search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
                 scheduler=_scheduler(place, search),
                 trial_dirname_creator=lambda trial: trial.trial_id,
             ),
-            run_config=run_config(place, []),
+            run_config=run_config(place, [Ends()]),
         )
     results = tuner.fit()
     # For trials finished before the search was restored, Tune has neither settings nor metrics; their files have both.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.config import ClusterConfig
+from cluster.output import showing
 from cluster.preflight import Bundle, Wanted, check_cluster
 from cluster.worker import set_up_worker
 from idc.config import ConfigModel
@@ -72,11 +73,25 @@ def session(config: ClusterConfig | None = None, wanted: Wanted | None = None) -
         keep_ray_on_loopback()
         _choose_auth(config)
     import ray  # after the environment: Ray reads it when it is loaded
-    from ray._private.utils import write_ray_address
 
     if ray.is_initialized():
         yield None
         return
+    with showing():
+        try:
+            url = _connect(config, address)
+            if address is not None and wanted is not None and config.check:
+                check_cluster(wanted, config)
+            yield url
+        finally:
+            ray.shutdown()
+
+
+def _connect(config: ClusterConfig, address: str | None) -> str | None:
+    """Join the cluster at the address, or start a local Ray; returns the dashboard's URL, if there is one."""
+    import ray
+    from ray._private.utils import write_ray_address
+
     options: dict[str, Any] = {
         "log_to_driver": config.worker_logs,
         "logging_level": logging.WARNING,
@@ -104,12 +119,7 @@ def session(config: ClusterConfig | None = None, wanted: Wanted | None = None) -
             # The Jobs API starts a job's driver on the cluster that this file names; without it, on any Ray of this
             # machine, including other users'.
             write_ray_address(ray.get_runtime_context().gcs_address, temp_dir)
-    try:
-        if address is not None and wanted is not None and config.check:
-            check_cluster(wanted, config)
-        yield f"http://{connected.dashboard_url}" if connected.dashboard_url else None
-    finally:
-        ray.shutdown()
+    return f"http://{connected.dashboard_url}" if connected.dashboard_url else None
 
 
 def run_chunks(

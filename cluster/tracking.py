@@ -40,7 +40,8 @@ class MlflowTracker:
         import mlflow
         from mlflow.entities import RunStatus
 
-        logging.getLogger("alembic").setLevel(logging.WARNING)
+        for name in ("alembic", "mlflow.store.db.utils"):  # each table that they create
+            logging.getLogger(name).setLevel(logging.WARNING)
         self.uri = tracking.uri or default_uri(run_dir)
         with opening(self.uri):
             self.client = mlflow.MlflowClient(tracking_uri=self.uri)

@@ -11,7 +11,6 @@ import importlib
 import json
 import os
 import shutil
-import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
@@ -19,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster.tracking import MlflowTracker, flat
+from idc import logs
 from idc.atomic import write_json
+from idc.heartbeat import Heartbeat
 from idc.provenance import ORIGIN, command_line, commit
 from idc.redaction import redacted
 from idc.training.config import OPERATIONAL, TrainConfig
@@ -86,21 +87,25 @@ def launch(
     record = json.loads(json.dumps(record))
     done = _claim(run_dir, record, overwrite)
     if done is not None:
-        print(f"run {name} is complete ({run_dir}), nothing to do", file=sys.stderr, flush=True)
+        logs.event("done_before", f"run {name} is complete ({run_dir}), nothing to do", run=name)
         return {**done, "done_before": True}
+    logs.bind(run=name)
     tracker = MlflowTracker(train.tracking, run_dir, name, parent) if train.tracking.enabled else None
     finished = False
     try:
         if tracker is not None:
             tracker.params(flat(record))
-        if local:
-            _run_here(entry, record, train, run_dir, tracker, watch)
-        else:
-            _run_on_ray(entry, record, train, run_dir, name, callbacks)
+        cores, gpus = train.num_workers * train.cpus_per_worker, train.num_workers * train.gpus_per_worker
+        with Heartbeat(run_dir, "training", cores=cores, gpus=gpus):
+            if local:
+                _run_here(entry, record, train, run_dir, tracker, watch)
+            else:
+                _run_on_ray(entry, record, train, run_dir, name, callbacks)
         finished = True
     finally:
         if tracker is not None:
             tracker.end(finished)
+        logs.bind(run=None)
     return {**json.loads((run_dir / RESULT).read_text(encoding="utf-8")), "done_before": False}
 
 
@@ -203,6 +208,7 @@ def _run_on_ray(
     os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative paths of the payload stay valid in the workers
     import ray.exceptions
     import ray.train
+    from ray._private.worker import get_dashboard_url
     from ray.train.torch import TorchConfig
 
     from idc.training.memory import out_of_memory_advice
@@ -218,6 +224,7 @@ def _run_on_ray(
             "train": train.model_dump(mode="json"),
             "run_dir": str(run_dir),
             "name": name,
+            "export_metrics": bool(get_dashboard_url()),
         },
         torch_config=TorchConfig(backend="nccl" if train.gpus_per_worker else "gloo"),
         scaling_config=ray.train.ScalingConfig(
@@ -243,7 +250,7 @@ def _run_on_ray(
         raise ValueError(out_of_memory_advice(train, "the controller's node", error)) from None
     if (run_dir / FATAL).exists():
         fatal = json.loads((run_dir / FATAL).read_text(encoding="utf-8"))
-        print(fatal["traceback"], file=sys.stderr, flush=True)
+        logs.event("failed", fatal["traceback"], "error")
         raise ValueError(f"{fatal['type']}: {fatal['message']}" if fatal["type"] != "ValueError" else fatal["message"])
 
 
@@ -287,7 +294,7 @@ def _worker(config: dict[str, Any]) -> None:
     if (run_dir / FATAL).exists():
         return  # restarted after a fatal error: end the run, the driver reports it
     train = TrainConfig.model_validate(config["train"])
-    context = _ray_context(run_dir, train, config["name"])
+    context = _ray_context(run_dir, train, config["name"], config["export_metrics"])
     try:
         _run_entry(config["entry"], config["record"], train, context)
     except FATAL_ERRORS as error:
@@ -295,13 +302,17 @@ def _worker(config: dict[str, Any]) -> None:
         fatal = {"type": type(error).__name__, "message": message, "traceback": trace}
         write_json(run_dir / FATAL, fatal)
         raise  # takes the other ranks down with it: they may be waiting for this one
+    except Exception as error:
+        text = f"rank {context.rank} failed, {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        logs.event("worker_failed", text, "error", traceback=traceback.format_exc())
+        raise
     finally:
-        if isinstance(context.tracker, MlflowTracker):
-            context.tracker.flush()
+        if context.mlflow is not None:
+            context.mlflow.flush()
 
 
-def _ray_context(run_dir: Path, train: TrainConfig, name: str) -> Any:
-    """The context of this Ray Train worker."""
+def _ray_context(run_dir: Path, train: TrainConfig, name: str, export_metrics: bool) -> Any:
+    """The context of this Ray Train worker; with its metrics in Prometheus, if the cluster exports any."""
     import ray.train
     import ray.train.torch
 
@@ -316,8 +327,14 @@ def _ray_context(run_dir: Path, train: TrainConfig, name: str) -> Any:
             self.world_size = worker.get_world_size()
             self.device = ray.train.torch.get_device()
             self.run_dir = run_dir
+            logs.bind(run=name, rank=self.rank)
             track = train.tracking.enabled and self.rank == 0
-            self.tracker: Any = MlflowTracker(train.tracking, run_dir, name) if track else NoTracker()
+            self.mlflow = MlflowTracker(train.tracking, run_dir, name) if track else None
+            self.tracker: Any = self.mlflow or NoTracker()
+            if export_metrics and self.rank == 0:
+                from cluster.train_metrics import Exported
+
+                self.tracker = Exported(self.tracker, name, run_dir)
 
         def checkpoint_folder(self, step: int) -> Path:
             return Path(tempfile.mkdtemp(prefix=f"idc_{checkpoint_name(step)}_"))

@@ -30,8 +30,11 @@ from cluster.trials import (
     run_trial,
 )
 from idc.atomic import write_json
+from idc.heartbeat import Heartbeat
+from idc.report.sweep.live_page import LivePage
 from idc.sweep.config import STEPS, TOKENS_PER_SECOND, RowConfig, SweepJob
 from idc.sweep.plan import TrialPlan, plan_table, spread_out
+from idc.sweep.progress import mark_started, write_plan
 from idc.sweep.summary import SearchedTrial, SweepResult, TrialResult, summarise
 
 
@@ -60,14 +63,18 @@ def sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, overwri
     try:
         if tracker is not None:
             tracker.params(flat(job.model_dump(mode="json", exclude={"rows", "note"})))
-        with nullcontext() if local else session(cluster, Wanted(job, out=job.runs)):
+        plans = plan_table(place.job, str(place.store)) if job.search is None else []
+        _write_plan(place, plans)
+        with (
+            Heartbeat(place.folder, "sweep"),
+            LivePage(place.folder) as page,
+            nullcontext() if local else session(cluster, Wanted(job, out=job.runs)),
+        ):
             searched: list[SearchedTrial] = []
             if job.search is not None:
-                searched = run_search(place, job.search)
+                searched = run_search(place, job.search, page.update)
                 plans = [best_trial(place, job.search, searched)]
-            else:
-                plans = plan_table(place.job, str(place.store))
-            results = _table(place, plans)
+            results = _table(place, plans, page.update)
             _alone(place, [plan for plan in plans if plan.key in results])
         rows = job.table or tuple(RowConfig(label="best", settings=plan.settings) for plan in plans)
         done = [(plan, results[plan.key]) for plan in plans if plan.key in results]
@@ -99,18 +106,34 @@ def _claim(place: Place, overwrite: bool) -> None:
     write_json(path, identity)
 
 
-def _table(place: Place, plans: Sequence[TrialPlan]) -> dict[str, TrialResult]:
-    """Run the trials that are not done; returns the results of all that are, by key."""
+def _write_plan(place: Place, plans: Sequence[TrialPlan]) -> None:
+    """What :mod:`idc.sweep.progress` reads."""
+    job, search = place.job, place.job.search
+    metric, mode = (search.metric, search.mode) if search is not None else (job.columns[0].metric, "max")
+    total = search.num_trials if search is not None else len(plans)
+    trials = [(plan.key, plan.label, plan.required) for plan in plans]
+    write_plan(place.folder, job.title or job.name, metric, mode, total, place.store, trials)
+
+
+def _table(place: Place, plans: Sequence[TrialPlan], update: Callable[[], None]) -> dict[str, TrialResult]:
+    """Run the trials that are not done; returns the results of all that are, by key.
+
+    Args:
+        update: called when a trial begins or ends.
+    """
     waiting = {plan.key: plan for plan in plans if result_of(place, plan) is None}
     print(f"{place.job.name}: {len(plans)} trials, {len(plans) - len(waiting)} of them done before", flush=True)
     order = spread_out(list(waiting.values()), 1 if place.local else place.job.trials.concurrent)
     report = Reporter(place, len(order))
     if place.local:
         for plan in order:
+            mark_started(place.folder, plan.key, plan.label, plan.required)
+            update()
             run_trial(plan, place)
             report(plan)
+            update()
     elif order:
-        _tune_table(place, order, report)
+        _tune_table(place, order, report, update)
     return {plan.key: result for plan in plans if (result := result_of(place, plan)) is not None}
 
 
@@ -123,21 +146,27 @@ def _alone(place: Place, plans: Sequence[TrialPlan]) -> None:
         run_step(step, place, alone=True)
 
 
-def _tune_table(place: Place, order: Sequence[TrialPlan], report: Callable[[TrialPlan], None]) -> None:
+def _tune_table(
+    place: Place, order: Sequence[TrialPlan], report: Callable[[TrialPlan], None], update: Callable[[], None]
+) -> None:
     os.environ.update(ENVIRONMENT)
     from ray import tune
 
     plans = {plan.key: plan for plan in order}
 
     def trainable(config: dict[str, Any]) -> None:
-        tune.report({"ok": run_trial(plans[config["trial"]], place)})
+        plan = plans[config["trial"]]
+        mark_started(place.folder, plan.key, plan.label, plan.required)
+        tune.report({"ok": run_trial(plan, place)})
 
     class Progress(tune.Callback):
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             report(plans[trial.config["trial"]])
+            update()
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             report(plans[trial.config["trial"]])
+            update()
 
     shutil.rmtree(place.folder / "tune", ignore_errors=True)  # the trials' own files record what is done
     # Tune looks for its own result files, which these trials do not write, and would warn about each missing one.

@@ -5,13 +5,27 @@ from __future__ import annotations
 import logging
 import os
 
+_TRAIN = "ray.train.v2._internal"
+_LEFT_OUT = {
+    # asks the dashboard every second, and there may be none
+    f"{_TRAIN}.execution.controller.placement_group_cleaner": "Failed to query",
+    # "safe to ignore", with a traceback, whenever the machine is busy
+    f"{_TRAIN}.execution.scaling_policy.autoscaling_coordinator_client": "Failed to",
+    # cluster.train reports the error itself, once
+    f"{_TRAIN}.util": "Error in training function",
+}
+"""Logger of one of Ray's helpers -> messages that nobody can act on."""
+
 
 def set_up_worker() -> None:
-    """Set-up hook of every worker: relative paths resolve as in the driver. Also silences Ray Train's placement group
-    cleaner, which logs an error every second if the dashboard cannot be reached."""
+    """Set-up hook of every worker: relative paths resolve as in the driver, events are written for it to show, Ray's
+    helpers are quiet."""
+    from idc import logs
+
+    logs.set_up_worker()
     if os.environ.get("IDC_ROOT"):
         from idc.config import enter_root
 
         enter_root()
-    name = "ray.train.v2._internal.execution.controller.placement_group_cleaner"
-    logging.getLogger(name).addFilter(lambda record: "Failed to query" not in record.getMessage())
+    for name, text in _LEFT_OUT.items():
+        logging.getLogger(name).addFilter(lambda record, text=text: text not in record.getMessage())  # type: ignore[misc]

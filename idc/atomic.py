@@ -44,3 +44,12 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
 def write_json(path: str | os.PathLike[str], value: Any) -> Path:
     """Write a value as indented JSON (ASCII), as :func:`write_bytes`."""
     return write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def read_object(path: str | os.PathLike[str]) -> dict[str, Any] | None:
+    """The JSON object in a file; None if there is no such file, or something else in it."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

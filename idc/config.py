@@ -21,6 +21,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from idc import logs
 from idc.redaction import redacted, secret_fault
 
 Loc = tuple[int | str, ...]
@@ -202,8 +203,9 @@ def cli(
     if args.print_config and not faults:
         print(yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False), end="")
         raise SystemExit(0)
-    if faults := faults + missing_inputs(config):
+    if faults := [*faults, *logs.faults(), *missing_inputs(config)]:
         refuse(faults)
+    logs.set_up()
     return Cli(config, getattr(args, "local", False), getattr(args, "overwrite", False))
 
 

@@ -214,8 +214,8 @@ class CommandConfig(ServeConfig):
     haproxy: bool = False
     """Accept connections by HAProxy, which comes with Ray, instead of Ray's own proxy: several times faster."""
     verbose: bool = False
-    """Print the log: JSON lines, one per request and one per line that Ray's processes write. Otherwise only failures
-    are printed, to standard error."""
+    """Print the log: JSON lines, one per request and one per line that Ray's processes write; also with IDC_LOG=json.
+    Otherwise only failures are printed, to standard error."""
     num_cpus: int | None = Field(None, ge=1)
     """CPUs in the accounting of a local Ray. Default: the usable cores, but at least 4, because Ray's helper
     actors count too."""

@@ -9,6 +9,7 @@ import asyncio
 import traceback
 from collections.abc import Collection
 from contextlib import nullcontext
+from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
@@ -131,7 +132,7 @@ class Gate:
 
 
 def _log(context: RequestContext, method: str) -> None:
-    entry = {
+    entry: dict[str, Any] = {
         "event": "request",
         "request_id": context.request_id,
         "caller": context.caller,

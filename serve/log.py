@@ -1,29 +1,27 @@
-"""The log: one JSON object per line on standard output, which Ray and Kubernetes collect."""
+"""The server's log: one JSON object per line on standard output, which Ray and Kubernetes collect.
+
+Its keys are those of :mod:`idc.logs`.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any
 
-from idc.redaction import redacted
+from idc import logs
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FAILURES = ("_failed", "_lost")
 """Suffixes of event names that denote failures."""
-_START = '{"time": "'
-"""Prefix of every line of :func:`log`."""
 
 
-def log(**entry: Any) -> None:
-    """Write a line; ``time`` is added. Secrets in errors of others are replaced; entries must not hold image data."""
-    line = json.dumps({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **entry})
-    print(redacted(line), flush=True)
+def log(*, event: str, message: str = "", **entry: Any) -> None:
+    """Write an event; ``level`` is error for failures. Entries must not contain tokens or image data."""
+    level: logs.Level = "error" if _failed(event, entry) else "info"
+    print(logs.line(event, message, level, **entry), flush=True)
 
 
 def forward(batch: Mapping[str, Any], verbose: bool = True) -> None:
@@ -40,12 +38,12 @@ def forward(batch: Mapping[str, Any], verbose: bool = True) -> None:
         return
     for line in batch["lines"]:
         if not verbose:
-            if line.startswith(_START) and is_failure(line):
+            if line.startswith(logs.START) and is_failure(line):
                 print(line, file=sys.stderr, flush=True)
-        elif line.startswith(_START):
+        elif line.startswith(logs.START):
             print(line, flush=True)
-        elif text := _COLOUR.sub("", line).strip():
-            log(event="output", process=batch.get("actor_name") or str(batch["pid"]), text=text)
+        elif text := logs.without_colour(line).strip():
+            log(event="output", message=text, process=batch.get("actor_name") or str(batch["pid"]))
 
 
 def is_failure(line: str) -> bool:
@@ -54,7 +52,11 @@ def is_failure(line: str) -> bool:
         entry = json.loads(line)
     except ValueError:  # a line cut off when its process ended
         return True
-    return bool(entry.get("failure")) or entry.get("status", 0) >= 500 or str(entry["event"]).endswith(_FAILURES)
+    return _failed(entry["event"], entry)
+
+
+def _failed(event: str, entry: Mapping[str, Any]) -> bool:
+    return bool(entry.get("failure")) or entry.get("status", 0) >= 500 or event.endswith(_FAILURES)
 
 
 class Once(logging.Filter):

@@ -21,6 +21,9 @@ FORBIDDEN = {
     "idc": ("cluster", "jobs", "serve", "benchmarks", "ray", "mlflow"),
     "idc/config.py": HEAVY,
     "idc/atomic.py": HEAVY,
+    "idc/logs.py": HEAVY,
+    "idc/heartbeat.py": HEAVY,
+    "idc/status": HEAVY,
     "idc/schema.py": HEAVY,
     "idc/provenance.py": HEAVY,
     "idc/data": HEAVY,
@@ -189,7 +192,8 @@ def test_every_system_folder_is_listed_and_has_the_same_files() -> None:
 
 
 LIGHT = ("idc/config.py", "idc/schema.py", "idc/provenance.py", "idc/data/", "idc/metrics/", "idc/evaluation/",
-         "idc/report/", "idc/sweep/", "idc/captioning/", "idc/systems/__init__.py", "serve/")  # fmt: skip
+         "idc/report/", "idc/sweep/", "idc/status/", "idc/heartbeat.py", "idc/logs.py", "idc/captioning/",
+         "idc/systems/__init__.py", "serve/")  # fmt: skip
 """Importing these loads no heavy library; so do all ``config.py``."""
 
 

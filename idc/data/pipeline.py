@@ -21,11 +21,12 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tqdm import tqdm
 
 from idc.data import files
 from idc.data.parquet_files import open_parquet
 from idc.data.store import AnyPath, DatasetFolder, Manifest, Reject, complete_manifest, fingerprint, undamaged
+from idc.heartbeat import Heartbeat
+from idc.progress import Progress
 
 log = logging.getLogger(__name__)
 
@@ -279,17 +280,21 @@ def show(
     progress: bool,
     name: str,
     watch: Callable[[ChunkResult], None] | None = None,
+    *,
+    cores: float = 1.0,
 ) -> None:
-    """Consume the results and show a progress bar: chunks done, rows, rejects."""
+    """Consume the results and show the progress: chunks done, rows, rejects; ``cores`` are in use."""
     total, rows, rejects = folder.num_chunks, 0, 0
-    with tqdm(total=total, initial=total - pending, desc=name, unit="chunk", disable=not progress) as bar:
-        for result in results:
+    before = total - pending
+    sign = Heartbeat(folder.location.local, "data", cores=cores)
+    with sign, Progress(total, name, "chunk", done=before, show=progress) as shown:
+        for done, result in enumerate(results, start=before + 1):
             rows += result.num_rows
             rejects += result.num_rejects
-            bar.set_postfix(rows=rows, rejects=rejects, refresh=False)
-            bar.update()
+            shown.update(done, rows=rows, rejects=rejects)
             if watch is not None:
                 watch(result)
+    sign.remove()
 
 
 class FolderSource:

@@ -62,7 +62,7 @@ def run_processes(
         )  # fmt: skip
     check_chunks(folder, source)
     with closing(_results(folder, source, stages, to_rows, pending, processes)) as results:
-        show(results, folder, len(pending), progress, name, watch)
+        show(results, folder, len(pending), progress, name, watch, cores=processes)
     return finish(folder, max_reject_share, extra)
 
 

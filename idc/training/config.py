@@ -140,6 +140,9 @@ class TrainConfig(ConfigModel):
     """Steps between validations; 0: only at the end."""
     log_every: int = Field(10, ge=1)
     """Steps between lines of log.jsonl; each line has the means since the previous one."""
+    profile_steps: int = Field(0, ge=0)
+    """Profile this many steps of rank 0, after its first two: `profile/` in the run's folder gets a trace for
+    https://ui.perfetto.dev and a table of the operators. These steps take longer."""
     seed: int = Field(0, ge=0)
     """Seed of the initial weights, of the order of samples, of dropout."""
     prefetch: int = Field(2, ge=0)
@@ -223,6 +226,7 @@ OPERATIONAL = frozenset(
         "loader_processes",
         "keep_last",
         "log_every",
+        "profile_steps",
         "activation_checkpointing",
         "tracking",
     }

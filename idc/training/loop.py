@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
+import platform
 import resource
 import sys
 import time
@@ -22,17 +24,23 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from idc.atomic import replacing, write_text
+from idc import logs
+from idc.atomic import replacing, write_json, write_text
+from idc.progress import Progress
 from idc.training.config import TrainConfig, learning_rate
 from idc.training.context import Context, Tracker
 from idc.training.data import Loaders, OnDevice, to_device
 from idc.training.engines import Engine, make_engine, param_groups
+from idc.training.profiling import FOLDER as PROFILE
+from idc.training.profiling import StepProfiler
 from idc.training.task import Task
 
 Export = Callable[[dict[str, Tensor], dict[str, float]], None]
 """Writes the artifact from the stored weights (``Task.stored``) and their validation metrics; called on rank 0."""
 
 STATE_FILE = "state.json"
+RANK_0 = ".rank0.json"
+"""Where rank 0 of the last start runs, and the steps of the whole run; read by ``jobs/status.py``."""
 _VALIDATION = 1 << 40
 
 
@@ -70,6 +78,9 @@ def fit(
             "build it with Loader.from_config"
         )
     run = _Run(task, loaders, context, train, tracker or context.tracker)
+    if run.is_main:
+        place = {"node": platform.node(), "pid": os.getpid(), "steps": run.total}
+        write_json(context.run_dir / RANK_0, place)
     run.resume()
     run.train_steps()
     return run.finish(export)
@@ -116,7 +127,10 @@ class _Run:
                     f"{', '.join(differing[:8])}; set the config back, or take another run name"
                 )
             if self.context.world_size != state["world_size"] and self.is_main:
-                self._print(f"the checkpoint has {state['world_size']} workers, this run {self.context.world_size}")
+                logs.event(
+                    "workers_changed",
+                    f"the checkpoint has {state['world_size']} workers, this run {self.context.world_size}",
+                )
             self.engine.load(folder, state["world_size"])
             self.step = state["step"]
             self.best = state["best"]
@@ -124,7 +138,9 @@ class _Run:
             self.last_loss = state["loss"]
             self.seconds = state["seconds"]
             self.window.restore(state["window"])
-            self._print(f"resumed at step {self.step} of {self.total} from {folder}")
+            if self.is_main:
+                text = f"resumed at step {self.step} of {self.total} from {folder}"
+                logs.event("resumed", text, step=self.step, steps=self.total)
         if self.log is not None:
             self.log.keep_until(self.step)
 
@@ -152,6 +168,8 @@ class _Run:
             }
             (folder / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
         self.context.report({"step": self.step, "loss": self.last_loss, **self.metrics}, folder, self.step)
+        if self.is_main:
+            logs.event("checkpoint", step=self.step, steps=self.total)
         if self.is_main and self.best is not None:  # the weights of earlier bests are no longer needed
             for path in self.best_dir.glob("*.safetensors"):
                 if path != self._best_path(self.best["step"]):
@@ -164,10 +182,19 @@ class _Run:
         if self.step >= self.total:
             return
         batches = self.loaders.train.batches(self.step * train.grad_accumulation)
-        progress = Progress(self.total, self.step) if self.is_main else None
+        progress = Progress(self.total, done=self.step, show=self.is_main)
+        profiler = StepProfiler(
+            self.context.run_dir / PROFILE,
+            train.profile_steps if self.is_main else 0,
+            self.step,
+            self.total,
+            cuda=self.context.device.type == "cuda",
+            done=lambda folder: self.tracker.artifacts(folder, PROFILE),
+        )
         clock = time.perf_counter()
         try:
             while self.step < self.total:
+                profiler.before(self.step + 1)
                 rates = [learning_rate(schedule, self.step, self.total) for schedule in self.schedules]
                 waited = 0.0
                 for micro in range(train.grad_accumulation):
@@ -179,6 +206,7 @@ class _Run:
                     self.window.add({"loss": loss, **logs}, 1 / train.grad_accumulation)
                 norm = self.engine.step(rates)
                 self.step += 1
+                profiler.after(self.step)
                 now = time.perf_counter()
                 self.window.add({"grad_norm": norm}, 1.0)
                 self.window.count(now - clock, waited)
@@ -189,16 +217,15 @@ class _Run:
                     self._log(rates, self.validate() if validate else {})
                 if self.step % train.checkpoint_every == 0 or last:
                     self.save()
-                if progress is not None:
-                    progress.update(self.step, self.last_loss)
+                progress.update(self.step, loss=self.last_loss)
                 after = time.perf_counter()
                 self.seconds += after - now
                 clock = after
         finally:
+            profiler.close()
             if isinstance(batches, Iterator) and hasattr(batches, "close"):
                 batches.close()
-            if progress is not None:
-                progress.close()
+            progress.close()
 
     def _seed(self, micro: int) -> None:
         """Dropout depends on (seed, step, micro-batch, rank) alone, so that a restart needs no generator state."""
@@ -230,6 +257,7 @@ class _Run:
         }
         if self.log is not None:
             self.log.write(line)
+            logs.event("step", steps=self.total, **line)
             self.tracker.metrics({name: value for name, value in line.items() if name != "step"}, self.step)
 
     # -- validation and end ------------------------------------------------------------------------------------------
@@ -282,10 +310,6 @@ class _Run:
             "training_samples": len(self.loaders.train.dataset),
             "cores": self.train.num_workers * self.train.cpus_per_worker,
         }
-
-    def _print(self, text: str) -> None:
-        if self.is_main:
-            print(text, file=sys.stderr, flush=True)
 
 
 class _Window:
@@ -359,46 +383,6 @@ class _JsonLines:
 def read_log(path: Path | str) -> list[dict[str, Any]]:
     """The lines of a run's log.jsonl."""
     return [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines()]
-
-
-class Progress:
-    """A tqdm bar on a terminal; elsewhere (a job's log) a plain line every few seconds."""
-
-    def __init__(self, total: int, done: int, every: float = 5.0):
-        self.total = total
-        self.started_at = done
-        self.every = every
-        self.start = self.shown = time.monotonic()
-        self.bar: Any = None
-        if sys.stderr.isatty():
-            from tqdm import tqdm
-
-            self.bar = tqdm(total=total, initial=done, unit="step", dynamic_ncols=True)
-
-    def update(self, step: int, loss: float) -> None:
-        """``loss`` is NaN, and not shown, until the first one is logged."""
-        known = math.isfinite(loss)
-        if self.bar is not None:
-            self.bar.update(step - self.bar.n)
-            if known:
-                self.bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
-            return
-        now = time.monotonic()
-        if now - self.shown < self.every and step < self.total:
-            return
-        self.shown = now
-        rate = (now - self.start) / max(1, step - self.started_at)
-        left = round(rate * (self.total - step))
-        print(
-            f"step {step}/{self.total}  {f'loss {loss:.4g}  ' if known else ''}{rate:.3g} s/step  "
-            f"{left // 60}:{left % 60:02d} left",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    def close(self) -> None:
-        if self.bar is not None:
-            self.bar.close()
 
 
 def save_safetensors(state: dict[str, Tensor], path: Path) -> None:

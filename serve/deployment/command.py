@@ -15,6 +15,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from idc import logs
 from idc.captioning.loading import SHIPPED
 from idc.config import refuse
 from idc.cores import usable_cores
@@ -38,13 +39,14 @@ def run(config: CommandConfig) -> None:
     Accepted requests are answered before the end; a second SIGINT does not wait for them.
     """
     claim = claim_port(config.host, config.port)
+    verbose = config.verbose or logs.as_json()
     address = os.environ.get("RAY_ADDRESS")
     _set_environment(config, local=address is None)
     import ray
     from ray import serve
 
-    _forward_logs(config.verbose)
-    _report("starting Ray", config.verbose)
+    _forward_logs(verbose)
+    _report("starting Ray", verbose)
     quiet: dict[str, Any] = {"logging_level": logging.WARNING}
     if address is None:
         ray.init("local", num_cpus=config.num_cpus or max(4, usable_cores()), include_dashboard=False, **quiet)
@@ -68,7 +70,7 @@ def run(config: CommandConfig) -> None:
             settings["registry"]["tracking_uri"] = uri
         _report(
             f"loading the model{'s' * (len(config.models) > 1)}: {', '.join(map(_named, config.models.items()))}",
-            config.verbose,
+            verbose,
         )
         try:
             serve.run(application(ServeConfig(**settings)), name=APPLICATION)
@@ -76,9 +78,9 @@ def run(config: CommandConfig) -> None:
             log(event="deploy_failed", failure=str(error))
             raise SystemExit(f"serve: the application cannot start: {_reason(str(error))}") from None
         where = "localhost" if config.host in ("0.0.0.0", "::") else config.host
-        _report(f"the page: http://{where}:{config.port}/  (API: /docs; stop with Ctrl-C)", config.verbose)
+        _report(f"the page: http://{where}:{config.port}/  (API: /docs; stop with Ctrl-C)", verbose)
         ended.wait()
-        _report("stopping; accepted requests are answered first", config.verbose)
+        _report("stopping; accepted requests are answered first", verbose)
         asyncio.run(_drain(config.scaling.drain_s, own_listener=address is None))
         if address is not None:
             serve.delete(APPLICATION)
@@ -130,7 +132,7 @@ def claim_port(host: str, port: int) -> socket.socket:
 def _report(text: str, verbose: bool) -> None:
     """Print the progress of the command; with ``verbose`` as a log entry."""
     if verbose:
-        log(event="command", text=text)
+        log(event="command", message=text)
     else:
         print(text, flush=True)
 
@@ -149,7 +151,7 @@ def _forward_logs(verbose: bool) -> None:
 
     def keeps(record: logging.LogRecord) -> bool:
         if verbose:
-            log(event="output", process=record.name, text=record.getMessage())
+            log(event="output", message=record.getMessage(), process=record.name)
         return not verbose and record.levelno >= logging.ERROR
 
     logging.getLogger("ray.serve").addFilter(keeps)  # Serve reports each step of a deployment there

@@ -19,7 +19,7 @@ def test_lines_of_replicas_stay_as_they_are_and_others_become_entries(capsys: py
     printed = capsys.readouterr()
     same, *others = printed.out.splitlines()
     assert (same, printed.err) == (ours, "")
-    found = [(entry["event"], entry["process"], entry["text"]) for entry in map(json.loads, others)]
+    found = [(entry["event"], entry["process"], entry["message"]) for entry in map(json.loads, others)]
     assert found == [("output", "Front", "WARNING 2026 a replica died"), ("output", "Front", '{"time": 3')]
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from idc.training.config import TrainConfig
 from idc.training.context import Context, LocalContext, checkpoint_name
 from idc.training.data import EvalLoader, Loader, Loaders
-from idc.training.loop import STATE_FILE, Progress, fit, read_log
+from idc.training.loop import STATE_FILE, fit, read_log
 from idc.training.task import SAMPLES, Batch, Task, mean_per_sample
 from tests.training import sizes, toy
 
@@ -282,13 +282,3 @@ def test_a_task_says_what_it_lacks() -> None:
     for method in ("caption", "training_step"):
         with pytest.raises(NotImplementedError):
             getattr(Task(), method)({})
-
-
-def test_progress_in_a_job_log_is_a_few_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(total=100, done=10, every=1000.0)
-    for step in range(11, 101):
-        progress.update(step, 1.5)
-    progress.close()
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("step 100/100  loss 1.5")

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from PIL import ExifTags
-from tqdm import tqdm
 
 from idc.answer_log import AnswerLog
 from idc.chat_endpoint import EndpointError, NotAnswered, Reply, RequestRefused, image_part, without_credentials
@@ -25,6 +24,7 @@ from idc.data.descriptions.template import parse
 from idc.data.images import ImageError, decode_image, encode_png, open_image, resize_image
 from idc.data.pipeline import FolderSource
 from idc.data.store import fingerprint
+from idc.progress import Progress
 
 VERSION = 1
 """Part of the answers' keys; to be raised when the same settings would ask something else."""
@@ -189,14 +189,14 @@ class _Progress:
         self.rejected: dict[str, str] = {}
         self.unanswered: dict[str, str] = {}
         self.in_a_row = self.answers = self.refusals = self.tokens = self.number = 0
-        self.bar: tqdm[Any]
+        self.shown: Progress
 
-    def round(self, number: int, questions: int) -> tqdm[Any]:
-        """The bar of a round, to be closed after it."""
+    def round(self, number: int, questions: int) -> Progress:
+        """The progress of a round, to be closed after it."""
         self.number = number
         again = f", question {number}" if number > 1 else ""
-        self.bar = tqdm(total=questions, desc=f"asking {model_of(self.job)}{again}", unit="pair")
-        return self.bar
+        self.shown = Progress(questions, f"asking {model_of(self.job)}{again}", "pair")
+        return self.shown
 
     def refuses(self, record: Mapping[str, Any]) -> bool:
         try:
@@ -227,8 +227,8 @@ class _Progress:
                 raise NotAnswered(f"{self.in_a_row} requests in a row without an answer, the last one: {error}")
         elif error is not None:
             raise error
-        self.bar.set_postfix(refused=self.refusals, unanswered=len(self.unanswered), tokens=self.tokens, refresh=False)
-        self.bar.update()
+        figures = {"refused": self.refusals, "unanswered": len(self.unanswered), "tokens": self.tokens}
+        self.shown.update(self.shown.done + 1, **figures)
 
     def _answered(self, record: Mapping[str, Any]) -> None:
         self.in_a_row = 0

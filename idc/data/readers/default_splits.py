@@ -23,8 +23,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from tqdm import tqdm
-
 from idc.data import files
 from idc.data.config import Format, ImportConfig
 from idc.data.images import ImageError, cell_bytes, stored_bytes
@@ -32,6 +30,7 @@ from idc.data.pipeline import Batch, good_rows, with_errors
 from idc.data.readers.base import SPLIT_NAMES, PairReader
 from idc.data.readers.own_parquet import ParquetReader
 from idc.data.validation.duplicates import digest
+from idc.progress import tracked
 from idc.schema import SPLITS
 
 _SPLIT_BY_LAYOUT: frozenset[Format] = frozenset({"clevr_change", "instruct_pix2pix", "procap_hdf5", "video"})
@@ -50,7 +49,8 @@ def with_default_splits(
         return source
     groups = _Groups(config.max_pixels if source.extra.get("images", True) else None, source.reader)
     chunks = range(source.num_chunks)
-    rows = [groups.add_chunk(source.read(chunk)) for chunk in tqdm(chunks, "default splits", disable=not progress)]
+    shown = tracked(chunks, len(chunks), "default splits", "chunk", show=progress)
+    rows = [groups.add_chunk(source.read(chunk)) for chunk in shown]
     splits, extra = groups.splits(config.val_share, config.test_share)
     ends = list(itertools.accumulate(rows))
     return _WithSplits(source, [splits[end - count : end] for count, end in zip(rows, ends, strict=True)], extra)

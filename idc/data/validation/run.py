@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tqdm import tqdm
-
 from idc.data import files
 from idc.data.config import ValidateJob
 from idc.data.importing import load_stage
@@ -26,6 +24,7 @@ from idc.data.validation.caption_statistics import CaptionCounter
 from idc.data.validation.checks import Checks
 from idc.data.validation.published import PUBLISHED, SetName, compare
 from idc.data.validation.report import DATA_SET_FOLDER, EXAMPLES, Validation
+from idc.progress import tracked
 from idc.schema import SPLITS
 
 
@@ -70,7 +69,7 @@ def validate(job: ValidateJob, *, progress: bool = True) -> Findings:
     stage = opened.stage.build()
     checks = Checks(job.pictures)
     chunks = range(opened.source.num_chunks)
-    for chunk in tqdm(chunks, desc="pairs", unit="chunk", disable=not progress):
+    for chunk in tracked(chunks, len(chunks), "pairs", "chunk", show=progress):
         raw = opened.source.read(chunk)
         checks.add(chunk, raw, run_stages([stage], raw))
     result = _result(job, opened, checks)

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from tqdm import tqdm
 
 from idc.captioning.contract import stretched
 from idc.data.text import words
+from idc.progress import Progress
 from idc.systems.namc.config import InspectJob, PretrainJob
 from idc.systems.namc.data import DescribedPairs, ImageStore, collate_described, texts_of
 from idc.systems.namc.known_noise import Known, areas_under_roc, known_irrelevance
@@ -75,7 +75,7 @@ def inspect(job: InspectJob) -> Inspection:
     masked: list[tuple[int, int, int, int]] = []
     pairs: list[tuple[str, tuple[Relevant, Relevant]]] = []
     count = min(job.max_pairs, len(data))
-    bar = tqdm(total=count, desc="inspect", unit="pair", dynamic_ncols=True)
+    progress = Progress(count, "inspect", "pair")
     for start in range(0, count, _BATCH):
         rows = range(start, min(start + _BATCH, count))
         batch = collate_described([data.get(index, 0) for index in rows])
@@ -109,8 +109,8 @@ def inspect(job: InspectJob) -> Inspection:
                     )
                 )
             pairs.append((str(data.rows[row_index]["pair_id"]), (sides[0], sides[1])))
-        bar.update(len(rows))
-    bar.close()
+        progress.update(rows.stop)
+    progress.close()
     patches, all_patches, lost_words, all_words = (sum(column) for column in zip(*masked, strict=True))
     figures = {"pairs": float(count), "masked patches": patches / all_patches, "masked words": lost_words / all_words}
     areas = areas_under_roc(seen)

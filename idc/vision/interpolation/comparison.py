@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
+from idc.progress import tracked
 from idc.vision.image_quality import psnr_ssim
 from idc.vision.interpolation.config import CompareInterpolatorsJob
 from idc.vision.interpolation.middle_frames import Middle, make_middle
@@ -72,7 +72,7 @@ def _measure(
 ) -> dict[str, dict[str, dict[str, float]]]:
     """Triplet -> interpolator -> PSNR, SSIM, seconds."""
     scores: dict[str, dict[str, dict[str, float]]] = {}
-    for n in tqdm(range(count), desc=source, unit="triplet"):
+    for n in tracked(range(count), count, source, "triplet"):
         triplet = triplets[n * len(triplets) // count]
         scores[triplet.name] = {}
         for name, middle in middles.items():

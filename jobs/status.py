@@ -1,0 +1,46 @@
+"""What runs, where, how far, until when and for how much; what has stalled, died or failed, and why.
+
+    python jobs/status.py
+    python jobs/status.py "runs=[/shared/idc/runs]" "data=[/shared/idc/data]" core_hour=0.04
+    python jobs/status.py --json
+
+Reads the folders of runs, sweeps and data sets, and disturbs none of them. With dashboard=http://HEAD:8265 also shows
+the jobs and nodes of a Ray cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+
+from idc.config import cli
+from idc.status.config import StatusJob
+from idc.status.scan import find_work
+from idc.status.status_table import table
+
+
+def main() -> None:
+    arguments = ["json_output=true" if word == "--json" else word for word in sys.argv[1:]]
+    job = cli(StatusJob, __doc__, arguments, local=False, overwrite=False).config
+    cluster = None
+    try:
+        works = find_work([*job.runs, *job.data], job.stalled_after)
+        if job.dashboard is not None:
+            from cluster.cluster_state import cluster_state, text_of
+
+            cluster = cluster_state(job.dashboard)
+    except ValueError as error:
+        raise SystemExit(f"status: {error}") from None
+    if job.json_output:
+        now = time.time()
+        found = [work.to_dict(now, job.core_hour, job.gpu_hour) for work in works]
+        print(json.dumps({"work": found, **({"cluster": cluster} if cluster is not None else {})}))
+        return
+    print(table(works, job))
+    if cluster is not None:
+        print(text_of(cluster))
+
+
+if __name__ == "__main__":
+    main()

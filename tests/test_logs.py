@@ -1,0 +1,132 @@
+"""The log of jobs and workers: plain for people, one JSON object per line for machines."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from idc import logs
+from idc.progress import Progress, tracked
+
+ROOT = Path(__file__).parents[1]
+
+COMMAND = """
+import logging, sys, warnings
+from idc import logs
+from idc.progress import tracked
+logs.set_up("demo")
+logs.bind(run="one", rank=0)
+logs.event("resumed", "resumed at step 3", step=3, loss=float("nan"))
+print("a table\\nof two lines")
+print('bar 1\\rbar 2', file=sys.stderr)
+logging.getLogger("idc.x").warning("rows %s", 7)
+warnings.warn("old")
+list(tracked(range(3), 3, "rows", "row"))
+{end}
+"""
+
+
+def run(form: str | None, end: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if name != logs.VARIABLE}
+    return subprocess.run(
+        [sys.executable, "-c", COMMAND.format(end=end)], capture_output=True, text=True, cwd=ROOT, check=False,
+        env={**environment, "PYTHONPATH": str(ROOT), **({logs.VARIABLE: form} if form else {})},
+    )  # fmt: skip
+
+
+def test_people_read_messages() -> None:
+    done = run(None)
+    assert done.stdout.splitlines() == ["a table", "of two lines"]
+    lines = done.stderr.splitlines()
+    assert lines[0] == "resumed at step 3"
+    assert "rows 7" in lines
+    assert lines[-1].startswith("rows: row 3/3")
+
+
+def test_machines_read_one_object_per_line() -> None:
+    done = run("json", end="raise KeyError('lost')")
+    out, err = ([json.loads(line) for line in text.splitlines()] for text in (done.stdout, done.stderr))
+    assert [(entry["event"], entry["message"]) for entry in out] == [("output", "a table\nof two lines")]
+    assert [entry["event"] for entry in err] == ["resumed", "output", "log", "output", "progress", "exception"]
+    for entry in (*out, *err):
+        assert {"time", "level", "event", "node", "pid"} <= entry.keys()
+        assert (entry["job"], entry["run"], entry["rank"]) == ("demo", "one", 0)
+    assert (err[0]["step"], err[0]["loss"]) == (3, None)
+    assert err[1]["message"] == "bar 2"
+    assert (err[2]["level"], err[2]["logger"]) == ("warning", "idc.x")
+    assert (err[4]["done"], err[4]["total"], err[4]["unit"]) == (3, 3, "row")
+    assert err[-1]["level"] == "error"
+    assert "Traceback" in err[-1]["traceback"]
+
+
+def test_the_reason_of_an_end_is_one_entry() -> None:
+    done = run("json", end="raise SystemExit('demo: no such folder')")
+    assert json.loads(done.stderr.splitlines()[-1])["message"] == "demo: no such folder"
+    assert done.returncode == 1
+
+
+def test_an_unknown_form_is_refused_before_anything_starts() -> None:
+    done = subprocess.run(
+        [sys.executable, "jobs/render.py", "out=nowhere"], capture_output=True, text=True, cwd=ROOT, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), logs.VARIABLE: "xml"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "IDC_LOG: 'xml' is unknown; take plain or json" in done.stderr
+
+
+def test_events_of_workers_take_the_drivers_form(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, silent = logs.line("resumed", "resumed at step 3", step=3), logs.line("checkpoint", step=4)
+    batch = {"lines": [ours, silent, "a line of a library", ours[:30]], "pid": 7, "actor_name": "Worker"}
+    monkeypatch.delenv(logs.VARIABLE, raising=False)
+    assert logs.show_worker_output(batch) == ["a line of a library", ours[:30]]
+    assert capsys.readouterr().err == "resumed at step 3\n"
+    monkeypatch.setenv(logs.VARIABLE, "json")
+    assert logs.show_worker_output(batch) == []
+    first, second, *others = capsys.readouterr().err.splitlines()
+    assert (first, second) == (ours, silent)
+    found = [(entry["event"], entry["process"], entry["message"]) for entry in map(json.loads, others)]
+    assert found == [("output", "Worker", "a line of a library"), ("output", "Worker", ours[:30])]
+
+
+def test_a_stream_of_lines_keeps_what_is_an_event_already() -> None:
+    target = io.StringIO()
+    stream = logs.Lines(target, "warning")
+    entry = logs.line("request", status=200, seconds=math.inf)
+    stream.write(entry + "\n")
+    stream.write("half ")
+    stream.write("a line\n")
+    first, second = target.getvalue().splitlines()
+    assert first == entry
+    assert json.loads(first)["seconds"] is None
+    assert (json.loads(second)["message"], json.loads(second)["level"]) == ("half a line", "warning")
+
+
+def test_progress_in_a_job_log_is_a_few_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(total=100, done=10, every=1000.0) as progress:
+        for step in range(11, 101):
+            progress.update(step, loss=1.5, speed=math.nan)
+    assert list(tracked("ab", 2, "letters", "letter", show=False)) == ["a", "b"]
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("step 100/100  loss 1.5  ")
+
+
+def test_log_records_are_not_written_twice() -> None:
+    root = logging.getLogger()
+    before = list(root.handlers)
+    try:
+        logs._log_records()
+        logs._log_records()
+        assert len(root.handlers) == len(before) + 1
+    finally:
+        root.handlers = before
