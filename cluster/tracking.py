@@ -31,8 +31,8 @@ class MlflowTracker:
 
     Args:
         tracking: server and experiment.
-        run_dir: the run's folder; without a URI, ``mlflow.db`` (SQLite) and ``mlartifacts`` are created next to it. None
-            on object storage, where ``tracking`` must have a URI.
+        run_dir: the run's folder; without a URI, ``mlflow.db`` (SQLite) and ``mlartifacts`` are created next to it.
+            None on object storage, where ``tracking`` must have a URI.
         name: of the run, stable across restarts.
         parent: MLflow id of the parent of a new run.
     """

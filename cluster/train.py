@@ -129,8 +129,7 @@ def _claim(run: RunFolder, record: dict[str, Any], overwrite: bool) -> dict[str,
         if differing and not overwrite:
             shown = "\n  ".join(differing[:12])
             raise ValueError(
-                f"{run} holds a run of another config; take another run name, or --overwrite it. "
-                f"Differing:\n  {shown}"
+                f"{run} holds a run of another config; take another run name, or --overwrite it. Differing:\n  {shown}"
             )
         if differing:
             run.clear(last=CONFIG)

@@ -12,7 +12,13 @@ from typing import Any
 from moto.server import ThreadedMotoServer
 
 BUCKET = "idc"
-VARIABLES = ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "AWS_EC2_METADATA_DISABLED")
+VARIABLES = (
+    "AWS_ENDPOINT_URL",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_REGION",
+    "AWS_EC2_METADATA_DISABLED",
+)
 
 
 class Store:

@@ -23,6 +23,7 @@ READ_PATIENCE_S = 60.0
 """How long reading an artifact waits for object storage that does not answer, in seconds."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 5.0
 
+_KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (GOOGLE_APPLICATION_CREDENTIALS for gs://)"
 _REASONS = (
     (
         r"NO_SUCH_BUCKET|bucket does not exist",
@@ -30,13 +31,11 @@ _REASONS = (
     ),
     (
         r"INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|INVALID_CLIENT_TOKEN_ID|EXPIRED|UNAUTHENTICATED|status 401",
-        "the credentials are not valid; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (GOOGLE_APPLICATION_CREDENTIALS "
-        "for gs://) on every node",
+        f"the credentials are not valid; set {_KEYS} on every node",
     ),
     (
         r"ACCESS_DENIED|PERMISSION_DENIED|status 403",
-        "access is denied; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (GOOGLE_APPLICATION_CREDENTIALS for gs://) on "
-        "every node, or give its role read and write access",
+        f"access is denied; set {_KEYS} on every node, or give its role read and write access",
     ),
     (
         r"PermanentRedirect|AuthorizationHeaderMalformed|status 301",

@@ -68,7 +68,9 @@ def test_a_killed_run_goes_on_from_object_storage(s3: Store, tmp_path: Path) -> 
     script = f"from tests.cluster.test_storage import start; start('s3://idc/a/run', {payload!r})"
     first = subprocess.run([sys.executable, "-c", script], env={**os.environ, "TMPDIR": str(tmp_path)})
     assert first.returncode == -signal.SIGKILL
-    assert {"checkpoints/step_00000010/complete", "log.jsonl", "config.json"} <= sizes(locate("s3://idc/a/run"), 0).keys()
+    assert {"checkpoints/step_00000010/complete", "log.jsonl", "config.json"} <= sizes(
+        locate("s3://idc/a/run"), 0
+    ).keys()
     result = start("s3://idc/a/run", payload)
 
     assert result["metrics"] == undisturbed["metrics"]
@@ -92,7 +94,9 @@ def test_a_complete_run_is_not_run_again_and_another_config_is_refused(s3: Store
     start("s3://idc/b/run", {"attempts": attempts}, steps=4)
     assert start("s3://idc/b/run", {"attempts": attempts}, steps=4)["done_before"]
     assert Path(attempts).read_text() == "attempt\n"
-    with pytest.raises(ValueError, match="s3://idc/b/run holds a run of another config(.|\n)*train.steps: saved 4, now 5"):
+    with pytest.raises(
+        ValueError, match=r"s3://idc/b/run holds a run of another config(.|\n)*train.steps: saved 4, now 5"
+    ):
         start("s3://idc/b/run", {"attempts": attempts}, steps=5)
     train = TrainConfig.model_validate({**TRAIN, "steps": 5})
     result = launch(ENTRY, {"attempts": attempts}, train, "s3://idc/b/run", local=True, overwrite=True)
@@ -126,7 +130,7 @@ def test_a_half_uploaded_checkpoint_is_never_used(s3: Store, capfd: pytest.Captu
 
     for name in ("step_00000015", "step_00000020"):
         (locate(f"s3://idc/e/run/checkpoints/{name}") / part).delete()
-    with pytest.raises(ValueError, match="all 2 checkpoints of s3://idc/e/run are damaged; .* --overwrite"):
+    with pytest.raises(ValueError, match=r"all 2 checkpoints of s3://idc/e/run are damaged; .* --overwrite"):
         resumed()
 
 
@@ -187,7 +191,9 @@ def test_a_store_away_for_a_while_is_waited_for(s3: Store, capfd: pytest.Capture
     process = subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
     assert process.stdout.readline() == "stop\n"
     s3.stop()
     process.stdin.write("go\n")
