@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from cluster.config import ClusterConfig
@@ -13,6 +12,8 @@ from cluster.preflight import Bundle, Wanted
 from cluster.session import run_chunks, session
 from cluster.train import launch
 from idc.config import Cli
+from idc.data.files import join
+from idc.data.object_store import Unreachable, check_writable
 
 
 def train_job(entry: str, args: Cli[Any], build: tuple[str, str] | None = None) -> None:
@@ -27,6 +28,7 @@ def train_job(entry: str, args: Cli[Any], build: tuple[str, str] | None = None) 
     job = args.config
     cluster: ClusterConfig = job.cluster
     try:
+        check_writable(job.runs, "runs")
         workers = Bundle(
             "train.num_workers", job.train.num_workers, job.train.cpus_per_worker, job.train.gpus_per_worker
         )
@@ -37,12 +39,12 @@ def train_job(entry: str, args: Cli[Any], build: tuple[str, str] | None = None) 
                 run = partial(run_chunks, args.local, cluster, job=job)
                 getattr(importlib.import_module(module), function)(job.build, getattr(job, field), run)
             payload = job.model_dump(mode="json", exclude={"train", "cluster"})
-            run_dir = Path(job.runs) / job.name
+            run_dir = join(job.runs, job.name)
             result = launch(entry, payload, job.train, run_dir, local=args.local, overwrite=args.overwrite)
-    except ValueError as error:
+    except (ValueError, Unreachable) as error:
         raise SystemExit(f"{job.name}: {error}") from None
     metrics = "  ".join(f"{name} {value:.4g}" for name, value in sorted(result["metrics"].items()))
     print(
         f"{job.name}: {result['steps']} steps, {result['seconds_per_step']:.3g} s each, best at {result['best_step']}; "
-        f"validation {metrics or '(none)'}; artifact {run_dir / 'artifact'}"
+        f"validation {metrics or '(none)'}; artifact {join(run_dir, 'artifact')}"
     )

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 from cluster.config import ClusterConfig
 from idc.config import ConfigModel, missing_inputs
+from idc.data.object_store import marked, marker_fault
+from idc.data.remote_copies import is_uri
 
 PACKAGES = ("ray", "torch", "deepspeed", "transformers", "numpy", "pyarrow", "pydantic", "safetensors")
 """Packages whose versions must be equal on all nodes: objects of theirs go from one node to another."""
@@ -48,7 +50,7 @@ class Wanted:
     Attributes:
         job: its config, whose inputs every node must see.
         bundles: its workers.
-        out: folder that it writes, which every node must see and be able to write; a URI is not checked.
+        out: folder that it writes, a path or a URI, which every node must see and be able to write.
     """
 
     job: ConfigModel | None = None
@@ -131,7 +133,10 @@ def probe(job: ConfigModel | None, marker: str | None) -> Node:
     """
     faults, free = missing_inputs(job), {}
     folders = {tempfile.gettempdir()}
-    if marker is not None:
+    if marker is not None and is_uri(marker):
+        if fault := marker_fault(marker):
+            faults.append(fault)
+    elif marker is not None:
         path = Path(marker)
         if not path.exists():
             faults.append(f"does not see what is written to {str(path.parent)!r}; it must be on storage of all nodes")
@@ -168,9 +173,13 @@ def _small_stores(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 @contextmanager
 def _marker(out: str | None) -> Iterator[str | None]:
-    """A file in the output folder, which is made for it if need be; None for a URI."""
-    if out is None or "://" in out:
+    """A file in the output folder, which is made for it if need be; on object storage a small object."""
+    if out is None:
         yield None
+        return
+    if is_uri(out):
+        with marked(out, "output") as uri:
+            yield uri
         return
     path = Path(out).absolute() / f".preflight-{socket.gethostname()}-{os.getpid()}"
     try:

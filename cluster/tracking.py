@@ -32,17 +32,19 @@ class MlflowTracker:
     Args:
         tracking: server and experiment.
         run_dir: the run's folder; without a URI, ``mlflow.db`` (SQLite) and ``mlartifacts`` are created next to it.
+            None on object storage, where ``tracking`` must have a URI.
         name: of the run, stable across restarts.
         parent: MLflow id of the parent of a new run.
     """
 
-    def __init__(self, tracking: TrackingConfig, run_dir: Path, name: str, parent: str | None = None):
+    def __init__(self, tracking: TrackingConfig, run_dir: Path | None, name: str, parent: str | None = None):
         import mlflow
         from mlflow.entities import RunStatus
 
         for name in ("alembic", "mlflow.store.db.utils"):  # each table that they create
             logging.getLogger(name).setLevel(logging.WARNING)
-        self.uri = tracking.uri or default_uri(run_dir)
+        assert tracking.uri or run_dir is not None
+        self.uri = tracking.uri or default_uri(Path(run_dir or ""))
         with opening(self.uri):
             self.client = mlflow.MlflowClient(tracking_uri=self.uri)
             experiment_id = open_experiment(self.client, self.uri, tracking.experiment)

@@ -19,11 +19,11 @@ from typing import Any
 
 from cluster.tracking import MlflowTracker, flat
 from idc import logs
-from idc.atomic import write_json
 from idc.heartbeat import Heartbeat
 from idc.provenance import ORIGIN, command_line, commit
 from idc.redaction import redacted
-from idc.training.config import OPERATIONAL, TrainConfig
+from idc.training.config import OPERATIONAL, TrackingConfig, TrainConfig
+from idc.training.run_storage import RunFolder, scratch_root, stored
 
 Watch = Callable[[dict[str, float], int], None]
 
@@ -63,7 +63,7 @@ def launch(
         entry: ``"module:function"``, importable on all workers.
         payload: the resolved job config, JSON-able; it is the run's identity together with ``entry`` and ``train``.
         train: the settings of the loop; also how many workers, and of what size.
-        run_dir: the run's folder, on storage that all workers see.
+        run_dir: the run's folder, on storage that all workers see: a path, or a URI of object storage.
         name: the run's name in the tracker; default is the folder's name.
         local: in this process, without Ray.
         overwrite: remove a run of another config that is there.
@@ -78,68 +78,78 @@ def launch(
     Raises:
         ValueError: if the folder holds a run of another config (the message names the differing keys), if memory ran
             out (it names the settings that need less), and for other errors that a restart would only repeat.
+        idc.data.object_store.Unreachable: object storage did not answer for ``train.storage_patience_s``.
     """
-    run_dir = Path(run_dir).absolute()
-    name = name or run_dir.name
+    run = RunFolder(run_dir, train.storage_patience_s)
+    name = name or run.location.name
     if local and train.num_workers > 1:
         raise ValueError(f"train.num_workers={train.num_workers} needs Ray; without it (--local) set it to 1")
     record = {"entry": entry, **payload, "train": train.model_dump(mode="json")}
     record = json.loads(json.dumps(record))
-    done = _claim(run_dir, record, overwrite)
+    done = _claim(run, record, overwrite)
     if done is not None:
-        logs.event("done_before", f"run {name} is complete ({run_dir}), nothing to do", run=name)
+        logs.event("done_before", f"run {name} is complete ({run}), nothing to do", run=name)
         return {**done, "done_before": True}
     logs.bind(run=name)
-    tracker = MlflowTracker(train.tracking, run_dir, name, parent) if train.tracking.enabled else None
+    train = train.model_copy(update={"tracking": _tracking(train.tracking, run)})
+    tracker = MlflowTracker(train.tracking, run.local, name, parent) if train.tracking.enabled else None
     finished = False
     try:
         if tracker is not None:
             tracker.params(flat(record))
         cores, gpus = train.num_workers * train.cpus_per_worker, train.num_workers * train.gpus_per_worker
-        with Heartbeat(run_dir, "training", cores=cores, gpus=gpus):
+        with Heartbeat(run.local, "training", cores=cores, gpus=gpus):
             if local:
-                _run_here(entry, record, train, run_dir, tracker, watch)
+                _run_here(entry, record, train, run, tracker, watch)
             else:
-                _run_on_ray(entry, record, train, run_dir, name, callbacks)
+                _run_on_ray(entry, record, train, run, name, callbacks)
         finished = True
     finally:
         if tracker is not None:
             tracker.end(finished)
         logs.bind(run=None)
-    return {**json.loads((run_dir / RESULT).read_text(encoding="utf-8")), "done_before": False}
+    return {**run.read(RESULT), "done_before": False}
 
 
-def _claim(run_dir: Path, record: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
-    """Return the result of the run in ``run_dir`` if it is complete; otherwise claim the folder for this run.
+def _tracking(tracking: TrackingConfig, run: RunFolder) -> TrackingConfig:
+    """The tracking of a run; an SQLite file, the default, cannot be on object storage."""
+    if not tracking.enabled or tracking.uri is not None or run.local is not None:
+        return tracking
+    uri = os.environ.get("MLFLOW_TRACKING_URI")
+    if uri is None:
+        text = f"{run} is not tracked in MLflow; train.tracking.uri sets a server"
+        logs.event("not_tracked", text, "warning")
+    return tracking.model_copy(update={"uri": uri, "enabled": uri is not None})
+
+
+def _claim(run: RunFolder, record: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
+    """Return the result of the run in its folder if it is complete; otherwise claim the folder for this run.
 
     Raises:
         ValueError: if another run is there.
     """
-    config_path = run_dir / CONFIG
-    if config_path.exists():
-        saved = json.loads(config_path.read_text(encoding="utf-8"))
+    if run.exists(CONFIG):
+        saved = run.read(CONFIG)
         if isinstance(saved.get("train"), dict):  # a setting that is newer than the run had its default
             saved["train"] = {**TrainConfig(steps=1).model_dump(mode="json"), **saved["train"]}
         differing = _differing(saved, record)
         if differing and not overwrite:
             shown = "\n  ".join(differing[:12])
             raise ValueError(
-                f"{run_dir} holds a run of another config; take another run name, or --overwrite it. "
-                f"Differing:\n  {shown}"
+                f"{run} holds a run of another config; take another run name, or --overwrite it. Differing:\n  {shown}"
             )
         if differing:
-            shutil.rmtree(run_dir)
-        elif (run_dir / RESULT).exists():
-            result: dict[str, Any] = json.loads((run_dir / RESULT).read_text(encoding="utf-8"))
-            if not result["has_artifact"] or (run_dir / "artifact").exists():
+            run.clear(last=CONFIG)
+        elif run.exists(RESULT):
+            result: dict[str, Any] = run.read(RESULT)
+            if not result["has_artifact"] or run.exists("artifact"):
                 return result
-            (run_dir / RESULT).unlink()
-    elif run_dir.exists() and any(run_dir.iterdir()):
-        raise ValueError(f"{run_dir} is not empty and not a training run (it has no {CONFIG}); take another run name")
-    run_dir.mkdir(parents=True, exist_ok=True)
-    (run_dir / FATAL).unlink(missing_ok=True)
-    write_json(config_path, record)
-    write_json(run_dir / ORIGIN, {"command": command_line(), "commit": commit()})
+            run.remove(RESULT)
+    elif not run.is_empty():
+        raise ValueError(f"{run} is not empty and not a training run (it has no {CONFIG}); take another run name")
+    run.remove(FATAL)
+    run.write(CONFIG, record)
+    run.write(ORIGIN, {"command": command_line(), "commit": commit()})
     return None
 
 
@@ -159,8 +169,11 @@ def _differing(saved: dict[str, Any], record: dict[str, Any]) -> list[str]:
     ]
 
 
-def _run_entry(entry: str, record: dict[str, Any], train: TrainConfig, context: Any) -> None:
+def _run_entry(entry: str, record: dict[str, Any], train: TrainConfig, run: RunFolder, plain: Any) -> None:
     """Run the entry on one rank; rank 0 writes the result.
+
+    Args:
+        plain: the context; one whose run is on object storage gets a folder on the local disk.
 
     Raises:
         ValueError: memory ran out, as it would again after a restart.
@@ -172,38 +185,37 @@ def _run_entry(entry: str, record: dict[str, Any], train: TrainConfig, context: 
     torch.manual_seed(train.seed)
     module, _, function = entry.partition(":")
     payload = {key: value for key, value in record.items() if key != "entry"}
-    try:
-        result = getattr(importlib.import_module(module), function)(payload, context)
-    except (RuntimeError, MemoryError) as error:
-        if is_out_of_memory(error):
-            raise ValueError(out_of_memory_advice(train, str(context.device), error)) from error
-        raise
-    if context.rank == 0:
+    with stored(plain, run, train.keep_last) as context:
+        try:
+            result = getattr(importlib.import_module(module), function)(payload, context)
+        except (RuntimeError, MemoryError) as error:
+            if is_out_of_memory(error):
+                raise ValueError(out_of_memory_advice(train, str(context.device), error)) from error
+            raise
         artifact = context.run_dir / "artifact"
-        if artifact.exists():
+        if context.rank == 0 and artifact.exists():
             context.tracker.artifacts(artifact, "artifact")
-        write_json(
-            context.run_dir / RESULT, {**result, "run_dir": str(context.run_dir), "has_artifact": artifact.exists()}
-        )
+    if context.rank == 0:
+        run.write(RESULT, {**result, "run_dir": str(run), "has_artifact": run.exists("artifact")})
 
 
 def _run_here(
     entry: str,
     record: dict[str, Any],
     train: TrainConfig,
-    run_dir: Path,
+    run: RunFolder,
     tracker: MlflowTracker | None,
     watch: Watch | None = None,
 ) -> None:
     from idc.training.context import LocalContext, NoTracker, Tracker, Watched
 
     watched: Tracker | None = tracker if watch is None else Watched(tracker or NoTracker(), watch)
-    context = LocalContext(run_dir, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=watched)
-    _run_entry(entry, record, train, context)
+    context = LocalContext(run.local, keep_last=train.keep_last, use_gpu=train.gpus_per_worker > 0, tracker=watched)
+    _run_entry(entry, record, train, run, context)
 
 
 def _run_on_ray(
-    entry: str, record: dict[str, Any], train: TrainConfig, run_dir: Path, name: str, callbacks: Sequence[Any] = ()
+    entry: str, record: dict[str, Any], train: TrainConfig, run: RunFolder, name: str, callbacks: Sequence[Any] = ()
 ) -> None:
     os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative paths of the payload stay valid in the workers
     import ray.exceptions
@@ -222,7 +234,7 @@ def _run_on_ray(
             "entry": entry,
             "record": record,
             "train": train.model_dump(mode="json"),
-            "run_dir": str(run_dir),
+            "run": run,
             "name": name,
             "export_metrics": bool(get_dashboard_url()),
         },
@@ -234,22 +246,22 @@ def _run_on_ray(
         ),
         run_config=ray.train.RunConfig(  # type: ignore[call-arg]  # mypy sees the class of Train V1
             name="checkpoints",
-            storage_path=str(run_dir),
+            storage_path=str(run.local or scratch_root() / "ray-train"),  # there only for Train's own marker
             failure_config=ray.train.FailureConfig(max_failures=train.max_failures),
             checkpoint_config=ray.train.CheckpointConfig(num_to_keep=train.keep_last),
             logging_config=ray.train.LoggingConfig(log_level="WARNING"),
-            callbacks=[*callbacks, _memory_watch(run_dir, train)],
+            callbacks=[*callbacks, _memory_watch(run, train)],
         ),
     )
     try:
         trainer.fit()
     except ray.train.TrainingFailedError:
-        if not (run_dir / FATAL).exists():
+        if not run.exists(FATAL):
             raise
     except ray.exceptions.OutOfMemoryError as error:  # Ray killed the run's controller
         raise ValueError(out_of_memory_advice(train, "the controller's node", error)) from None
-    if (run_dir / FATAL).exists():
-        fatal = json.loads((run_dir / FATAL).read_text(encoding="utf-8"))
+    if run.exists(FATAL):
+        fatal = run.read(FATAL)
         logs.event("failed", fatal["traceback"], "error")
         raise ValueError(f"{fatal['type']}: {fatal['message']}" if fatal["type"] != "ValueError" else fatal["message"])
 
@@ -270,7 +282,7 @@ def _trainer() -> Any:
     return Trainer
 
 
-def _memory_watch(run_dir: Path, train: TrainConfig) -> Any:
+def _memory_watch(run: RunFolder, train: TrainConfig) -> Any:
     """A callback of the controller: the run ends if Ray killed a worker because its node ran out of memory."""
     import ray.exceptions
     import ray.train
@@ -283,24 +295,23 @@ def _memory_watch(run_dir: Path, train: TrainConfig) -> Any:
                 killed = getattr(error, "health_check_failure", error)
                 if isinstance(killed, ray.exceptions.OutOfMemoryError):
                     message = out_of_memory_advice(train, f"the node of rank {rank}", killed)
-                    write_json(run_dir / FATAL, {"type": "ValueError", "message": message, "traceback": str(killed)})
+                    run.write(FATAL, {"type": "ValueError", "message": message, "traceback": str(killed)})
 
     return MemoryWatch()
 
 
 def _worker(config: dict[str, Any]) -> None:
     """One rank of a run on Ray Train."""
-    run_dir = Path(config["run_dir"])
-    if (run_dir / FATAL).exists():
+    run: RunFolder = config["run"]
+    if run.exists(FATAL):
         return  # restarted after a fatal error: end the run, the driver reports it
     train = TrainConfig.model_validate(config["train"])
-    context = _ray_context(run_dir, train, config["name"], config["export_metrics"])
+    context = _ray_context(run.local, train, config["name"], config["export_metrics"])
     try:
-        _run_entry(config["entry"], config["record"], train, context)
+        _run_entry(config["entry"], config["record"], train, run, context)
     except FATAL_ERRORS as error:
         message, trace = redacted(str(error)), redacted(traceback.format_exc())
-        fatal = {"type": type(error).__name__, "message": message, "traceback": trace}
-        write_json(run_dir / FATAL, fatal)
+        run.write(FATAL, {"type": type(error).__name__, "message": message, "traceback": trace})
         raise  # takes the other ranks down with it: they may be waiting for this one
     except Exception as error:
         text = f"rank {context.rank} failed, {type(error).__name__}: {str(error).partition(chr(10))[0]}"
@@ -311,8 +322,12 @@ def _worker(config: dict[str, Any]) -> None:
             context.mlflow.flush()
 
 
-def _ray_context(run_dir: Path, train: TrainConfig, name: str, export_metrics: bool) -> Any:
-    """The context of this Ray Train worker; with its metrics in Prometheus, if the cluster exports any."""
+def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, export_metrics: bool) -> Any:
+    """The context of this Ray Train worker; with its metrics in Prometheus, if the cluster exports any.
+
+    Args:
+        run_dir: the run's folder; None on object storage.
+    """
     import ray.train
     import ray.train.torch
 
@@ -326,8 +341,9 @@ def _ray_context(run_dir: Path, train: TrainConfig, name: str, export_metrics: b
             self.rank = worker.get_world_rank()
             self.world_size = worker.get_world_size()
             self.device = ray.train.torch.get_device()
-            self.run_dir = run_dir
             logs.bind(run=name, rank=self.rank)
+            if run_dir is not None:
+                self.run_dir = run_dir
             track = train.tracking.enabled and self.rank == 0
             self.mlflow = MlflowTracker(train.tracking, run_dir, name) if track else None
             self.tracker: Any = self.mlflow or NoTracker()
@@ -346,7 +362,7 @@ def _ray_context(run_dir: Path, train: TrainConfig, name: str, export_metrics: b
                 shutil.rmtree(checkpoint_dir, ignore_errors=True)
 
         def latest_checkpoint(self) -> Path | None:
-            found = complete_checkpoints(run_dir / "checkpoints")  # those of a run that began without Ray, too
+            found = complete_checkpoints(self.run_dir / "checkpoints")  # those of a run that began without Ray, too
             registered = ray.train.get_checkpoint()
             if registered is not None:
                 found.append(Path(registered.path))

@@ -31,10 +31,10 @@ class Exported:
     Args:
         tracker: gets everything, too.
         run: the label.
-        run_dir: of the run.
+        run_dir: of the run; None on object storage, where the number of steps is not known here.
     """
 
-    def __init__(self, tracker: Tracker, run: str, run_dir: Path):
+    def __init__(self, tracker: Tracker, run: str, run_dir: Path | None):
         from ray.util.metrics import Gauge
 
         self.inner = tracker
@@ -47,8 +47,9 @@ class Exported:
 
     def metrics(self, values: dict[str, float], step: int) -> None:
         self.inner.metrics(values, step)
-        steps = (read_object(self._run_dir / RANK_0) or {}).get("steps", 0)
-        for name, value in {**values, "step": step, "steps": steps}.items():
+        found = None if self._run_dir is None else read_object(self._run_dir / RANK_0)
+        steps = {} if found is None else {"steps": found["steps"]}
+        for name, value in {**values, "step": step, **steps}.items():
             if name in self._gauges:
                 self._gauges[name].set(float(value), self._tags)
             elif name.startswith(_VALIDATION):

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from idc.captioning.loading import LoadConfig, artifact_folder
 from idc.config import ConfigModel
+from idc.data.remote_copies import is_uri
 from idc.loopback import is_loopback
 from serve.versions import SCHEME, Resolver
 
@@ -231,7 +232,8 @@ class CommandConfig(ServeConfig):
     def preflight(self) -> Iterator[str]:
         resolver = Resolver(self.registry.tracking_uri)
         for name, source in self.models.items():
-            if not source.startswith(SCHEME) and not (Path(artifact_folder(source)) / "config.json").exists():
+            folder = Path(artifact_folder(source))
+            if not is_uri(source) and not source.startswith(SCHEME) and not (folder / "config.json").exists():
                 yield f"models.{name}: no artifact at {source!r}; name the artifact folder of a run, or `shipped`"
                 continue
             try:

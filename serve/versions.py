@@ -1,5 +1,5 @@
-"""Versions of a model source: ``models:/captioner@champion``, a folder, or ``shipped``, the captioner that comes with
-the program -> its current version -> a local artifact.
+"""Versions of a model source: ``models:/captioner@champion``, a folder or its URI (``s3://...``), or ``shipped``, the
+captioner that comes with the program -> its current version -> a local artifact.
 
 MLflow is imported when the first ``models:/`` source is used; folders do not need it.
 """
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from idc.captioning.loading import artifact_folder
 from idc.config import missing_database
+from idc.data.remote_copies import is_uri, local_folder
 from idc.redaction import redacted
 from idc.training.artifact import CONFIG, IDENTITY_TAG, Artifact, check_weights, identity, read_artifact
 
@@ -83,7 +84,7 @@ class Resolver:
         """
         if not version.startswith(SCHEME):
             folder, _, digest = version.rpartition("@")
-            artifact = _checked(folder)
+            artifact = _checked(local_folder(folder, stale=True) if is_uri(folder) else folder)
             if self._hash(artifact) != digest:
                 raise ValueError(f"{folder} has changed since it was looked up; the next look-up uses the new contents")
             return artifact.path

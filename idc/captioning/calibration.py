@@ -30,6 +30,7 @@ from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, Load
 from idc.config import missing
 from idc.data.augmentation import AugmentationConfig, augment
 from idc.data.images import ImageError, decode_image
+from idc.data.remote_copies import local_folder
 from idc.data.rows import open_rows
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.data.validation.checks import is_changed
@@ -162,7 +163,7 @@ class Calibration(_Record):
         Raises:
             ValueError: the file is damaged.
         """
-        path = Path(artifact) / CALIBRATION
+        path = local_folder(artifact) / CALIBRATION
         if not path.exists():
             return None
         try:

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from idc.data.remote_copies import local_folder
 from idc.training.artifact import FAMILIARITY, add_file
 
 SIDE = 64
@@ -101,7 +102,7 @@ class Familiarity:
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
 
-        path = Path(artifact) / FAMILIARITY
+        path = local_folder(artifact) / FAMILIARITY
         if not path.exists():
             return None
         again = "run jobs/calibrate.py --overwrite"

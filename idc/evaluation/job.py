@@ -15,6 +15,7 @@ from idc.captioning.split import caption_split, score_change_maps, warned_pairs
 from idc.data.files import locate
 from idc.data.pipeline import Runner, run_local
 from idc.data.readers.annotations import EMPTY_SENTENCES
+from idc.data.remote_copies import local_folder
 from idc.data.rendered.captions import true_captions
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.data.textfiles import decode, parse_json
@@ -264,7 +265,7 @@ def _captions(
     else:
         assert job.artifact is not None
         load = load or CaptionerLoader(job.artifact, job, job.gpus_per_actor)
-        familiarity = Path(job.artifact) / FAMILIARITY
+        familiarity = local_folder(job.artifact) / FAMILIARITY
         fitted = {FAMILIARITY: file_hash(familiarity)} if familiarity.exists() else {}
         captions = caption_split(job, load, runner, {**files, **fitted}, overwrite)
     ids = {row.pair_id for row in data.known}
@@ -286,7 +287,7 @@ def _selection(job: EvaluateJob) -> str:
     """See `EvaluateJob.selection`."""
     if job.selection is not None or job.artifact is None:
         return job.selection or ""
-    stored = parse_json(decode((Path(job.artifact) / CONFIG).read_bytes()))
+    stored = parse_json(decode((local_folder(job.artifact) / CONFIG).read_bytes()))
     trained = stored.get("config", {}).get("job", {}).get("train")
     if trained is None:
         return ""

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
+from idc.data.files import Location, locate
 from idc.evaluation.record import Baseline, Evaluation, Training, load, load_predictions
 
 
 def training_of(artifact: str) -> Training | None:
     """How an artifact was trained, from the files in and next to it; None if it has no ``config.json``."""
-    config, result = _json(Path(artifact) / "config.json"), _json(Path(artifact).parent / "result.json")
+    config, result = _json(locate(artifact) / "config.json"), _json(locate(artifact).parent / "result.json")
     if config is None:
         return None
     known = result or {}
@@ -85,5 +85,5 @@ def _what(found: Evaluation) -> str:
     return f"the captions of another captioner, {captioner}" + (f" ({found.training})" if found.training else "")
 
 
-def _json(path: Path) -> dict[str, Any] | None:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+def _json(file: Location) -> dict[str, Any] | None:
+    return json.loads(file.read()) if file.is_file() else None

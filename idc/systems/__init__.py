@@ -43,7 +43,8 @@ def load_captioner(artifact: str, device: str = "cpu", speed: Speed = "auto") ->
     from idc.training.artifact import read_artifact
 
     use_huge_pages()
-    captioner: Captioner = load(read_artifact(artifact).system).load_captioner(artifact, device=device, speed=speed)
+    found = read_artifact(artifact)
+    captioner: Captioner = load(found.system).load_captioner(found.path, device=device, speed=speed)
     return captioner
 
 

@@ -29,6 +29,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from idc.atomic import write_bytes, write_text
+from idc.data.remote_copies import is_uri, local_folder
 from idc.data.text import Vocabulary
 from idc.data.textfiles import decode, parse_json
 from idc.training.artifact_hashes import HASHES, check_hashes, write_hashes
@@ -209,8 +210,10 @@ def add_file(path: Path | str, name: str, content: str | bytes) -> None:
     """Add a file to an artifact, or replace one that was added; the file and the list of files are written atomically.
 
     Raises:
-        ValueError: ``path`` is not an artifact.
+        ValueError: ``path`` is not an artifact, or a URI, which is only read.
     """
+    if is_uri(path):
+        raise ValueError(f"{path} is not on this machine; copy the artifact here, and back when {name} is in it")
     read = read_artifact(path)
     artifact, names = read.path, {CONFIG, *read.files, name}
     write_hashes(artifact, names - {CONFIG, name}, pending=(CONFIG, name))
@@ -225,11 +228,14 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
     """Read an artifact's description; check that all its files exist and have the hashes of its hashes.json, if it has
     one. The base is not looked for.
 
+    Args:
+        path: its folder; a URI is copied to the local cache (:func:`idc.data.remote_copies.local_folder`).
+
     Raises:
         ValueError: naming the file and what to do, if it is not an artifact, incomplete, changed, of an unknown format
             or of another system than ``system``.
     """
-    path = Path(path)
+    path = local_folder(path)
     if not (path / CONFIG).is_file():
         near = next((p.parent for p in sorted(path.glob(f"*/{CONFIG}")) if (p.parent / WEIGHTS).exists()), None)
         hint = f"did you mean {near}?" if near else "a training run writes it to <run>/artifact"
@@ -312,7 +318,7 @@ def captioning_files(path: Path | str) -> dict[str, str]:
 
     The files of jobs/calibrate.py are left out, also of the list of files in config.json: they are added later.
     """
-    path = Path(path)
+    path = local_folder(path)
     found = contents(path)
     found.pop(HASHES, None)
     if added := found.keys() & _ADDED_LATER:

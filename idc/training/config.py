@@ -163,6 +163,9 @@ class TrainConfig(ConfigModel):
     """GPUs of one worker."""
     max_failures: int = Field(3, ge=0)
     """How often Ray restarts the run from its last checkpoint after a worker or node was lost."""
+    storage_patience_s: float = Field(600.0, ge=0, le=1500)
+    """How long a run on object storage (``runs=s3://...``) waits for a store that does not answer, in seconds; then it
+    fails, and can be continued by the same command."""
     tracking: TrackingConfig = TrackingConfig()
     """MLflow."""
 
@@ -228,6 +231,7 @@ OPERATIONAL = frozenset(
         "log_every",
         "profile_steps",
         "activation_checkpointing",
+        "storage_patience_s",
         "tracking",
     }
 )

@@ -109,13 +109,17 @@ class LocalContext:
 
     Checkpoints are folders ``run_dir/checkpoints/step_00000020``, written under another name and renamed, so that a
     process may be killed at any time.
+
+    Args:
+        run_dir: the run's folder; None if it is on object storage (:mod:`idc.training.run_storage`).
     """
 
     def __init__(
-        self, run_dir: Path | str, *, keep_last: int = 2, use_gpu: bool = False, tracker: Tracker | None = None
+        self, run_dir: Path | str | None, *, keep_last: int = 2, use_gpu: bool = False, tracker: Tracker | None = None
     ):
-        self.run_dir = Path(run_dir)
-        self.run_dir.mkdir(parents=True, exist_ok=True)
+        if run_dir is not None:
+            self.run_dir = Path(run_dir)
+            self.run_dir.mkdir(parents=True, exist_ok=True)
         self.keep_last = keep_last
         self.tracker: Tracker = tracker or NoTracker()
         distributed = dist.is_available() and dist.is_initialized()

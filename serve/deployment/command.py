@@ -19,6 +19,7 @@ from idc import logs
 from idc.captioning.loading import SHIPPED
 from idc.config import refuse
 from idc.cores import usable_cores
+from idc.data.remote_copies import is_uri
 from idc.loopback import collect_no_metrics, keep_ray_on_loopback
 from idc.redaction import secret_fault
 from serve.config import LISTENER_LIMITS, CommandConfig, ServeConfig
@@ -197,5 +198,6 @@ def _named(model: tuple[str, str]) -> str:
 
 
 def _absolute(source: str) -> str:
-    """An absolute folder, because the replicas run in another one; a ``models:/`` source and ``shipped`` unchanged."""
-    return source if source == SHIPPED or source.startswith(SCHEME) else str(Path(source).resolve())
+    """An absolute folder, because the replicas run in another one; a ``models:/`` source, a URI and ``shipped``
+    unchanged."""
+    return source if source == SHIPPED or source.startswith(SCHEME) or is_uri(source) else str(Path(source).resolve())

@@ -29,6 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from idc.data.remote_copies import local_folder
 from idc.vision.interpolation.config import VFIformerConfig
 from idc.vision.interpolation.flow_network import FlowNet, WarpedFeatures, warp
 from idc.vision.interpolation.window_transformer import Transformer
@@ -124,7 +125,7 @@ class VFIformer(nn.Module):
         from safetensors import SafetensorError
         from safetensors.torch import load_file
 
-        folder = Path(folder)
+        folder = local_folder(folder)
         for name in (CONFIG_FILE, WEIGHTS_FILE):
             if not (folder / name).is_file():
                 raise ValueError(f"{folder} is not an interpolator: it has no {name}; a training writes <run>/artifact")

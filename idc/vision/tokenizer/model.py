@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from idc.atomic import write_json
 from idc.data.images import resize_image
+from idc.data.remote_copies import local_folder
 from idc.vision.tokenizer.config import TokenizerConfig
 from idc.vision.tokenizer.vq_model import vq_model
 
@@ -144,7 +145,8 @@ class ImageTokenizer(nn.Module):
         """
         from safetensors.torch import load_file
 
-        folder, config = Path(folder), read_config(folder)
+        folder = local_folder(folder)
+        config = read_config(folder)
         tokenizer = cls(config)
         try:
             tokenizer.load_state_dict(load_file(folder / WEIGHTS_FILE))
@@ -160,7 +162,7 @@ def read_config(folder: Path | str) -> TokenizerConfig:
     Raises:
         ValueError: a file is missing, or does not fit the others.
     """
-    folder = Path(folder)
+    folder = local_folder(folder)
     for name in (CONFIG_FILE, WEIGHTS_FILE, PREPROCESS_FILE):
         if not (folder / name).is_file():
             raise ValueError(f"{folder} is not an image tokenizer: it has no {name}")
@@ -221,9 +223,9 @@ def to_frames(images: Tensor) -> np.ndarray:
 
 def tokenizer_fingerprint(folder: Path | str) -> str:
     """A short hash of the config and weights of a saved tokenizer, or of a saved pair encoder."""
-    digest = hashlib.sha256()
+    folder, digest = local_folder(folder), hashlib.sha256()
     for name in (CONFIG_FILE, WEIGHTS_FILE):
-        with (Path(folder) / name).open("rb") as stream:
+        with (folder / name).open("rb") as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()[:20]

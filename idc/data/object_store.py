@@ -1,0 +1,186 @@
+"""Object storage as it behaves: it refuses for a while, and comes back. What is retried, for how long, what never is.
+
+pyarrow's file systems report every failure as an ``OSError`` without an errno; their text is all there is to go by.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from idc import logs
+from idc.data.files import Location, locate
+
+Found = TypeVar("Found")
+
+READ_PATIENCE_S = 60.0
+"""How long reading an artifact waits for object storage that does not answer, in seconds."""
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 5.0
+
+_KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (GOOGLE_APPLICATION_CREDENTIALS for gs://)"
+_REASONS = (
+    (
+        r"NO_SUCH_BUCKET|bucket does not exist",
+        "there is no such bucket; create it, or correct the URI (and AWS_ENDPOINT_URL, if the store is not Amazon's)",
+    ),
+    (
+        r"INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|INVALID_CLIENT_TOKEN_ID|EXPIRED|UNAUTHENTICATED|status 401",
+        f"the credentials are not valid; set {_KEYS} on every node",
+    ),
+    (
+        r"ACCESS_DENIED|PERMISSION_DENIED|status 403",
+        f"access is denied; set {_KEYS} on every node, or give its role read and write access",
+    ),
+    (
+        r"PermanentRedirect|AuthorizationHeaderMalformed|status 301",
+        "the bucket is in another region; set AWS_REGION",
+    ),
+)
+"""Failures that another try would only repeat."""
+
+
+class Unreachable(OSError):
+    """Object storage did not answer for as long as the caller was willing to wait."""
+
+
+def reason_of(error: OSError) -> str | None:
+    """What to do about a failure that another try would only repeat; None if it may pass."""
+    text = str(error)
+    return next((reason for pattern, reason in _REASONS if re.search(pattern, text)), None)
+
+
+def patiently(operation: Callable[[], Found], what: str, patience_s: float) -> Found:
+    """The result of an operation on object storage, tried again with growing pauses while the store does not answer.
+
+    One line on stderr says that it waits, another that it goes on.
+
+    Args:
+        what: the URI, for messages.
+        patience_s: give up after this many seconds.
+
+    Raises:
+        ValueError: the store refuses for a reason that stays: no such bucket, no access.
+        Unreachable: it did not answer for ``patience_s``.
+        OSError: a local failure (a full disk), or there is no such file; both at once.
+    """
+    began, pause, waiting = time.monotonic(), _FIRST_WAIT_S, False
+    while True:
+        try:
+            found = operation()
+        except OSError as error:
+            if error.errno is not None or isinstance(error, FileNotFoundError):
+                raise
+            if reason := reason_of(error):
+                raise ValueError(f"{what}: {reason} ({_line(error)})") from None
+            waited = time.monotonic() - began
+            if waited + pause > patience_s:
+                raise Unreachable(
+                    f"{what} did not answer for {waited:.0f} s; check the network and AWS_ENDPOINT_URL ({_line(error)})"
+                ) from None
+            if not waiting:
+                text = f"{what} does not answer, trying for {patience_s:.0f} s ({_line(error)})"
+                logs.event("storage_silent", text, "warning")
+            waiting = True
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_WAIT_S)
+        else:
+            if waiting:
+                logs.event("storage_back", f"{what} answers again after {time.monotonic() - began:.0f} s")
+            return found
+
+
+def reached(uri: str, field: str) -> Location:
+    """The location of a URI (or a path); of one that cannot be used, an error that names the setting.
+
+    Raises:
+        ValueError: the scheme is unknown, the URI malformed, or the store that it names does not answer.
+    """
+    try:
+        return locate(uri)
+    except ValueError as error:
+        raise ValueError(f"{field}: {error}") from None
+    except OSError as error:  # S3 is asked for the region of the bucket, unless AWS_REGION or AWS_ENDPOINT_URL is set
+        raise ValueError(_refused(uri, field, error)) from None
+
+
+def check_writable(uri: str, field: str) -> None:
+    """Write, read and delete a small object below a URI; nothing for a local path. Takes seconds also if it fails.
+
+    Raises:
+        ValueError: one line with the setting, the URI and what to do.
+    """
+    with marked(uri, field) as marker:
+        if marker is not None and (fault := marker_fault(marker)):
+            raise ValueError(f"{field}: {fault}")
+
+
+@contextmanager
+def marked(uri: str, field: str) -> Iterator[str | None]:
+    """The URI of a small object below ``uri``, there until the block ends; None for a local path.
+
+    Raises:
+        ValueError: as :func:`check_writable`.
+    """
+    location = reached(uri, field)
+    if location.local is not None:
+        yield None
+        return
+    marker = location / f".preflight-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    try:
+        _write(marker)
+    except OSError as error:
+        raise ValueError(_refused(uri, field, error)) from None
+    try:
+        yield marker.text
+    finally:
+        _forget(marker)
+
+
+def marker_fault(marker: str) -> str | None:
+    """Why this machine cannot read a marker that another one wrote, or write next to it; None if it can."""
+    place = marker.rpartition("/")[0]
+    try:
+        location = locate(marker)
+        if location.read() != _MARK:
+            return f"does not see what is written to {place!r}; check AWS_ENDPOINT_URL on every node"
+        own = location.parent / f"{location.name}-{uuid.uuid4().hex[:8]}"
+        _write(own)
+        _forget(own)
+    except FileNotFoundError:
+        return f"does not see what is written to {place!r}; check AWS_ENDPOINT_URL on every node"
+    except (ValueError, OSError) as error:
+        reason = reason_of(error) if isinstance(error, OSError) else None
+        return f"cannot read and write {place!r}: {reason or 'check the network and AWS_ENDPOINT_URL'} ({_line(error)})"
+    return None
+
+
+_MARK = b"idc\n"
+
+
+def _write(marker: Location) -> None:
+    with marker.filesystem.open_output_stream(marker.path) as stream:
+        stream.write(_MARK)
+
+
+def _forget(marker: Location) -> None:
+    try:
+        marker.delete()
+    except OSError as error:  # it does no harm where it is
+        logs.event("marker_left", f"{marker} was not deleted: {_line(error)}", "warning")
+
+
+def _refused(uri: str, field: str, error: OSError) -> str:
+    reason = reason_of(error) or "cannot be reached; check the network and AWS_ENDPOINT_URL"
+    return f"{field}={uri}: {reason} ({_line(error)})"
+
+
+def _line(error: BaseException) -> str:
+    """An error of pyarrow as one short line."""
+    text = " ".join(str(error).split())
+    return re.sub(r" \(Request ID: [^)]*\)|; Details: .*", "", text)[:240]

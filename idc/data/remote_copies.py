@@ -1,0 +1,238 @@
+"""Copies between object storage and this machine's disk, and the local cache of folders that are read from there."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from pyarrow import fs
+
+from idc.data.files import Location
+from idc.data.object_store import READ_PATIENCE_S, Unreachable, patiently, reached
+
+CACHE_VARIABLE = "IDC_CACHE"
+"""Environment variable with the folder of the cache."""
+_BLOCK = 8 << 20
+_AT_ONCE = 4
+_UNUSED_S = 7 * 24 * 3600
+"""Cached folders that nobody has asked for in this time are removed when another one is fetched."""
+
+
+class Remote(NamedTuple):
+    """A file in a listing.
+
+    Attributes:
+        name: relative to the folder.
+        size: in bytes.
+        version: changes when the file does: its entity tag, else its time.
+    """
+
+    name: str
+    size: int
+    version: str
+
+
+def upload(source: Path, target: Location, patience_s: float) -> None:
+    """Write a local file to object storage; it appears there when it is complete."""
+
+    def copy() -> None:
+        with source.open("rb") as stream, target.filesystem.open_output_stream(target.path) as out:
+            shutil.copyfileobj(stream, out, _BLOCK)
+
+    patiently(copy, target.text, patience_s)
+
+
+def upload_files(folder: Path, names: Iterable[str], target: Location, patience_s: float) -> None:
+    """Upload files of a folder, several at once. Those named config.json go last, each after the old one is gone: a
+    reader of an artifact takes a folder without one for no artifact."""
+    last = sorted(name for name in names if name.rpartition("/")[2] == "config.json")
+    for name in last:
+        remove(target / name, patience_s)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(lambda name: upload(folder / name, target / name, patience_s), sorted({*names} - {*last})))
+    for name in last:
+        upload(folder / name, target / name, patience_s)
+
+
+def download(source: Location, target: Path, patience_s: float) -> None:
+    """Write a file of object storage to a local file."""
+
+    def copy() -> None:
+        with source.filesystem.open_input_stream(source.path) as stream, target.open("wb") as out:
+            shutil.copyfileobj(stream, out, _BLOCK)
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    patiently(copy, source.text, patience_s)
+
+
+def download_files(source: Location, names: Iterable[str], folder: Path, patience_s: float) -> None:
+    """Download files of a folder, several at once."""
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(lambda name: download(source / name, folder / name, patience_s), names))
+
+
+def remove(file: Location, patience_s: float) -> None:
+    """Delete a file, if it is there."""
+
+    def delete() -> None:
+        if file.is_file():
+            file.delete()
+
+    patiently(delete, file.text, patience_s)
+
+
+def remove_folder(folder: Location, patience_s: float) -> None:
+    """Delete a folder with all that is in it, if it is there."""
+
+    def delete() -> None:
+        if folder.is_folder():
+            folder.filesystem.delete_dir(folder.path)
+
+    patiently(delete, folder.text, patience_s)
+
+
+def sizes(folder: Location, patience_s: float) -> dict[str, int]:
+    """Name, relative to the folder, -> bytes of all files below it; empty if there is no such folder."""
+    found = patiently(lambda: folder.scan().files, folder.text, patience_s)
+    return {_below(folder.relative(file.path), folder): file.size for file in found}
+
+
+def listing(folder: Location, patience_s: float) -> list[Remote]:
+    """All files below a folder, sorted by name; empty if there is no such folder. One request per file."""
+
+    def look() -> list[Remote]:
+        infos = folder.filesystem.get_file_info(fs.FileSelector(folder.path, allow_not_found=True, recursive=True))
+        files = sorted((info for info in infos if info.type == fs.FileType.File), key=lambda info: info.path)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            tags = list(pool.map(lambda info: _tag(folder.filesystem, info), files))
+        names = [_below(folder.relative(info.path.lstrip("/")), folder) for info in files]
+        return [Remote(name, info.size, tag) for name, info, tag in zip(names, files, tags, strict=True)]
+
+    return patiently(look, folder.text, patience_s)
+
+
+def _tag(filesystem: fs.FileSystem, info: fs.FileInfo) -> str:
+    with filesystem.open_input_file(info.path) as stream:
+        found = stream.metadata() or {}
+    return str(found.get(b"ETag") or found.get("ETag") or info.mtime_ns)
+
+
+def _below(name: str, folder: Location) -> str:
+    """A name in a listing, which on object storage may be any text."""
+    if name.startswith("/") or ".." in name.split("/"):
+        raise ValueError(f"{folder} has a file {name!r}, whose name leads out of the folder; delete it there")
+    return name
+
+
+# -- the cache -----------------------------------------------------------------------------------------------------
+
+
+def local_folder(path: str | os.PathLike[str], *, stale: bool = False, patience_s: float = READ_PATIENCE_S) -> Path:
+    """The local folder of a path; of a URI, a copy in the cache.
+
+    A copy belongs to the files that the URI holds now, by their sizes and entity tags (or times): if they change, they
+    are fetched again. Processes that want the same one wait for the first. The folder is complete when it appears, and
+    is not to be written to.
+
+    Args:
+        stale: if the store does not answer, the newest copy there is.
+
+    Raises:
+        ValueError: the URI cannot be used, holds nothing, keeps changing, or the store does not answer.
+    """
+    text = os.fspath(path)
+    if "://" not in text:
+        return Path(text)
+    location = reached(text, "artifact")
+    if location.local is not None:
+        return Path(location.local)
+    root, stem = cache_root(), f"{_safe(location.text)}-{_short(location.text)}"
+    try:
+        for _ in range(3):
+            before = listing(location, patience_s)
+            if not before:
+                raise ValueError(f"{text} holds no files; check the URI, and AWS_ENDPOINT_URL")
+            target = root / f"{stem}-{_short(repr(before))}"
+            if _fetched(location, before, target, lambda: listing(location, patience_s), patience_s):
+                os.utime(target)
+                return target / (location.name or "files")
+    except Unreachable as error:
+        kept = sorted(root.glob(f"{stem}-*"), key=lambda path: path.stat().st_mtime)
+        if stale and kept:
+            return kept[-1] / (location.name or "files")
+        raise ValueError(str(error)) from None
+    raise ValueError(f"{text} changed while it was read, three times; try again when its writer is done")
+
+
+def is_uri(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a URI, whose files are read through the cache."""
+    return "://" in os.fspath(path)
+
+
+def cache_root() -> Path:
+    """The folder of the cache, made if need be: ``IDC_CACHE``, else one of this user among the temporary files.
+
+    Raises:
+        ValueError: the default folder belongs to somebody else.
+    """
+    own = os.environ.get(CACHE_VARIABLE)
+    root = Path(own) if own else Path(tempfile.gettempdir()) / f"idc-cache-{os.getuid()}"
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not own and root.stat().st_uid != os.getuid():
+        raise ValueError(f"{root} belongs to another user; set {CACHE_VARIABLE} to a folder of your own")
+    return root
+
+
+def _fetched(
+    location: Location, files: list[Remote], target: Path, look: Callable[[], list[Remote]], patience_s: float
+) -> bool:
+    """Fetch into ``target``, if it is not there; False if the files changed meanwhile."""
+    if target.exists():
+        return True
+    with (target.parent / f".{target.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if target.exists():
+            return True
+        partial = target.with_name(f".{target.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)  # left by a killed process; we hold the lock
+        inner = partial / (location.name or "files")
+        try:
+            download_files(location, [file.name for file in files], inner, patience_s)
+            whole = all((inner / file.name).stat().st_size == file.size for file in files)
+            if not whole or look() != files:
+                return False
+            partial.rename(target)
+        except FileNotFoundError:  # deleted since it was listed
+            return False
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+    _drop_unused(target.parent)
+    return True
+
+
+def _drop_unused(root: Path) -> None:
+    for path in root.iterdir():
+        try:
+            if not path.name.startswith(".") and time.time() - path.stat().st_mtime > _UNUSED_S:
+                shutil.rmtree(path, ignore_errors=True)
+                (root / f".{path.name}.lock").unlink(missing_ok=True)
+        except FileNotFoundError:  # another process was faster
+            continue
+
+
+def _safe(text: str) -> str:
+    """The end of a URI as a part of a file name."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text.partition("://")[2])[-48:].strip("._")
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

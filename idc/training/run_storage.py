@@ -1,0 +1,338 @@
+"""A run whose folder is on object storage: the loop writes to this machine's disk, what must be kept is uploaded.
+
+    config.json origin.json log.jsonl best/... artifact/... result.json
+    checkpoints/step_00000020/<parts of all ranks>, complete
+
+A checkpoint counts when its file ``complete`` is there, which rank 0 writes after the parts of all ranks, with their
+sizes; it is deleted before anything else of that checkpoint. What the checkpoint refers to (log, best weights) is
+uploaded before it, and deleted after the next one. So a run may be killed at any time, and goes on from the folder on
+any other machine.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from idc import logs
+from idc.atomic import write_bytes
+from idc.data.files import Location, locate
+from idc.data.object_store import Unreachable, patiently
+from idc.data.remote_copies import download_files, remove, remove_folder, sizes, upload_files
+
+if TYPE_CHECKING:
+    import torch
+
+    from idc.training.context import Context, Tracker
+
+CHECKPOINTS, COMPLETE = "checkpoints", "complete"
+_NOT_MIRRORED = frozenset({CHECKPOINTS})
+_FETCHED_ONCE_DONE = frozenset({"artifact"})
+"""Folder of the run that the loop never reads."""
+LAST_WORDS_S = 10.0
+"""How long a run that ends with an error waits for object storage to take its log, in seconds."""
+
+
+class RunFolder:
+    """The small files of a run's folder, on the disk or on object storage. Picklable.
+
+    Args:
+        path: the folder, a path or a URI; it need not exist.
+        patience_s: how long object storage may not answer.
+
+    Raises:
+        ValueError: the URI cannot be used.
+    """
+
+    def __init__(self, path: Path | str, patience_s: float = 60.0) -> None:
+        text = os.fspath(path)
+        if "://" not in text:
+            text = str(Path(text).absolute())
+        self.location = locate(text)
+        self.patience_s = patience_s
+
+    def __reduce__(self) -> tuple[type[RunFolder], tuple[str, float]]:
+        return RunFolder, (self.location.text, self.patience_s)
+
+    def __str__(self) -> str:
+        return self.location.text
+
+    @property
+    def local(self) -> Path | None:
+        """The folder on the disk; None on object storage."""
+        return None if self.location.local is None else Path(self.location.local)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a file or folder in it."""
+        return patiently((self.location / name).exists, str(self), self.patience_s)
+
+    def is_empty(self) -> bool:
+        """Whether nothing is there, or the folder is not."""
+        if self.local is not None:
+            return not self.local.is_dir() or not any(self.local.iterdir())
+        return not sizes(self.location, self.patience_s)
+
+    def read(self, name: str) -> Any:
+        """A JSON file of it."""
+        return json.loads(patiently((self.location / name).read, str(self), self.patience_s))
+
+    def write(self, name: str, value: Any) -> None:
+        """Write a JSON file, atomically; the folder is made if need be."""
+        data = (json.dumps(value, indent=1) + "\n").encode()
+        if self.local is not None:
+            write_bytes(self.local / name, data)
+        else:
+            patiently(lambda: _put(self.location / name, data), str(self), self.patience_s)
+
+    def remove(self, name: str) -> None:
+        """Delete a file, if it is there."""
+        remove(self.location / name, self.patience_s)
+
+    def clear(self, last: str) -> None:
+        """Delete the folder; on object storage the file ``last`` goes after all others, so that a killed delete is seen
+        for what it is."""
+        if self.local is not None:
+            shutil.rmtree(self.local, ignore_errors=True)
+            return
+        for name in sorted(sizes(self.location, self.patience_s), key=lambda name: name == last):
+            remove(self.location / name, self.patience_s)
+
+
+def _put(file: Location, data: bytes) -> None:
+    with file.filesystem.open_output_stream(file.path) as stream:  # appears when it is closed, as a whole
+        stream.write(data)
+
+
+class RunStorage:
+    """One process's copy of a run's folder on object storage.
+
+    Args:
+        folder: the folder there.
+        is_main: of rank 0, which uploads and downloads all files; the others download what is small.
+
+    Attributes:
+        scratch: the copy, a new folder on this machine's disk, removed by :meth:`close`.
+    """
+
+    def __init__(self, folder: RunFolder, is_main: bool) -> None:
+        self.folder = folder
+        self.is_main = is_main
+        self.scratch, self._lock = _new_scratch(folder.location.text)
+        self._stored: dict[str, tuple[int, int]] = {}
+        """File that is stored as it is here -> its size and time here."""
+        names = [
+            name
+            for name in sizes(folder.location, folder.patience_s)
+            if name.partition("/")[0] not in _NOT_MIRRORED | _FETCHED_ONCE_DONE and (is_main or "/" not in name)
+        ]
+        download_files(folder.location, names, self.scratch, folder.patience_s)
+        self._stored = {name: self._state(name) for name in names}
+
+    def close(self) -> None:
+        """Remove the copy."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        self._lock.close()
+        self.scratch.with_name(f".{self.scratch.name}.lock").unlink(missing_ok=True)
+
+    def push(self, patience_s: float | None = None) -> None:
+        """Upload the files that are new or have changed, and delete those that are gone; rank 0 only."""
+        assert self.is_main
+        patience_s = self.folder.patience_s if patience_s is None else patience_s
+        here = {
+            name: self._state(name)
+            for path in sorted(self.scratch.rglob("*"))
+            if path.is_file()
+            and (name := path.relative_to(self.scratch).as_posix()).partition("/")[0] not in _NOT_MIRRORED
+            and not any(part.startswith(".") for part in name.split("/"))
+        }
+        changed = [name for name, state in here.items() if self._stored.get(name) != state]
+        upload_files(self.scratch, changed, self.folder.location, patience_s)
+        for name in self._stored.keys() - here.keys():
+            remove(self.folder.location / name, patience_s)
+        self._stored = here
+
+    def push_last_words(self) -> None:
+        """Upload the log of a run that ends with an error, if object storage takes it."""
+        try:
+            self.push(LAST_WORDS_S)
+        except (Unreachable, ValueError) as error:
+            logs.event("log_lost", f"the log since the last checkpoint is lost: {error}", "warning")
+
+    def part_folder(self, name: str) -> Path:
+        """A new folder for this rank's part of a checkpoint."""
+        folder = self.scratch / CHECKPOINTS / f".partial_{name}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        return folder
+
+    def withdraw(self, name: str) -> None:
+        """Delete what there is of a checkpoint, before its parts are uploaded."""
+        target = self.folder.location / CHECKPOINTS / name
+        remove(target / COMPLETE, self.folder.patience_s)
+        remove_folder(target, self.folder.patience_s)
+
+    def upload_part(self, part: Path, name: str) -> None:
+        """Upload this rank's part of a checkpoint."""
+        names = [path.relative_to(part).as_posix() for path in sorted(part.rglob("*")) if path.is_file()]
+        upload_files(part, names, self.folder.location / CHECKPOINTS / name, self.folder.patience_s)
+
+    def complete(self, name: str, keep_last: int) -> None:
+        """Mark a checkpoint complete, once the parts of all ranks are there; delete all but the newest."""
+        place, patience_s = self.folder.location / CHECKPOINTS, self.folder.patience_s
+        parts = json.dumps({"sizes": sizes(place / name, patience_s)}).encode()
+        patiently(lambda: _put(place / name / COMPLETE, parts), str(self.folder), patience_s)
+        for old in self.complete_checkpoints()[:-keep_last]:
+            self.withdraw(old)
+
+    def complete_checkpoints(self) -> list[str]:
+        """Names of the complete checkpoints, oldest first."""
+        names = (name.split("/") for name in sizes(self.folder.location / CHECKPOINTS, self.folder.patience_s))
+        return sorted(parts[0] for parts in names if len(parts) == 2 and parts[1] == COMPLETE)
+
+    def fetch(self, name: str) -> Path | None:
+        """Download a checkpoint; None if not all of its files are there as they were written."""
+        target, source = self.scratch / CHECKPOINTS / name, self.folder.location / CHECKPOINTS / name
+        patience_s = self.folder.patience_s
+        try:
+            wanted = json.loads(patiently((source / COMPLETE).read, str(source), patience_s))["sizes"]
+            found = sizes(source, patience_s)
+            if any(found.get(file) != size for file, size in wanted.items()):
+                return None
+            if not target.exists():
+                download_files(source, found, target, patience_s)
+        except FileNotFoundError:
+            return None
+        return target
+
+    def drop_fetched(self) -> None:
+        """Delete the downloaded checkpoints, which every rank has loaded."""
+        for path in (self.scratch / CHECKPOINTS).glob("[!.]*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _state(self, name: str) -> tuple[int, int]:
+        info = (self.scratch / name).stat()
+        return info.st_size, info.st_mtime_ns
+
+
+class StoredContext:
+    """A context whose run is on object storage: another context, apart from the run's folder and its checkpoints."""
+
+    def __init__(self, inner: Context, storage: RunStorage, keep_last: int) -> None:
+        self.inner = inner
+        self.storage = storage
+        self.keep_last = keep_last
+        self.rank: int = inner.rank
+        self.world_size: int = inner.world_size
+        self.device: torch.device = inner.device
+        self.tracker: Tracker = inner.tracker
+        self.run_dir = storage.scratch
+
+    def checkpoint_folder(self, step: int) -> Path:
+        return self.storage.part_folder(_name(step))
+
+    def report(self, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
+        if checkpoint_dir is not None:
+            self.storage.drop_fetched()
+            if self.rank == 0:
+                self.storage.push()
+                self.storage.withdraw(_name(step))
+            self.barrier()
+            self.storage.upload_part(checkpoint_dir, _name(step))
+            shutil.rmtree(checkpoint_dir, ignore_errors=True)
+            self.barrier()
+            if self.rank == 0:
+                self.storage.complete(_name(step), self.keep_last)
+            self.barrier()
+        self.inner.report(metrics, None, step)
+
+    def latest_checkpoint(self) -> Path | None:
+        """As of every context; a collective call.
+
+        Raises:
+            ValueError: there are checkpoints, and all of them are damaged.
+        """
+        names = self.all_gather_object(self.storage.complete_checkpoints() if self.rank == 0 else [])[0]
+        for name in reversed(names):
+            found = self.storage.fetch(name)
+            if all(self.all_gather_object(found is not None)):
+                return found
+            if self.rank == 0:
+                text = f"checkpoint {name} of {self.storage.folder} is damaged, it is not used"
+                logs.event("damaged_checkpoint", text, "warning")
+        if names:
+            raise ValueError(
+                f"all {len(names)} checkpoints of {self.storage.folder} are damaged; restore one of them, or start the "
+                "run again with --overwrite"
+            )
+        return None
+
+    def barrier(self) -> None:
+        self.inner.barrier()
+
+    def all_gather_object(self, value: Any) -> list[Any]:
+        return self.inner.all_gather_object(value)
+
+
+@contextmanager
+def stored(context: Context, run: RunFolder, keep_last: int) -> Iterator[Context]:
+    """``context`` for a run on the disk; for one on object storage a :class:`StoredContext`, whose files are uploaded
+    when the block ends."""
+    if run.local is not None:
+        yield context
+        return
+    storage = RunStorage(run, context.rank == 0)
+    try:
+        try:
+            yield StoredContext(context, storage, keep_last)
+        except BaseException:
+            if storage.is_main:
+                storage.push_last_words()
+            raise
+        if storage.is_main:
+            storage.push()
+    finally:
+        storage.close()
+
+
+def _name(step: int) -> str:
+    from idc.training.context import checkpoint_name
+
+    return checkpoint_name(step)
+
+
+def scratch_root() -> Path:
+    """This user's folder, on this machine's disk, for the copies of runs on object storage; made if need be.
+
+    Raises:
+        ValueError: it belongs to somebody else.
+    """
+    root = Path(tempfile.gettempdir()) / f"idc-runs-{os.getuid()}"
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if root.stat().st_uid != os.getuid():
+        raise ValueError(f"{root} belongs to another user; set TMPDIR to a folder of your own")
+    return root
+
+
+def _new_scratch(uri: str) -> tuple[Path, Any]:
+    """A new folder on the local disk, with a lock that is held as long as its process lives; removes the folders of
+    processes of this run that were killed."""
+    base = scratch_root()
+    stem = hashlib.sha256(uri.encode()).hexdigest()[:12]
+    for left in base.glob(f"{stem}-*"):
+        with suppress(OSError), (base / f".{left.name}.lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+            Path(lock.name).unlink(missing_ok=True)
+    name = f"{stem}-{os.getpid()}-{os.urandom(4).hex()}"
+    held = (base / f".{name}.lock").open("a")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    (base / name).mkdir()
+    return base / name, held

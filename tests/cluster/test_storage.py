@@ -1,0 +1,212 @@
+"""Runs whose folder is on object storage, without Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.train import launch
+from idc.data.files import locate
+from idc.data.remote_copies import local_folder, sizes
+from idc.training.config import TrainConfig
+from idc.training.run_storage import RunFolder, RunStorage
+from tests.invariants.harness import Run, largest_difference
+from tests.object_store import Store, store
+
+ENTRY = "tests.training.toy:entry"
+TRAIN: dict[str, Any] = {
+    "steps": 24,
+    "batch_size": 8,
+    "checkpoint_every": 5,
+    "eval_every": 6,
+    "log_every": 4,
+    "keep_best": {"metric": "loss", "mode": "min"},
+    "tracking": {"enabled": False},
+}
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[Store]:
+    with store() as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IDC_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+def start(run_dir: Path | str, payload: dict[str, Any] | None = None, **train: Any) -> dict[str, Any]:
+    return launch(ENTRY, payload or {}, TrainConfig.model_validate({**TRAIN, **train}), run_dir, local=True)
+
+
+def run_of(uri: str) -> Run:
+    """A finished run on object storage, downloaded."""
+    return Run(local_folder(uri))
+
+
+def without_clock(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {name: line[name] for name in line if "second" not in name and name not in ("data_wait_share", "peak_rss_gib")}
+        for line in log
+    ]
+
+
+def test_a_killed_run_goes_on_from_object_storage(s3: Store, tmp_path: Path) -> None:
+    """SIGKILL in step 13, then the same command, whose scratch is another folder, as on another machine."""
+    undisturbed = start(tmp_path / "undisturbed", {"dropout": 0.2})
+    payload = {"dropout": 0.2, "kill_step": 13, "kill_marker": str(tmp_path / "killed")}
+    script = f"from tests.cluster.test_storage import start; start('s3://idc/a/run', {payload!r})"
+    first = subprocess.run([sys.executable, "-c", script], env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert first.returncode == -signal.SIGKILL
+    assert {"checkpoints/step_00000010/complete", "log.jsonl", "config.json"} <= sizes(
+        locate("s3://idc/a/run"), 0
+    ).keys()
+    result = start("s3://idc/a/run", payload)
+
+    assert result["metrics"] == undisturbed["metrics"]
+    assert result["run_dir"] == "s3://idc/a/run"
+    assert result["has_artifact"]
+    found = run_of("s3://idc/a/run")
+    assert without_clock(found.log) == without_clock(Run(tmp_path / "undisturbed").log)
+    assert largest_difference(found.state, Run(tmp_path / "undisturbed").state) == 0
+    names = sizes(locate("s3://idc/a/run"), 0)
+    assert sorted({name.split("/")[1] for name in names if name.startswith("checkpoints/")}) == [
+        "step_00000020",
+        "step_00000024",
+    ]
+    assert len([name for name in names if name.startswith("best/")]) == 1
+    assert not [name for name in names if "partial" in name or name.startswith("artifact/.")]
+    assert not list((tmp_path / f"idc-runs-{os.getuid()}").glob("[!.]*")), "also of the killed process"
+
+
+def test_a_complete_run_is_not_run_again_and_another_config_is_refused(s3: Store, tmp_path: Path) -> None:
+    attempts = str(tmp_path / "attempts")
+    start("s3://idc/b/run", {"attempts": attempts}, steps=4)
+    assert start("s3://idc/b/run", {"attempts": attempts}, steps=4)["done_before"]
+    assert Path(attempts).read_text() == "attempt\n"
+    with pytest.raises(
+        ValueError, match=r"s3://idc/b/run holds a run of another config(.|\n)*train.steps: saved 4, now 5"
+    ):
+        start("s3://idc/b/run", {"attempts": attempts}, steps=5)
+    train = TrainConfig.model_validate({**TRAIN, "steps": 5})
+    result = launch(ENTRY, {"attempts": attempts}, train, "s3://idc/b/run", local=True, overwrite=True)
+    assert result["steps"] == 5
+    assert not [name for name in sizes(locate("s3://idc/b/run"), 0) if "step_00000004" in name]
+
+
+def test_a_users_error_leaves_the_log_and_no_result(s3: Store) -> None:
+    with pytest.raises(ValueError, match="the training split has no samples"):
+        start("s3://idc/c/run", {"size": 0})
+    assert not RunFolder("s3://idc/c/run").exists("result.json")
+    s3.request("PUT", "/idc/d/run/other.txt", b"mine")
+    with pytest.raises(ValueError, match=r"s3://idc/d/run is not empty and not a training run"):
+        start("s3://idc/d/run")
+
+
+def test_a_half_uploaded_checkpoint_is_never_used(s3: Store, capfd: pytest.CaptureFixture[str]) -> None:
+    start("s3://idc/e/run", steps=20)
+    place = locate("s3://idc/e/run/checkpoints/step_00000020")
+    (place / "complete").delete()
+    assert resumed(), "the one of step 15"
+    assert "resumed at step 15 of 20" in capfd.readouterr().err
+
+    part = next(name for name in sizes(place, 0) if name not in ("complete", "state.json"))
+    with place.filesystem.open_output_stream((place / part).path) as stream:
+        stream.write(b"cut")
+    assert resumed()
+    said = capfd.readouterr().err
+    assert "checkpoint step_00000020 of s3://idc/e/run is damaged, it is not used\n" in said
+    assert "resumed at step 15 of 20" in said
+
+    for name in ("step_00000015", "step_00000020"):
+        (locate(f"s3://idc/e/run/checkpoints/{name}") / part).delete()
+    with pytest.raises(ValueError, match=r"all 2 checkpoints of s3://idc/e/run are damaged; .* --overwrite"):
+        resumed()
+
+
+def resumed() -> bool:
+    (locate("s3://idc/e/run") / "result.json").delete()
+    return not start("s3://idc/e/run", steps=20)["done_before"]
+
+
+def test_what_belongs_to_a_checkpoint_is_stored_before_it_is_complete(s3: Store, tmp_path: Path) -> None:
+    folder = RunFolder("s3://idc/f/run")
+    storage = RunStorage(folder, is_main=True)
+    (storage.scratch / "best").mkdir()
+    for name in ("log.jsonl", "best/a.safetensors", ".hidden", "best/.b.partial"):
+        (storage.scratch / name).write_text("first")
+    storage.push()
+    assert set(sizes(folder.location, 0)) == {"log.jsonl", "best/a.safetensors"}
+    (storage.scratch / "best" / "a.safetensors").unlink()
+    (storage.scratch / "log.jsonl").write_text("second")
+    storage.push()
+    assert sizes(folder.location, 0) == {"log.jsonl": 6}
+    part = storage.part_folder("step_00000005")
+    (part / "weights").write_text("w")
+    storage.upload_part(part, "step_00000005")
+    assert storage.complete_checkpoints() == []
+    storage.complete("step_00000005", keep_last=1)
+    assert storage.complete_checkpoints() == ["step_00000005"]
+    storage.close()
+    assert not storage.scratch.exists()
+    other = RunStorage(folder, is_main=False)
+    assert [path.name for path in other.scratch.iterdir()] == ["log.jsonl"]
+    other.close()
+
+
+def test_a_store_away_for_a_while_is_waited_for(s3: Store, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """It refuses from the middle of the run, until the run has said that it waits."""
+    import threading
+
+    undisturbed = start(tmp_path / "undisturbed")
+    gone = threading.Event()
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from tests.cluster.test_storage import start\n"
+        "import tests.training.toy as toy\n"
+        "build = toy.build\n"
+        "def slow(payload):\n"
+        "    task = build(payload)\n"
+        "    step = task.training_step\n"
+        "    def stopping(batch):\n"
+        "        if task.calls == 12:\n"
+        "            print('stop', flush=True); sys.stdin.readline()\n"
+        "        return step(batch)\n"
+        "    task.training_step = stopping\n"
+        "    return task\n"
+        "toy.build = slow\n"
+        "start('s3://idc/g/run')\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == "stop\n"
+    s3.stop()
+    process.stdin.write("go\n")
+    process.stdin.flush()
+    lines: list[str] = []
+    for line in process.stderr:
+        lines.append(line)
+        if "does not answer" in line and not gone.is_set():
+            gone.set()
+            s3.start()
+    assert process.wait() == 0, "".join(lines)
+    assert len([line for line in lines if "does not answer, trying for 600 s" in line]) == 1
+    assert len([line for line in lines if "answers again after" in line]) == 1
+    found = json.loads((locate("s3://idc/g/run/result.json")).read())
+    assert found["metrics"] == undisturbed["metrics"]
+    assert largest_difference(run_of("s3://idc/g/run").state, Run(tmp_path / "undisturbed").state) == 0
