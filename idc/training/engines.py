@@ -20,7 +20,7 @@ from idc.training.activation_checkpointing import recompute_activations
 from idc.training.config import GroupConfig, TrainConfig
 from idc.training.context import Context
 from idc.training.linears import onednn_pays, use_onednn
-from idc.training.resharding import TAG, drop_universal_checkpoint, universal_checkpoint
+from idc.training.resharding import TAG, reading_universal, universal_checkpoint
 from idc.training.task import Batch, Task
 
 Logs = dict[str, Tensor | float]
@@ -305,11 +305,8 @@ class DeepSpeedEngine:
 
     def load(self, folder: Path, saved_world_size: int) -> None:
         if saved_world_size != self.context.world_size and self.train.zero_stage:
-            sharded = universal_checkpoint(folder, self.context)
-            self.engine._config.load_universal_checkpoint = True
-            path = self._load(sharded)
-            self.engine._config.load_universal_checkpoint = False
-            drop_universal_checkpoint(self.context)
+            with universal_checkpoint(folder, self.context) as whole, reading_universal(self.engine):
+                path = self._load(whole)
         else:
             path = self._load(folder)
         if path is None:

@@ -10,37 +10,60 @@ import argparse
 import contextlib
 import io
 import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from idc.training.context import COMPLETE, Context
+from torch import Tensor
+
+from idc.training.context import Context
 
 TAG = "deepspeed"
 """Name of the folder in a checkpoint that DeepSpeed writes."""
 
 
-def universal_checkpoint(checkpoint: Path, context: Context) -> Path:
-    """The universal form of a sharded checkpoint, below the run's folder; rank 0 makes it. All ranks call it.
+@contextlib.contextmanager
+def universal_checkpoint(checkpoint: Path, context: Context) -> Iterator[Path]:
+    """The universal form of a sharded checkpoint, for as long as the block lasts. All ranks enter it.
 
-    It takes as much space as the checkpoint; :func:`drop_universal_checkpoint` removes it.
+    One rank of each machine converts into a temporary folder there, which needs as much space as the checkpoint.
     """
-    scratch = _scratch(context)
-    if context.rank == 0:
-        shutil.rmtree(scratch, ignore_errors=True)
-        _convert(checkpoint / TAG, scratch / TAG)
-        (scratch / COMPLETE).touch()
-    context.barrier()
-    return scratch
+    machine = _machine()
+    first = context.all_gather_object(machine).index(machine)
+    own = tempfile.mkdtemp(prefix="idc_universal_") if context.rank == first else None
+    try:
+        folder = Path(context.all_gather_object(own)[first])
+        if own is not None:
+            _convert(checkpoint / TAG, folder / TAG)
+        context.barrier()
+        yield folder
+        context.barrier()
+    finally:
+        if own is not None:
+            shutil.rmtree(own)
 
 
-def drop_universal_checkpoint(context: Context) -> None:
-    """Remove what :func:`universal_checkpoint` made. All ranks call it, when they have loaded it."""
-    context.barrier()
-    if context.rank == 0:
-        shutil.rmtree(_scratch(context), ignore_errors=True)
+@contextlib.contextmanager
+def reading_universal(engine: Any) -> Iterator[None]:
+    """In this block DeepSpeed's ``engine`` loads universal checkpoints."""
+    optimizer = engine.optimizer.optimizer
+    settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    engine._config.load_universal_checkpoint = True
+    yield
+    engine._config.load_universal_checkpoint = False
+    # ZeRO-3 gives all groups the settings of the first one, and all parameters one and the same step counter
+    for group, own in zip(optimizer.param_groups, settings, strict=True):
+        group.update(own)
+    for state in optimizer.state.values():
+        if isinstance(state.get("step"), Tensor):
+            state["step"] = state["step"].clone()
 
 
-def _scratch(context: Context) -> Path:
-    return context.run_dir / ".universal"
+def _machine() -> tuple[str, str]:
+    boot = Path("/proc/sys/kernel/random/boot_id")  # two machines may have one name
+    return socket.gethostname(), boot.read_text() if boot.exists() else ""
 
 
 def _convert(source: Path, target: Path) -> None:

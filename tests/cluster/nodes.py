@@ -1,14 +1,15 @@
 """A Ray cluster of several nodes on this machine, whose nodes can be killed, cut off and drained.
 
-As root on Linux a node is a host of its own: address, host name, process ids, ``/tmp/ray`` and ``/dev/shm``, on a bridge
-with the others; killing it ends all its processes at once, as a power cut does. Elsewhere nodes are groups of processes
-on loopback addresses, and a node that is cut off is one whose processes are stopped. Files are shared in both kinds.
+As root on Linux a node is a host of its own: address, host name, process ids, ``/tmp/ray`` and ``/dev/shm``, on a
+bridge with the others; killing it ends all its processes at once, as a power cut does. Elsewhere nodes are groups of
+processes on loopback addresses, and a node that is cut off is one whose processes are stopped. Both share all files.
 Nothing is left behind, also if the test's process is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ ROOT = Path(__file__).parents[2]
 PORT = 6379
 ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",  # else Ray listens on loopback alone
     "RAY_health_check_initial_delay_ms": "5000",
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "3000",
@@ -89,7 +91,7 @@ class Host(Process):
         )
         apart = ["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
         command = ["setpriv", "--pdeathsig", "KILL", *apart, "bash", "-c", script]
-        self._first = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self._first.stdout is not None
         assert self._first.stdout.readline() == "ready\n"
         (child,) = psutil.Process(self._first.pid).children()
@@ -167,6 +169,9 @@ class Nodes:
         """Of the cluster, for ``cluster.address``."""
         return f"{self._nodes[0].address}:{self._port}"
 
+    def node(self, number: int) -> Process:
+        return self._nodes[number]
+
     def add(self, cpus: int = 1) -> int:
         """Start one more node; returns its number."""
         number = len(self._nodes)
@@ -215,16 +220,25 @@ class Nodes:
 
     def listed(self) -> list[dict[str, Any]]:
         """The nodes as the head's Ray knows them."""
-        code = "import json, sys; from ray._raylet import GcsClientOptions; from ray._private.state import GlobalState; "
-        code += "s = GlobalState(); s._initialize_global_state(GcsClientOptions.create(sys.argv[1], None, True, True)); "
+        code = (
+            "import json, sys; from ray._raylet import GcsClientOptions; from ray._private.state import GlobalState; "
+        )
+        code += (
+            "s = GlobalState(); s._initialize_global_state(GcsClientOptions.create(sys.argv[1], None, True, True)); "
+        )
         code += "print(json.dumps([{k: n[k] for k in ('NodeID', 'Alive', 'NodeName')} for n in s.node_table()]))"
         process = self.run([sys.executable, "-c", code, self.address], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err.decode()
-        import json
-
         found: list[dict[str, Any]] = json.loads(out.splitlines()[-1])
         return found
+
+    def wait_for(self, seen: Callable[[list[dict[str, Any]]], bool]) -> None:
+        """Wait until the head's Ray has seen something about its nodes."""
+        end = time.monotonic() + STARTED_S
+        while not seen(self.listed()):
+            assert time.monotonic() < end, self.listed()
+            time.sleep(0.5)
 
     def run(self, command: Sequence[str], on: int = 0, **options: Any) -> subprocess.Popen[Any]:
         """Start a command on a node, in the checkout's root; by default its output goes to the test's."""
@@ -268,11 +282,11 @@ class Nodes:
                 command += [f"--temp-dir={self.folder / 'ray'}"]
         else:
             command += [f"--address={self.address}"]
-        with (node.folder / "ray.log").open("ab") as log:
+        with (node.folder / "ray.log").open("wb") as log:
             process = node.popen(command, env=self.environment, cwd=ROOT, stdout=log, stderr=log)
         end = time.monotonic() + STARTED_S
         while process.poll() is None and time.monotonic() < end:
-            if "--block" in (node.folder / "ray.log").read_text().split("Ray runtime started.")[-1]:
+            if "--block" in (node.folder / "ray.log").read_text():
                 return
             time.sleep(0.2)
         raise RuntimeError(f"node {number} did not start:\n{(node.folder / 'ray.log').read_text()}")
