@@ -139,8 +139,8 @@ class TrainConfig(ConfigModel):
     eval_every: int = Field(0, ge=0)
     """Steps between validations; 0: only at the end."""
     log_every: int = Field(10, ge=1)
-    """Steps between lines of log.jsonl; each line has the means since the previous one. As often, a run on Ray looks for
-    announced losses of its nodes."""
+    """Steps between lines of log.jsonl; each line has the means since the previous one. As often, a run on Ray
+    looks for announced losses of its nodes."""
     seed: int = Field(0, ge=0)
     """Seed of the initial weights, of the order of samples, of dropout."""
     prefetch: int = Field(2, ge=0)

@@ -34,6 +34,7 @@ ENVIRONMENT = {
     "RAY_health_check_failure_threshold": "4",  # a node is lost after about 10 seconds
     "RAY_memory_monitor_refresh_ms": "0",
     "PYTHONUNBUFFERED": "1",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "10",
 }
 STARTED_S = 180.0
 """Time-out for a node to join, in seconds."""
