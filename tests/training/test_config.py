@@ -100,7 +100,7 @@ def test_keep_best_by_mode() -> None:
 
 def test_every_allowed_number_of_workers_shares_a_batch() -> None:
     def refused(**settings: int) -> str:
-        with pytest.raises(ValueError) as caught:
+        with pytest.raises(ValidationError) as caught:
             TrainConfig(steps=1, **settings)  # type: ignore[arg-type]
         return str(caught.value)
 
