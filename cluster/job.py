@@ -29,9 +29,11 @@ def train_job(entry: str, args: Cli[Any], build: tuple[str, str] | None = None) 
     cluster: ClusterConfig = job.cluster
     try:
         check_writable(job.runs, "runs")
-        workers = Bundle(
-            "train.num_workers", job.train.num_workers, job.train.cpus_per_worker, job.train.gpus_per_worker
-        )
+        train = job.train
+        field, number = "train.num_workers", train.num_workers
+        if train.min_workers is not None:
+            field, number = "train.min_workers", train.min_workers
+        workers = Bundle(field, number, train.cpus_per_worker, train.gpus_per_worker)
         with nullcontext() if args.local else session(cluster, Wanted(job, [workers], job.runs)):
             if build is not None and job.build is not None:
                 field, builder = build

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster.tracking import MlflowTracker, flat
+from cluster.waiting import waiting_notice
 from idc import logs
 from idc.heartbeat import Heartbeat
 from idc.provenance import ORIGIN, command_line, commit
@@ -40,6 +41,12 @@ FATAL_ERRORS = (
     AssertionError,
 )
 """Errors that a restart would only repeat: the run ends."""
+
+_LOOK_FOR_NODES_S = 30.0
+"""Interval at which a run with fewer workers than it wants looks for new nodes, in seconds."""
+_PLACEMENT_S = "20"
+"""Time-out for workers to be placed. After the loss of a node Ray still counts on it for a while, and then asks again
+for as many workers as the nodes that are left can take."""
 
 
 def launch(
@@ -217,6 +224,7 @@ def _run_here(
 def _run_on_ray(
     entry: str, record: dict[str, Any], train: TrainConfig, run: RunFolder, name: str, callbacks: Sequence[Any] = ()
 ) -> None:
+    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", _PLACEMENT_S)
     os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative paths of the payload stay valid in the workers
     import ray.exceptions
     import ray.train
@@ -240,7 +248,8 @@ def _run_on_ray(
         },
         torch_config=TorchConfig(backend="nccl" if train.gpus_per_worker else "gloo"),
         scaling_config=ray.train.ScalingConfig(
-            num_workers=train.num_workers,
+            num_workers=train.num_workers if train.min_workers is None else (train.min_workers, train.num_workers),
+            elastic_resize_monitor_interval_s=_LOOK_FOR_NODES_S,
             use_gpu=train.gpus_per_worker > 0,
             resources_per_worker=resources,
         ),
@@ -250,7 +259,7 @@ def _run_on_ray(
             failure_config=ray.train.FailureConfig(max_failures=train.max_failures),
             checkpoint_config=ray.train.CheckpointConfig(num_to_keep=train.keep_last),
             logging_config=ray.train.LoggingConfig(log_level="WARNING"),
-            callbacks=[*callbacks, _memory_watch(run, train)],
+            callbacks=[*callbacks, _memory_watch(run, train), waiting_notice(train)],
         ),
     )
     try:
@@ -331,7 +340,14 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, export_met
     import ray.train
     import ray.train.torch
 
-    from idc.training.context import NoTracker, all_gather_object, checkpoint_name, complete_checkpoints
+    from idc.training.context import (
+        COMPLETE,
+        NoTracker,
+        all_gather_object,
+        checkpoint_name,
+        complete_checkpoints,
+        registered_checkpoints,
+    )
 
     class RayContext:
         """A rank of a Ray Train run; Train collects the ranks' parts of a checkpoint, registers it when complete."""
@@ -345,6 +361,7 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, export_met
             if run_dir is not None:
                 self.run_dir = run_dir
             track = train.tracking.enabled and self.rank == 0
+            self._announced: set[str] = set()
             self.mlflow = MlflowTracker(train.tracking, run_dir, name) if track else None
             self.tracker: Any = self.mlflow or NoTracker()
             if export_metrics and self.rank == 0:
@@ -359,7 +376,19 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, export_met
             checkpoint = ray.train.Checkpoint.from_directory(str(checkpoint_dir)) if checkpoint_dir else None
             ray.train.report(metrics, checkpoint=checkpoint, checkpoint_dir_name=checkpoint_name(step))
             if checkpoint_dir is not None:
+                self._complete(step)
                 shutil.rmtree(checkpoint_dir, ignore_errors=True)
+
+        def _complete(self, step: int) -> None:
+            """Mark a checkpoint complete, so that it counts also if the controller, which looks every few seconds, has
+            not registered it when a node is lost. Train removes old ones that it knows; the others are removed here."""
+            self.barrier()
+            if self.rank == 0:
+                checkpoints = self.run_dir / "checkpoints"
+                (checkpoints / checkpoint_name(step) / COMPLETE).touch()
+                for old in complete_checkpoints(checkpoints)[: -train.keep_last]:
+                    if old.name not in registered_checkpoints(checkpoints):
+                        shutil.rmtree(old, ignore_errors=True)
 
         def latest_checkpoint(self) -> Path | None:
             found = complete_checkpoints(self.run_dir / "checkpoints")  # those of a run that began without Ray, too
@@ -367,6 +396,15 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, export_met
             if registered is not None:
                 found.append(Path(registered.path))
             return max(found, key=lambda path: path.name) if found else None
+
+        def loss_announced(self) -> bool:
+            if os.environ.get("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER") == "0":
+                return False
+            info = ray.train.get_preemption_info()
+            announced = set(info.preempted_node_ids) if info is not None else set()
+            new = announced - self._announced
+            self._announced |= announced
+            return bool(new)
 
         def barrier(self) -> None:
             all_gather_object(None, self.world_size)

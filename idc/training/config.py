@@ -139,7 +139,8 @@ class TrainConfig(ConfigModel):
     eval_every: int = Field(0, ge=0)
     """Steps between validations; 0: only at the end."""
     log_every: int = Field(10, ge=1)
-    """Steps between lines of log.jsonl; each line has the means since the previous one."""
+    """Steps between lines of log.jsonl; each line has the means since the previous one. As often, a run on Ray
+    looks for announced losses of its nodes."""
     profile_steps: int = Field(0, ge=0)
     """Profile this many steps of rank 0, after its first two: `profile/` in the run's folder gets a trace for
     https://ui.perfetto.dev and a table of the operators. These steps take longer."""
@@ -157,12 +158,16 @@ class TrainConfig(ConfigModel):
     optimizer steps, and the steps are shuffled; 0 does not. 64 is a good start where padding costs much."""
     num_workers: int = Field(1, ge=1)
     """Training processes."""
+    min_workers: int | None = Field(None, ge=1)
+    """Go on with as few workers as this on Ray when nodes are lost, and take new ones as they come, up to num_workers:
+    the numbers stay the same, the run restarts from its last checkpoint. Default: wait for a replacement."""
     cpus_per_worker: int = Field(1, ge=1)
     """Cores, and torch threads, of one worker."""
     gpus_per_worker: float = Field(0, ge=0)
     """GPUs of one worker."""
     max_failures: int = Field(3, ge=0)
-    """How often Ray restarts the run from its last checkpoint after a worker or node was lost."""
+    """How often Ray restarts the run from its last checkpoint after a worker or node was lost. An announced loss (a
+    spot notice) does not count."""
     storage_patience_s: float = Field(600.0, ge=0, le=1500)
     """How long a run on object storage (``runs=s3://...``) waits for a store that does not answer, in seconds; then it
     fails, and can be continued by the same command."""
@@ -178,6 +183,16 @@ class TrainConfig(ConfigModel):
             yield (
                 f"batch_size={self.batch_size} is not divisible by grad_accumulation * num_workers = "
                 f"{self.grad_accumulation} * {self.num_workers} = {parts}; take {near}"
+            )
+        elif self.min_workers is not None and self.min_workers > self.num_workers:
+            yield f"min_workers={self.min_workers} is above num_workers={self.num_workers}"
+        elif uneven := [n for n in self._worker_counts if self.micro_batch_size % n]:
+            whole = math.lcm(*self._worker_counts) * self.grad_accumulation
+            near = max(1, round(self.batch_size / whole)) * whole
+            yield (
+                f"min_workers={self.min_workers} allows {uneven[0]} workers, which cannot share micro-batches of "
+                f"{self.micro_batch_size} samples equally; take batch_size={near}, or set "
+                "min_workers=num_workers"
             )
         if self.engine == "torch" and self.zero_stage:
             yield f"zero_stage={self.zero_stage} needs engine=deepspeed, the engine is torch"
@@ -202,6 +217,10 @@ class TrainConfig(ConfigModel):
             yield "deepspeed_extra switches on a lower precision, and precision is fp32"
 
     @property
+    def _worker_counts(self) -> range:
+        return range(self.min_workers or self.num_workers, self.num_workers + 1)
+
+    @property
     def micro_batch_size(self) -> int:
         """Samples of one micro-batch over all workers."""
         return self.batch_size // self.grad_accumulation
@@ -221,6 +240,7 @@ class TrainConfig(ConfigModel):
 OPERATIONAL = frozenset(
     {
         "num_workers",
+        "min_workers",
         "cpus_per_worker",
         "gpus_per_worker",
         "max_failures",

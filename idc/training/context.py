@@ -97,6 +97,11 @@ class Context(Protocol):
         """The newest complete checkpoint of this run, or None."""
         ...
 
+    def loss_announced(self) -> bool:
+        """Whether the end of a machine of this run was announced since the last call. Every rank calls it, and all get
+        the same answer."""
+        ...
+
     def barrier(self) -> None: ...
 
     def all_gather_object(self, value: Any) -> list[Any]:
@@ -158,6 +163,9 @@ class LocalContext:
         found = complete_checkpoints(self.checkpoints)
         return found[-1] if found else None
 
+    def loss_announced(self) -> bool:
+        return False
+
     def barrier(self) -> None:
         if self.world_size > 1:
             dist.barrier()
@@ -181,10 +189,15 @@ def checkpoint_name(step: int) -> str:
 
 def complete_checkpoints(folder: Path) -> list[Path]:
     """Complete checkpoints in ``folder``, oldest first: those marked complete, and those Ray Train has registered."""
-    registered: set[str] = set()
-    snapshot = folder / "checkpoint_manager_snapshot.json"
-    if snapshot.exists():
-        results = json.loads(snapshot.read_text(encoding="utf-8")).get("checkpoint_results", [])
-        registered = {result["checkpoint_dir_name"] for result in results}
+    registered = registered_checkpoints(folder)
     found = folder.glob("step_*")
     return sorted(path for path in found if (path / COMPLETE).exists() or path.name in registered)
+
+
+def registered_checkpoints(folder: Path) -> set[str]:
+    """Names of the checkpoints in ``folder`` that Ray Train has registered."""
+    snapshot = folder / "checkpoint_manager_snapshot.json"
+    if not snapshot.exists():
+        return set()
+    results = json.loads(snapshot.read_text(encoding="utf-8")).get("checkpoint_results", [])
+    return {result["checkpoint_dir_name"] for result in results}

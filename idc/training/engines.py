@@ -21,6 +21,7 @@ from idc.training.checkpoint_files import weights_only
 from idc.training.config import GroupConfig, TrainConfig
 from idc.training.context import Context
 from idc.training.linears import onednn_pays, use_onednn
+from idc.training.resharding import TAG, reading_universal, universal_checkpoint
 from idc.training.task import Batch, Task
 
 Logs = dict[str, Tensor | float]
@@ -294,21 +295,27 @@ class DeepSpeedEngine:
         return full
 
     def save(self, folder: Path) -> None:
-        self.engine.save_checkpoint(str(folder), tag="deepspeed", exclude_frozen_parameters=bool(self.elsewhere))
+        self.engine.save_checkpoint(str(folder), tag=TAG, exclude_frozen_parameters=bool(self.elsewhere))
         if self.elsewhere:
             frozen = self._gathered(self.frozen)
             if self.context.rank == 0:
                 torch.save(frozen, folder / self.FROZEN)
 
+    def _load(self, folder: Path) -> str | None:
+        loaded: str | None = self.engine.load_checkpoint(str(folder), tag=TAG, load_module_strict=not self.elsewhere)[0]
+        return loaded
+
     def load(self, folder: Path, saved_world_size: int) -> None:
         if saved_world_size != self.context.world_size and self.train.zero_stage:
-            raise ValueError(
-                f"the checkpoint {folder} was sharded over {saved_world_size} workers by "
-                f"ZeRO-{self.train.zero_stage}, and this run has {self.context.world_size}; "
-                f"set train.num_workers to {saved_world_size}"
-            )
-        with weights_only(folder):
-            path, _ = self.engine.load_checkpoint(str(folder), tag="deepspeed", load_module_strict=not self.elsewhere)
+            with (
+                weights_only(folder),
+                universal_checkpoint(folder, self.context) as whole,
+                reading_universal(self.engine),
+            ):
+                path = self._load(whole)
+        else:
+            with weights_only(folder):
+                path = self._load(folder)
         if path is None:
             raise ValueError(f"{folder} has no DeepSpeed checkpoint; remove this folder to resume from an older one")
         if self.elsewhere:

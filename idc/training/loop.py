@@ -215,7 +215,7 @@ class _Run:
                 validate = self._validation_due()
                 if self.step % train.log_every == 0 or validate or last:
                     self._log(rates, self.validate() if validate else {})
-                if self.step % train.checkpoint_every == 0 or last:
+                if self.step % train.checkpoint_every == 0 or last or self._loss_announced():
                     self.save()
                 progress.update(self.step, loss=self.last_loss)
                 after = time.perf_counter()
@@ -231,6 +231,9 @@ class _Run:
         """Dropout depends on (seed, step, micro-batch, rank) alone, so that a restart needs no generator state."""
         entropy = (self.train.seed, self.step, micro, self.context.rank)
         torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1))
+
+    def _loss_announced(self) -> bool:
+        return self.step % self.train.log_every == 0 and self.context.loss_announced()
 
     def _validation_due(self) -> bool:
         if self.loaders.validation is None:

@@ -274,6 +274,9 @@ class StoredContext:
             )
         return None
 
+    def loss_announced(self) -> bool:
+        return self.inner.loss_announced()
+
     def barrier(self) -> None:
         self.inner.barrier()
 

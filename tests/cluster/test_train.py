@@ -55,10 +55,12 @@ def test_a_worker_killed_in_the_middle_changes_nothing(ray_session: None, tmp_pa
     assert tracked.data.metrics["loss"] == on_ray.losses[-1]
 
     assert start(on_ray.path, {**train, "max_failures": 0}, payload)["done_before"]
-    # without Ray its checkpoint is found, but not for another number of ranks
+    # without Ray its checkpoint is found, and one rank takes the shards of two
+    state = on_ray.state
     (on_ray.path / "result.json").unlink()
-    with pytest.raises(ValueError, match=r"sharded over 2 workers by ZeRO-2, and this run has 1"):
-        start(on_ray.path, {**train, "num_workers": 1}, payload, local=True)
+    again = start(on_ray.path, {**train, "num_workers": 1}, payload, local=True)
+    assert again["steps"] == 24
+    assert largest_difference(on_ray.state, state) < 1e-6
 
 
 @pytest.mark.ray

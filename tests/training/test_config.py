@@ -96,3 +96,19 @@ def test_keep_best_by_mode() -> None:
     assert not KeepBest(metric="CIDEr").better(1.0, 1.0)
     assert KeepBest(metric="loss", mode="min").better(1.0, 2.0)
     assert KeepBest(metric="loss", mode="min").better(9.0, None)
+
+
+def test_every_allowed_number_of_workers_shares_a_batch() -> None:
+    def refused(**settings: int) -> str:
+        with pytest.raises(ValidationError) as caught:
+            TrainConfig(steps=1, **settings)  # type: ignore[arg-type]
+        return str(caught.value)
+
+    assert TrainConfig(steps=1, num_workers=3, min_workers=2, batch_size=12, grad_accumulation=2).min_workers == 2
+    assert "min_workers=3 is above num_workers=2" in refused(num_workers=2, min_workers=3, batch_size=12)
+    assert (
+        "min_workers=2 allows 3 workers, which cannot share micro-batches of 32 samples equally; take batch_size=36, "
+        "or set min_workers=num_workers"
+    ) in refused(num_workers=4, min_workers=2, batch_size=32)
+    halves = refused(num_workers=4, min_workers=2, batch_size=32, grad_accumulation=2)
+    assert "take batch_size=24" in halves

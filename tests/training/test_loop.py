@@ -169,6 +169,27 @@ def test_a_checkpoint_cut_by_a_kill_is_not_taken(tmp_path: Path) -> None:
     assert LocalContext(tmp_path).latest_checkpoint() == tmp_path / "checkpoints" / checkpoint_name(24)
 
 
+class Announcing(LocalContext):
+    """A context that hears of a loss when it is asked for the second time."""
+
+    asked = 0
+
+    def loss_announced(self) -> bool:
+        self.asked += 1
+        return self.asked == 2
+
+
+def test_an_announced_loss_makes_a_checkpoint(tmp_path: Path) -> None:
+    """It is asked with every line of the log."""
+    train = {**TRAIN, "steps": 6, "log_every": 1, "checkpoint_every": 6, "keep_last": 9}
+    config = TrainConfig.model_validate(train)
+    toy.entry({"train": config.model_dump(mode="json")}, Announcing(tmp_path, keep_last=9))
+    assert [path.name for path in sorted((tmp_path / "checkpoints").glob("step_*"))] == [
+        checkpoint_name(2),
+        checkpoint_name(6),
+    ]
+
+
 def test_another_engine_cannot_go_on(tmp_path: Path) -> None:
     run(tmp_path)
     state_file = tmp_path / "checkpoints" / checkpoint_name(24) / STATE_FILE

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,6 +89,7 @@ class ToyTask(Task):
         self.kill: tuple[int, int, str] | None = None
         self.huge = False
         self.rank = self.calls = 0
+        self.held: Held | None = None
 
     def logits(self, batch: Batch) -> Tensor:
         x = batch["x"] + 0.1 * self.frozen(batch["x"]) + self.shift
@@ -97,6 +101,8 @@ class ToyTask(Task):
         self.calls += self.training
         if self.kill is not None and self.training and (self.calls, self.rank) == self.kill[:2]:
             _kill_once(self.kill[2])
+        if self.held is not None and self.training:
+            self.held(self.calls)
         if self.huge:
             torch.empty(1 << 58)  # an exbibyte
         logits = self.logits(batch)
@@ -122,6 +128,30 @@ class ToyTask(Task):
 
     def checkpointed_parts(self) -> list[nn.Module]:
         return [self.encoder, self.dropout]
+
+
+class Held:
+    """Writes down every training step, and holds a run in the steps that have a gate until the test opens it.
+
+    Args:
+        folder: of ``steps-RANK.jsonl`` (time, step, world size) and the gates' files ``open-STEP``.
+        gates: the steps.
+        pace: seconds that each step takes at least.
+    """
+
+    def __init__(self, context: Context, folder: str, gates: list[int], pace: float = 0.0):
+        self.context, self.folder, self.gates, self.pace = context, Path(folder), gates, pace
+        last = context.latest_checkpoint()
+        self.start = 0 if last is None else int(last.name.removeprefix("step_"))
+
+    def __call__(self, calls: int) -> None:
+        step = self.start + calls
+        line = {"time": time.time(), "step": step, "world": self.context.world_size}
+        with (self.folder / f"steps-{self.context.rank}.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        while step in self.gates and not (self.folder / f"open-{step}").exists():
+            time.sleep(0.02)
+        time.sleep(self.pace)
 
 
 def _kill_once(marker: str) -> None:
@@ -151,7 +181,7 @@ def build(payload: dict[str, Any]) -> ToyTask:
 
 def entry(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     """An entry for ``cluster.train.launch``. Payload: ``train``, and optionally ``size``, ``hidden``, ``dropout``,
-    ``base``, ``kill_*``, ``huge`` (more memory than there is)."""
+    ``base``, ``kill_*``, ``huge`` (more memory than there is), ``held`` (of :class:`Held`)."""
     train = TrainConfig.model_validate(payload["train"])
     if "attempts" in payload:
         with open(payload["attempts"], "a") as attempts:
@@ -160,6 +190,8 @@ def entry(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     task = build(payload)
     parts = loaders(train, context, payload.get("size", 50))
     task.rank = context.rank
+    if "held" in payload:
+        task.held = Held(context, **payload["held"])
 
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
         write_artifact(context.run_dir / "artifact", system="toy", config=payload, state_dict=state, metrics=metrics)

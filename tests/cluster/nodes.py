@@ -1,0 +1,337 @@
+"""A Ray cluster of several nodes on this machine, whose nodes can be killed, cut off and drained.
+
+As root on Linux a node is a host of its own: address, host name, process ids, ``/tmp/ray`` and ``/dev/shm``, on a
+bridge with the others; killing it ends all its processes at once, as a power cut does. Elsewhere nodes are groups of
+processes on loopback addresses, and a node that is cut off is one whose processes are stopped. Both share all files.
+Nothing is left behind, also if the test's process is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+PORT = 6379
+ENVIRONMENT = {
+    "RAY_AUTH_MODE": "disabled",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",  # else Ray listens on loopback alone
+    "RAY_health_check_initial_delay_ms": "5000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "3000",
+    "RAY_health_check_failure_threshold": "4",  # a node is lost after about 10 seconds
+    "RAY_memory_monitor_refresh_ms": "0",
+    "PYTHONUNBUFFERED": "1",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "10",
+}
+STARTED_S = 180.0
+"""Time-out for a node to join, in seconds."""
+
+
+def hosts_work() -> bool:
+    """Whether this process may make network and mount namespaces."""
+    command = ["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "--mount-proc", "true"]
+    tools = all(shutil.which(tool) for tool in ("unshare", "nsenter", "setpriv", "ip"))
+    return tools and subprocess.run(command, capture_output=True).returncode == 0
+
+
+class Process:
+    """The processes of a node that has no host of its own."""
+
+    def __init__(self, address: str, folder: Path):
+        self.address = address
+        self.folder = folder
+        self._started: list[subprocess.Popen[Any]] = []
+
+    def popen(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], start_new_session=True, **options)
+        self._started.append(process)
+        return process
+
+    def kill(self) -> None:
+        found = [each for process in self._started for each in _tree(process.pid)]
+        for each in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+        for process in self._started:
+            process.wait()
+        self._started.clear()
+
+    def stop(self, stopped: bool) -> None:
+        for process in self._started:
+            for each in _tree(process.pid):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.send_signal(signal.SIGSTOP if stopped else signal.SIGCONT)
+
+
+class Host(Process):
+    """A node with namespaces of its own, which live as long as its first process."""
+
+    def __init__(self, number: int, switch: Switch, folder: Path):
+        super().__init__(f"10.77.0.{10 + number}", folder)
+        self.port = f"v{number}"
+        self.switch = switch
+        names = folder / "hosts"
+        names.write_text("127.0.0.1 localhost\n" + "".join(f"10.77.0.{10 + n} node{n}\n" for n in range(64)))
+        Path("/tmp/ray").mkdir(exist_ok=True)
+        script = (
+            f"hostname node{number}; ip link set lo up; mount -t tmpfs tmpfs /dev/shm; mount -t tmpfs tmpfs /tmp/ray; "
+            f"mount --bind {names} /etc/hosts; echo ready; sleep infinity; true"
+        )
+        apart = ["unshare", "--net", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        command = ["setpriv", "--pdeathsig", "KILL", *apart, "bash", "-c", script]
+        self._first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self._first.stdout is not None
+        assert self._first.stdout.readline() == "ready\n"
+        (child,) = psutil.Process(self._first.pid).children()
+        self.pid = child.pid
+        switch.ip(f"link add {self.port} type veth peer name eth0 netns {self.pid}")
+        switch.ip(f"link set {self.port} master bridge up")
+        self._enter(["ip", "addr", "add", f"{self.address}/24", "dev", "eth0"])
+        self._enter(["ip", "link", "set", "eth0", "up"])
+
+    def _inside(self, command: Sequence[str]) -> list[str]:
+        return ["nsenter", "-t", str(self.pid), "--net", "--mount", "--uts", "--pid", f"--wdns={ROOT}", *command]
+
+    def _enter(self, command: Sequence[str]) -> None:
+        subprocess.run(self._inside(command), check=True)
+
+    def popen(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        return super().popen(self._inside(command), **options)
+
+    def kill(self) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(self.pid).kill()
+        self._first.wait()
+        super().kill()
+
+
+class Switch:
+    """The network between the hosts, in a namespace of its own."""
+
+    ADDRESS = "10.77.0.1"
+
+    def __init__(self) -> None:
+        script = "ip link set lo up; echo ready; sleep infinity; true"
+        command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "bash", "-c", script]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "ready\n"
+        self.ip("link add bridge type bridge")
+        self.ip(f"addr add {self.ADDRESS}/24 dev bridge")
+        self.ip("link set bridge up")
+
+    def ip(self, arguments: str) -> None:
+        subprocess.run([*self.inside(), "ip", *arguments.split()], check=True)
+
+    def inside(self) -> list[str]:
+        """Prefix of a command that runs at the address of the switch."""
+        return ["nsenter", "-t", str(self._process.pid), "--net"]
+
+    def close(self) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    return []
+
+
+class Nodes:
+    """A running cluster; node 0 is the head. Made by :func:`nodes`."""
+
+    def __init__(self, folder: Path, hosts: bool, environment: dict[str, str]):
+        self.folder = folder
+        self.hosts = hosts
+        self.environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT), **environment}
+        self.environment.pop("RAY_ADDRESS", None)
+        self.switch = Switch() if hosts else None
+        self._cpus: list[int] = []
+        self._nodes: list[Process] = []
+        self._redis: subprocess.Popen[Any] | None = None
+
+    @property
+    def address(self) -> str:
+        """Of the cluster, for ``cluster.address``."""
+        return f"{self._nodes[0].address}:{self._port}"
+
+    def node(self, number: int) -> Process:
+        return self._nodes[number]
+
+    def add(self, cpus: int = 1) -> int:
+        """Start one more node; returns its number."""
+        number = len(self._nodes)
+        self._nodes.append(self._make(number))
+        self._cpus.append(cpus)
+        self._start(number)
+        return number
+
+    def start_again(self, number: int) -> None:
+        """Start a node that was killed, at its old address."""
+        self._nodes[number] = self._make(number)
+        self._start(number)
+
+    def kill(self, number: int) -> None:
+        """End all processes of a node at once, drivers that run there too."""
+        self._nodes[number].kill()
+
+    def cut(self, one: int, other: int) -> None:
+        """Drop everything that is sent between two nodes; each still reaches the others. One pair at a time."""
+        self._pair(one, other, True)
+
+    def mend(self, one: int, other: int) -> None:
+        self._pair(one, other, False)
+
+    def _pair(self, one: int, other: int, cut: bool) -> None:
+        if self.switch is None:
+            self._nodes[max(one, other)].stop(cut)
+            return
+        for number in (one, other):  # isolated ports do not reach each other
+            node = self._nodes[number]
+            assert isinstance(node, Host)
+            self.switch.ip(f"link set {node.port} type bridge_slave isolated {'on' if cut else 'off'}")
+
+    def drain(self, number: int, seconds: int) -> None:
+        """Announce the end of a node as a cloud's spot notice does. Killing it then is left to the caller."""
+        command = [*_ray("drain-node"), "--address", self.address, "--node-id", self.node_id(number)]
+        command += ["--reason", "DRAIN_NODE_REASON_PREEMPTION", "--reason-message", "spot"]
+        command += ["--deadline-remaining-seconds", str(seconds)]
+        done = self.run(command).wait()
+        assert done == 0
+
+    def node_id(self, number: int) -> str:
+        """Ray's id of a live node."""
+        (found,) = (node["NodeID"] for node in self.listed() if node["Alive"] and node["NodeName"] == str(number))
+        return str(found)
+
+    def listed(self) -> list[dict[str, Any]]:
+        """The nodes as the head's Ray knows them."""
+        code = (
+            "import json, sys; from ray._raylet import GcsClientOptions; from ray._private.state import GlobalState; "
+        )
+        code += (
+            "s = GlobalState(); s._initialize_global_state(GcsClientOptions.create(sys.argv[1], None, True, True)); "
+        )
+        code += "print(json.dumps([{k: n[k] for k in ('NodeID', 'Alive', 'NodeName')} for n in s.node_table()]))"
+        process = self.run([sys.executable, "-c", code, self.address], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err.decode()
+        found: list[dict[str, Any]] = json.loads(out.splitlines()[-1])
+        return found
+
+    def wait_for(self, seen: Callable[[list[dict[str, Any]]], bool]) -> None:
+        """Wait until the head's Ray has seen something about its nodes."""
+        end = time.monotonic() + STARTED_S
+        while not seen(self.listed()):
+            assert time.monotonic() < end, self.listed()
+            time.sleep(0.5)
+
+    def run(self, command: Sequence[str], on: int = 0, **options: Any) -> subprocess.Popen[Any]:
+        """Start a command on a node, in the checkout's root; by default its output goes to the test's."""
+        return self._nodes[on].popen(list(command), env=self.environment, cwd=ROOT, **options)
+
+    def python(self, arguments: Sequence[str], on: int = 0, log: Path | None = None) -> subprocess.Popen[Any]:
+        """Start Python on a node, with its output in ``log``."""
+        output = (log or self.folder / "python.log").open("ab")
+        with output:
+            return self.run([sys.executable, *arguments], on, stdout=output, stderr=subprocess.STDOUT)
+
+    def serve_redis(self) -> None:
+        """Keep the head's state in a Redis outside of it; before the head starts."""
+        at = Switch.ADDRESS if self.switch else "127.0.0.1"
+        prefix = self.switch.inside() if self.switch else []
+        port = "6380"
+        command = [*prefix, "redis-server", "--bind", at, "--port", port, "--save", "", "--protected-mode", "no"]
+        self._redis = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], stdout=subprocess.DEVNULL)
+        self.environment |= {"RAY_REDIS_ADDRESS": f"{at}:{port}", "RAY_external_storage_namespace": "nodes"}
+
+    def _make(self, number: int) -> Process:
+        folder = self.folder / f"node{number}"
+        folder.mkdir(exist_ok=True)
+        if self.switch is not None:
+            return Host(number, self.switch, folder)
+        return Process(f"127.0.0.{10 + number}", folder)
+
+    @property
+    def _port(self) -> int:
+        return PORT if self.hosts else PORT + 1000 + os.getpid() % 1000
+
+    def _start(self, number: int) -> None:
+        node = self._nodes[number]
+        command = [*_ray("start"), "--block", "--disable-usage-stats", f"--node-ip-address={node.address}"]
+        command += [f"--num-cpus={self._cpus[number]}", "--num-gpus=0", f"--object-store-memory={100 * 2**20}"]
+        command += ["--min-worker-port=0", "--max-worker-port=0", f"--node-name={number}"]
+        command += ["--metrics-export-port=0", "--dashboard-agent-listen-port=0"] if not self.hosts else []
+        if number == 0:
+            command += ["--head", f"--port={self._port}", "--include-dashboard=false"]
+            if not self.hosts:
+                command += [f"--temp-dir={self.folder / 'ray'}"]
+        else:
+            command += [f"--address={self.address}"]
+        with (node.folder / "ray.log").open("wb") as log:
+            process = node.popen(command, env=self.environment, cwd=ROOT, stdout=log, stderr=log)
+        end = time.monotonic() + STARTED_S
+        while process.poll() is None and time.monotonic() < end:
+            if "--block" in (node.folder / "ray.log").read_text():
+                return
+            time.sleep(0.2)
+        raise RuntimeError(f"node {number} did not start:\n{(node.folder / 'ray.log').read_text()}")
+
+    def close(self) -> None:
+        for node in reversed(self._nodes):
+            node.stop(False)
+            node.kill()
+        if self._redis is not None:
+            self._redis.kill()
+            self._redis.wait()
+        if self.switch is not None:
+            self.switch.close()
+
+
+def _ray(command: str) -> list[str]:
+    return [sys.executable, "-m", "ray.scripts.scripts", command]
+
+
+@contextlib.contextmanager
+def nodes(
+    count: int,
+    cpus: int = 1,
+    *,
+    hosts: bool | None = None,
+    redis: bool = False,
+    environment: dict[str, str] | None = None,
+) -> Iterator[Nodes]:
+    """A head without CPUs for work, and ``count`` nodes.
+
+    Args:
+        cpus: of each node.
+        hosts: nodes with namespaces of their own; default: where this process may make them.
+        redis: keep the head's state outside of it, so that it can be killed and started again.
+        environment: of Ray and of all that runs on the nodes.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="nodes-", dir="/tmp"))
+    cluster = Nodes(folder, hosts_work() if hosts is None else hosts, environment or {})
+    try:
+        if redis:
+            cluster.serve_redis()
+        for number in range(count + 1):
+            cluster.add(cpus if number else 0)
+        yield cluster
+    finally:
+        cluster.close()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,120 @@
+"""A training of the toy on several nodes, held where a test wants to do harm, and what the harm cost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from idc.training.context import LocalContext
+from tests.cluster.nodes import Nodes
+from tests.invariants.harness import Run, largest_difference
+from tests.training import toy
+
+STEPS = 40
+TRAIN: dict[str, Any] = {
+    "steps": STEPS,
+    "batch_size": 12,
+    "num_workers": 2,
+    "engine": "deepspeed",
+    "zero_stage": 2,
+    "checkpoint_every": 8,
+    "log_every": 1,
+    "seed": 3,
+    "tracking": {"enabled": False},
+}
+DONE_S = 400.0
+
+
+class Disturbed:
+    """A run on the nodes 1 and 2, whose driver is on node ``on``."""
+
+    def __init__(self, cluster: Nodes, folder: Path, gates: list[int], on: int = 0, pace: float = 0.0, **train: Any):
+        self.cluster = cluster
+        self.folder = folder / "run"
+        self.notes = folder / "notes"
+        self.notes.mkdir()
+        self.output = folder / "output"
+        self.train = {**TRAIN, **train}
+        payload = {"train": self.train, "held": {"folder": str(self.notes), "gates": gates, "pace": pace}}
+        runs = [{"entry": "tests.training.toy:entry", "folder": str(self.folder), "payload": payload}]
+        arguments = ["-m", "tests.cluster.drive", cluster.address, json.dumps(runs)]
+        self.process = cluster.python(arguments, on, self.output)
+        self.harmed = 0.0
+
+    def steps(self, rank: int = 0) -> list[dict[str, Any]]:
+        """The steps that were begun, of all restarts: time, step, world."""
+        path = self.notes / f"steps-{rank}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def wait(self, done: Callable[[], bool], seconds: float = DONE_S) -> None:
+        """Wait until something is seen, as long as the run goes on."""
+        end = time.monotonic() + seconds
+        while not done():
+            assert self.process.poll() is None, self.text()
+            assert time.monotonic() < end, self.text()
+            time.sleep(0.1)
+
+    def reach(self, step: int, world: int = 2, seconds: float = DONE_S) -> None:
+        """Wait until all ranks are in a step, where it has a gate."""
+        reached = {"step": step, "world": world}
+
+        def there(rank: int) -> bool:
+            return any({**line, **reached} == line for line in self.steps(rank)[-1:])
+
+        self.wait(lambda: all(there(rank) for rank in range(world)), seconds)
+
+    def harm(self) -> None:
+        """Note the time of the harm."""
+        self.harmed = time.time()
+
+    def open(self, step: int) -> None:
+        (self.notes / f"open-{step}").touch()
+
+    def end(self) -> None:
+        """Wait for the end of the run, which must be good."""
+        try:
+            self.process.wait(DONE_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self.text()) from None
+        assert self.process.returncode == 0, self.text()
+
+    def text(self) -> str:
+        return self.output.read_text(errors="replace")
+
+    def worlds(self) -> list[int]:
+        """The world sizes in turn."""
+        sizes = [line["world"] for line in self.steps()]
+        return [size for n, size in enumerate(sizes) if n == 0 or sizes[n - 1] != size]
+
+    def row(self, fault: str, where: str, note: str) -> dict[str, Any]:
+        """The fault's row: steps run again, seconds until the next step, difference from an undisturbed run.
+
+        Also appended to the file that the variable IDC_FAULT_ROWS names.
+        """
+        steps = self.steps()
+        again = min(line["time"] for line in steps if line["time"] > self.harmed)
+        reference = self.folder.parent / "undisturbed"
+        alone = {**self.train, "num_workers": 1, "min_workers": None, "engine": "torch", "zero_stage": 0}
+        toy.entry({"train": alone}, LocalContext(reference))
+        run, undisturbed = Run(self.folder), Run(reference)
+        assert [line["step"] for line in run.log] == list(range(1, STEPS + 1))
+        losses = max(abs(a - b) / b for a, b in zip(run.losses, undisturbed.losses, strict=True))
+        test = os.environ.get("PYTEST_CURRENT_TEST", "").split(" ")[0]
+        row = {
+            "fault": fault,
+            "where": where,
+            "lost_steps": len(steps) - STEPS,
+            "recovery_s": round(again - self.harmed, 1),
+            "final_difference": max(losses, largest_difference(run.state, undisturbed.state)),
+            "note": f"{note}; workers in turn: {self.worlds()}",
+            "command": f"python -m pytest {test}",
+        }
+        if path := os.environ.get("IDC_FAULT_ROWS"):
+            with open(path, "a") as file:
+                file.write(json.dumps(row) + "\n")
+        return row
