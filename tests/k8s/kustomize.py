@@ -1,5 +1,5 @@
-"""Builds kustomizations: by ``kubectl kustomize`` where it is installed, and always by :func:`build`, which knows the part
-of kustomize that ``k8s/`` uses and refuses everything else. So the manifests are checked as built on every machine."""
+"""Builds kustomizations: by ``kubectl kustomize`` where it is installed, and always by :func:`build`, which knows the
+part of kustomize that ``k8s/`` uses and refuses everything else. So the built manifests are checked on every machine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def build_by_kubectl(folder: Path) -> list[Doc]:
     done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise ValueError(f"kubectl kustomize {folder}: {done.stderr}")
-    return list(yaml.safe_load_all(done.stdout))
+    return list(yaml.load_all(done.stdout, yaml.CSafeLoader))
 
 
 def build(folder: Path) -> list[Doc]:
@@ -68,7 +68,11 @@ def build(folder: Path) -> list[Doc]:
 def read(path: Path) -> list[Doc]:
     """The documents of a YAML file."""
     # Without anchors: a patch of one place must not change another.
-    return [copy.deepcopy(doc) for doc in map(_plain, yaml.safe_load_all(path.read_text(encoding="utf-8"))) if doc]
+    return [
+        copy.deepcopy(doc)
+        for doc in map(_plain, yaml.load_all(path.read_text(encoding="utf-8"), yaml.CSafeLoader))
+        if doc
+    ]
 
 
 def _plain(value: Any) -> Any:
@@ -88,7 +92,9 @@ def _apply(folder: Path, docs: list[Doc]) -> list[Doc]:
         _generate(docs, one, "ConfigMap", {Path(file).name: (folder / file).read_text() for file in one["files"]})
     for one in spec.get("secretGenerator", []):
         lines = [line for file in one["envs"] for line in (folder / file).read_text().splitlines()]
-        values = {name: base64.b64encode(value.encode()).decode() for name, _, value in (x.partition("=") for x in lines)}
+        values = {
+            name: base64.b64encode(value.encode()).decode() for name, _, value in (x.partition("=") for x in lines)
+        }
         _generate(docs, {"options": spec["generatorOptions"], **one}, "Secret", values)
     for name in spec.get("components", []):
         docs = _apply(folder / name, docs)
@@ -119,7 +125,7 @@ def _generate(docs: list[Doc], one: Doc, kind: str, data: dict[str, str]) -> Non
 
 
 def _patched(docs: list[Doc], patch: Doc) -> list[Doc]:
-    target, change = patch["target"], yaml.safe_load(patch["patch"])
+    target, change = patch["target"], yaml.load(patch["patch"], yaml.CSafeLoader)
     names = target.get("name", "").split("|")
     hit = [
         doc for doc in docs
@@ -150,7 +156,7 @@ def _operate(doc: Doc, op: str, path: str, value: Any) -> None:
         del place[key]
     elif op in ("add", "replace"):
         if op == "replace":
-            place[key]  # noqa: B018  # an error if it is not there
+            place[key]  # an error if it is not there
         place[key] = value
     else:
         raise ValueError(f"{op} {path}: not known to tests/k8s/kustomize.py")

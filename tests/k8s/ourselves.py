@@ -1,5 +1,5 @@
-"""The manifests against this repository: versions of the lock, commands that exist and accept their settings, workers that
-fit on their pods, and a config of Serve that the application accepts."""
+"""The manifests against this repository: versions of the lock, commands that exist and accept their settings, workers
+that fit on their pods, and a config of Serve that the application accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""References inside what is applied together: names that must exist, selectors that must match, budgets that can hold."""
+"""References inside what is applied together: names that must exist, selectors that must match, budgets that allow
+evictions."""
 
 from __future__ import annotations
 
@@ -67,9 +68,9 @@ def _nested_secrets(value: Any, keys: dict[tuple[str, str], set[str]], path: str
             yield from _nested_secrets(one, keys, f"{path}[{place}]")
     elif isinstance(value, dict):
         for kind, field in (("Secret", "secretKeyRef"), ("ConfigMap", "configMapKeyRef")):
-            if (one := value.get(field)) and one["key"] not in keys.get((kind, one["name"]), set()):
-                if not one.get("optional"):
-                    yield f"{path.lstrip('.')}.{field}: there is no key {one['key']!r} in a {kind} {one['name']!r}"
+            one = value.get(field, {})
+            if one and not one.get("optional") and one["key"] not in keys.get((kind, one["name"]), set()):
+                yield f"{path.lstrip('.')}.{field}: there is no key {one['key']!r} in a {kind} {one['name']!r}"
         for name, one in value.items():
             yield from _nested_secrets(one, keys, f"{path}.{name}")
 
@@ -113,7 +114,9 @@ def _policy_faults(spec: Doc, pods: Sequence[Pods]) -> Iterator[str]:
             for place, port in enumerate(rule.get("ports", [])):
                 if way == "ingress" and spec["podSelector"] and not _foreign(spec["podSelector"]):
                     hit = [one for one in pods if matches(spec["podSelector"], one.labels)]
-                    opened = {p["containerPort"] for one in hit for _, c in one.containers() for p in c.get("ports", [])}
+                    opened = {
+                        p["containerPort"] for one in hit for _, c in one.containers() for p in c.get("ports", [])
+                    }
                     if port["port"] not in opened:
                         yield f"spec.ingress[{at}].ports[{place}]: no selected pod listens on {port['port']}"
     for path, selector in selectors:

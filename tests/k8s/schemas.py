@@ -1,8 +1,8 @@
 """JSON schemas of all kinds in ``k8s/``, closed: a field that they do not name is a fault.
 
-Kinds of Kubernetes itself are checked by the published schemas in the package ``kubernetes-validate``. Those of KubeRay and
-Kueue are in no package; below are the fields that ``k8s/`` uses, written by hand, with pods again by the published schema.
-A new field of theirs must be added here, after a look at the CRD (``kubectl explain rayjob.spec``).
+Kinds of Kubernetes itself are checked by the published schemas in the package ``kubernetes-validate``. Those of KubeRay
+and Kueue are in no package; below are the fields that ``k8s/`` uses, written by hand, with pods again by the published
+schema. A new field of theirs must be added here, after a look at the CRD (``kubectl explain rayjob.spec``).
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ KUBERNETES = "1.34"
 Schema = dict[str, Any]
 
 _DEFINITIONS = "https://kubernetes.io/api/_definitions.json"
-_STRING, _BOOL, _TEXTS = {"type": "string"}, {"type": "boolean"}, {"type": "object", "additionalProperties": {"type": "string"}}
+_STRING, _BOOL, _TEXTS = (
+    {"type": "string"},
+    {"type": "boolean"},
+    {"type": "object", "additionalProperties": {"type": "string"}},
+)
 _COUNT: Schema = {"type": "integer", "minimum": 0}
 _PERCENT: Schema = {"type": "integer", "minimum": 0, "maximum": 100}
 
