@@ -36,9 +36,11 @@ _OPENAI, _OPERATION = "OpenAI's interface", "operation"
 """Tags of the OpenAPI document."""
 
 
-def create_api(config: ServeConfig, backend: Backend, drain: Drain | None = None) -> FastAPI:
+def create_api(
+    config: ServeConfig, backend: Backend, drain: Drain | None = None, metrics: ServingMetrics | None = None
+) -> FastAPI:
     """The application of one front replica (or of a test), which ``drain`` can end."""
-    metrics = ServingMetrics()
+    metrics = metrics or ServingMetrics()
     files = web_files()
     closed = {"/v1/captions", "/v1/chat/completions", "/v1/models", "/metrics"}
     opened = {ALIVE, "/readyz", "/openapi.json", "/docs", *files}

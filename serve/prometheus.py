@@ -1,4 +1,5 @@
-"""Metrics of a front replica for Prometheus (``GET /metrics``): requests, pairs, latencies, models, replicas."""
+"""Metrics of a front replica for Prometheus (``GET /metrics``): requests, pairs, latencies, models, replicas. On Ray,
+``serve/deployment/ray_metrics.py`` adds those of all fronts to the metrics of their nodes."""
 
 from __future__ import annotations
 
@@ -6,10 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from serve.backend import ModelStatus
+from idc.data.text import words
+from serve.backend import ModelStatus, PairResult
 from serve.context import RequestContext
 
-_BUCKETS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
+BUCKETS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
 class ServingMetrics:
@@ -21,11 +23,12 @@ class ServingMetrics:
             "idc_requests", "Requests answered.", ("route", "status"), registry=self._registry
         )  # fmt: skip
         self._pairs = Counter("idc_pairs", "Pairs captioned or refused.", ("outcome",), registry=self._registry)
+        self._tokens = Counter("idc_caption_tokens", "Words of the best captions.", registry=self._registry)
         self._latency = Histogram(
             "idc_request_seconds", "Time from a request's first byte to the end of its response.", ("route",),
-            buckets=_BUCKETS_S, registry=self._registry,
+            buckets=BUCKETS_S, registry=self._registry,
         )  # fmt: skip
-        self.waiting = Gauge("idc_pairs_waiting", "Pairs accepted and not answered yet.", registry=self._registry)
+        self._waiting = Gauge("idc_pairs_waiting", "Pairs accepted and not answered yet.", registry=self._registry)
         self._models = Gauge(
             "idc_model_info", "1 for the current version of a model name.", ("model", "version"),
             registry=self._registry,
@@ -37,10 +40,16 @@ class ServingMetrics:
         self._requests.labels(context.route, context.status).inc()
         self._latency.labels(context.route).observe(context.seconds())
 
-    def pairs(self, captioned: int, refused: int) -> None:
-        """Count answered pairs."""
+    def wait(self, pairs: int) -> None:
+        """Add accepted pairs to those that are not answered yet; negative: answered ones."""
+        self._waiting.inc(pairs)
+
+    def pairs(self, results: Sequence[PairResult]) -> None:
+        """Count answered pairs, and the words of their best captions."""
+        captioned, refused, tokens = counts(results)
         self._pairs.labels("captioned").inc(captioned)
         self._pairs.labels("refused").inc(refused)
+        self._tokens.inc(tokens)
 
     def text(self, models: Sequence[ModelStatus], replicas: Mapping[str, int]) -> bytes:
         """All metrics in Prometheus' text format."""
@@ -50,3 +59,10 @@ class ServingMetrics:
         for name, count in replicas.items():
             self._replicas.labels(name).set(count)
         return generate_latest(self._registry)
+
+
+def counts(results: Sequence[PairResult]) -> tuple[int, int, int]:
+    """(pairs captioned, pairs refused, words of the best captions)."""
+    refused = sum(result.error is not None for result in results)
+    tokens = sum(len(words(result.captions[0].caption)) for result in results if result.captions)
+    return len(results) - refused, refused, tokens

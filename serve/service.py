@@ -96,14 +96,14 @@ class Service:
         if self._waiting.total() + pairs > limits.waiting_pairs:
             raise ApiError(503, "busy", "too many pairs are waiting; try again", retry_after_s=1)
         self._waiting[caller] += pairs
-        self._metrics.waiting.inc(pairs)
+        self._metrics.wait(pairs)
         try:
             yield
         finally:
             self._waiting[caller] -= pairs
             if not self._waiting[caller]:
                 del self._waiting[caller]
-            self._metrics.waiting.dec(pairs)
+            self._metrics.wait(-pairs)
 
     async def caption(
         self, context: RequestContext, pairs: Sequence[EncodedPair], model: ModelStatus, options: Options
@@ -125,8 +125,7 @@ class Service:
             raise ApiError(504, "timeout", f"no caption was available within {timeout_s:g} s") from None
         except ValueError as error:
             raise ApiError(422, "not_possible", str(error)) from None
-        refused = sum(result.error is not None for result in results)
-        self._metrics.pairs(len(results) - refused, refused)
+        self._metrics.pairs(results)
         return results
 
 

@@ -35,8 +35,9 @@ class Front:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         from serve.api import create_api
+        from serve.deployment.ray_metrics import RayMetrics
 
-        return create_api(self._config, self._replicas, self._drain)
+        return create_api(self._config, self._replicas, self._drain, RayMetrics())
 
     async def drain(self) -> int:
         """Refuse new requests and answer those in progress. Returns how many are left after ``scaling.drain_s``."""

@@ -20,6 +20,7 @@ PAGES = sorted(
         *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "BENCHMARKS.md", "CONTRIBUTING.md", "PAPERS.md")),
         *(ROOT / "docs").glob("*.md"),
         *(ROOT / "idc" / "systems").glob("*/README.md"),
+        ROOT / "k8s" / "README.md",
     ]
 )
 COMMAND_PAGE = ROOT / "docs" / "commands.md"
@@ -101,6 +102,9 @@ def test_a_broken_link_is_found(text: str, fault: str, monkeypatch: pytest.Monke
         ("", 'make serve SERVE="models.demo=a prt=1"', "prt"),
         ("", "curl -F before=@a.png http://127.0.0.1:8000/v1/caption", "no such route"),
         ("", "curl http://127.0.0.1:8000/v1/captions", "no such route"),
+        ("", "kubectl apply -k k8s/overlays/prod", "no such file"),
+        ("", "sh k8s/secrets/made.sh", "no such file"),
+        ("", "kubectl aply -k k8s/base", "nothing checks this"),
         ("", "idc captoin a b", "no such command"),
         ("", "idc corrupt pairs=a out=b", "kind: required"),
         ("", "idc-caption a b", "nothing checks this program"),
@@ -157,7 +161,7 @@ def test_the_origins_of_captions_are_imported_as_documented(tmp_path: Path, monk
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_files_that_a_page_names_exist(page: Path) -> None:
     """Code spans like ``idc/config.py``; names of outputs (``runs/...``, ``data/...``) and patterns are none."""
-    folders = ("idc/", "cluster/", "jobs/", "serve/", "benchmarks/", "tests/", "docs/")
+    folders = ("idc/", "cluster/", "jobs/", "k8s/", "serve/", "benchmarks/", "tests/", "docs/")
     spans = re.findall(r"`([\w./-]+\.(?:py|yaml|html|js|css|md))`", page.read_text(encoding="utf-8"))
     named = {span for span in spans if span.startswith(folders)}
     assert not sorted(name for name in named if not (ROOT / name).exists())

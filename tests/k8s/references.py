@@ -1,0 +1,136 @@
+"""References inside what is applied together: names that must exist, selectors that must match, budgets that allow
+evictions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tests.k8s.pods import Pods, pods_of
+
+Doc = dict[str, Any]
+
+FOREIGN = ("gateway.networking.k8s.io/gateway-name", "ray.io/node-type")
+"""Labels of pods that others make here: the Gateway's, and the operator's job that cleans up Redis."""
+
+
+def reference_faults(docs: Sequence[Doc], around: Sequence[Doc] = ()) -> Iterator[tuple[Doc, str]]:
+    """(document, fault) for names in ``docs`` that are neither there nor in ``around``, which is applied before."""
+    every = [*docs, *around]
+    keys = {
+        (doc["kind"], doc["metadata"]["name"]): {*doc.get("data", {}), *doc.get("stringData", {})} for doc in every
+    }  # fmt: skip
+    for doc in docs:
+        for pods in pods_of(doc):
+            for fault in _pod_faults(doc, pods, keys):
+                yield doc, fault
+        for fault in _selector_faults(doc, [pods for one in every for pods in pods_of(one)]):
+            yield doc, fault
+        yield from ((doc, fault) for fault in _nested_secrets(doc, keys))
+
+
+def _pod_faults(doc: Doc, pods: Pods, keys: dict[tuple[str, str], set[str]]) -> Iterator[str]:
+    spec = pods.spec
+    account = spec.get("serviceAccountName")
+    if account is not None and ("ServiceAccount", account) not in keys:
+        yield f"{pods.path}.spec.serviceAccountName: there is no ServiceAccount {account!r}"
+    claims = {one["metadata"]["name"] for one in doc["spec"].get("volumeClaimTemplates", [])}
+    volumes = {one["name"] for one in spec.get("volumes", [])} | claims
+    for place, volume in enumerate(spec.get("volumes", [])):
+        where = f"{pods.path}.spec.volumes[{place}]"
+        for kind, name in (
+            ("PersistentVolumeClaim", volume.get("persistentVolumeClaim", {}).get("claimName")),
+            ("ConfigMap", volume.get("configMap", {}).get("name")),
+            ("Secret", volume.get("secret", {}).get("secretName")),
+        ):
+            if name is not None and (kind, name) not in keys:
+                yield f"{where}: there is no {kind} {name!r}"
+    for where, container in pods.containers():
+        ports = {port["name"]: port["containerPort"] for port in container.get("ports", [])}
+        for mount in container.get("volumeMounts", []):
+            if mount["name"] not in volumes:
+                yield f"{where}.volumeMounts: there is no volume {mount['name']!r}"
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            action = container.get(probe, {})
+            port = (action.get("httpGet") or action.get("tcpSocket") or {}).get("port")
+            if isinstance(port, str) and port not in ports:
+                yield f"{where}.{probe}: there is no port {port!r}"
+        for source in container.get("envFrom", []):
+            name = source["configMapRef"]["name"]
+            if ("ConfigMap", name) not in keys:
+                yield f"{where}.envFrom: there is no ConfigMap {name!r}"
+
+
+def _nested_secrets(value: Any, keys: dict[tuple[str, str], set[str]], path: str = "") -> Iterator[str]:
+    """References to keys of Secrets and ConfigMaps, wherever they are in a document."""
+    if isinstance(value, list):
+        for place, one in enumerate(value):
+            yield from _nested_secrets(one, keys, f"{path}[{place}]")
+    elif isinstance(value, dict):
+        for kind, field in (("Secret", "secretKeyRef"), ("ConfigMap", "configMapKeyRef")):
+            one = value.get(field, {})
+            if one and not one.get("optional") and one["key"] not in keys.get((kind, one["name"]), set()):
+                yield f"{path.lstrip('.')}.{field}: there is no key {one['key']!r} in a {kind} {one['name']!r}"
+        for name, one in value.items():
+            yield from _nested_secrets(one, keys, f"{path}.{name}")
+
+
+def _selector_faults(doc: Doc, pods: Sequence[Pods]) -> Iterator[str]:
+    kind, spec = doc["kind"], doc.get("spec", {})
+    if kind == "Service":
+        hit = [one for one in pods if spec["selector"].items() <= one.labels.items()]
+        named = {port["name"] for one in hit for _, each in one.containers() for port in each.get("ports", [])}
+        for place, port in enumerate(spec["ports"]):
+            if port["targetPort"] not in named:
+                yield f"spec.ports[{place}].targetPort: no pod of the selector has a port {port['targetPort']!r}"
+    elif kind in ("Deployment", "StatefulSet"):
+        if not matches(spec["selector"], spec["template"]["metadata"]["labels"]):
+            yield "spec.selector: does not select the pods of spec.template"
+    elif kind == "PodDisruptionBudget":
+        hit = [one for one in pods if matches(spec["selector"], one.labels)]
+        running = sum(one.replicas for one in hit)
+        if not hit:
+            yield "spec.selector: selects no pods"
+        elif any(one.of_ray for one in hit) and not isinstance(spec.get("minAvailable"), int):
+            yield "spec.minAvailable: must be a number for pods that an operator owns"
+        elif running - spec.get("minAvailable", running - 1) < 1 or spec.get("maxUnavailable", 1) < 1:
+            yield f"spec: allows no eviction of its {running} pods, which would block every drain of a node"
+    elif kind == "NetworkPolicy":
+        yield from _policy_faults(spec, pods)
+
+
+def _policy_faults(spec: Doc, pods: Sequence[Pods]) -> Iterator[str]:
+    selectors = [("spec.podSelector", spec["podSelector"])]
+    for way, side in (("ingress", "from"), ("egress", "to")):
+        if way in spec and way.capitalize() not in spec["policyTypes"]:
+            yield f"spec.{way}: means nothing without {way.capitalize()} in spec.policyTypes"
+        for at, rule in enumerate(spec.get(way, [])):
+            # A pod of another namespace is not ours to know.
+            selectors += [
+                (f"spec.{way}[{at}].{side}[{place}].podSelector", peer["podSelector"])
+                for place, peer in enumerate(rule.get(side, []))
+                if "podSelector" in peer and "namespaceSelector" not in peer
+            ]
+            for place, port in enumerate(rule.get("ports", [])):
+                if way == "ingress" and spec["podSelector"] and not _foreign(spec["podSelector"]):
+                    hit = [one for one in pods if matches(spec["podSelector"], one.labels)]
+                    opened = {
+                        p["containerPort"] for one in hit for _, c in one.containers() for p in c.get("ports", [])
+                    }
+                    if port["port"] not in opened:
+                        yield f"spec.ingress[{at}].ports[{place}]: no selected pod listens on {port['port']}"
+    for path, selector in selectors:
+        if not _foreign(selector) and not any(matches(selector, one.labels) for one in pods):
+            yield f"{path}: selects no pods"
+
+
+def _foreign(selector: Doc) -> bool:
+    wanted = {*selector.get("matchLabels", {}), *(one["key"] for one in selector.get("matchExpressions", []))}
+    return bool(wanted.intersection(FOREIGN))
+
+
+def matches(selector: Doc, labels: dict[str, str]) -> bool:
+    """Whether a label selector selects pods with ``labels``; an empty one selects all."""
+    rules = selector.get("matchExpressions", [])
+    assert all(rule["operator"] == "Exists" for rule in rules), "the other operators are not used in k8s/"
+    return selector.get("matchLabels", {}).items() <= labels.items() and all(rule["key"] in labels for rule in rules)
