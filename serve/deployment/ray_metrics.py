@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from ray.serve import metrics
 
@@ -17,7 +18,8 @@ class RayMetrics(ServingMetrics):
 
     def __init__(self) -> None:
         super().__init__()
-        self._ray_requests = metrics.Counter("idc_requests", "Requests answered.", ("route", "status"))
+        tags: Any = ("route", "status")  # Ray's annotation is of one
+        self._ray_requests = metrics.Counter("idc_requests", "Requests answered.", tags)
         self._ray_pairs = metrics.Counter("idc_pairs", "Pairs captioned or refused.", ("outcome",))
         self._ray_tokens = metrics.Counter("idc_caption_tokens", "Words of the best captions.")
         self._ray_latency = metrics.Histogram(
@@ -45,7 +47,7 @@ class RayMetrics(ServingMetrics):
         for count, metric, tags in (
             (captioned, self._ray_pairs, {"outcome": "captioned"}),
             (refused, self._ray_pairs, {"outcome": "refused"}),
-            (tokens, self._ray_tokens, None),
+            (tokens, self._ray_tokens, {}),
         ):
             if count:
                 metric.inc(count, tags)

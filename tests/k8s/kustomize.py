@@ -1,5 +1,5 @@
 """Builds kustomizations: by ``kubectl kustomize`` where it is installed, and always by :func:`build`, which knows the
-part of kustomize that ``k8s/`` uses and refuses everything else. So the built manifests are checked on every machine."""
+part of kustomize that ``k8s/`` uses and refuses all else. So the built manifests are checked on every machine."""
 
 from __future__ import annotations
 
