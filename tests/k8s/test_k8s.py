@@ -5,6 +5,7 @@ They are built by a builder of our own, on every machine; where ``kubectl`` is i
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shutil
@@ -111,6 +112,26 @@ def test_the_mlflow_image_is_that_of_the_lock() -> None:
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     (version,) = re.findall(r"^mlflow==(\S+)$", lock, re.MULTILINE)
     assert f"FROM ghcr.io/mlflow/mlflow:v{version}\n" in text
+
+
+def test_mlflow_answers_to_its_names_alone() -> None:
+    """By MLflow's own check of the Host header, whose module is loaded without the whole server around it."""
+    import mlflow
+
+    path = Path(mlflow.__file__).parent / "server" / "security_utils.py"
+    spec = importlib.util.spec_from_file_location("security_utils", path)
+    assert spec is not None
+    assert spec.loader is not None
+    security = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(security)
+    is_allowed_host_header = security.is_allowed_host_header
+    container = by_name(built("base"))["Deployment", "mlflow"]["spec"]["template"]["spec"]["containers"][0]
+    (names,) = [one.partition("=")[2].split(",") for one in container["args"] if one.startswith("--allowed-hosts=")]
+    used = by_name(built("base"))["ConfigMap", "settings"]["data"]["MLFLOW_TRACKING_URI"].removeprefix("http://")
+    for host in (used, "mlflow.idc.svc.cluster.local:5000", "localhost:5000", "10.4.2.7:5000", "192.168.1.2:5000"):
+        assert is_allowed_host_header(names, host), host
+    for host in ("example.org", "example.org:5000", "xmlflow:5000"):
+        assert not is_allowed_host_header(names, host), host
 
 
 def test_every_metric_of_the_dashboard_exists() -> None:
