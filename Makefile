@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # Two processes that take one test file after another, each with a Ray of its own if it needs one.
 TOGETHER := --numprocesses 2 --dist loadfile
 
-.PHONY: setup demo serve bench benchmarks-page test test-all lint
+.PHONY: setup demo serve bench benchmarks-page test test-all lint sbom audit
 
 setup: $(VENV)/.installed
 
@@ -40,3 +40,13 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The software bill of materials of requirements.lock (sbom.json), made for a release.
+sbom: setup
+	$(BIN)/python jobs/sbom.py
+
+# Known vulnerabilities of requirements.lock, asked of PyPI. Status 1 if there is one, or if a package could not be asked about.
+audit: setup
+	test -x .venv-audit/bin/pip-audit || $(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet "pip-audit==2.10.1"
+	.venv-audit/bin/pip-audit --requirement requirements.lock --no-deps --disable-pip --strict

@@ -193,7 +193,7 @@ def environment(threads: int, device: str = "cpu") -> Environment:
         variables={name: os.environ[name] for name in VARIABLES if name in os.environ},
         commit=code_commit(),
         date=datetime.now(UTC).strftime("%Y-%m-%dT%H:%MZ"),
-        command=command_line() or redacted(shlex.join(["python", *sys.argv])),
+        command=command_line() or shlex.join(["python", *map(redacted, sys.argv)]),
         load=None if load is None else round(load, 2),
         versions={"python": platform.python_version(), **_versions("torch", "ray", "deepspeed", "diffusers")},
     )

@@ -34,7 +34,7 @@ def command_line() -> str:
     script = Path(sys.argv[0])
     if script.suffix != ".py" or script.absolute().parent.name != "jobs":
         return ""
-    return redacted(shlex.join(["python", f"jobs/{script.name}", *sys.argv[1:]]))
+    return shlex.join(["python", f"jobs/{script.name}", *map(redacted, sys.argv[1:])])
 
 
 def describe_data(pairs: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ _USER = re.compile(r"(?<=://)(?P<user>[^\s/'\"<>?#]*)@")
 """User name and password of a URI; a password may have an @."""
 _HTTP = re.compile(r"https?://\Z", re.IGNORECASE)
 _QUERY = re.compile(
-    r"(?P<name>[?&;][\w.-]*(?:token|secret|passw(?:or)?d|api[_-]?key|access[_-]?key|credential|signature|\bsig)[\w.-]*=)"
+    r"(?P<name>[?&;](?:[\w.-]*(?:token|secret|passw(?:or)?d|api_?key|credential|signature)|(?:[\w.-]*[_.-])?(?:key|sig))=)"
     r"(?P<value>[^&;\s'\"<>#]+)",
     re.IGNORECASE,
 )

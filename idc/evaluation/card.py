@@ -173,11 +173,11 @@ def make_card(job: CardJob) -> Path:
     for name in (CONFIG, *artifact.files):
         (partial / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(artifact.path / name, partial / name)
-    add_file(partial, SCORES, scores.model_dump_json(indent=1) + "\n")
     new = {} if job.trained_on is None else {"trained_on": job.trained_on}
     for name, changes in ((CONFIG, new), (CALIBRATION, {})):
         value = _portable(json.loads((partial / name).read_text(encoding="utf-8"))) | changes
         write_text(partial / name, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    add_file(partial, SCORES, scores.model_dump_json(indent=1) + "\n")
     add_file(partial, CARD, card(job, scores, calibration, read_artifact(partial)))
     shutil.rmtree(out, ignore_errors=True)
     partial.rename(out)

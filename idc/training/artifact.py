@@ -32,7 +32,7 @@ from idc.atomic import write_bytes, write_text
 from idc.data.remote_copies import is_uri, local_folder
 from idc.data.text import Vocabulary
 from idc.data.textfiles import decode, parse_json
-from idc.training.artifact_hashes import HASHES, check_hashes, write_hashes
+from idc.training.artifact_hashes import HASHES, check_hashes, remove_unfinished, write_hashes
 from idc.training.base import Base
 from idc.training.hashing import combined, contents, file_hash
 
@@ -216,6 +216,7 @@ def add_file(path: Path | str, name: str, content: str | bytes) -> None:
         raise ValueError(f"{path} is not on this machine; copy the artifact here, and back when {name} is in it")
     read = read_artifact(path)
     artifact, names = read.path, {CONFIG, *read.files, name}
+    remove_unfinished(artifact, names)
     write_hashes(artifact, names - {CONFIG, name}, pending=(CONFIG, name))
     write_bytes(artifact / name, content.encode() if isinstance(content, str) else content)
     head = _read_json(artifact / CONFIG)

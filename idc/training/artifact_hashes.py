@@ -27,6 +27,13 @@ def write_hashes(folder: Path, names: Iterable[str], pending: Iterable[str] = ()
     write_text(folder / HASHES, json.dumps({"sha256": hashes}, indent=1) + "\n")
 
 
+def remove_unfinished(folder: Path, names: Iterable[str]) -> None:
+    """Remove files that a killed process had begun to add: they are pending, and not among the artifact's ``names``."""
+    if (folder / HASHES).is_file():
+        for name in {name for name, digest in _read(folder / HASHES).items() if digest is None} - set(names):
+            (folder / name).unlink(missing_ok=True)
+
+
 def check_hashes(folder: Path, names: Iterable[str]) -> bool:
     """Compare the files of an artifact with its hashes. Files of a MiB and more are read once per process.
 
@@ -54,7 +61,7 @@ def check_hashes(folder: Path, names: Iterable[str]) -> bool:
     ]
     faults = {
         "changed": changed,
-        "missing": sorted(hashes.keys() - there),
+        "missing": sorted(name for name, digest in hashes.items() if digest and name not in there),
         "not part of it": sorted((there | set(names)) - hashes.keys()),
     }
     found = [
@@ -75,6 +82,8 @@ def _read(path: Path) -> Mapping[str, str | None]:
         hashes = parse_json(decode(path.read_bytes()))["sha256"]
         if not all(isinstance(digest, str | None) for digest in hashes.values()):
             raise TypeError("a hash is no text")
+        if outside := [name for name in hashes if Path(name).is_absolute() or ".." in Path(name).parts]:
+            raise ValueError(f"{outside[0]} is not below the folder")
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} cannot be read ({error}); copy the artifact again") from None
     return hashes

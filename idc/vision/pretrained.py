@@ -27,6 +27,6 @@ def load_pretrained(kind: Any, source: Path | str, setting: str) -> Any:
         ) from error
     except pickle.UnpicklingError:  # transformers reads pickled weights by torch's restricted unpickler
         raise ValueError(
-            f"{setting}={str(source)!r} cannot be loaded as {kind.__name__}: its weights are no safetensors, and refer to "
-            "more than tensors, which may run code; take a copy of the model in safetensors"
+            f"{setting}={str(source)!r} cannot be loaded as {kind.__name__}: its weights are no safetensors, and "
+            "refer to more than tensors, which may run code; take a copy of the model in safetensors"
         ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import shutil
 from pathlib import Path
@@ -42,12 +43,9 @@ def _every_file_with_a_pickle(folder: Path, stage: int) -> None:
                 engine.load(evil, 1)
             canary.check()
     # DeepSpeed alone would have executed it.
-    try:
+    with contextlib.suppress(Exception):
         engine.engine.load_checkpoint(str(folder / "evil0"), tag="deepspeed")  # type: ignore[attr-defined]
-    except Exception:
-        pass
-    if "deepspeed" in str(files[0]):
-        assert canary.mark.exists()
+    assert canary.mark.exists()
 
 
 @pytest.mark.slow

@@ -56,13 +56,21 @@ def object_column(canary: Canary, rows: int) -> pa.Array:
 def table(canary: Canary, tmp_path: Path) -> Path:
     """Parquet with a column of objects where images are expected."""
     images = object_column(canary, 2)
-    columns = {"pair_id": ["a", "b"], "before": images, "after": images, "captions": [["x"], ["y"]], "split": ["test"] * 2}
+    columns = {
+        "pair_id": ["a", "b"],
+        "before": images,
+        "after": images,
+        "captions": [["x"], ["y"]],
+        "split": ["test"] * 2,
+    }
     (tmp_path / "table").mkdir()
     pq.write_table(pa.table(columns), tmp_path / "table" / "pairs.parquet")
     return tmp_path / "table" / "pairs.parquet"
 
 
-def test_a_column_of_objects_is_executed_by_pyarrow_itself_where_ray_data_is_loaded(table: Path, canary: Canary) -> None:
+def test_a_column_of_objects_is_executed_by_pyarrow_itself_where_ray_data_is_loaded(
+    table: Path, canary: Canary
+) -> None:
     """The reason for all of the following."""
     pq.read_table(table)["before"][0].as_py()
     assert canary.mark.exists()
@@ -96,7 +104,7 @@ def test_objects_are_found_within_other_types(nested: str, canary: Canary, tmp_p
         column = column.storage
         field = pa.field("x", column.type, metadata={b"ARROW:extension:name": b"ray.data.arrow_pickled_object"})
     schema = pa.schema([field])
-    with pytest.raises(ValueError, match="x .ray.data.arrow_pickled_object"):
+    with pytest.raises(ValueError, match=r"x .ray\.data\.arrow_pickled_object"):
         refuse_objects(schema, "the file")
 
 
@@ -139,7 +147,7 @@ def test_the_rows_that_a_training_maps_into_memory_are_refused(canary: Canary, t
     evil = pa.table({"pair_id": ["a"], "captions": object_column(canary, 1)})
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, evil.schema) as writer:
         writer.write_table(evil)
-    with pytest.raises(ValueError, match="captions .ray.data.arrow_pickled_object"):
+    with pytest.raises(ValueError, match=r"captions .ray\.data\.arrow_pickled_object"):
         MappedRows(folder, ["pair_id", "captions"])
     canary.check()
 
@@ -151,7 +159,7 @@ def test_rejects_with_objects_are_refused(canary: Canary, tmp_path: Path) -> Non
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["parts"][0]["rejects"] = "rejects-evil.parquet"
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(ValueError, match="reason .ray.data.arrow_pickled_object"):
+    with pytest.raises(ValueError, match=r"reason .ray\.data\.arrow_pickled_object"):
         read_rejects(folder)
     canary.check()
 
@@ -256,7 +264,7 @@ def test_an_additional_file_of_an_artifact(canary: Canary, tmp_path: Path) -> No
 
 
 def test_a_model_of_mlflow_is_no_artifact(canary: Canary, tmp_path: Path) -> None:
-    """Whoever may write to the registry can register a model whose loader is a pickle; serving takes artifacts alone."""
+    """The registry can hold a model whose loader is a pickle; serving takes artifacts only."""
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "MLmodel").write_text(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import shutil
 from multiprocessing.pool import ThreadPool
@@ -12,6 +13,7 @@ import torch
 from mlflow import MlflowClient
 
 from idc.training.artifact import IDENTITY_TAG, identity, read_artifact, write_artifact
+from idc.training.artifact_hashes import write_hashes
 from serve.versions import Resolver, absolute_uri
 
 
@@ -96,13 +98,31 @@ def test_concurrent_fetches_download_once(registry: Registry, tmp_path: Path, am
     assert [path.name for path in cache.iterdir() if path.is_dir()] == [Path(first).name], "nothing partial is left"
 
 
+@pytest.mark.parametrize("hashes", ["written again", "removed"])
+def test_an_artifact_that_was_exchanged_with_its_hashes_is_not_the_registered_one(
+    registry: Registry, tmp_path: Path, hashes: str
+) -> None:
+    """Whoever can write to the store of files, and not to the registry, cannot serve other weights."""
+    registry.add(1.0)
+    uploaded = registry.uploaded(1.0)
+    content = (uploaded / "model.safetensors").read_bytes()
+    (uploaded / "model.safetensors").write_bytes(content[:-4] + b"\0\0\0\0")
+    if hashes == "removed":
+        (uploaded / "hashes.json").unlink()
+    else:
+        write_hashes(uploaded, ["config.json", *json.loads((uploaded / "config.json").read_text())["files"]])
+        assert read_artifact(uploaded).verified
+    with pytest.raises(ValueError, match="differs from the registered artifact; register it again"):
+        fetch(registry.uri, tmp_path / "cache")
+
+
 def test_a_download_that_was_cut_short_does_not_count(registry: Registry, tmp_path: Path) -> None:
     registry.add(1.0)
     cache = tmp_path / "cache"
     lost = registry.uploaded(1.0) / "model.safetensors"
     kept = lost.read_bytes()
     lost.write_bytes(kept[:-4] + b"\0\0\0\0")
-    with pytest.raises(ValueError, match="differs from the registered artifact; register it again"):
+    with pytest.raises(ValueError, match=r"differs from its hashes\.json: model\.safetensors is changed"):
         fetch(registry.uri, cache)
     lost.unlink()
     with pytest.raises(ValueError, match=r"incomplete, model\.safetensors is missing"):

@@ -239,6 +239,7 @@ def test_base_adapter_and_processor_are_part_of_the_identity(tuned: Path, tmp_pa
     ):
         shutil.copytree(tuned, copy, dirs_exist_ok=True)
         assert identities(copy) == found[0]
+        (copy / "hashes.json").unlink()  # another artifact, not this one changed
         (copy / name).write_text((copy / name).read_text().replace(*change))
         found.append(identities(copy))
     assert len(set(found)) == len({one for one, _ in found}) == len({other for _, other in found}) == 5
@@ -338,9 +339,11 @@ def test_another_system_and_the_runs_folder_are_refused(artifact: Path) -> None:
         read_artifact(artifact.parent)
 
 
+@pytest.mark.filterwarnings("ignore:artifact .* has no hashes.json")
 def test_wrong_and_cut_weights_are_named(artifact: Path) -> None:
     from safetensors.torch import load_file, save_file
 
+    (artifact / "hashes.json").unlink()  # as written by an earlier version; else the hash alone would show it
     weights = artifact / "model.safetensors"
     state = load_file(weights)
     other = {**state, "surplus": torch.ones(1), "head.bias": torch.ones(9)}

@@ -26,7 +26,7 @@ from idc.systems.procap.captioner import TOKENIZER, CaptioningModel
 from idc.systems.procap.config import ConvertJob, DecoderConfig, EncoderConfig, FinetuneJob, LossConfig, PretrainJob
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
 from idc.systems.procap.task import STAGE_1_CARD
-from idc.training.artifact import write_artifact
+from idc.training.artifact import add_file, write_artifact
 from idc.training.foreign import Dropped, Ledger, find_state, read_checkpoint
 from idc.training.hashing import file_hash
 from idc.vision.pair_encoder.convert import convert_clip4idc
@@ -89,7 +89,7 @@ def convert(job: ConvertJob, *, overwrite: bool = False) -> list[Dropped]:
     if job.kind == "clip4idc":
         left = convert_clip4idc(source, out, tokenizer=job.clip_tokenizer, separate_layers=job.separate_layers)
         dropped = [Dropped(*item) for item in left]
-        _write_note(out / CONVERSION, note, dropped)
+        add_file(out, CONVERSION, _note_text(note, dropped))
         return dropped
     checkpoint = read_checkpoint(source)
     ledger = Ledger(find_state(checkpoint, _STATE_KEYS[job.kind], source), source.name)
@@ -188,8 +188,11 @@ def _parent(path: str) -> Path:
 
 
 def _write_note(path: Path, note: dict[str, Any], dropped: list[Dropped]) -> None:
-    text = json.dumps({**note, "dropped": [asdict(item) for item in dropped]}, indent=1, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    path.write_text(_note_text(note, dropped), encoding="utf-8")
+
+
+def _note_text(note: dict[str, Any], dropped: list[Dropped]) -> str:
+    return json.dumps({**note, "dropped": [asdict(item) for item in dropped]}, indent=1, ensure_ascii=False) + "\n"
 
 
 def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

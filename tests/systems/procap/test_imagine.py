@@ -176,6 +176,7 @@ def test_stage_1_alone_needs_a_caption(artifacts: tuple[Path, Path], pair: Any) 
 def test_where_stage_1_is_gone(artifacts: tuple[Path, Path], pair: Any, world: World, tmp_path: Path) -> None:
     first, second = artifacts
     away = shutil.copytree(second.parent, tmp_path / "stage2") / "artifact"
+    (away / "hashes.json").unlink()  # as of an earlier version, which is read without a comparison
     text = (away / "config.json").read_text()
     (away / "config.json").write_text(text.replace(str(first), str(tmp_path / "gone")))
     assert [found.way for found in Imaginer(away)(*pair)] == ["stage 2, the procedure queries"]
