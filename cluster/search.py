@@ -9,6 +9,7 @@ from typing import Any
 
 from cluster.train import FATAL_ERRORS
 from cluster.trials import ENVIRONMENT, Place, Reporter, resources, run_config, run_step
+from idc import logs
 from idc.atomic import write_json
 from idc.data.store import fingerprint
 from idc.sweep.chain import TrialSteps, chain_of, train_sections
@@ -75,7 +76,7 @@ def run_search(place: Place, search: SearchConfig, update: Callable[[], None]) -
             value = result["metrics"][search.metric]
         except FATAL_ERRORS as error:
             record(None, 0, f"{type(error).__name__}: {error}")
-            traceback.print_exc()
+            logs.event("trial_failed", traceback.format_exc(), "error")
             tune.report({search.metric: -float("inf") if search.mode == "max" else float("inf"), "step": 0})
             return
         record(value, result["steps"], "finished")
