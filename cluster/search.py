@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from cluster.train import FATAL_ERRORS
 from cluster.trials import ENVIRONMENT, Place, Reporter, resources, run_config, run_step
+from idc import logs
 from idc.atomic import write_json
 from idc.data.store import fingerprint
+from idc.report.sweep.live_page import update_page
 from idc.sweep.chain import TrialSteps, chain_of, train_sections
 from idc.sweep.config import SearchConfig
 from idc.sweep.plan import TrialPlan
@@ -18,12 +20,8 @@ from idc.sweep.progress import mark_ended, mark_started
 from idc.sweep.summary import SearchedTrial
 
 
-def run_search(place: Place, search: SearchConfig, update: Callable[[], None]) -> list[SearchedTrial]:
-    """Run the search, or resume it; returns its trials, the best first.
-
-    Args:
-        update: called when a trial reports or ends.
-    """
+def run_search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
+    """Run the search, or resume it; returns its trials, the best first."""
     os.environ.update(ENVIRONMENT)
     from ray import tune
     from ray.tune.integration.ray_train import TuneReportCallback
@@ -39,11 +37,11 @@ def run_search(place: Place, search: SearchConfig, update: Callable[[], None]) -
 
     class Ends(tune.Callback):
         def on_trial_result(self, iteration: int, trials: list[Any], trial: Any, result: Any, **info: Any) -> None:
-            update()
+            update_page(place.folder)
 
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             mark_ended(place.folder, _search_key(search.expand(trial.config)))
-            update()
+            update_page(place.folder)
 
         on_trial_error = on_trial_complete
 
@@ -75,7 +73,7 @@ def run_search(place: Place, search: SearchConfig, update: Callable[[], None]) -
             value = result["metrics"][search.metric]
         except FATAL_ERRORS as error:
             record(None, 0, f"{type(error).__name__}: {error}")
-            traceback.print_exc()
+            logs.event("trial_failed", traceback.format_exc(), "error")
             tune.report({search.metric: -float("inf") if search.mode == "max" else float("inf"), "step": 0})
             return
         record(value, result["steps"], "finished")

@@ -23,6 +23,7 @@ from cluster.config import ClusterConfig
 from cluster.session import run_chunks
 from cluster.tracking import MlflowTracker, flat
 from cluster.train import FATAL_ERRORS, Watch, launch
+from idc import logs
 from idc.atomic import write_json
 from idc.redaction import redacted
 from idc.sweep.chain import Step
@@ -144,7 +145,7 @@ def run_trial(plan: TrialPlan, place: Place) -> bool:
         run_step(plan.steps.evaluation, place)
     except FATAL_ERRORS as error:
         write_json(path.with_suffix(".failed"), {"error": redacted(f"{type(error).__name__}: {error}")})
-        traceback.print_exc()
+        logs.event("trial_failed", traceback.format_exc(), "error", trial=plan.label)
         return False
     evaluation = str(place.store / plan.steps.evaluation.name)
     write_json(path, {"label": plan.label, "steps": plan.required, "evaluation": evaluation})

@@ -31,7 +31,7 @@ from cluster.trials import (
 )
 from idc.atomic import write_json
 from idc.heartbeat import Heartbeat
-from idc.report.sweep.live_page import LivePage
+from idc.report.sweep.live_page import LivePage, update_page
 from idc.sweep.config import STEPS, TOKENS_PER_SECOND, RowConfig, SweepJob
 from idc.sweep.plan import TrialPlan, plan_table, spread_out
 from idc.sweep.progress import mark_started, write_plan
@@ -67,14 +67,14 @@ def sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, overwri
         _write_plan(place, plans)
         with (
             Heartbeat(place.folder, "sweep"),
-            LivePage(place.folder) as page,
+            LivePage(place.folder),
             nullcontext() if local else session(cluster, Wanted(job, out=job.runs)),
         ):
             searched: list[SearchedTrial] = []
             if job.search is not None:
-                searched = run_search(place, job.search, page.update)
+                searched = run_search(place, job.search)
                 plans = [best_trial(place, job.search, searched)]
-            results = _table(place, plans, page.update)
+            results = _table(place, plans)
             _alone(place, [plan for plan in plans if plan.key in results])
         rows = job.table or tuple(RowConfig(label="best", settings=plan.settings) for plan in plans)
         done = [(plan, results[plan.key]) for plan in plans if plan.key in results]
@@ -115,12 +115,8 @@ def _write_plan(place: Place, plans: Sequence[TrialPlan]) -> None:
     write_plan(place.folder, job.title or job.name, metric, mode, total, place.store, trials)
 
 
-def _table(place: Place, plans: Sequence[TrialPlan], update: Callable[[], None]) -> dict[str, TrialResult]:
-    """Run the trials that are not done; returns the results of all that are, by key.
-
-    Args:
-        update: called when a trial begins or ends.
-    """
+def _table(place: Place, plans: Sequence[TrialPlan]) -> dict[str, TrialResult]:
+    """Run the trials that are not done; returns the results of all that are, by key."""
     waiting = {plan.key: plan for plan in plans if result_of(place, plan) is None}
     print(f"{place.job.name}: {len(plans)} trials, {len(plans) - len(waiting)} of them done before", flush=True)
     order = spread_out(list(waiting.values()), 1 if place.local else place.job.trials.concurrent)
@@ -128,12 +124,12 @@ def _table(place: Place, plans: Sequence[TrialPlan], update: Callable[[], None])
     if place.local:
         for plan in order:
             mark_started(place.folder, plan.key, plan.label, plan.required)
-            update()
+            update_page(place.folder)
             run_trial(plan, place)
             report(plan)
-            update()
+            update_page(place.folder)
     elif order:
-        _tune_table(place, order, report, update)
+        _tune_table(place, order, report)
     return {plan.key: result for plan in plans if (result := result_of(place, plan)) is not None}
 
 
@@ -146,9 +142,7 @@ def _alone(place: Place, plans: Sequence[TrialPlan]) -> None:
         run_step(step, place, alone=True)
 
 
-def _tune_table(
-    place: Place, order: Sequence[TrialPlan], report: Callable[[TrialPlan], None], update: Callable[[], None]
-) -> None:
+def _tune_table(place: Place, order: Sequence[TrialPlan], report: Callable[[TrialPlan], None]) -> None:
     os.environ.update(ENVIRONMENT)
     from ray import tune
 
@@ -162,11 +156,11 @@ def _tune_table(
     class Progress(tune.Callback):
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             report(plans[trial.config["trial"]])
-            update()
+            update_page(place.folder)
 
         def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
             report(plans[trial.config["trial"]])
-            update()
+            update_page(place.folder)
 
     shutil.rmtree(place.folder / "tune", ignore_errors=True)  # the trials' own files record what is done
     # Tune looks for its own result files, which these trials do not write, and would warn about each missing one.

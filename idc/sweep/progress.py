@@ -102,7 +102,9 @@ def write_plan(
         trials: key, label and names of the steps of each trial; a search plans none.
     """
     for mark in (folder / TRIALS).glob(f"*{_STARTED}"):
-        if not mark.with_suffix(".json").exists() or mark.name.startswith("search-"):
+        result = read_object(mark.with_suffix(".json"))
+        ended = result is not None and ("evaluation" in result or result.get("state") != "stopped early")
+        if not ended and not mark.with_suffix(_ENDED).exists():
             mark.unlink()
     planned = [{"key": key, "label": label, "steps": list(steps)} for key, label, steps in trials]
     write_json(

@@ -87,6 +87,10 @@ def test_a_search_shows_the_trials_that_have_begun(tmp_path: Path) -> None:
     assert "1 more trials have not begun" in page.text
     assert "ValueError: too large" in page.text
 
+    write_plan(folder, "", "CIDEr", "max", 4, store)  # the search is resumed
+    states_now = [(trial.key, trial.state) for trial in read_progress(folder).trials]
+    assert states_now == [("search-1", "stopped early"), ("search-2", "failed")]
+
 
 def test_a_sweep_that_is_interrupted_says_so(tmp_path: Path) -> None:
     write_plan(tmp_path, "A table", "CIDEr", "max", 1, tmp_path / "steps", [("a", "row a", ["finetune-a"])])

@@ -4,7 +4,6 @@ itself; at the sweep's end the final page takes its place."""
 from __future__ import annotations
 
 import threading
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -22,9 +21,22 @@ _LINES = 8
 """Trials in a chart at most."""
 
 
+_WRITING = threading.Lock()
+
+
+def update_page(folder: Path, end: str | None = None) -> None:
+    """Write ``report.html`` of the sweep in a folder, as it is now.
+
+    Args:
+        end: the sweep has ended, for this reason if it is not empty: the page no longer reloads itself.
+    """
+    with _WRITING:
+        write_text(folder / PAGE, render_live(read_progress(folder), end))
+
+
 class LivePage:
-    """A context manager around a sweep: writes ``report.html`` at its start, after each result (:meth:`update`) and
-    whenever a trial got further.
+    """A context manager around a sweep: writes ``report.html`` at its start, its end, and whenever a trial got further.
+    :func:`update_page` writes it at once.
 
     Args:
         folder: the sweep's own, with its plan.
@@ -32,40 +44,29 @@ class LivePage:
 
     def __init__(self, folder: Path):
         self._folder = folder
-        self._shown: dict[str, Any] | None = None
-        self._ended, self._writing = threading.Event(), threading.Lock()
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="live-page", daemon=True)
 
     def __enter__(self) -> LivePage:
-        self.update()
+        update_page(self._folder)
         self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._ended.set()
         self._thread.join()
-        self.update(end=f"{kind.__name__}: {error}" if kind is not None else "")
-
-    def update(self, end: str | None = None) -> None:
-        """Write the page if anything changed.
-
-        Args:
-            end: the sweep has ended, for this reason if it is not empty: the page no longer reloads itself.
-        """
-        with self._writing:
-            progress = read_progress(self._folder)
-            now = asdict(progress)
-            if now != self._shown or end is not None:
-                self._shown = now
-                write_text(self._folder / PAGE, render_live(progress, end))
+        update_page(self._folder, end=f"{kind.__name__}: {error}" if kind is not None else "")
 
     def _follow(self) -> None:
+        shown = read_progress(self._folder)
         while not self._ended.wait(REFRESH_S):
-            self.update()
+            if (now := read_progress(self._folder)) != shown:
+                shown = now
+                update_page(self._folder)
 
 
 def render_live(progress: SweepProgress, end: str | None = None) -> str:
-    """The page as text; ``end`` as in :meth:`LivePage.update`."""
+    """The page as text; ``end`` as in :func:`update_page`."""
     counts = {
         state: sum(trial.state == state for trial in progress.trials)
         for state in ("running", "done", "stopped early", "failed")

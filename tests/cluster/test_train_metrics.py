@@ -1,0 +1,78 @@
+"""The figures of a training in Prometheus, and a cluster as ``jobs/status.py`` shows it: of a Ray with a dashboard."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.cluster_state import text_of
+from tests.training import toy
+
+WAIT_S = 120.0
+
+_TRAINING = """
+import json, sys, threading, time, urllib.request
+from pathlib import Path
+from cluster.cluster_state import cluster_state
+from cluster.config import ClusterConfig
+from cluster.session import session
+from cluster.train import launch
+from idc.training.config import TrainConfig
+
+folder = Path(sys.argv[1])
+train = {"steps": 4, "batch_size": 8, "log_every": 2, "tracking": {"enabled": False}}
+config = ClusterConfig(dashboard=True, num_cpus=4, num_gpus=0, object_store_mb=100, auth="disabled")
+with session(config) as url:
+    import ray
+
+    port = ray.nodes()[0]["MetricsExportPort"]
+    found = {}
+
+    def scrape():
+        while "ray_idc_train_validation" not in found.get("metrics", ""):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                found["metrics"] = answer.read().decode()
+            time.sleep(0.2)
+        found["state"] = cluster_state(url)
+        (folder / "seen").touch()
+
+    threading.Thread(target=scrape, daemon=True).start()
+    payload = {"seen": str(folder / "seen")}
+    launch("tests.cluster.test_train_metrics:entry", payload, TrainConfig(**train), folder / "one")
+    (folder / "found.json").write_text(json.dumps(found))
+"""
+
+
+def entry(payload: dict[str, Any], context: Any) -> dict[str, Any]:
+    """Train, and stay until the metrics were read: those of a process that has ended are gone."""
+    result = toy.entry(payload, context)
+    last = time.monotonic() + WAIT_S
+    while not Path(payload["seen"]).exists() and time.monotonic() < last:
+        time.sleep(0.1)
+    return result
+
+
+@pytest.mark.slow
+def test_a_training_exports_its_figures_and_the_dashboard_names_the_job(tmp_path: Path) -> None:
+    environment = {**os.environ, "RAY_metrics_report_interval_ms": "500"}
+    environment.pop("RAY_ADDRESS", None)
+    subprocess.run([sys.executable, "-c", _TRAINING, str(tmp_path)], env=environment, check=True)
+    found = json.loads((tmp_path / "found.json").read_text())
+    lines = [line for line in found["metrics"].splitlines() if line.startswith("ray_idc_train_")]
+    values = {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
+    assert values["ray_idc_train_step"] == values["ray_idc_train_steps"] == 4
+    assert values["ray_idc_train_loss"] > 0
+    assert values["ray_idc_train_samples_per_second"] > 0
+    assert all('run="one"' in line for line in lines)
+    assert any('metric="loss"' in line for line in lines if line.startswith("ray_idc_train_validation"))
+    state = found["state"]
+    assert [(node["state"], node["head"], node["cpus"]) for node in state["nodes"]] == [("ALIVE", True, 4.0)]
+    assert [job["status"] for job in state["jobs"]] == ["RUNNING"]
+    assert text_of(state).startswith("cluster: 1 nodes, 4 CPUs, 0 GPUs\n  job ")
