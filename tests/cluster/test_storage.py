@@ -15,6 +15,7 @@ import pytest
 
 from cluster.train import launch
 from idc.data.files import locate
+from idc.data.object_store import Unreachable
 from idc.data.remote_copies import local_folder, sizes
 from idc.training.config import TrainConfig
 from idc.training.run_storage import RunFolder, RunStorage
@@ -164,49 +165,39 @@ def test_what_belongs_to_a_checkpoint_is_stored_before_it_is_complete(s3: Store,
     other.close()
 
 
-def test_a_store_away_for_a_while_is_waited_for(s3: Store, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """It refuses from the middle of the run, until the run has said that it waits."""
-    import threading
-
+def test_a_store_away_for_a_while_is_waited_for(s3: Store, tmp_path: Path) -> None:
+    """It refuses from step 13 on, until the run has said that it waits."""
     undisturbed = start(tmp_path / "undisturbed")
-    gone = threading.Event()
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
     script = (
-        "import sys\n"
-        "from pathlib import Path\n"
         "from tests.cluster.test_storage import start\n"
-        "import tests.training.toy as toy\n"
-        "build = toy.build\n"
-        "def slow(payload):\n"
-        "    task = build(payload)\n"
-        "    step = task.training_step\n"
-        "    def stopping(batch):\n"
-        "        if task.calls == 12:\n"
-        "            print('stop', flush=True); sys.stdin.readline()\n"
-        "        return step(batch)\n"
-        "    task.training_step = stopping\n"
-        "    return task\n"
-        "toy.build = slow\n"
-        "start('s3://idc/g/run')\n"
+        f"start('s3://idc/g/run', {{'kill_step': 13, 'kill_marker': {str(fifo)!r}}})"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    assert process.stdout.readline() == "stop\n"
-    s3.stop()
-    process.stdin.write("go\n")
-    process.stdin.flush()
-    lines: list[str] = []
-    for line in process.stderr:
-        lines.append(line)
-        if "does not answer" in line and not gone.is_set():
-            gone.set()
-            s3.start()
-    assert process.wait() == 0, "".join(lines)
+    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True) as process:
+        with fifo.open("w"):  # waits for the run
+            s3.refuse()
+        lines: list[str] = []
+        assert process.stderr is not None
+        for line in process.stderr:
+            lines.append(line)
+            if "does not answer" in line:
+                s3.answer()
+    assert process.returncode == 0, "".join(lines)
     assert len([line for line in lines if "does not answer, trying for 600 s" in line]) == 1
     assert len([line for line in lines if "answers again after" in line]) == 1
     found = json.loads((locate("s3://idc/g/run/result.json")).read())
     assert found["metrics"] == undisturbed["metrics"]
     assert largest_difference(run_of("s3://idc/g/run").state, Run(tmp_path / "undisturbed").state) == 0
+
+
+def test_a_store_that_stays_away_ends_the_run(s3: Store, tmp_path: Path) -> None:
+    start("s3://idc/h/run", steps=4)
+    s3.refuse()
+    try:
+        with pytest.raises(
+            Unreachable, match=r"^s3://idc/h/run did not answer for \d+ s; check the net"
+        ):
+            start("s3://idc/h/run", steps=4, storage_patience_s=0)
+    finally:
+        s3.answer()
