@@ -112,9 +112,9 @@ def listing(folder: Location, patience_s: float) -> list[Remote]:
     def look() -> list[Remote]:
         infos = folder.filesystem.get_file_info(fs.FileSelector(folder.path, allow_not_found=True, recursive=True))
         files = sorted((info for info in infos if info.type == fs.FileType.File), key=lambda info: info.path)
+        names = [_below(folder.relative(info.path.lstrip("/")), folder) for info in files]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             tags = list(pool.map(lambda info: _tag(folder.filesystem, info), files))
-        names = [_below(folder.relative(info.path.lstrip("/")), folder) for info in files]
         return [Remote(name, info.size, tag) for name, info, tag in zip(names, files, tags, strict=True)]
 
     return patiently(look, folder.text, patience_s)
@@ -150,8 +150,9 @@ def local_folder(path: str | os.PathLike[str], *, stale: bool = False, patience_
         ValueError: the URI cannot be used, holds nothing, keeps changing, or the store does not answer.
     """
     text = os.fspath(path)
-    if "://" not in text:
+    if not is_uri(text):
         return Path(text)
+    text = text.rstrip("/")
     location = reached(text, "artifact")
     if location.local is not None:
         return Path(location.local)

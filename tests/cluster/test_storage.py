@@ -195,9 +195,7 @@ def test_a_store_that_stays_away_ends_the_run(s3: Store, tmp_path: Path) -> None
     start("s3://idc/h/run", steps=4)
     s3.refuse()
     try:
-        with pytest.raises(
-            Unreachable, match=r"^s3://idc/h/run did not answer for \d+ s; check the net"
-        ):
+        with pytest.raises(Unreachable, match=r"^s3://idc/h/run did not answer for \d+ s; check the net"):
             start("s3://idc/h/run", steps=4, storage_patience_s=0)
     finally:
         s3.answer()
