@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -163,32 +162,6 @@ def test_what_belongs_to_a_checkpoint_is_stored_before_it_is_complete(s3: Store,
     other = RunStorage(folder, is_main=False)
     assert [path.name for path in other.scratch.iterdir()] == ["log.jsonl"]
     other.close()
-
-
-def test_a_store_away_for_a_while_is_waited_for(s3: Store, tmp_path: Path) -> None:
-    """It refuses from step 13 on, until the run has said that it waits."""
-    undisturbed = start(tmp_path / "undisturbed")
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    script = (
-        "from tests.cluster.test_storage import start\n"
-        f"start('s3://idc/g/run', {{'kill_step': 13, 'kill_marker': {str(fifo)!r}}})"
-    )
-    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True) as process:
-        with fifo.open("w"):  # waits for the run
-            s3.refuse()
-        lines: list[str] = []
-        assert process.stderr is not None
-        for line in process.stderr:
-            lines.append(line)
-            if "does not answer" in line:
-                s3.answer()
-    assert process.returncode == 0, "".join(lines)
-    assert len([line for line in lines if "does not answer, trying for 600 s" in line]) == 1
-    assert len([line for line in lines if "answers again after" in line]) == 1
-    found = json.loads((locate("s3://idc/g/run/result.json")).read())
-    assert found["metrics"] == undisturbed["metrics"]
-    assert largest_difference(run_of("s3://idc/g/run").state, Run(tmp_path / "undisturbed").state) == 0
 
 
 def test_a_store_that_stays_away_ends_the_run(s3: Store, tmp_path: Path) -> None:
