@@ -5,9 +5,9 @@ from __future__ import annotations
 import http.client
 import os
 import socket
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
 
 from moto.server import ThreadedMotoServer
 
@@ -21,34 +21,77 @@ VARIABLES = (
 )
 
 
+class Gate:
+    """A port that passes connections on to another one, or refuses them."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self._open: list[socket.socket] = []
+        self._listener: socket.socket | None = None
+
+    def open(self) -> None:
+        assert self._listener is None
+        self._listener = socket.create_server(("127.0.0.1", self.port), backlog=64)
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def close(self) -> None:
+        """Refuse new connections, and cut those there are."""
+        assert self._listener is not None
+        self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
+        self._listener.close()
+        self._listener = None
+        for one in self._open:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+        self._open.clear()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):  # the listener was closed
+            while True:
+                near, _ = listener.accept()
+                far = socket.create_connection(("127.0.0.1", self.target))
+                self._open += [near, far]
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=_pass_on, args=(one, other), daemon=True).start()
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+    for one in (source, target):
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+    source.close()
+
+
 class Store:
-    """A server with one bucket; its objects live in this process, also while it is stopped.
+    """A server with one bucket.
 
     Attributes:
-        port: stays the same over :meth:`stop` and :meth:`start`.
         environment: variables of those who use it.
     """
 
     def __init__(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        self._server.start()
+        self._gate = Gate(self._server.get_host_and_port()[1])
+        self.port = self._gate.port
         values = (f"http://127.0.0.1:{self.port}", "testing", "testing", "us-east-1", "true")
         self.environment = dict(zip(VARIABLES, values, strict=True))
-        self._server: Any = None
-        self.start()
+        self._gate.open()
         self.request("PUT", f"/{BUCKET}")
 
-    def start(self) -> None:
-        """Answer again."""
-        assert self._server is None
-        self._server = ThreadedMotoServer(ip_address="127.0.0.1", port=self.port, verbose=False)
-        self._server.start()
+    def refuse(self) -> None:
+        """Refuse connections, and cut those there are; what is stored stays."""
+        self._gate.close()
 
-    def stop(self) -> None:
-        """Refuse connections; what is stored stays."""
-        self._server.stop()
-        self._server = None
+    def answer(self) -> None:
+        """Answer again."""
+        self._gate.open()
 
     def request(self, method: str, path: str, body: bytes = b"") -> bytes:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
@@ -60,8 +103,7 @@ class Store:
         return data
 
     def close(self) -> None:
-        if self._server is not None:
-            self.stop()
+        self._server.stop()
 
 
 @contextmanager

@@ -99,14 +99,21 @@ def reached(uri: str, field: str) -> Location:
     """The location of a URI (or a path); of one that cannot be used, an error that names the setting.
 
     Raises:
-        ValueError: the scheme is unknown, the URI malformed, or the store that it names does not answer.
+        ValueError: the scheme is unknown, the URI malformed or with options, or the store does not answer.
     """
+    if "://" in uri and "?" in uri:
+        raise ValueError(f"{field}: {uri.partition('?')[0]}?...: options in a URI are not taken; set AWS_ENDPOINT_URL")
+    if "@" in uri.partition("://")[2].partition("/")[0].removeprefix("anonymous@"):
+        raise ValueError(f"{field}: credentials in a URI would be stored with the run; set {_KEYS}")
     try:
-        return locate(uri)
+        location = locate(uri)
     except ValueError as error:
         raise ValueError(f"{field}: {error}") from None
     except OSError as error:  # S3 is asked for the region of the bucket, unless AWS_REGION or AWS_ENDPOINT_URL is set
         raise ValueError(_refused(uri, field, error)) from None
+    if not location.path:
+        raise ValueError(f"{field}: {uri!r} names no bucket")
+    return location
 
 
 def check_writable(uri: str, field: str) -> None:

@@ -23,6 +23,7 @@ CACHE_VARIABLE = "IDC_CACHE"
 """Environment variable with the folder of the cache."""
 _BLOCK = 8 << 20
 _AT_ONCE = 4
+_STALE_PATIENCE_S = 5.0
 _UNUSED_S = 7 * 24 * 3600
 """Cached folders that nobody has asked for in this time are removed when another one is fetched."""
 
@@ -112,9 +113,9 @@ def listing(folder: Location, patience_s: float) -> list[Remote]:
     def look() -> list[Remote]:
         infos = folder.filesystem.get_file_info(fs.FileSelector(folder.path, allow_not_found=True, recursive=True))
         files = sorted((info for info in infos if info.type == fs.FileType.File), key=lambda info: info.path)
+        names = [_below(folder.relative(info.path.lstrip("/")), folder) for info in files]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             tags = list(pool.map(lambda info: _tag(folder.filesystem, info), files))
-        names = [_below(folder.relative(info.path.lstrip("/")), folder) for info in files]
         return [Remote(name, info.size, tag) for name, info, tag in zip(names, files, tags, strict=True)]
 
     return patiently(look, folder.text, patience_s)
@@ -144,18 +145,21 @@ def local_folder(path: str | os.PathLike[str], *, stale: bool = False, patience_
     is not to be written to.
 
     Args:
-        stale: if the store does not answer, the newest copy there is.
+        stale: if the store does not answer soon, the copy there is that was used last.
 
     Raises:
         ValueError: the URI cannot be used, holds nothing, keeps changing, or the store does not answer.
     """
     text = os.fspath(path)
-    if "://" not in text:
+    if not is_uri(text):
         return Path(text)
+    text = text.rstrip("/")
     location = reached(text, "artifact")
     if location.local is not None:
         return Path(location.local)
     root, stem = cache_root(), f"{_safe(location.text)}-{_short(location.text)}"
+    kept = _kept(root, stem) if stale else []
+    patience_s = min(patience_s, _STALE_PATIENCE_S) if kept else patience_s
     try:
         for _ in range(3):
             before = listing(location, patience_s)
@@ -166,11 +170,15 @@ def local_folder(path: str | os.PathLike[str], *, stale: bool = False, patience_
                 os.utime(target)
                 return target / (location.name or "files")
     except Unreachable as error:
-        kept = sorted(root.glob(f"{stem}-*"), key=lambda path: path.stat().st_mtime)
-        if stale and kept:
+        if kept:
             return kept[-1] / (location.name or "files")
         raise ValueError(str(error)) from None
     raise ValueError(f"{text} changed while it was read, three times; try again when its writer is done")
+
+
+def _kept(root: Path, stem: str) -> list[Path]:
+    """The copies of a URI, the one used last at the end."""
+    return sorted(root.glob(f"{stem}-*"), key=lambda path: path.stat().st_mtime)
 
 
 def is_uri(path: str | os.PathLike[str]) -> bool:

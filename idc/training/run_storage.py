@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from idc import logs
 from idc.atomic import write_bytes
-from idc.data.files import Location, locate
-from idc.data.object_store import Unreachable, patiently
+from idc.data.files import Location
+from idc.data.object_store import Unreachable, patiently, reached
 from idc.data.remote_copies import download_files, remove, remove_folder, sizes, upload_files
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class RunFolder:
         text = os.fspath(path)
         if "://" not in text:
             text = str(Path(text).absolute())
-        self.location = locate(text)
+        self.location = reached(text, "runs")
         self.patience_s = patience_s
 
     def __reduce__(self) -> tuple[type[RunFolder], tuple[str, float]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import time
 from pathlib import Path
 from typing import Any
@@ -155,7 +156,11 @@ class Held:
 
 
 def _kill_once(marker: str) -> None:
-    """SIGKILL for this process, or an exception if the name begins so, if the file ``marker`` is not there yet."""
+    """SIGKILL for this process, or an exception if the name begins so, if the file ``marker`` is not there yet. If it
+    is a FIFO: wait until somebody has written to it."""
+    if os.path.exists(marker) and stat.S_ISFIFO(os.stat(marker).st_mode):
+        with open(marker) as fifo:
+            fifo.read()
     if not os.path.exists(marker):
         with open(marker, "x"):
             if os.path.basename(marker).startswith("raise"):
