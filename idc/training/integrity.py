@@ -74,7 +74,8 @@ def _faults(folder: Path, context: Context) -> list[str]:
     """What is wrong with a checkpoint, the same on all ranks."""
     try:
         state: dict[str, Any] = json.loads((folder / STATE_FILE).read_bytes())
-        lists = range(state["world_size"]) if state.get("checksums") else range(0)
+        listed = state.get("checksums") or (folder / list_name(0)).exists()
+        lists = range(state["world_size"]) if listed else range(0)
     except (OSError, ValueError, LookupError, TypeError) as error:
         found = [f"{STATE_FILE} cannot be read: {error}"]
         lists = range(0)
