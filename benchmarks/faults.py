@@ -16,17 +16,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import Field
 
+from benchmarks.fault_table import FaultRow
 from benchmarks.injection import Job, TrackingServer, Training, damage, fill, small_disk, until
-from benchmarks.measurement import Measurement, environment, markdown
+from benchmarks.measurement import Measurement, environment
 from benchmarks.processes import say, scratch
-from benchmarks.record import RECORDS, Run
 from idc.config import ConfigModel, load
 from idc.data.pipeline import run_local
 from idc.data.rendered.config import RenderJob
 from idc.data.store import iter_rows
-from idc.training.loop import read_log
 
 TRAIN = "train_twincap.py"
 MODEL = {
@@ -55,23 +54,6 @@ class FaultsConfig(ConfigModel):
     """Chunks of a data build, of two scenes each."""
     away_s: float = Field(60.0, gt=0)
     """Seconds for which the tracking server is away."""
-
-
-class FaultRow(BaseModel):
-    """A fault and its outcome."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    fault: str
-    where: str
-    lost_steps: float | str | None
-    """Steps that were done twice; words for what has no steps."""
-    recovery_s: float | str | None
-    """Seconds until the job was at work again; words where it never stopped."""
-    final_difference: float | str | None
-    """Largest absolute difference of any weight or validation metric from the undisturbed run; words for data."""
-    note: str = ""
-    command: str = ""
 
 
 class Lab:
@@ -321,6 +303,8 @@ def tracking_away(lab: Lab, away_s: float | None = None) -> FaultRow:
     """The MLflow server is killed and comes back while a run trains."""
     import mlflow
 
+    from idc.training.loop import read_log
+
     away_s = lab.config.away_s if away_s is None else away_s
     with TrackingServer(lab.folder / "tracking") as server:
         tracking = {"enabled": True, "uri": server.uri}
@@ -369,9 +353,9 @@ def tracking_away_at_start(lab: Lab) -> FaultRow:
         fault="the tracking server away when a run starts",
         where="MLflow server, one process (--local)",
         lost_steps="nothing was begun",
-        recovery_s=f"{seconds:.0f} s until the command ends",
+        recovery_s=seconds,
         final_difference=None,
-        note="the error names train.tracking.uri, the cause and the remedies",
+        note="the command ends after that time with an error that names train.tracking.uri, the cause and the remedies",
     )
 
 
@@ -414,34 +398,3 @@ def measure_faults(config: FaultsConfig) -> Iterator[Measurement]:
                 )
         finally:
             lab.close()
-
-
-def rows_elsewhere(folder: Path = RECORDS / "faults") -> list[FaultRow]:
-    """The rows that were measured by other commands: every JSON file of ``folder`` is a list of rows.
-
-    Raises:
-        ValueError: a file holds something else.
-    """
-    rows: list[FaultRow] = []
-    for path in sorted(folder.glob("*.json")):
-        try:
-            rows.extend(TypeAdapter(list[FaultRow]).validate_json(path.read_bytes()))
-        except ValueError as error:
-            raise ValueError(f"{path} is no list of fault rows: {error}") from None
-    return rows
-
-
-def fault_table(run: Run | None, elsewhere: list[FaultRow]) -> str:
-    """All rows as one Markdown table; below it the commands of those measured elsewhere."""
-    own = [] if run is None else [FaultRow.model_validate(row.more["row"]) for row in run.rows]
-    header = ["fault", "where", "lost", "back after", "final difference", "note"]
-    lines = []
-    for row in [*own, *elsewhere]:
-        lost = f"{row.lost_steps:g} steps" if isinstance(row.lost_steps, float | int) else row.lost_steps or ""
-        back = f"{row.recovery_s:.1f} s" if isinstance(row.recovery_s, float | int) else row.recovery_s or ""
-        final = row.final_difference
-        difference = f"{final:.2g}" if isinstance(final, float | int) else final or ""
-        lines.append([row.fault, row.where, lost, back, difference, row.note])
-    commands = dict.fromkeys(row.command for row in elsewhere if row.command)
-    further = "\n".join(f"- `$ {command}`" for command in commands)
-    return markdown(header, lines) + (f"\n\nRows of other commands:\n\n{further}" if further else "")

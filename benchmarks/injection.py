@@ -23,8 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from idc.training.loop import read_log
-
 if TYPE_CHECKING:
     import psutil
 
@@ -143,6 +141,8 @@ class Training(Job):
 
     def step(self) -> int:
         """The last step that is logged."""
+        from idc.training.loop import read_log
+
         with suppress(OSError, ValueError, LookupError):  # not there yet, or a line half written
             return int(read_log(self._log)[-1]["step"])
         return 0

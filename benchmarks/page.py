@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.faults import fault_table, rows_elsewhere
+from benchmarks.fault_table import fault_table, rows_elsewhere
 from benchmarks.measurement import HEADER, Environment, Row, markdown
 from benchmarks.record import RECORDS, Figure, Run, figures
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.faults import FAULTS, FaultRow, FaultsConfig, Lab
+from benchmarks.fault_table import FaultRow
+from benchmarks.faults import FAULTS, FaultsConfig, Lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 CONFIG = FaultsConfig(steps=30, checkpoint_every=5, kill_at=12, chunks=8, away_s=3)
