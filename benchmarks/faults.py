@@ -255,7 +255,8 @@ def _more_parts(job: Job, folder: Path, before: set[str], since: float) -> float
 
 def disk_full(lab: Lab, ray: bool = False) -> FaultRow:
     """Another program fills the disk of the runs between two checkpoints; then there is room again."""
-    with small_disk(megabytes=24) as disk, lab.training("disk-full", ray, runs=disk / "runs") as job:
+    name = f"disk-full-{'ray' if ray else 'local'}"
+    with small_disk(megabytes=24) as disk, lab.training(name, ray, runs=disk / "runs") as job:
         job.start()
         until(lambda: bool(job.complete_checkpoints()), "a checkpoint", job)
         filler = fill(disk, leave=128 << 10)
