@@ -20,8 +20,7 @@ from idc.config import ConfigModel, missing
 UNKNOWN = "unknown"
 
 _PERMISSIVE = re.compile(
-    r"\b(?:MIT|MIT-CMU|BSD|FreeBSD|[0-9]-Clause|0BSD|Apache|ISC|PSF|Python|HPND|Zlib|Unlicense|CC0|Public Domain|CNRI)\b",
-    re.I,
+    r"\b(?:MIT|MIT-CMU|BSD|FreeBSD|[0-9]-Clause|0BSD|Apache|ISC|PSF|Python|HPND|Zlib|Unlicense|CC0|Public Domain|CNRI)\b", re.I
 )
 _OTHER = re.compile(
     r"\b(?:[AL]?GPL|Affero|Lesser|General Public|MPL|Mozilla|EPL|CDDL|EUPL|SSPL|Proprietary|NVIDIA)", re.I

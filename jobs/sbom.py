@@ -1,7 +1,7 @@
 """Write the software bill of materials: every locked package with its version and licence, as CycloneDX JSON.
 
-python jobs/sbom.py
-python jobs/sbom.py out=/tmp/sbom.json
+    python jobs/sbom.py
+    python jobs/sbom.py out=/tmp/sbom.json
 """
 
 from idc.config import cli

@@ -38,9 +38,7 @@ def weights_only(folder: Path) -> Iterator[None]:
         with torch.serialization.safe_globals(_deepspeed_classes()):
             yield
     except pickle.UnpicklingError as error:
-        named = re.search(
-            r"(?:unsupported global|unsupported global: global|unsupported class) (\S+)", str(error), re.I
-        )
+        named = re.search(r"(?:unsupported global|unsupported global: global|unsupported class) (\S+)", str(error), re.I)
         what = f"it refers to {named[1]}, which no checkpoint needs" if named else " ".join(str(error).split())[:300]
         raise ValueError(
             f"the checkpoint {folder} is refused: {what}. It is damaged, or was not written by this program: remove "

@@ -56,21 +56,13 @@ def object_column(canary: Canary, rows: int) -> pa.Array:
 def table(canary: Canary, tmp_path: Path) -> Path:
     """Parquet with a column of objects where images are expected."""
     images = object_column(canary, 2)
-    columns = {
-        "pair_id": ["a", "b"],
-        "before": images,
-        "after": images,
-        "captions": [["x"], ["y"]],
-        "split": ["test"] * 2,
-    }
+    columns = {"pair_id": ["a", "b"], "before": images, "after": images, "captions": [["x"], ["y"]], "split": ["test"] * 2}
     (tmp_path / "table").mkdir()
     pq.write_table(pa.table(columns), tmp_path / "table" / "pairs.parquet")
     return tmp_path / "table" / "pairs.parquet"
 
 
-def test_a_column_of_objects_is_executed_by_pyarrow_itself_where_ray_data_is_loaded(
-    table: Path, canary: Canary
-) -> None:
+def test_a_column_of_objects_is_executed_by_pyarrow_itself_where_ray_data_is_loaded(table: Path, canary: Canary) -> None:
     """The reason for all of the following."""
     pq.read_table(table)["before"][0].as_py()
     assert canary.mark.exists()
