@@ -16,6 +16,7 @@ from benchmarks.batch import BatchConfig, measure_batch
 from benchmarks.captioning import CaptioningConfig, measure_captioning
 from benchmarks.compare import Comparison, compare
 from benchmarks.decoding import DecodingConfig, measure_decoder
+from benchmarks.faults import FaultsConfig, measure_faults
 from benchmarks.hardware import HardwareConfig, measure_hardware
 from benchmarks.machine import cores_in_use, this_machine
 from benchmarks.measurement import Measurement, Part, code_commit
@@ -47,7 +48,7 @@ class BenchmarkJob(ConfigModel):
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
     """Parts to measure. Only by name: captioning, official, pretraining and hardware (ProCap at full size), scoring,
-    rendering, serving, batch, systems, mining, scale."""
+    rendering, serving, batch, systems, mining, scale, faults."""
     variant: str = Field("", pattern=r"^[a-z0-9-]*$")
     """Name of these sizes. Results are stored as the figure PART-VARIANT; only runs of one figure are compared."""
     out: str = "runs/benchmark"
@@ -102,6 +103,8 @@ class BenchmarkJob(ConfigModel):
     """Mining pairs, apart from the encoders."""
     scale: SchedulingConfig = SchedulingConfig()
     """Chunks of a data job over many nodes; before them, what an item costs in each stage, which has no settings."""
+    injected: FaultsConfig = FaultsConfig()
+    """Part `faults`: workers, drivers, disks, checkpoints, servers that fail."""
 
     def faults(self) -> Iterator[str]:
         if self.anyway and not self.record:
@@ -242,6 +245,8 @@ def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measure
     elif part == "scale":
         yield from measure_unit_costs()
         yield from measure_scheduling(job.scale)
+    elif part == "faults":
+        yield from measure_faults(job.injected)
     elif part == "batch":
         yield from measure_batch(job.batch, job.cluster, [sys.executable, caption_job])
     elif part == "train_overhead":

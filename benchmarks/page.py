@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from benchmarks.fault_table import fault_table, rows_elsewhere
 from benchmarks.measurement import HEADER, Environment, Row, markdown
 from benchmarks.record import RECORDS, Figure, Run, figures
 
@@ -24,8 +25,8 @@ def render(template: str, found: Mapping[str, Figure]) -> str:
 
     Args:
         template: Jinja2. ``table(NAME)`` is a figure, ``breakdown(NAME, KEY)`` what its newest run has as ``KEY`` in a
-            row's ``more``, ``machine`` the page's machine, ``others`` the figures that are named nowhere else (use it
-            last).
+            row's ``more``, ``faults`` the table of faults, ``machine`` the page's machine, ``others`` the figures that
+            are named nowhere else (use it last).
         found: the figures by name.
     """
     from jinja2 import Environment as Jinja
@@ -46,6 +47,12 @@ def render(template: str, found: Mapping[str, Figure]) -> str:
         parts = next((row.more[key] for row in rows if key in row.more), None)
         return "Not measured yet." if parts is None else parts_text(parts)
 
+    def faults() -> str:
+        shown.add("faults")
+        own = newest.get("faults")
+        place = "" if own is None else f"{_where(own, home or own)}\n\n"
+        return place + fault_table(own, rows_elsewhere())
+
     def others() -> str:
         rest = [name for name in found if name not in shown]
         return "\n\n".join(f"### {name}\n\n{table(name)}" for name in rest)
@@ -53,7 +60,9 @@ def render(template: str, found: Mapping[str, Figure]) -> str:
     jinja = Jinja(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     machine = "none yet" if home is None else machine_text(home)
     return (
-        jinja.from_string(template).render(table=table, breakdown=breakdown, others=others, machine=machine).rstrip()
+        jinja.from_string(template)
+        .render(table=table, breakdown=breakdown, faults=faults, others=others, machine=machine)
+        .rstrip()
         + "\n"
     )
 

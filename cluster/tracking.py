@@ -1,16 +1,24 @@
-"""MLflow tracking of training runs. After a restart a run is found by its name."""
+"""MLflow tracking of training runs. After a restart a run is found by its name.
+
+A server must answer when a run starts; while it is away later the run goes on, and what is tracked waits for it.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import re
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from idc.training.config import TrackingConfig
+from idc.training.disk import is_disk_full
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -22,24 +30,41 @@ _SQLITE = "sqlite:///"
 
 _FORBIDDEN = re.compile(r"[^\w\-. :/]")
 """What MLflow refuses in a metric's name."""
+_RETRY_S, _HURRY_S = 5.0, 1.0
+"""Seconds between two tries while a server is away; the second at the end of a run."""
 
 
 class MlflowTracker:
     """Logs to the experiment's MLflow run of this name, or to a new one.
 
-    Metrics are queued and written in the background: a write takes tens of milliseconds, a step may take less.
+    All that is logged is queued and written in the background, in order (:class:`_Outbox`): a write takes tens of
+    milliseconds, a step may take less, and a server may be away for a while.
 
     Args:
         tracking: server and experiment.
         run_dir: the run's folder; without a URI, ``mlflow.db`` (SQLite) and ``mlartifacts`` are created next to it.
             None on object storage, where ``tracking`` must have a URI.
         name: of the run, stable across restarts.
-        parent: MLflow id of the parent of a new run.
+        parent: MLflow id of the parent of a new run. Part of something larger, it waits up to ``patience_s`` for a
+            server that is away.
+        run_id: of a run that exists: nothing is asked of the server.
+
+    Raises:
+        ValueError: no server answers, or it refuses.
     """
 
-    def __init__(self, tracking: TrackingConfig, run_dir: Path | None, name: str, parent: str | None = None):
+    def __init__(
+        self,
+        tracking: TrackingConfig,
+        run_dir: Path | None,
+        name: str,
+        parent: str | None = None,
+        run_id: str | None = None,
+    ):
+        # The outbox asks again itself, without end; MLflow's own 7 retries would keep the start of a run for minutes.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
         import mlflow
-        from mlflow.entities import RunStatus
 
         for name in ("alembic", "mlflow.store.db.utils"):  # each table that they create
             logging.getLogger(name).setLevel(logging.WARNING)
@@ -47,25 +72,46 @@ class MlflowTracker:
         self.uri = tracking.uri or default_uri(Path(run_dir or ""))
         with opening(self.uri):
             self.client = mlflow.MlflowClient(tracking_uri=self.uri)
-            experiment_id = open_experiment(self.client, self.uri, tracking.experiment)
+        self._outbox = _Outbox(shown(self.uri), tracking.patience_s)
+        last = time.monotonic() + (0 if parent is None else tracking.patience_s)
+        while True:
+            try:
+                self.run_id = run_id or self._open(tracking.experiment, name, parent)
+                return
+            except Exception as error:
+                if self.uri.startswith(_SQLITE):
+                    raise
+                if not _is_away(error) or time.monotonic() > last:
+                    raise ValueError(
+                        f"train.tracking.uri: the MLflow server at {shown(self.uri)} cannot be used "
+                        f"({_reason(error)}); start it, correct the URI, or set train.tracking.enabled=false"
+                    ) from error
+            time.sleep(_HURRY_S)
+
+    def _open(self, experiment: str, name: str, parent: str | None) -> str:
+        """Id of the run, which is then RUNNING."""
+        from mlflow.entities import RunStatus
+
+        with opening(self.uri):
+            experiment_id = open_experiment(self.client, self.uri, experiment)
         found = find_run(self.client, experiment_id, name)
         if found is not None:
-            self.run_id = found
-            self.client.update_run(self.run_id, status=RunStatus.to_string(RunStatus.RUNNING))
-        else:
-            tags = {RUN_TAG: name, **({PARENT_TAG: parent} if parent is not None else {})}
-            self.run_id = self.client.create_run(experiment_id, tags=tags, run_name=name).info.run_id
-        self._experiment_id = experiment_id
-        self._pending: Any = None
+            self.client.update_run(found, status=RunStatus.to_string(RunStatus.RUNNING))
+            return found
+        tags = {RUN_TAG: name, **({PARENT_TAG: parent} if parent is not None else {})}
+        return str(self.client.create_run(experiment_id, tags=tags, run_name=name).info.run_id)
 
     def params(self, values: dict[str, Any]) -> None:
         """Log settings; an existing value stays (MLflow's params are write-once)."""
         from mlflow.entities import Param
 
-        known = self.client.get_run(self.run_id).data.params
-        new = [Param(key, str(value)[:6000]) for key, value in values.items() if key not in known]
-        for start in range(0, len(new), 100):
-            self.client.log_batch(self.run_id, params=new[start : start + 100])
+        def send() -> None:
+            known = self.client.get_run(self.run_id).data.params
+            new = [Param(key, str(value)[:6000]) for key, value in values.items() if key not in known]
+            for start in range(0, len(new), 100):
+                self.client.log_batch(self.run_id, params=new[start : start + 100])
+
+        self._outbox.put(f"{len(values)} settings", send)
 
     def metrics(self, values: dict[str, float], step: int) -> None:
         """Log points of curves. Characters that MLflow refuses in a name are removed (``S_m*`` becomes ``S_m``)."""
@@ -73,32 +119,157 @@ class MlflowTracker:
 
         now = int(time.time() * 1000)
         points = [Metric(_FORBIDDEN.sub("", name), float(value), now, step) for name, value in values.items()]
-        self._pending = self.client.log_batch(self.run_id, metrics=points, synchronous=False)
+        self._outbox.put(f"the metrics of step {step}", lambda: self.client.log_batch(self.run_id, metrics=points))
 
     def image(self, name: str, image: Any, step: int | None = None) -> None:
         suffix = "" if step is None else f"_{step:08d}"
-        self.client.log_image(self.run_id, image, artifact_file=f"images/{name}{suffix}.png")
+        file = f"images/{name}{suffix}.png"
+        self._outbox.put(file, lambda: self.client.log_image(self.run_id, image, artifact_file=file))
 
     def text(self, name: str, text: str) -> None:
-        self.client.log_text(self.run_id, text, name)
+        self._outbox.put(name, lambda: self.client.log_text(self.run_id, text, name))
 
     def artifacts(self, folder: Path, name: str) -> None:
-        self.client.log_artifacts(self.run_id, str(folder), name)
+        self._outbox.put(f"the files of {name}", lambda: self.client.log_artifacts(self.run_id, str(folder), name))
 
     def flush(self) -> None:
-        """Wait until all metrics are written."""
-        if self._pending is not None:
-            self._pending.wait()
+        """Wait until all is written, at most ``patience_s`` if the server does not answer."""
+        self._outbox.flush()
 
     def end(self, finished: bool) -> None:
+        """Mark the run as ended and wait as :meth:`flush`."""
+        status = "FINISHED" if finished else "FAILED"
+        self._outbox.put(f"the status {status}", lambda: self.client.set_terminated(self.run_id, status))
         self.flush()
-        self.client.set_terminated(self.run_id, "FINISHED" if finished else "FAILED")
 
     def end_children(self) -> None:
         """Mark child runs that are still RUNNING as KILLED: their processes were ended from outside."""
-        wanted = f"tags.`{PARENT_TAG}` = '{self.run_id}' and attributes.status = 'RUNNING'"
-        for run in self.client.search_runs([self._experiment_id], wanted, max_results=1000):
-            self.client.set_terminated(run.info.run_id, "KILLED")
+
+        def send() -> None:
+            experiment_id = self.client.get_run(self.run_id).info.experiment_id
+            wanted = f"tags.`{PARENT_TAG}` = '{self.run_id}' and attributes.status = 'RUNNING'"
+            for run in self.client.search_runs([experiment_id], wanted, max_results=1000):
+                self.client.set_terminated(run.info.run_id, "KILLED")
+
+        self._outbox.put("the status of killed runs", send)
+
+
+class _Outbox:
+    """Sends to MLflow in order, from a thread of its own. While a server is away it asks again every few seconds, for
+    as long as the process runs; what MLflow refuses is dropped. Each is said in one line.
+
+    Args:
+        server: how messages name it.
+        patience_s: how long ``flush`` waits for a server that is away.
+    """
+
+    def __init__(self, server: str, patience_s: float):
+        self._server, self._patience_s = server, patience_s
+        self._waiting: deque[tuple[str, Callable[[], Any]]] = deque()
+        self._changed = threading.Condition()
+        self._away_since: float | None = None
+        self._hurry = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def put(self, what: str, send: Callable[[], Any]) -> None:
+        """Queue a call; ``what`` is how a message names it."""
+        with self._changed:
+            self._waiting.append((what, send))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="mlflow", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Return when all is sent, or the server has been away for ``patience_s``; says what was then not sent."""
+        last: float | None = None
+        self._hurry.set()
+        with self._changed:
+            while self._waiting:
+                last = None if self._away_since is None else last or time.monotonic() + self._patience_s
+                left = None if last is None else last - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                self._changed.wait(left)
+            lost = [what for what, _ in self._waiting]
+            self._waiting.clear()
+        self._hurry.clear()
+        if lost:
+            more = f" and {len(lost) - 1} more entries" if len(lost) > 1 else ""
+            self._say(
+                f"MLflow at {self._server} did not come back: {lost[0]}{more} not tracked; log.jsonl has all metrics"
+            )
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                what, send = entry = self._waiting[0]
+            try:
+                send()
+            except Exception as error:
+                if _is_away(error):
+                    self._wait(error)
+                    continue
+                self._say(f"MLflow at {self._server} refuses {what}: {_reason(error)}")
+            with self._changed:
+                if self._away_since is not None:
+                    seconds, self._away_since = time.monotonic() - self._away_since, None
+                    self._say(
+                        f"MLflow at {self._server} is back after {seconds:.0f} s; {len(self._waiting)} entries follow"
+                    )
+                if self._waiting and self._waiting[0] is entry:  # flush may have given up
+                    self._waiting.popleft()
+                self._changed.notify_all()
+
+    def _wait(self, error: Exception) -> None:
+        """Before the next try."""
+        with self._changed:
+            if self._away_since is None:
+                self._away_since = time.monotonic()
+                reason = _reason(error)
+                self._say(
+                    f"MLflow at {self._server} does not answer ({reason}); the run goes on, what is tracked waits"
+                )
+                self._changed.notify_all()
+        time.sleep(_HURRY_S if self._hurry.is_set() else _RETRY_S)
+
+    @staticmethod
+    def _say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _is_away(error: Exception) -> bool:
+    """Whether the same call may succeed later: no connection, an overloaded or failing server, a locked database."""
+    from mlflow.exceptions import MlflowException
+    from requests.exceptions import RequestException
+    from sqlalchemy.exc import OperationalError
+
+    if isinstance(error, MlflowException):
+        status = int(error.get_http_status_code())
+    elif isinstance(error, RequestException):
+        status = error.response.status_code if error.response is not None else 503
+    else:
+        status = 503 if isinstance(error, OSError | OperationalError) else 400
+    if is_disk_full(error, []):  # SQLite's
+        return False
+    return status >= 500 or status == 429
+
+
+def _reason(error: Exception) -> str:
+    """The innermost cause of an error, in one line; MLflow's own message names the whole URL."""
+    found: BaseException = error
+    while (inner := found.__cause__ or found.__context__) is not None:
+        found = inner
+    return " ".join(f"{type(found).__name__}: {found}".split())[:200]
+
+
+def shown(uri: str) -> str:
+    """A tracking URI as messages show it: without user, password and query."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(uri)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def default_uri(run_dir: Path) -> str:

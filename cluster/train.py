@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def launch(
             if local:
                 _run_here(entry, record, train, run, tracker, watch)
             else:
-                _run_on_ray(entry, record, train, run, name, callbacks)
+                _run_on_ray(entry, record, train, run, name, callbacks, tracker.run_id if tracker is not None else None)
         finished = True
     finally:
         if tracker is not None:
@@ -222,8 +223,15 @@ def _run_here(
 
 
 def _run_on_ray(
-    entry: str, record: dict[str, Any], train: TrainConfig, run: RunFolder, name: str, callbacks: Sequence[Any] = ()
+    entry: str,
+    record: dict[str, Any],
+    train: TrainConfig,
+    run: RunFolder,
+    name: str,
+    callbacks: Sequence[Any] = (),
+    tracked: str | None = None,
 ) -> None:
+    """Train on Ray Train; ``tracked`` is the id of the MLflow run."""
     os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", _PLACEMENT_S)
     os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")  # relative paths of the payload stay valid in the workers
     import ray.exceptions
@@ -231,6 +239,7 @@ def _run_on_ray(
     from ray._private.worker import get_dashboard_url
     from ray.train.torch import TorchConfig
 
+    from idc.training.context import mend_snapshot
     from idc.training.memory import out_of_memory_advice
 
     resources = {"CPU": float(train.cpus_per_worker)}
@@ -245,6 +254,7 @@ def _run_on_ray(
             "run": run,
             "name": name,
             "export_metrics": bool(get_dashboard_url()),
+            "tracked": tracked,
         },
         torch_config=TorchConfig(backend="nccl" if train.gpus_per_worker else "gloo"),
         scaling_config=ray.train.ScalingConfig(
@@ -262,6 +272,8 @@ def _run_on_ray(
             callbacks=[*callbacks, _memory_watch(run, train), waiting_notice(train)],
         ),
     )
+    if run.local is not None:
+        mend_snapshot(run.local / "checkpoints")
     try:
         trainer.fit()
     except ray.train.TrainingFailedError:
@@ -315,12 +327,13 @@ def _worker(config: dict[str, Any]) -> None:
     if run.exists(FATAL):
         return  # restarted after a fatal error: end the run, the driver reports it
     train = TrainConfig.model_validate(config["train"])
-    context = _ray_context(run.local, train, config["name"], config["export_metrics"])
+    context = _ray_context(run.local, train, config["name"], config["export_metrics"], config["tracked"])
     try:
         _run_entry(config["entry"], config["record"], train, run, context)
     except FATAL_ERRORS as error:
         message, trace = redacted(str(error)), redacted(traceback.format_exc())
-        run.write(FATAL, {"type": type(error).__name__, "message": message, "traceback": trace})
+        with suppress(OSError):  # on a full disk the run is restarted in vain, up to train.max_failures times
+            run.write(FATAL, {"type": type(error).__name__, "message": message, "traceback": trace})
         raise  # takes the other ranks down with it: they may be waiting for this one
     except Exception as error:
         text = f"rank {context.rank} failed, {type(error).__name__}: {str(error).partition(chr(10))[0]}"
@@ -331,11 +344,12 @@ def _worker(config: dict[str, Any]) -> None:
             context.mlflow.flush()
 
 
-def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, export_metrics: bool) -> Any:
+def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, export_metrics: bool, tracked: str | None) -> Any:
     """The context of this Ray Train worker; with its metrics in Prometheus, if the cluster exports any.
 
     Args:
         run_dir: the run's folder; None on object storage.
+        tracked: id of the MLflow run; None if there is none.
     """
     import ray.train
     import ray.train.torch
@@ -346,6 +360,8 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, export_met
         all_gather_object,
         checkpoint_name,
         complete_checkpoints,
+        free_folder,
+        newest,
         registered_checkpoints,
     )
 
@@ -360,9 +376,10 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, export_met
             logs.bind(run=name, rank=self.rank)
             if run_dir is not None:
                 self.run_dir = run_dir
-            track = train.tracking.enabled and self.rank == 0
             self._announced: set[str] = set()
-            self.mlflow = MlflowTracker(train.tracking, run_dir, name) if track else None
+            self.mlflow = None
+            if tracked is not None and self.rank == 0:  # a restarted worker does not depend on the server
+                self.mlflow = MlflowTracker(train.tracking, run_dir, name, run_id=tracked)
             self.tracker: Any = self.mlflow or NoTracker()
             if export_metrics and self.rank == 0:
                 from cluster.train_metrics import Exported
@@ -373,29 +390,37 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, export_met
             return Path(tempfile.mkdtemp(prefix=f"idc_{checkpoint_name(step)}_"))
 
         def report(self, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
-            checkpoint = ray.train.Checkpoint.from_directory(str(checkpoint_dir)) if checkpoint_dir else None
-            ray.train.report(metrics, checkpoint=checkpoint, checkpoint_dir_name=checkpoint_name(step))
-            if checkpoint_dir is not None:
-                self._complete(step)
-                shutil.rmtree(checkpoint_dir, ignore_errors=True)
+            if checkpoint_dir is None:
+                ray.train.report(metrics)
+                return
+            target = self.run_dir / "checkpoints" / checkpoint_name(step)
+            if self.rank == 0:  # all ranks upload to the folder that rank 0 names
+                target = free_folder(target.parent, step)
+            checkpoint = ray.train.Checkpoint.from_directory(str(checkpoint_dir))
+            try:
+                ray.train.report(metrics, checkpoint=checkpoint, checkpoint_dir_name=target.name)
+            except OSError:
+                shutil.rmtree(target, ignore_errors=True)  # makes room again on a full disk
+                raise
+            self._complete(target)
+            shutil.rmtree(checkpoint_dir, ignore_errors=True)
 
-        def _complete(self, step: int) -> None:
+        def _complete(self, checkpoint: Path) -> None:
             """Mark a checkpoint complete, so that it counts also if the controller, which looks every few seconds, has
             not registered it when a node is lost. Train removes old ones that it knows; the others are removed here."""
             self.barrier()
             if self.rank == 0:
-                checkpoints = self.run_dir / "checkpoints"
-                (checkpoints / checkpoint_name(step) / COMPLETE).touch()
-                for old in complete_checkpoints(checkpoints)[: -train.keep_last]:
-                    if old.name not in registered_checkpoints(checkpoints):
+                (checkpoint / COMPLETE).touch()
+                for old in complete_checkpoints(checkpoint.parent)[: -train.keep_last]:
+                    if old.name not in registered_checkpoints(checkpoint.parent):
                         shutil.rmtree(old, ignore_errors=True)
 
-        def latest_checkpoint(self) -> Path | None:
+        def latest_checkpoint(self, before: str | None = None) -> Path | None:
             found = complete_checkpoints(self.run_dir / "checkpoints")  # those of a run that began without Ray, too
             registered = ray.train.get_checkpoint()
             if registered is not None:
                 found.append(Path(registered.path))
-            return max(found, key=lambda path: path.name) if found else None
+            return newest(found, before)
 
         def loss_announced(self) -> bool:
             if os.environ.get("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER") == "0":

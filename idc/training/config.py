@@ -94,6 +94,9 @@ class TrackingConfig(ConfigModel):
     """MLflow tracking URI; empty: the SQLite file mlflow.db next to the run's folder."""
     experiment: str = "idc"
     """MLflow experiment."""
+    patience_s: float = Field(120.0, ge=0)
+    """Seconds that the end of a run waits for a tracking server that does not answer; what is not tracked by then is
+    said. During the run it is asked again and again, and the run goes on."""
 
 
 class TrainConfig(ConfigModel):

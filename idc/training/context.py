@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +15,8 @@ import torch.distributed as dist
 
 COMPLETE = "complete"
 """Name of the file that marks a checkpoint's folder as complete."""
+SNAPSHOT = "checkpoint_manager_snapshot.json"
+"""Ray Train's list of checkpoints, in the folder of all checkpoints."""
 
 
 class Tracker(Protocol):
@@ -93,8 +96,9 @@ class Context(Protocol):
         """Publish metrics and, atomically, the checkpoint written by all ranks. Every rank calls it."""
         ...
 
-    def latest_checkpoint(self) -> Path | None:
-        """The newest complete checkpoint of this run, or None."""
+    def latest_checkpoint(self, before: str | None = None) -> Path | None:
+        """The newest complete checkpoint of this run, or None; with ``before`` the newest one that is older than the
+        checkpoint of this name."""
         ...
 
     def loss_announced(self) -> bool:
@@ -139,29 +143,37 @@ class LocalContext:
         return self.run_dir / "checkpoints"
 
     def checkpoint_folder(self, step: int) -> Path:
-        folder = self.checkpoints / f".partial_{step:08d}"
+        partial = self._partial(step)
         if self.rank == 0:
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
         self.barrier()
+        folder = partial / f"rank_{self.rank}"
+        folder.mkdir()
         return folder
+
+    def _partial(self, step: int) -> Path:
+        """The folder with one folder for each rank while a checkpoint is written."""
+        return self.checkpoints / f".partial_{step:08d}"
 
     def report(self, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
         if checkpoint_dir is None:
             return
         self.barrier()
         if self.rank == 0:
+            for rank in range(1, self.world_size):
+                _move_files(self._partial(step) / f"rank_{rank}", checkpoint_dir)
             (checkpoint_dir / COMPLETE).touch()
             target = self.checkpoints / checkpoint_name(step)
             shutil.rmtree(target, ignore_errors=True)
             checkpoint_dir.rename(target)
+            shutil.rmtree(self._partial(step))
             for old in complete_checkpoints(self.checkpoints)[: -self.keep_last]:
                 shutil.rmtree(old)
         self.barrier()
 
-    def latest_checkpoint(self) -> Path | None:
-        found = complete_checkpoints(self.checkpoints)
-        return found[-1] if found else None
+    def latest_checkpoint(self, before: str | None = None) -> Path | None:
+        return newest(complete_checkpoints(self.checkpoints), before)
 
     def loss_announced(self) -> bool:
         return False
@@ -187,6 +199,21 @@ def checkpoint_name(step: int) -> str:
     return f"step_{step:08d}"
 
 
+def newest(checkpoints: Iterable[Path], before: str | None = None) -> Path | None:
+    """The newest of these checkpoints, or of those older than the one named ``before``."""
+    older = (path for path in checkpoints if before is None or path.name < before)
+    return max(older, key=lambda path: path.name, default=None)
+
+
+def _move_files(source: Path, target: Path) -> None:
+    """Move what is in one folder into another one on the same disk, into subfolders of the same names."""
+    for path in source.rglob("*"):
+        if path.is_file():
+            moved = target / path.relative_to(source)
+            moved.parent.mkdir(parents=True, exist_ok=True)
+            path.rename(moved)
+
+
 def complete_checkpoints(folder: Path) -> list[Path]:
     """Complete checkpoints in ``folder``, oldest first: those marked complete, and those Ray Train has registered."""
     registered = registered_checkpoints(folder)
@@ -196,8 +223,40 @@ def complete_checkpoints(folder: Path) -> list[Path]:
 
 def registered_checkpoints(folder: Path) -> set[str]:
     """Names of the checkpoints in ``folder`` that Ray Train has registered."""
-    snapshot = folder / "checkpoint_manager_snapshot.json"
-    if not snapshot.exists():
-        return set()
-    results = json.loads(snapshot.read_text(encoding="utf-8")).get("checkpoint_results", [])
-    return {result["checkpoint_dir_name"] for result in results}
+    return set(_registered(folder) or ())
+
+
+def _registered(folder: Path) -> list[str] | None:
+    """Names of the checkpoints that Ray Train has registered; None if it has written no list, or the list is cut."""
+    try:
+        snapshot = json.loads((folder / SNAPSHOT).read_bytes())
+        return [result["checkpoint_dir_name"] for result in snapshot["checkpoint_results"]]
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def mend_snapshot(folder: Path) -> None:
+    """Remove Ray Train's list of checkpoints if Ray would not start with it: it was cut by a kill or a full disk, or
+    names a folder that is gone. The checkpoints stay complete; without a readable list those with the loop's state do.
+    """
+    if not (folder / SNAPSHOT).exists():
+        return
+    names = _registered(folder)
+    if names is not None and all((folder / name).is_dir() for name in names):
+        return
+    found = [path.parent for path in folder.glob("step_*/state.json")]
+    for path in found:
+        if names is None or path.name in names:
+            (path / COMPLETE).touch()
+    (folder / SNAPSHOT).unlink()
+
+
+def free_folder(folder: Path, step: int) -> Path:
+    """A folder for a new checkpoint of ``step``, which does not exist: what an interrupted upload has left is removed,
+    and next to a complete checkpoint of this step (a damaged one, which Ray Train still lists) the name has a suffix.
+    """
+    complete = {path.name for path in complete_checkpoints(folder)}
+    names = itertools.chain([checkpoint_name(step)], (f"{checkpoint_name(step)}_{n}" for n in itertools.count(2)))
+    target = folder / next(name for name in names if name not in complete)
+    shutil.rmtree(target, ignore_errors=True)
+    return target

@@ -13,6 +13,7 @@ import math
 import os
 import platform
 import resource
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -30,7 +31,9 @@ from idc.progress import Progress
 from idc.training.config import TrainConfig, learning_rate
 from idc.training.context import Context, Tracker
 from idc.training.data import Loaders, OnDevice, to_device
+from idc.training.disk import full_disk_explained, temporary_folder
 from idc.training.engines import Engine, make_engine, param_groups
+from idc.training.integrity import STATE_FILE, newest_intact, seal
 from idc.training.profiling import FOLDER as PROFILE
 from idc.training.profiling import StepProfiler
 from idc.training.task import Task
@@ -38,7 +41,6 @@ from idc.training.task import Task
 Export = Callable[[dict[str, Tensor], dict[str, float]], None]
 """Writes the artifact from the stored weights (``Task.stored``) and their validation metrics; called on rank 0."""
 
-STATE_FILE = "state.json"
 RANK_0 = ".rank0.json"
 """Where rank 0 of the last start runs, and the steps of the whole run; read by ``jobs/status.py``."""
 _VALIDATION = 1 << 40
@@ -68,7 +70,8 @@ def fit(
         split), ``cores`` (of all workers).
 
     Raises:
-        ValueError: if settings contradict the task, its data or the checkpoint, or the loss is not finite.
+        ValueError: if settings contradict the task, its data or the checkpoint, all checkpoints are damaged, a disk is
+            full, or the loss is not finite.
     """
     torch.set_num_threads(train.cpus_per_worker)
     if loaders.train.batch_size != train.micro_batch_size or loaders.train.world_size != context.world_size:
@@ -81,9 +84,10 @@ def fit(
     if run.is_main:
         place = {"node": platform.node(), "pid": os.getpid(), "steps": run.total}
         write_json(context.run_dir / RANK_0, place)
-    run.resume()
-    run.train_steps()
-    return run.finish(export)
+    with run.full_disk_explained(context.run_dir):
+        run.resume()
+        run.train_steps()
+        return run.finish(export)
 
 
 class _Run:
@@ -108,12 +112,16 @@ class _Run:
         self.window = _Window(context)
         self.log = _JsonLines(context.run_dir / "log.jsonl") if self.is_main else None
         self.best_dir = context.run_dir / "best"
+        self.kept_bests: list[int] = []
+        """Step of the best weights in each of the checkpoints that are kept."""
+        self.saved = 0
+        """Step of the newest checkpoint that is known to be intact."""
 
     # -- restart -----------------------------------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Load the newest complete checkpoint, if there is one."""
-        folder = self.context.latest_checkpoint()
+        """Load the newest checkpoint that is complete and intact, if there is one."""
+        folder = newest_intact(self.context)
         if folder is not None:
             state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
             if state["engine"] != self._engine_name():
@@ -132,8 +140,9 @@ class _Run:
                     f"the checkpoint has {state['world_size']} workers, this run {self.context.world_size}",
                 )
             self.engine.load(folder, state["world_size"])
-            self.step = state["step"]
+            self.step = self.saved = state["step"]
             self.best = state["best"]
+            self.kept_bests = state.get("kept_bests", [])
             self.metrics = state["metrics"]
             self.last_loss = state["loss"]
             self.seconds = state["seconds"]
@@ -150,30 +159,52 @@ class _Run:
         return f"deepspeed-zero{self.train.zero_stage}"
 
     def save(self) -> None:
-        """A checkpoint of this step, from all ranks."""
+        """A checkpoint of this step, from all ranks. What a failed one has written is removed."""
         self.window.reduce()
+        if self.best is not None:
+            self.kept_bests = [*self.kept_bests, self.best["step"]][-self.train.keep_last :]
         folder = self.context.checkpoint_folder(self.step)
+        try:
+            with self.full_disk_explained(folder):
+                self._write(folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        self.saved = self.step
+        if self.is_main:
+            logs.event("checkpoint", step=self.step, steps=self.total)
+            self._drop_bests(set(self.kept_bests))
+
+    def _write(self, folder: Path) -> None:
         self.engine.save(folder)
         if self.is_main:
             state = {
+                "checksums": True,
                 "step": self.step,
                 "world_size": self.context.world_size,
                 "engine": self._engine_name(),
                 "stored": sorted(self.engine.stored),
                 "best": self.best,
+                "kept_bests": self.kept_bests,
                 "metrics": self.metrics,
                 "loss": self.last_loss,
                 "seconds": self.seconds,
                 "window": self.window.state(),
             }
             (folder / STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
+        seal(folder, self.context.rank)
         self.context.report({"step": self.step, "loss": self.last_loss, **self.metrics}, folder, self.step)
-        if self.is_main:
-            logs.event("checkpoint", step=self.step, steps=self.total)
-        if self.is_main and self.best is not None:  # the weights of earlier bests are no longer needed
-            for path in self.best_dir.glob("*.safetensors"):
-                if path != self._best_path(self.best["step"]):
-                    path.unlink()
+
+    def _drop_bests(self, kept: set[int]) -> None:
+        """Remove the weights of earlier bests that no checkpoint refers to."""
+        for path in self.best_dir.glob("*.safetensors"):
+            if path not in {self._best_path(step) for step in kept}:
+                path.unlink()
+
+    def full_disk_explained(self, folder: Path) -> contextlib.AbstractContextManager[None]:
+        """Of :mod:`idc.training.disk`, for what is written to ``folder``, to the run's and to temporary files."""
+        folders = [folder, self.context.run_dir, temporary_folder()]
+        return full_disk_explained(folders, lambda: f"goes on from step {self.saved}")
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
@@ -300,6 +331,7 @@ class _Run:
 
                     state = load_file(self._best_path(self.best["step"]))
                 export(state, metrics)
+                self._drop_bests({self.best["step"]} if self.best is not None else set())
         self.context.barrier()
         return {
             "steps": self.step,

@@ -15,7 +15,8 @@ from torch import Tensor
 from idc.training.config import TrainConfig
 from idc.training.context import Context, LocalContext, checkpoint_name
 from idc.training.data import EvalLoader, Loader, Loaders
-from idc.training.loop import STATE_FILE, fit, read_log
+from idc.training.integrity import STATE_FILE, seal
+from idc.training.loop import fit, read_log
 from idc.training.task import SAMPLES, Batch, Task, mean_per_sample
 from tests.training import sizes, toy
 
@@ -195,6 +196,7 @@ def test_another_engine_cannot_go_on(tmp_path: Path) -> None:
     state_file = tmp_path / "checkpoints" / checkpoint_name(24) / STATE_FILE
     state = json.loads(state_file.read_text())
     state_file.write_text(json.dumps({**state, "engine": "deepspeed-zero2"}))
+    seal(state_file.parent, 0)
     with pytest.raises(ValueError, match=r"written by engine deepspeed-zero2, and the config sets torch"):
         run(tmp_path)
 
@@ -204,6 +206,7 @@ def test_a_checkpoint_of_other_names_is_refused(tmp_path: Path) -> None:
     state_file = tmp_path / "checkpoints" / checkpoint_name(24) / STATE_FILE
     state = json.loads(state_file.read_text())
     state_file.write_text(json.dumps({**state, "stored": [*state["stored"][1:], "adapter"]}))
+    seal(state_file.parent, 0)
     with pytest.raises(ValueError, match="do not store the same names, they differ in adapter, " + state["stored"][0]):
         run(tmp_path)
 

@@ -1,0 +1,280 @@
+"""Faults injected for real: SIGKILL to processes of a job, a disk that is full, a tracking server that is away.
+
+The jobs are the commands that a user starts, in processes of their own. :mod:`benchmarks.faults` measures with these,
+and the tests of ``tests/faults`` use the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE_S = 300.0
+"""A wait longer than this is an error."""
+_POLL_S = 0.01
+
+
+def until(condition: Callable[[], bool], what: str, job: Job | None = None) -> None:
+    """Poll until ``condition`` holds.
+
+    Raises:
+        RuntimeError: not within :data:`PATIENCE_S`, or ``job`` ended before.
+    """
+    last = time.monotonic() + PATIENCE_S
+    while not condition():
+        if job is not None and job.process.poll() is not None:
+            raise RuntimeError(f"{what}: the job ended before, with status {job.process.returncode}:\n{job.output()}")
+        if time.monotonic() > last:
+            raise RuntimeError(f"{what}: not within {PATIENCE_S:.0f} s")
+        time.sleep(_POLL_S)
+
+
+class Job:
+    """A job of ``jobs/`` as a user starts it. The same one can be started again after it ended.
+
+    Args:
+        script: file name in ``jobs/``.
+        folder: of its config and its output.
+        settings: the job's settings.
+        arguments: further ones of the command line.
+    """
+
+    def __init__(self, script: str, folder: Path, settings: Mapping[str, Any], *arguments: str):
+        folder.mkdir(parents=True, exist_ok=True)
+        config = folder / "config.yaml"
+        config.write_text(yaml.safe_dump(dict(settings)), encoding="utf-8")
+        self.command = [sys.executable, str(ROOT / "jobs" / script), "--config", str(config), *arguments]
+        self.process: subprocess.Popen[bytes]
+        self.started = 0.0
+        self._output = folder / "output"
+
+    def start(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "disabled", "NO_PROXY": "127.0.0.1"}
+        environment.pop("RAY_ADDRESS", None)
+        self.started = time.monotonic()
+        with self._output.open("ab") as sink:
+            self.process = subprocess.Popen(
+                self.command, cwd=ROOT, env=environment, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+            )
+
+    def output(self) -> str:
+        """Standard output and error of all its starts."""
+        return self._output.read_text(encoding="utf-8", errors="replace")
+
+    def end(self, fails: bool = False) -> None:
+        """Wait until it ends by itself.
+
+        Raises:
+            RuntimeError: it failed; with ``fails``, it did not.
+        """
+        status = self.process.wait(PATIENCE_S)
+        if (status != 0) != fails:
+            raise RuntimeError(f"{' '.join(self.command[1:])} ended with status {status}:\n{self.output()[-4000:]}")
+
+    def kill(self) -> None:
+        """SIGKILL to the command's own process; returns when all that it had started has ended, too."""
+        import psutil
+
+        started = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.kill()
+        self.process.wait()
+        if alive := psutil.wait_procs(started, timeout=60)[1]:
+            raise RuntimeError(f"processes outlive their driver: {alive}")
+
+    def workers(self, kind: str) -> list[psutil.Process]:
+        """Its Ray processes of a kind, e.g. RayTrainWorker, oldest first."""
+        import psutil
+
+        found = []
+        for process in psutil.Process(self.process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                if f"ray::{kind}" in "".join(process.cmdline()[:1]):
+                    found.append(process)
+        return sorted(found, key=lambda process: process.pid)
+
+    def close(self) -> None:
+        """End it and all that it started, if it runs."""
+        import psutil
+
+        if not hasattr(self, "process") or self.process.poll() is not None:
+            return
+        for process in [*psutil.Process(self.process.pid).children(recursive=True), self.process]:
+            with suppress(psutil.Error, ProcessLookupError):
+                process.kill()
+        self.process.wait()
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Training(Job):
+    """A training; ``run_dir`` is the run's folder. It must log every step."""
+
+    def __init__(self, script: str, folder: Path, run_dir: Path, settings: Mapping[str, Any], *arguments: str):
+        super().__init__(script, folder, settings, *arguments)
+        self.run_dir = run_dir
+        self._log = run_dir / "log.jsonl"
+
+    def __enter__(self) -> Training:
+        return self
+
+    def step(self) -> int:
+        """The last step that is logged."""
+        from idc.training.loop import read_log
+
+        with suppress(OSError, ValueError, LookupError):  # not there yet, or a line half written
+            return int(read_log(self._log)[-1]["step"])
+        return 0
+
+    def until_step(self, step: int) -> None:
+        until(lambda: self.step() >= step, f"step {step}", self)
+
+    def complete_checkpoints(self) -> list[Path]:
+        from idc.training.context import complete_checkpoints
+
+        return complete_checkpoints(self.run_dir / "checkpoints")
+
+    def goes_on(self, since: float) -> tuple[int, float]:
+        """Watch a disturbed run to its end.
+
+        Args:
+            since: ``time.monotonic()`` from which on the seconds are counted.
+
+        Returns:
+            The steps that were done twice, and the seconds until the first new step after the restart was logged.
+        """
+        reached, before = self.step(), self._inode()
+        seen: list[tuple[int, float]] = []
+        while self.process.poll() is None:
+            step, now = self.step(), time.monotonic()
+            if self._inode() == before:
+                reached = max(reached, step)
+            elif step:  # a restart writes the log anew, up to its checkpoint
+                seen.append((step, now))
+            time.sleep(_POLL_S)
+        self.end()
+        resumed = int(re.findall(r"resumed at step (\d+) of", self.output())[-1])
+        return reached - resumed, next(now for step, now in seen if step > resumed) - since
+
+    def _inode(self) -> int:
+        with suppress(OSError):
+            return self._log.stat().st_ino
+        return 0
+
+
+@contextmanager
+def small_disk(megabytes: int) -> Iterator[Path]:
+    """A disk of its own: a tmpfs in a mount namespace that ends with the block, also when this process is killed.
+
+    Yields its root, which any process of this user can use.
+
+    Raises:
+        RuntimeError: the system allows no mount namespaces.
+    """
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    script = f"mount -t tmpfs -o size={megabytes}m tmpfs /mnt && echo ready && exec cat"
+    holder = subprocess.Popen(
+        ["unshare", *user, "--mount", "sh", "-c", script],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdin is not None
+        assert holder.stderr is not None
+        if holder.stdout.readline() != "ready\n":
+            raise RuntimeError(f"no mount namespace here (unshare): {holder.stderr.read().strip()}")
+        try:
+            yield Path(f"/proc/{holder.pid}/root/mnt")
+        finally:
+            holder.stdin.close()
+
+
+def fill(disk: Path, leave: int) -> Path:
+    """Fill a disk with a file, up to ``leave`` bytes; returns the file."""
+    filler = disk / "filler"
+    with filler.open("wb") as file, suppress(OSError):
+        while (free := shutil.disk_usage(disk).free - leave) > 0:
+            file.write(bytes(min(free, 1 << 20)))
+            file.flush()
+    return filler
+
+
+def damage(file: Path, how: str) -> None:
+    """Cut a file in half, or flip one bit in its middle (``how``: truncate or flip)."""
+    half = file.stat().st_size // 2
+    if how == "truncate":
+        os.truncate(file, half)
+        return
+    assert how == "flip"
+    with file.open("r+b") as stream:
+        stream.seek(half)
+        byte = stream.read(1)[0]
+        stream.seek(half)
+        stream.write(bytes([byte ^ 1]))
+
+
+class TrackingServer:
+    """``mlflow server`` on loopback, with a database that outlives it."""
+
+    def __init__(self, folder: Path):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.database = f"sqlite:///{folder / 'mlflow.db'}"
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        options = ["--host", "127.0.0.1", "--port", str(self.port), "--backend-store-uri", self.database]
+        with (self.folder / "server.log").open("ab") as sink:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "mlflow", "server", *options, "--workers", "1"],
+                cwd=self.folder, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        until(self.answers, "the tracking server answers")
+
+    def answers(self) -> bool:
+        if self._process is not None and self._process.poll() is not None:
+            raise RuntimeError(f"mlflow server ended: {(self.folder / 'server.log').read_text()[-2000:]}")
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with suppress(OSError), opener.open(f"{self.uri}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+        return False
+
+    def kill(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def __enter__(self) -> TrackingServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()

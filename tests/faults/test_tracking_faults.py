@@ -1,0 +1,78 @@
+"""A tracking server that is away, at the start of a run and at its end. In between: test_training_faults.py."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+
+from benchmarks.injection import TrackingServer
+from cluster.tracking import MlflowTracker, _Outbox, shown
+from idc.training.config import TrackingConfig
+
+
+def nobody() -> str:
+    """URI of a loopback port where nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://user:secret@127.0.0.1:{free.getsockname()[1]}"
+
+
+def test_a_server_that_is_away_at_the_start_is_named_without_its_password(tmp_path: Path) -> None:
+    uri = nobody()
+    with pytest.raises(ValueError, match=r"train\.tracking\.uri: the MLflow server at http://127") as caught:
+        MlflowTracker(TrackingConfig(uri=uri), tmp_path / "run", "run")
+    assert "set train.tracking.enabled=false" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert shown("sqlite:////runs/mlflow.db") == "sqlite:////runs/mlflow.db"
+
+
+def test_what_is_queued_while_a_server_is_away_is_sent_in_order_when_it_is_back(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.tracking._RETRY_S", 0.01)
+    monkeypatch.setattr("cluster.tracking._HURRY_S", 0.01)
+    back, tried, sent = threading.Event(), threading.Event(), list[int]()
+
+    def send(number: int) -> None:
+        tried.set()
+        if not back.is_set():
+            raise ConnectionRefusedError("nobody there")
+        if number == 2:
+            raise TypeError("not a number")
+        sent.append(number)
+
+    outbox = _Outbox("http://there", patience_s=60)
+    for number in range(5):
+        outbox.put(f"entry {number}", lambda number=number: send(number))
+    assert tried.wait(60)
+    back.set()
+    outbox.flush()
+    assert sent == [0, 1, 3, 4]
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith("MLflow at http://there does not answer (ConnectionRefusedError: nobody there)")
+    assert said[1].startswith("MLflow at http://there is back after")
+    assert said[2] == "MLflow at http://there refuses entry 2: TypeError: not a number"
+    assert len(said) == 3
+
+
+@pytest.mark.slow
+def test_the_end_of_a_run_waits_for_a_server_for_a_bounded_time_and_says_what_is_lost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with TrackingServer(tmp_path) as server:
+        tracker = MlflowTracker(TrackingConfig(uri=server.uri, patience_s=1), tmp_path / "run", "run")
+        tracker.metrics({"loss": 1.0}, step=1)
+        tracker.flush()
+        server.kill()
+        attached = MlflowTracker(TrackingConfig(uri=server.uri), tmp_path / "run", "run", run_id=tracker.run_id)
+        assert attached.run_id == tracker.run_id, "a restarted worker does not ask the server"
+        tracker.metrics({"loss": 0.5}, step=2)
+        tracker.end(finished=True)
+        server.start()
+        points = tracker.client.get_metric_history(tracker.run_id, "loss")
+    assert [point.step for point in points] == [1]
+    said = capsys.readouterr().err
+    assert "did not come back: the metrics of step 2 and 1 more entries not tracked; log.jsonl has all metrics" in said
