@@ -20,6 +20,7 @@ from cluster import train_metrics
 from serve.prometheus import ServingMetrics
 from tests.k8s.checks import built_faults, source_faults
 from tests.k8s.kustomize import K8S, ROOT, TEMPLATES, build, builders, built, kustomizations
+from tests.k8s.ourselves import entrypoint_faults, environment
 from tests.k8s.schemas import KUBERNETES, OWN
 from tests.k8s.wrong_fields import WRONG, WRONG_TOGETHER
 
@@ -100,6 +101,14 @@ def test_a_job_has_a_queue() -> None:
         (job,) = built(name)
         assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == queue["metadata"]["name"]
         assert job["metadata"]["namespace"] == queue["metadata"]["namespace"]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_takes_runs_in_a_bucket(name: str) -> None:
+    (job,) = built(name)
+    settings = environment(built("overlays/s3"))
+    assert settings["IDC_RUNS"].startswith("s3://")
+    assert list(entrypoint_faults(job, settings)) == []
 
 
 def test_every_pod_denies_what_is_not_allowed() -> None:
