@@ -152,6 +152,8 @@ def _faulty(words: list[str]) -> Iterator[str]:
         yield from _faulty_make(arguments)
     elif program == "curl":
         yield from _faulty_curl(arguments)
+    elif program in ("kubectl", "helm", "docker", "sh", "sed"):
+        yield from _faulty_files(program, arguments)
     elif program == "ray":
         yield from _faulty_ray(arguments)
     elif program == "serve" and arguments[:1] == ["deploy"]:
@@ -160,8 +162,6 @@ def _faulty(words: list[str]) -> Iterator[str]:
         yield from _faulty_install(arguments[-1])
     elif program == "export":
         yield from (f"{word}: not NAME=value" for word in arguments if not re.match(r"[A-Z_]+=.", word))
-    elif program in ("kubectl", "helm", "docker", "sh", "sed"):
-        yield from _faulty_files(program, arguments)
     elif (program, *arguments[:1]) not in {("git", "clone"), ("mlflow", "ui"), ("cd", *arguments[:1]), ("echo", "$?")}:
         yield f"{program}: nothing checks this program"
 
@@ -205,6 +205,21 @@ def _faulty_make(arguments: list[str]) -> Iterator[str]:
             yield f"no such target or variable: {argument}"
 
 
+def _faulty_files(program: str, arguments: list[str]) -> Iterator[str]:
+    """A file or folder that a tool is given and that does not exist: of the repository, by its first part."""
+    known = {
+        "kubectl": ("apply", "wait", "port-forward", "logs", "get"),
+        "helm": ("upgrade",),
+        "docker": ("build", "push"),
+    }
+    if program in known and arguments[0] not in known[program]:
+        yield f"{program} {arguments[0]}: nothing checks this"
+    for before, word in zip(["", *arguments], arguments, strict=False):
+        path = ROOT / word / "kustomization.yaml" if before == "-k" else ROOT / word
+        if word.startswith(("k8s/", "cluster/", "serve/")) and not path.exists():
+            yield f"no such file: {path.relative_to(ROOT)}"
+
+
 def _faulty_curl(arguments: list[str]) -> Iterator[str]:
     (url,) = [word for word in arguments if "://" in word]
     form = [arguments[place + 1] for place, word in enumerate(arguments) if word == "-F"]
@@ -241,21 +256,6 @@ def _faulty_ray(arguments: list[str]) -> Iterator[str]:
     except ValueError as error:
         yield f"--runtime-env-json: {error}"
     yield from _faulty(arguments[place + 1 :])
-
-
-def _faulty_files(program: str, arguments: list[str]) -> Iterator[str]:
-    """A file or folder that a tool is given and that does not exist: of the repository, by its first part."""
-    known = {
-        "kubectl": ("apply", "wait", "port-forward", "logs", "get"),
-        "helm": ("upgrade",),
-        "docker": ("build", "push"),
-    }
-    if program in known and arguments[0] not in known[program]:
-        yield f"{program} {arguments[0]}: nothing checks this"
-    for before, word in zip(["", *arguments], arguments, strict=False):
-        path = ROOT / word / "kustomization.yaml" if before == "-k" else ROOT / word
-        if word.startswith(("k8s/", "cluster/", "serve/")) and not path.exists():
-            yield f"no such file: {path.relative_to(ROOT)}"
 
 
 def _faulty_install(requirement: str) -> Iterator[str]:
