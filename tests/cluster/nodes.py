@@ -115,6 +115,7 @@ class Host(Process):
         with contextlib.suppress(psutil.NoSuchProcess):
             psutil.Process(self.pid).kill()
         self._first.wait()
+        self.switch.ip(f"link del {self.port}", check=False)  # the kernel is about to remove it, or has done so
         super().kill()
 
 
@@ -133,8 +134,10 @@ class Switch:
         self.ip(f"addr add {self.ADDRESS}/24 dev bridge")
         self.ip("link set bridge up")
 
-    def ip(self, arguments: str) -> None:
-        subprocess.run([*self.inside(), "ip", *arguments.split()], check=True)
+    def ip(self, arguments: str, check: bool = True) -> None:
+        subprocess.run(
+            [*self.inside(), "ip", *arguments.split()], check=check, stderr=None if check else subprocess.DEVNULL
+        )
 
     def inside(self) -> list[str]:
         """Prefix of a command that runs at the address of the switch."""
