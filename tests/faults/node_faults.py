@@ -1,0 +1,64 @@
+"""Faults of nodes that `make test-all` leaves out, as each takes minutes:
+
+python -m pytest tests/faults/node_faults.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.nodes import nodes
+from tests.faults.disturbed import WHERE, Disturbed
+
+
+def test_without_min_workers_a_run_waits_for_a_replacement_and_says_so(tmp_path: Path) -> None:
+    with nodes(2) as cluster:
+        run = Disturbed(cluster, tmp_path, gates=[13])
+        run.reach(13)
+        cluster.kill(2)
+        run.harm()
+        run.open(13)
+        run.wait(lambda: "the run waits for 2 workers of 1 CPU each; 2 nodes have 1 CPU free" in run.text())
+        cluster.add()
+        run.end()
+        row = run.row("node lost, replaced", WHERE, "a new node joins after the notice")
+    assert run.worlds() == [2]
+    assert row["lost_steps"] <= run.train["checkpoint_every"]
+    assert row["final_difference"] < 2e-6
+
+
+def test_a_cut_between_two_workers_delays_them(tmp_path: Path) -> None:
+    """They wait in a collective until it is mended; nothing is lost."""
+    with nodes(2) as cluster:
+        run = Disturbed(cluster, tmp_path, gates=[13, 14])
+        run.reach(13)
+        cluster.cut(1, 2)
+        run.open(13)
+        run.open(14)
+        with pytest.raises(AssertionError):
+            run.reach(15, seconds=15.0)
+        cluster.mend(1, 2)
+        run.harm()
+        run.end()
+        row = run.row("network between two workers cut for 15 s", WHERE, "seconds since it was mended")
+    assert row["lost_steps"] == 0
+    assert row["final_difference"] < 2e-6
+
+
+def test_a_worker_that_is_cut_from_the_head_is_lost_and_comes_back(tmp_path: Path) -> None:
+    with nodes(2) as cluster:
+        run = Disturbed(cluster, tmp_path, gates=[13])
+        run.reach(13)
+        cluster.cut(0, 2)
+        run.harm()
+        cluster.wait_for(lambda listed: sum(node["Alive"] for node in listed) == 2)
+        cluster.mend(0, 2)
+        cluster.kill(2)  # its Ray ends by itself, as it was given up; a supervisor starts it again
+        cluster.start_again(2)
+        run.open(13)
+        run.end()
+        row = run.row("network between head and worker cut until it is given up, mended", WHERE, "Ray there restarted")
+    assert row["lost_steps"] <= run.train["checkpoint_every"]
+    assert row["final_difference"] < 2e-6
