@@ -260,7 +260,10 @@ class Nodes:
         prefix = self.switch.inside() if self.switch else []
         port = "6380"
         command = [*prefix, "redis-server", "--bind", at, "--port", port, "--save", "", "--protected-mode", "no"]
-        self._redis = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], stdout=subprocess.DEVNULL)
+        command = ["setpriv", "--pdeathsig", "KILL", *command]
+        self._redis = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._redis.stdout is not None
+        assert any("Ready to accept connections" in line for line in self._redis.stdout), "Redis ended"
         self.environment |= {"RAY_REDIS_ADDRESS": f"{at}:{port}", "RAY_external_storage_namespace": "nodes"}
 
     def _make(self, number: int) -> Process:
