@@ -62,3 +62,18 @@ def test_a_worker_that_is_cut_from_the_head_is_lost_and_comes_back(tmp_path: Pat
         row = run.row("network between head and worker cut until it is given up, mended", WHERE, "Ray there restarted")
     assert row["lost_steps"] <= run.train["checkpoint_every"]
     assert row["final_difference"] < 2e-6
+
+
+def test_a_node_that_is_a_group_of_processes_is_lost(tmp_path: Path) -> None:
+    """What all of these tests fall back to where a process may not make namespaces."""
+    with nodes(2, hosts=False) as cluster:
+        run = Disturbed(cluster, tmp_path, gates=[13], min_workers=1)
+        run.reach(13)
+        cluster.kill(2)
+        run.harm()
+        run.open(13)
+        run.end()
+        row = run.row("node lost, does not come back", WHERE, "min_workers=1")
+    assert run.worlds() == [2, 1]
+    assert row["lost_steps"] <= run.train["checkpoint_every"]
+    assert row["final_difference"] < 2e-6
