@@ -245,6 +245,7 @@ def _run_on_ray(
     resources = {"CPU": float(train.cpus_per_worker)}
     if train.gpus_per_worker:
         resources["GPU"] = train.gpus_per_worker
+    workers: Any = train.num_workers if train.min_workers is None else (train.min_workers, train.num_workers)
     trainer = _trainer()(
         _worker,
         train_loop_config={
@@ -257,8 +258,8 @@ def _run_on_ray(
             "tracked": tracked,
         },
         torch_config=TorchConfig(backend="nccl" if train.gpus_per_worker else "gloo"),
-        scaling_config=ray.train.ScalingConfig(
-            num_workers=train.num_workers if train.min_workers is None else (train.min_workers, train.num_workers),
+        scaling_config=ray.train.ScalingConfig(  # type: ignore[call-arg]  # mypy sees the class of Train V1
+            num_workers=workers,
             elastic_resize_monitor_interval_s=_LOOK_FOR_NODES_S,
             use_gpu=train.gpus_per_worker > 0,
             resources_per_worker=resources,
@@ -377,6 +378,7 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, export_met
             if run_dir is not None:
                 self.run_dir = run_dir
             self._announced: set[str] = set()
+            self._unregistered: set[Path] = set()
             self.mlflow = None
             if tracked is not None and self.rank == 0:  # a restarted worker does not depend on the server
                 self.mlflow = MlflowTracker(train.tracking, run_dir, name, run_id=tracked)
@@ -407,16 +409,19 @@ def _ray_context(run_dir: Path | None, train: TrainConfig, name: str, export_met
 
         def _complete(self, checkpoint: Path) -> None:
             """Mark a checkpoint complete, so that it counts also if the controller, which looks every few seconds, has
-            not registered it when a node is lost. Train removes old ones that it knows; the others are removed here."""
+            not registered it when a node is lost. Train removes the old ones that it registered; those that it never
+            will, as they were there before these workers, are removed here."""
             self.barrier()
             if self.rank == 0:
                 (checkpoint / COMPLETE).touch()
                 for old in complete_checkpoints(checkpoint.parent)[: -train.keep_last]:
-                    if old.name not in registered_checkpoints(checkpoint.parent):
+                    if old in self._unregistered:
                         shutil.rmtree(old, ignore_errors=True)
 
         def latest_checkpoint(self, before: str | None = None) -> Path | None:
             found = complete_checkpoints(self.run_dir / "checkpoints")  # those of a run that began without Ray, too
+            known = registered_checkpoints(self.run_dir / "checkpoints")
+            self._unregistered = {path for path in found if path.name not in known}
             registered = ray.train.get_checkpoint()
             if registered is not None:
                 found.append(Path(registered.path))

@@ -115,6 +115,7 @@ class Host(Process):
         with contextlib.suppress(psutil.NoSuchProcess):
             psutil.Process(self.pid).kill()
         self._first.wait()
+        self.switch.ip(f"link del {self.port}", check=False)  # the kernel is about to remove it, or has done so
         super().kill()
 
 
@@ -133,8 +134,10 @@ class Switch:
         self.ip(f"addr add {self.ADDRESS}/24 dev bridge")
         self.ip("link set bridge up")
 
-    def ip(self, arguments: str) -> None:
-        subprocess.run([*self.inside(), "ip", *arguments.split()], check=True)
+    def ip(self, arguments: str, check: bool = True) -> None:
+        subprocess.run(
+            [*self.inside(), "ip", *arguments.split()], check=check, stderr=None if check else subprocess.DEVNULL
+        )
 
     def inside(self) -> list[str]:
         """Prefix of a command that runs at the address of the switch."""
@@ -257,7 +260,10 @@ class Nodes:
         prefix = self.switch.inside() if self.switch else []
         port = "6380"
         command = [*prefix, "redis-server", "--bind", at, "--port", port, "--save", "", "--protected-mode", "no"]
-        self._redis = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *command], stdout=subprocess.DEVNULL)
+        command = ["setpriv", "--pdeathsig", "KILL", *command]
+        self._redis = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._redis.stdout is not None
+        assert any("Ready to accept connections" in line for line in self._redis.stdout), "Redis ended"
         self.environment |= {"RAY_REDIS_ADDRESS": f"{at}:{port}", "RAY_external_storage_namespace": "nodes"}
 
     def _make(self, number: int) -> Process:

@@ -28,6 +28,8 @@ TRAIN: dict[str, Any] = {
     "tracking": {"enabled": False},
 }
 DONE_S = 400.0
+WHERE = "2 nodes, ZeRO-2"
+"""The runs of this module, in the table of the faults."""
 
 
 class Disturbed:

@@ -1,4 +1,4 @@
-"""A whole node is lost during training; fewer workers go on where the settings allow it."""
+"""A node is lost during training and comes back, and the end of one is announced: fewer workers go on."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.nodes import nodes
-from tests.faults.disturbed import Disturbed
-
-WHERE = "2 nodes, ZeRO-2"
+from tests.faults.disturbed import STEPS, WHERE, Disturbed
 
 
 @pytest.mark.slow
@@ -32,17 +30,18 @@ def test_fewer_workers_go_on_and_the_node_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_min_workers_a_run_waits_for_a_replacement_and_says_so(tmp_path: Path) -> None:
-    with nodes(2) as cluster:
-        run = Disturbed(cluster, tmp_path, gates=[13])
+def test_an_announced_loss_costs_a_checkpoint_only(tmp_path: Path) -> None:
+    with nodes(2, environment={"RAY_TRAIN_PREEMPTION_POLL_INTERVAL_S": "1"}) as cluster:
+        run = Disturbed(cluster, tmp_path, gates=[13, 30], pace=0.2, min_workers=1, checkpoint_every=STEPS)
         run.reach(13)
+        cluster.drain(2, 20)
+        run.open(13)
+        run.reach(30)
         cluster.kill(2)
         run.harm()
-        run.open(13)
-        run.wait(lambda: "the run waits for 2 workers of 1 CPU each; 2 nodes have 1 CPU free" in run.text())
-        cluster.add()
+        run.open(30)
         run.end()
-        row = run.row("node lost, replaced", WHERE, "a new node joins after the notice")
-    assert run.worlds() == [2]
-    assert row["lost_steps"] <= run.train["checkpoint_every"]
+        row = run.row("spot notice 20 s ahead", WHERE, "no other checkpoint; steps since the notice are lost")
+    assert run.worlds() == [2, 1]
+    assert 0 < row["lost_steps"] < 20, "it went on from the checkpoint that the notice had caused"
     assert row["final_difference"] < 2e-6

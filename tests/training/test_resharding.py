@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from idc.training.context import checkpoint_name
+from idc.training.data import Loader, Sample
 from tests.invariants.harness import largest_difference, run_cases
 
 ENTRY = "tests.training.toy:entry"
@@ -31,6 +32,34 @@ ENGINES: dict[str, dict[str, Any]] = {
     "base, zero 3": {"engine": "deepspeed", "zero_stage": 3, "deepspeed_extra": SHARDED},
 }
 """By name; those with a base have frozen weights that are not stored."""
+
+
+@pytest.mark.parametrize("group_by_length", [0, 2])
+def test_a_run_that_changes_its_workers_sees_every_sample_once(group_by_length: int) -> None:
+    """Two workers, then one, then three, over two epochs of 60 samples."""
+
+    def seen(workers: int, steps: range) -> list[Sample]:
+        ranks = [
+            Loader(Lengths(), 12, 5, rank, workers, lambda found: {}, group_by_length=group_by_length)
+            for rank in range(workers)
+        ]
+        return [sample for step in steps for rank in ranks for sample in rank.samples(step)]
+
+    samples = seen(2, range(4)) + seen(1, range(4, 7)) + seen(3, range(7, 10))
+    assert sorted(samples) == [(index, epoch) for index in range(60) for epoch in (0, 1)]
+
+
+class Lengths:
+    """60 samples of seven lengths."""
+
+    def __len__(self) -> int:
+        return 60
+
+    def get(self, index: int, epoch: int) -> int:
+        return index
+
+    def length(self, index: int, epoch: int) -> float:
+        return float(index % 7)
 
 
 @pytest.mark.slow

@@ -143,7 +143,7 @@ class Held:
     def __init__(self, context: Context, folder: str, gates: list[int], pace: float = 0.0):
         self.context, self.folder, self.gates, self.pace = context, Path(folder), gates, pace
         last = context.latest_checkpoint()
-        self.start = 0 if last is None else int(last.name.removeprefix("step_"))
+        self.start = 0 if last is None else int(last.name[5:13])
 
     def __call__(self, calls: int) -> None:
         step = self.start + calls
