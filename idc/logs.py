@@ -21,6 +21,7 @@ import re
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
@@ -36,6 +37,9 @@ START = '{"time": "'
 
 Level = Literal["info", "warning", "error"]
 
+_ROOT = Path(__file__).parents[1]
+_OURS = ("idc", "cluster", "jobs", "serve", "benchmarks")
+_format_warning = warnings.formatwarning
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -99,11 +103,13 @@ def line(name: str, message: str = "", level: Level = "info", /, **fields: Any) 
 
 
 def set_up(job: str | None = None) -> None:
-    """Make this process, a command, write JSON lines if the variable says so; otherwise nothing is changed.
+    """Make this process, a command, write JSON lines if the variable says so; else only our own warnings change, which
+    are shown without the place in the program.
 
     Args:
         job: name of the command; default: the script's.
     """
+    warnings.formatwarning = _plain_warning
     if os.environ.get(VARIABLE) != "json" or isinstance(sys.stdout, Lines):
         return
     bind(job=job or Path(sys.argv[0]).stem)
@@ -115,6 +121,7 @@ def set_up(job: str | None = None) -> None:
 def set_up_worker() -> None:
     """Make this process, a worker of Ray, write its events as JSON lines to standard output."""
     _Process.worker = True
+    warnings.formatwarning = _plain_warning
     _log_records()
 
 
@@ -210,6 +217,13 @@ class _Handler(logging.Handler):
         )
         trace = {"traceback": "".join(traceback.format_exception(*record.exc_info))} if record.exc_info else {}
         event("log", record.getMessage(), level, logger=record.name, **trace)
+
+
+def _plain_warning(message: Any, category: Any, filename: str, lineno: int, line: str | None = None) -> str:
+    path = Path(filename)
+    if path.is_relative_to(_ROOT) and path.relative_to(_ROOT).parts[0] in _OURS:
+        return f"warning: {message}\n"
+    return _format_warning(message, category, filename, lineno, line)
 
 
 def _log_records() -> None:

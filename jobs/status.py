@@ -4,13 +4,14 @@
     python jobs/status.py "runs=[/shared/idc/runs]" "data=[/shared/idc/data]" core_hour=0.04
     python jobs/status.py --json
 
-Reads the folders of runs, sweeps and data sets, and disturbs none of them. With dashboard=http://HEAD:8265 also shows
-the jobs and nodes of a Ray cluster.
+Reads the folders of runs, sweeps and data sets, and disturbs none of them. With dashboard=http://HEAD:8265, or
+RAY_API_SERVER_ADDRESS, it also shows the jobs and nodes of a Ray cluster.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 
@@ -23,13 +24,14 @@ from idc.status.status_table import table
 def main() -> None:
     arguments = ["json_output=true" if word == "--json" else word for word in sys.argv[1:]]
     job = cli(StatusJob, __doc__, arguments, local=False, overwrite=False).config
+    dashboard = job.dashboard or os.environ.get("RAY_API_SERVER_ADDRESS")
     cluster = None
     try:
         works = find_work([*job.runs, *job.data], job.stalled_after)
-        if job.dashboard is not None:
+        if dashboard:
             from cluster.cluster_state import cluster_state, text_of
 
-            cluster = cluster_state(job.dashboard)
+            cluster = cluster_state(dashboard)
     except ValueError as error:
         raise SystemExit(f"status: {error}") from None
     if job.json_output:

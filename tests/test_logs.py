@@ -67,6 +67,14 @@ def test_machines_read_one_object_per_line() -> None:
     assert "Traceback" in err[-1]["traceback"]
 
 
+def test_our_warnings_are_plain_and_those_of_libraries_name_their_place() -> None:
+    ours, theirs = str(ROOT / "idc" / "x.py"), str(ROOT / ".venv" / "lib" / "site-packages" / "x.py")
+    lines = f"for file in {(ours, theirs)!r}: warnings.warn_explicit('old', UserWarning, file, 7)"
+    shown = run(None, end=lines).stderr
+    assert "warning: old\n" in shown
+    assert f"{theirs}:7: UserWarning: old" in shown
+
+
 def test_the_reason_of_an_end_is_one_entry() -> None:
     done = run("json", end="raise SystemExit('demo: no such folder')")
     assert json.loads(done.stderr.splitlines()[-1])["message"] == "demo: no such folder"

@@ -26,4 +26,5 @@ class StatusJob(ConfigModel):
     gpu_hour: float = Field(0.0, ge=0)
     """Price of a GPU for an hour."""
     dashboard: str | None = None
-    """Also list the jobs and nodes of a Ray cluster: the URL of its dashboard (http://HEAD:8265)."""
+    """Also list the jobs and nodes of a Ray cluster: the URL of its dashboard (http://HEAD:8265). Default:
+    RAY_API_SERVER_ADDRESS, if it is set."""

@@ -147,6 +147,7 @@ def test_tokens_open_what_is_closed_and_their_names_are_in_the_log(
         assert re.fullmatch("[0-9a-f]{32}", bad.headers["x-request-id"])
     printed = capsys.readouterr().out
     entries = [json.loads(line) for line in printed.splitlines()]
+    assert all(entry.keys() >= {"time", "level", "event", "node", "pid"} for entry in entries), "as of jobs and workers"
     good = [entry for entry in entries if entry["status"] == 200]
     assert [(entry["caller"], entry["route"], entry["pairs"]) for entry in good] == [
         ("first", "/v1/captions", 1), ("second", "/v1/captions", 1)

@@ -42,7 +42,12 @@ START = (
 def status(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-X", "importtime", str(ROOT / "jobs" / "status.py"), *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
+        command,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "RAY_API_SERVER_ADDRESS": ""},
+        check=False,
     )
 
 

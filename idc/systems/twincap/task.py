@@ -174,7 +174,8 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     if start is not None:
         for net in (task.net, task.used):
             start.load_into(net)
-    task.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
+    if job.train.engine == "torch":  # DeepSpeed sends weights as flat bytes, which needs the usual layout
+        task.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stub lacks it
     task.to(context.device)
 
     parts = {

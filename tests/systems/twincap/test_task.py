@@ -48,6 +48,7 @@ def test_it_learns_with_all_parts(world: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [
+    {"train.engine": "deepspeed", "train.zero_stage": 1},
     {"model.stem": "early"}, {"model.difference": False}, {"supervision.heads": 0.0}, {"supervision.dense": 0.0},
     {"supervision.heads": 0.0, "supervision.dense": 0.0, "ema": 0.0, "data.mirror": False, "data.augment": False},
     {"data.balance": True, "train.grad_accumulation": 2, "train.precision": "bf16"},
