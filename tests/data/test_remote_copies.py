@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.preflight import probe
 from idc.data import remote_copies
 from idc.data.files import locate
 from idc.data.object_store import Unreachable, check_writable, marked, marker_fault, patiently
@@ -183,6 +184,8 @@ def test_a_usable_store_is_left_as_it_was(s3: Store, tmp_path: Path) -> None:
         assert marker_fault(marker) is None
         s3.request("DELETE", "/" + marker.partition("://")[2])
         assert "does not see what is written to 's3://idc/h/runs'; check AWS_ENDPOINT_URL" in str(marker_fault(marker))
+        fault = "does not see what is written to 's3://idc/h/runs'; check AWS_ENDPOINT_URL on every node"
+        assert probe(None, marker).faults == [fault]
     assert raw_names("h") == []
 
 
@@ -203,7 +206,7 @@ def test_a_local_fault_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_data_set_that_cannot_be_read_or_written_is_named(s3: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match=r"^out=s3://none/pairs: there is no such bucket; create it"):
         make_pairs("s3://none/pairs")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="^s3://none/pairs is not a data set folder"):
+    with pytest.raises(ValueError, match=r"^s3://none/pairs is not a data set folder"):
         read_manifest("s3://none/pairs")
     monkeypatch.setattr("idc.data.object_store.READ_PATIENCE_S", 0.0)
     s3.refuse()
