@@ -102,6 +102,12 @@ def missing(path: str | None, field: str) -> Iterator[str]:
         yield f"{field}: no such file or folder: {path!r}{seen_from}"
 
 
+def remote(path: str | None, field: str, what: str) -> Iterator[str]:
+    """A fault if ``path`` is a URI, where only a folder on a disk (of this machine, or shared by all nodes) will do."""
+    if path is not None and "://" in path:
+        yield f"{field}: {path!r} is a URI; {what} is written to a folder on a disk that all its processes see"
+
+
 def missing_database(uri: str | None, field: str) -> Iterator[str]:
     """A fault if ``uri`` is that of a SQLite file that does not exist; MLflow would make an empty one."""
     start = "sqlite:///"

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from idc.data import files
+from idc.data.object_store import answered
 from idc.data.textfiles import JsonError, decode, parse_json
 from idc.schema import INSTRUCTION_SCHEMA_VERSION, PAIR_SCHEMA_VERSION, PREFERENCE_SCHEMA_VERSION
 
@@ -107,7 +108,7 @@ def read_manifest(path: AnyPath, kind: str | None = None) -> Manifest:
         ValueError: there is none, it is damaged, of a newer version, or not of the wanted ``kind``.
     """
     place = files.locate(path) / MANIFEST
-    if not place.exists():
+    if not answered(place.exists, str(path)):
         raise ValueError(f"{path} is not a data set folder: it has no {MANIFEST}")
     try:
         content = parse_json(decode(place.read(), "surrogateescape"))

@@ -19,8 +19,9 @@ from idc.data.files import Location, locate
 
 Found = TypeVar("Found")
 
-READ_PATIENCE_S = 60.0
-"""How long reading an artifact waits for object storage that does not answer, in seconds."""
+READ_PATIENCE_S = 15.0
+"""How long reading an input waits for object storage that does not answer, in seconds: long enough for a hiccup, short
+for who waits at a terminal."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 5.0
 
 _KEYS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (GOOGLE_APPLICATION_CREDENTIALS for gs://)"
@@ -93,6 +94,19 @@ def patiently(operation: Callable[[], Found], what: str, patience_s: float) -> F
             if waiting:
                 logs.event("storage_back", f"{what} answers again after {time.monotonic() - began:.0f} s")
             return found
+
+
+def answered(operation: Callable[[], Found], what: str) -> Found:
+    """The result of the first look at an input: as :func:`patiently`, and a store that does not answer is an error of
+    the user.
+
+    Raises:
+        ValueError: the store refuses, or does not answer.
+    """
+    try:
+        return patiently(operation, what, READ_PATIENCE_S)
+    except Unreachable as error:
+        raise ValueError(str(error)) from None
 
 
 def reached(uri: str, field: str) -> Location:

@@ -37,6 +37,7 @@ from idc.data.manifest import (
     undamaged,
 )
 from idc.data.mapped_rows import ROWS_FOLDER, MappedRows
+from idc.data.object_store import answered, check_writable
 from idc.data.stored_rows import iter_rows, iter_tables, read_rejects, read_schema, read_table
 
 __all__ = [
@@ -128,7 +129,7 @@ class DatasetFolder:
             config=config,
             extra=extra or {},
         )
-        own = [f for f in location.list_files() if _OWN_FILE.match(f.base_name)]
+        own = [f for f in answered(location.list_files, str(path)) if _OWN_FILE.match(f.base_name)]
         found = read_manifest(location) if (location / MANIFEST).exists() else None
         same = found is not None and (found.fingerprint, found.kind, found.num_chunks, found.schema_version) == (
             fresh.fingerprint,
@@ -146,6 +147,8 @@ class DatasetFolder:
                 else f"{len(own)} part files without a {MANIFEST}"
             )
             raise ValueError(f"{path} holds {what}; choose another folder, or pass overwrite=true to replace it")
+        if isinstance(path, str):
+            check_writable(path, "out")
         if found is not None:
             (location / MANIFEST).delete()  # first, so that a kill here cannot leave a wrong complete folder
         for info in own:

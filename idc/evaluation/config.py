@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from idc.captioning.loading import LOADING, LoadConfig
-from idc.config import ConfigModel, missing
+from idc.config import ConfigModel, missing, remote
 from idc.metrics.protocols import ProtocolName
 
 CAPTION_HOW = frozenset({"batch_size", "actors", "cpus_per_actor", "gpus_per_actor"}) | LOADING
@@ -82,6 +82,7 @@ class EvaluateJob(LoadConfig):
     number of its training pairs and its training time."""
 
     def faults(self) -> Iterator[str]:
+        yield from remote(self.out, "out", "an evaluation")
         if (self.artifact is None) == (self.predictions is None):
             yield "artifact, predictions: give one of the two"
         if (self.pairs is None) == (self.references is None):

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, field_validator
 
-from idc.config import ConfigError, ConfigModel, did_you_mean, layered, load, missing_inputs
+from idc.config import ConfigError, ConfigModel, did_you_mean, layered, load, missing_inputs, remote
 from idc.sweep.chain import Chain, chain_of, train_sections
 from idc.systems import SYSTEMS
 from idc.training.config import TrackingConfig
@@ -277,6 +277,7 @@ class SweepJob(ConfigModel):
         return found
 
     def faults(self) -> Iterator[str]:
+        yield from remote(self.runs, "runs", "a sweep")
         if self.system not in SYSTEMS:
             yield f"system: {self.system!r} is not one of {', '.join(SYSTEMS)}{did_you_mean(self.system, SYSTEMS)}"
             return

@@ -154,7 +154,8 @@ def write_artifact(
         preprocess: how the images are prepared, JSON-able.
         metrics: measured values, JSON-able.
         card: Markdown about the training data and what the model is for, put into the model card.
-        extras: name in the artifact -> file or folder that is copied there, also :data:`ADAPTER` and :data:`PROCESSOR`.
+        extras: name in the artifact -> file or folder, or its URI, that is copied there, also :data:`ADAPTER` and
+            :data:`PROCESSOR`.
         purpose, use: the model card's first sentence, and how to use the artifact.
         trained_on: what the model was trained on, as in "This model has only seen {trained_on}.".
         base: the model of others that it needs.
@@ -171,8 +172,9 @@ def write_artifact(
         vocabulary.save(partial / VOCABULARY)
     _write_json(partial / PREPROCESS, preprocess or {})
     _write_json(partial / METRICS, metrics or {})
-    for name, source in (extras or {}).items():
-        if Path(source).is_dir():
+    for name, given in (extras or {}).items():
+        source = local_folder(given)
+        if source.is_dir():
             shutil.copytree(source, partial / name)
         else:
             (partial / name).parent.mkdir(parents=True, exist_ok=True)

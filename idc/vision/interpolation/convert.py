@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from idc.data.remote_copies import local_folder
 from idc.training.foreign import find_state, layout_faults, read_checkpoint, refuse_faults
 from idc.vision.interpolation.config import VFIformerConfig
 from idc.vision.interpolation.model import CONFIG_FILE, WEIGHTS_FILE, VFIformer
@@ -22,7 +23,7 @@ def load_vfiformer(path: Path | str) -> VFIformer:
     Raises:
         ValueError: a file is missing or damaged, or does not fit the network in every tensor.
     """
-    path = Path(path)
+    path = local_folder(path)
     return load_official(path).eval().requires_grad_(False) if path.is_file() else VFIformer.load(path)
 
 
@@ -33,7 +34,7 @@ def fingerprint_of_weights(path: Path | str) -> str:
         ValueError: they do not load.
     """
     load_vfiformer(path)
-    path = Path(path)
+    path = local_folder(path)
     digest = hashlib.sha256()
     for file in [path] if path.is_file() else [path / CONFIG_FILE, path / WEIGHTS_FILE]:
         with file.open("rb") as stream:
