@@ -43,6 +43,8 @@ def make_certificates(folder: Path, hosts: list[str], days: int = DAYS) -> None:
             _builder(host, authority.subject, own.public_key(), days)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
+            .add_extension(_usage(digital_signature=True), critical=True)
             # Every node of Ray is a server and a client of all others.
             .add_extension(
                 x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), False
@@ -82,6 +84,7 @@ def _authority(folder: Path, days: int) -> tuple[x509.Certificate, ec.EllipticCu
     certificate = (
         _builder("idc Ray cluster", name, key.public_key(), 10 * days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(key_cert_sign=True), critical=True)
         .sign(key, hashes.SHA256())
     )
     _write_key(key_file, key)
@@ -99,7 +102,15 @@ def _builder(name: str, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))  # clocks of nodes differ
         .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
+
+
+def _usage(digital_signature: bool = False, key_cert_sign: bool = False) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=digital_signature, key_cert_sign=key_cert_sign, crl_sign=False, content_commitment=False,
+        key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+    )  # fmt: skip
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

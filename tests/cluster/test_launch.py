@@ -65,7 +65,7 @@ def test_ray_up_accepts_it(path: Path) -> None:
         ("available_node_types.cpu.resources", {"CPU": "many"}),
         ("available_node_types.gpu.spot", True),
         ("head_node_type", "other"),
-        ("provider.security_group.Ports", [22]),
+        ("provider.security_group", {"Ports": [22]}),
     ],
 )
 def test_ray_up_refuses_a_wrong_field(place: str, value: object) -> None:
@@ -137,10 +137,11 @@ def test_a_clouds_groups_are_what_their_machines_have(path: Path) -> None:
     assert groups["gpu"]["docker"]["worker_image"].endswith("-cuda")
 
 
-def test_only_ssh_is_open_to_one_network_on_aws() -> None:
-    (rule,) = read(LAUNCH / "aws.yaml")["provider"]["security_group"]["IpPermissions"]
-    assert (rule["FromPort"], rule["ToPort"]) == (22, 22)
-    assert all(not one["CidrIp"].endswith("/0") for one in rule["IpRanges"])
+def test_nodes_on_aws_have_a_security_group_of_the_user() -> None:
+    """Ray would make one, with SSH open to all addresses whatever ``provider.security_group`` says."""
+    config = read(LAUNCH / "aws.yaml")
+    assert "security_group" not in config["provider"]
+    assert all(group["node_config"]["SecurityGroupIds"] for group in config["available_node_types"].values())
 
 
 # -- image and packages --------------------------------------------------------------------------------------------
