@@ -237,8 +237,8 @@ def _run_on_ray(
     import ray.exceptions
     import ray.train
     from ray._private.worker import get_dashboard_url
-    from ray.train.torch import TorchConfig
 
+    from cluster.process_group import NodeTorchConfig
     from idc.training.context import mend_snapshot
     from idc.training.memory import out_of_memory_advice
 
@@ -257,7 +257,7 @@ def _run_on_ray(
             "export_metrics": bool(get_dashboard_url()),
             "tracked": tracked,
         },
-        torch_config=TorchConfig(backend="nccl" if train.gpus_per_worker else "gloo"),
+        torch_config=NodeTorchConfig(backend="nccl" if train.gpus_per_worker else "gloo"),
         scaling_config=ray.train.ScalingConfig(  # type: ignore[call-arg]  # mypy sees the class of Train V1
             num_workers=workers,
             elastic_resize_monitor_interval_s=_LOOK_FOR_NODES_S,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import socket
 
 _UNWATCHED = {
     "RAY_enable_metrics_collection": "0",
@@ -30,6 +31,16 @@ def keep_ray_on_loopback() -> None:
     variable's name comes from, it is 127.0.0.1.
     """
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    keep_gloo_on_loopback()
+
+
+def keep_gloo_on_loopback() -> None:
+    """Make the gloo process groups of this process and its children listen on loopback alone; their default is the
+    address that the machine's name resolves to."""
+    names = [name for _, name in socket.if_nameindex()]
+    interface = next((name for name in ("lo", "lo0") if name in names), None)  # Linux, macOS
+    if interface is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
 
 
 def collect_no_metrics() -> None:

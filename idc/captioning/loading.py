@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,9 @@ from idc.training.artifact import read_artifact
 
 SHIPPED = "shipped"
 """Names the captioner that comes with the program, where the folder of an artifact is expected."""
-_SHIPPED_FOLDER = Path(__file__).resolve().parents[1] / "weights" / "clevr_like"
+WEIGHTS = "IDC_WEIGHTS"
+"""Environment variable: the folder ``idc/weights`` of an installation, for code that was uploaded without it."""
+_WEIGHTS_HERE = Path(__file__).resolve().parents[1] / "weights"
 
 LoadCaptioner = Callable[[], Captioner]
 """Loads a captioner; picklable, because every actor loads its own."""
@@ -54,8 +57,23 @@ LOADING = frozenset(LoadConfig.model_fields)
 
 
 def artifact_folder(artifact: str) -> str:
-    """The folder of an artifact, which is its own name except for :data:`SHIPPED`."""
-    return str(_SHIPPED_FOLDER) if artifact == SHIPPED else artifact
+    """The folder of an artifact, which is its own name except for :data:`SHIPPED`.
+
+    Raises:
+        ValueError: the captioner that comes with the program is not on this machine.
+    """
+    return str(_shipped_folder()) if artifact == SHIPPED else artifact
+
+
+def _shipped_folder() -> Path:
+    weights = _WEIGHTS_HERE if _WEIGHTS_HERE.exists() else Path(os.environ.get(WEIGHTS, _WEIGHTS_HERE))
+    folder = weights / "clevr_like"
+    if not folder.exists():
+        raise ValueError(
+            f"the captioner that comes with the program is not in {str(folder)!r}: an upload to a cluster leaves its "
+            f"weights out (.rayignore); set {WEIGHTS} to the folder idc/weights on the nodes, or name an artifact"
+        )
+    return folder
 
 
 def default_artifact() -> tuple[str, str]:
@@ -64,7 +82,7 @@ def default_artifact() -> tuple[str, str]:
     newest = newest_captioner()
     if newest is not None:
         return newest, f"{newest}, the newest one"
-    trained_on = read_artifact(_SHIPPED_FOLDER).trained_on
+    trained_on = read_artifact(_shipped_folder()).trained_on
     return SHIPPED, f"the one that comes with the program, trained on {trained_on}; there is no other below runs/"
 
 

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from idc.loopback import keep_gloo_on_loopback
 from idc.training.activation_checkpointing import recompute_activations
 from idc.training.checkpoint_files import weights_only
 from idc.training.config import GroupConfig, TrainConfig
@@ -236,6 +237,7 @@ class DeepSpeedEngine:
 
         self.module.register_state_dict_post_hook(leave_out)
         if not dist.is_initialized():  # one process, without Ray or torchrun
+            keep_gloo_on_loopback()
             backend = "nccl" if context.device.type == "cuda" else "gloo"
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
             os.environ.setdefault("LOCAL_RANK", str(context.device.index or 0))

@@ -160,9 +160,17 @@ def _faulty(words: list[str]) -> Iterator[str]:
         yield from (f"no such file: {path}" for path in arguments[1:] if not (ROOT / path).exists())
     elif program == "pip" and arguments[:1] == ["install"]:
         yield from _faulty_install(arguments[-1])
+    elif program == "sbatch":
+        yield from _faulty_sbatch(arguments)
     elif program == "export":
         yield from (f"{word}: not NAME=value" for word in arguments if not re.match(r"[A-Z_]+=.", word))
-    elif (program, *arguments[:1]) not in {("git", "clone"), ("mlflow", "ui"), ("cd", *arguments[:1]), ("echo", "$?")}:
+    elif (program, *arguments[:1]) not in {
+        ("git", "clone"),
+        ("mlflow", "ui"),
+        ("cd", *arguments[:1]),
+        ("echo", "$?"),
+        ("umask", "077"),
+    }:
         yield f"{program}: nothing checks this program"
 
 
@@ -245,17 +253,40 @@ def _is_route(method: str, path: str) -> bool:
 
 
 def _faulty_ray(arguments: list[str]) -> Iterator[str]:
+    if arguments[:1] in (["up"], ["down"], ["dashboard"]):
+        yield from (f"no such file: {path}" for path in arguments[1:] if not (ROOT / path).is_file())
+        return
+    if arguments == ["get-auth-token", "--generate", ">", "/dev/null"]:
+        return
     if arguments[:2] != ["job", "submit"] or "--" not in arguments:
         yield "not `ray job submit ... -- COMMAND`"
         return
     place = arguments.index("--")
     options = dict(zip(arguments[2:place:2], arguments[3:place:2], strict=True))
-    yield from (f"no such option: {name}" for name in options.keys() - {"--working-dir", "--runtime-env-json"})
+    yield from (
+        f"no such option: {name}" for name in options.keys() - {"--working-dir", "--runtime-env", "--runtime-env-json"}
+    )
+    yield from (
+        f"no such file: {path}"
+        for name, path in options.items()
+        if name == "--runtime-env" and not (ROOT / path).is_file()
+    )
     try:
         json.loads(options.get("--runtime-env-json", "{}"))
     except ValueError as error:
         yield f"--runtime-env-json: {error}"
     yield from _faulty(arguments[place + 1 :])
+
+
+def _faulty_sbatch(arguments: list[str]) -> Iterator[str]:
+    place = next((place for place, word in enumerate(arguments) if not word.startswith("--")), len(arguments))
+    script, command = arguments[place : place + 1], arguments[place + 1 :]
+    if not script or not command:
+        yield "not `sbatch OPTIONS SCRIPT COMMAND`"
+    elif not (ROOT / script[0]).is_file():
+        yield f"no such script: {script[0]}"
+    else:
+        yield from _faulty(command)
 
 
 def _faulty_install(requirement: str) -> Iterator[str]:

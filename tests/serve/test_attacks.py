@@ -19,7 +19,7 @@ from tests.serve.attacks import (
     slow_headers,
     tiny_lines,
 )
-from tests.sockets import open_to_others
+from tests.sockets import answering_to_others, open_to_others
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 SLACK_MIB = 64.0
@@ -36,6 +36,7 @@ def server(artifact: str) -> Iterator[Server]:
 
 def test_nothing_listens_for_other_machines(server: Server) -> None:
     assert open_to_others(server.process) == []
+    assert answering_to_others(server.process) == []
 
 
 @pytest.mark.parametrize("attack", [long_lines, tiny_lines])

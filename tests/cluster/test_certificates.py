@@ -1,0 +1,87 @@
+"""TLS between nodes with the certificates of ``cluster/make_certificates.py``."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster.make_certificates import make_certificates
+from tests.cluster.heads import clean_environment, running_head
+
+TOKEN = "7" * 64
+TASK = """
+import ray, sys
+ray.init(address=sys.argv[1], logging_level="ERROR")
+print("sum", ray.get(ray.remote(lambda: 20 + 22).remote()))
+"""
+
+
+def test_keys_are_for_their_user_alone_and_hosts_are_added_to_the_same_authority(tmp_path: Path) -> None:
+    folder = tmp_path / "certificates"
+    make_certificates(folder, ["10.0.0.10"])
+    authority, first = (folder / "ca.crt").read_bytes(), (folder / "10.0.0.10" / "tls.crt").read_bytes()
+    make_certificates(folder, ["node-2.example.org"])
+    assert (folder / "ca.crt").read_bytes() == authority
+    assert (folder / "10.0.0.10" / "tls.crt").read_bytes() == first
+    keys = sorted(folder.rglob("*.key"))
+    assert len(keys) == 3
+    assert {stat.S_IMODE(key.stat().st_mode) for key in keys} == {0o600}
+    assert not list((folder / "node-2.example.org").glob("ca.key"))
+    for host in ("10.0.0.10", "node-2.example.org"):
+        own = folder / host
+        checked = subprocess.run(
+            ["openssl", "verify", "-x509_strict", "-CAfile", own / "ca.crt", own / "tls.crt"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert checked.returncode == 0, checked.stderr
+
+
+def test_faults_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'a b' is neither an IP address nor a host name"):
+        make_certificates(tmp_path / "new", ["a b"])
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "ca.key").write_text("")
+    with pytest.raises(ValueError, match=r"has only one of ca.crt and ca.key"):
+        make_certificates(tmp_path, ["10.0.0.10"])
+
+
+def tls(folder: Path, host: str = "127.0.0.1") -> dict[str, str]:
+    """The variables of docs/cluster.md for a node or a client."""
+    own = folder / host
+    return {
+        "RAY_USE_TLS": "1",
+        "RAY_TLS_SERVER_CERT": str(own / "tls.crt"),
+        "RAY_TLS_SERVER_KEY": str(own / "tls.key"),
+        "RAY_TLS_CA_CERT": str(own / "ca.crt"),
+    }
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_driver_needs_a_certificate_of_the_clusters_authority(tmp_path: Path) -> None:
+    make_certificates(tmp_path / "ours", ["127.0.0.1"])
+    make_certificates(tmp_path / "foreign", ["127.0.0.1"])
+    auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+
+    def run(head: str, security: dict[str, str]) -> tuple[int, str]:
+        soon = {"RAY_gcs_rpc_server_connect_timeout_s": "5", "RAY_gcs_server_request_timeout_seconds": "5"}
+        done = subprocess.run(
+            [sys.executable, "-c", TASK, head], env=clean_environment(tmp_path, **soon, **auth, **security),
+            capture_output=True, text=True, timeout=200, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    with running_head(
+        clean_environment(tmp_path, **auth, **tls(tmp_path / "ours")), "--include-dashboard=false"
+    ) as head:
+        status, output = run(head.address, tls(tmp_path / "ours"))
+        assert status == 0, output
+        assert "sum 42" in output
+        for other in ({}, tls(tmp_path / "foreign")):
+            status, output = run(head.address, other)
+            assert status != 0, output
+            assert "sum 42" not in output

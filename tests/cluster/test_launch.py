@@ -1,0 +1,243 @@
+"""What brings a cluster up: the launcher's YAMLs by Ray's own validation and against each other, the image and the
+scripts by their linters, and the packages of both against the lock."""
+
+from __future__ import annotations
+
+import copy
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from cluster.runtime_requirements import EXTRAS, requirements
+
+ROOT = Path(__file__).resolve().parents[2]
+LAUNCH = ROOT / "cluster" / "launch"
+YAMLS = sorted(LAUNCH.glob("*.yaml"))
+CLOUDS = [path for path in YAMLS if path.stem in ("aws", "gcp")]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+BIN = Path(sys.executable).parent
+CORES = {"m6i.4xlarge": 16, "g6.4xlarge": 16, "n2-standard-16": 16, "g2-standard-16": 16}
+GPUS = {"g6.4xlarge": 1, "g2-standard-16": 1}
+"""Of the clouds' machines, from their pages."""
+
+
+def read(path: Path) -> dict[str, Any]:
+    config: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return config
+
+
+def validated(config: dict[str, Any]) -> dict[str, Any]:
+    """The config as ``ray up`` completes it, after its own checks."""
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    prepared: dict[str, Any] = prepare_config(copy.deepcopy(config))
+    validate_config(prepared)
+    return prepared
+
+
+# -- launcher YAMLs ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
+def test_ray_up_accepts_it(path: Path) -> None:
+    prepared = validated(read(path))
+    assert prepared["head_node_type"] in prepared["available_node_types"]
+    assert prepared["idle_timeout_minutes"] > 0
+    assert prepared["max_workers"] > 0
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("idle_timeout_minute", 5),
+        ("auth.ssh_password", "secret"),
+        ("docker.imagee", "idc"),
+        ("available_node_types.cpu.resources", {"CPU": "many"}),
+        ("available_node_types.gpu.spot", True),
+        ("head_node_type", "other"),
+        ("provider.security_group", {"Ports": [22]}),
+    ],
+)
+def test_ray_up_refuses_a_wrong_field(place: str, value: object) -> None:
+    import jsonschema
+
+    config = read(LAUNCH / "aws.yaml")
+    *sections, field = place.split(".")
+    target = config
+    for section in sections:
+        target = target[section]
+    target[field] = value
+    with pytest.raises((ValueError, jsonschema.ValidationError)):
+        validated(config)
+
+
+@pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
+def test_the_token_is_a_file_of_its_user_and_nowhere_in_the_yaml(path: Path) -> None:
+    config, text = read(path), path.read_text(encoding="utf-8")
+    assert config["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
+    assert "chmod 600 ~/.ray/auth_token" in config["setup_commands"]
+    assert "RAY_AUTH_TOKEN" not in text
+    assert not re.search(r"[0-9a-f]{32}|AKIA|BEGIN", text)
+    starts = [*config["head_start_ray_commands"], *config["worker_start_ray_commands"]]
+    everywhere = "RAY_AUTH_MODE=token" in " ".join(config.get("docker", {}).get("run_options", []))
+    assert everywhere or all("RAY_AUTH_MODE=token" in start for start in starts if "ray start" in start)
+
+
+@pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
+def test_the_head_takes_no_work_and_its_dashboard_is_on_loopback(path: Path) -> None:
+    config = read(path)
+    (head,) = [command for command in config["head_start_ray_commands"] if "ray start" in command]
+    assert {"--num-cpus=0", "--num-gpus=0", "--dashboard-host=127.0.0.1"} <= set(head.split())
+    assert "--autoscaling-config=~/ray_bootstrap_config.yaml" in head
+    assert "0.0.0.0" not in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.stem)
+def test_what_it_names_exists_and_packages_come_from_the_lock(path: Path) -> None:
+    config = read(path)
+    for remote, local in config["file_mounts"].items():
+        assert local.startswith("~") or (ROOT / local).exists(), remote
+    keys = ("setup_commands", "head_setup_commands", "head_start_ray_commands", "worker_start_ray_commands")
+    for command in [one for key in keys for one in config.get(key, [])]:
+        for script in re.findall(r"~/idc/(cluster/\S+)", command):
+            assert config["file_mounts"][f"~/idc/{script}"] == script
+        if "pip install" in command:
+            assert "--constraint /app/requirements.lock" in command
+    for image in re.findall(r"registry\.example\.org/idc:([\w.-]+)", path.read_text(encoding="utf-8")):
+        assert image in (f"{PROJECT['version']}-cpu", f"{PROJECT['version']}-cuda"), image
+
+
+@pytest.mark.parametrize("path", CLOUDS, ids=lambda path: path.stem)
+def test_a_clouds_groups_are_what_their_machines_have(path: Path) -> None:
+    config = read(path)
+    groups = config["available_node_types"]
+    assert set(groups) == {"head", "cpu", "gpu"}
+    assert groups["head"]["max_workers"] == 0
+    for name in ("cpu", "gpu"):
+        group = groups[name]
+        machine = group["node_config"].get("InstanceType") or group["node_config"]["machineType"]
+        assert group["resources"]["CPU"] == CORES[machine]
+        assert group["resources"].get("GPU", 0) == GPUS.get(machine, 0)
+        assert group["labels"] == {"idc/group": name}
+        assert group["min_workers"] == 0
+        assert 0 < group["max_workers"] <= config["max_workers"]
+        spot = group["node_config"].get("InstanceMarketOptions", group["node_config"].get("scheduling"))
+        assert "spot" in str(spot).lower()
+    assert config["docker"]["image"].endswith("-cpu")
+    assert groups["gpu"]["docker"]["worker_image"].endswith("-cuda")
+
+
+def test_nodes_on_aws_have_a_security_group_of_the_user() -> None:
+    """Ray would make one, with SSH open to all addresses whatever ``provider.security_group`` says."""
+    config = read(LAUNCH / "aws.yaml")
+    assert "security_group" not in config["provider"]
+    assert all(group["node_config"]["SecurityGroupIds"] for group in config["available_node_types"].values())
+
+
+# -- image and packages --------------------------------------------------------------------------------------------
+
+
+def lint(*command: str | Path) -> str:
+    done = subprocess.run([BIN / command[0], *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+def test_the_dockerfile_passes_hadolint_and_copies_what_is_there() -> None:
+    assert lint("hadolint", "cluster/Dockerfile") == ""
+    text = (ROOT / "cluster" / "Dockerfile").read_text(encoding="utf-8")
+    copied = [line.split()[1:-1] for line in text.splitlines() if line.startswith("COPY ") and "--from" not in line]
+    sources = [source for sources in copied for source in sources]
+    assert sources[-1] == "."
+    assert all((ROOT / source).exists() for source in sources)
+    allowed = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    assert all((ROOT / name).exists() for name in allowed)
+    assert {source.split("/")[0] for source in sources[:-1]} <= set(allowed)
+
+
+def test_the_image_has_no_root_no_secret_and_one_way_of_installing() -> None:
+    lines = (ROOT / "cluster" / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if line.startswith("USER ")] == ["USER 1000:1000"]
+    assert next(line for line in reversed(lines) if line.startswith(("USER", "RUN", "COPY"))).startswith("USER")
+    assert "WORKDIR /app" in lines
+    assert not [line for line in lines if re.search("TOKEN|PASSWORD|SECRET", line)]
+    installs = [line for line in lines if line.startswith("RUN") and ("install.sh" in line or "pip install" in line)]
+    assert len(installs) == 2
+    assert "install.sh /opt/venv" in installs[0]
+    assert "--no-deps" in installs[1]
+
+
+def closure(wanted: list[str]) -> Iterator[str]:
+    """The names of the packages that an installation of these requirements has, as they are installed here."""
+    pending = [Requirement(one) for one in wanted]
+    done: set[tuple[str, str]] = set()
+    while pending:
+        one = pending.pop()
+        name = canonicalize_name(one.name)
+        yield name
+        for extra in ("", *one.extras):
+            if (name, extra) in done:
+                continue
+            done.add((name, extra))
+            for text in distribution(name).requires or ():
+                needed = Requirement(text)
+                if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+                    pending.append(needed)
+
+
+def test_an_installation_has_pinned_packages_alone_and_none_for_development() -> None:
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    pinned = {canonicalize_name(name) for name in re.findall(r"^([\w.-]+)==", lock, re.MULTILINE)}
+    installed = set(closure(requirements(ROOT / "pyproject.toml")))
+    assert installed - pinned == set()
+    extras = PROJECT["optional-dependencies"]
+    own = {canonicalize_name(Requirement(one).name) for one in extras["dev"]} - {"idc"}
+    runtime = {canonicalize_name(Requirement(one).name) for extra in EXTRAS for one in extras[extra]}
+    assert own - runtime
+    assert installed & (own - runtime - {"setuptools"}) == set()  # PyTorch itself needs setuptools
+    assert "ray" in installed
+    assert f"ray=={distribution('ray').version}\n" in lock
+
+
+# -- scripts -------------------------------------------------------------------------------------------------------
+
+
+def test_scripts_pass_shellcheck() -> None:
+    scripts = [*sorted(LAUNCH.glob("*.sh")), LAUNCH / "slurm.sbatch"]
+    assert lint("shellcheck", *scripts) == ""
+
+
+def test_install_changes_nothing_where_the_versions_are_installed(tmp_path: Path) -> None:
+    """With the stamp of these versions the script ends before it needs any interpreter; of others it does not."""
+    environment = {"PATH": "/usr/bin:/bin", "TORCH_INDEX": "https://index.example.org", "PYTHON": "/bin/false"}
+    stamp = subprocess.run(
+        ["bash", "-c", f"cat requirements.lock pyproject.toml cluster/runtime_requirements.py "
+         f"<(echo {environment['TORCH_INDEX']}) | sha256sum"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    command = ["bash", str(LAUNCH / "install.sh"), str(tmp_path)]
+    for content, status in ((stamp, 0), ("other", 1)):
+        (tmp_path / "installed").write_text(content)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == status, done.stderr
+
+
+def test_the_slurm_script_needs_a_command() -> None:
+    done = subprocess.run(
+        ["bash", str(LAUNCH / "slurm.sbatch")],
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "usage: sbatch" in done.stderr

@@ -1,0 +1,96 @@
+"""Scans of running commands: nothing that they start accepts connections from other machines."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from tests.cluster.heads import clean_environment
+from tests.sockets import answering_to_others, listening, open_to_others, outward_addresses
+from tests.systems.procap.world import World
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 240.0
+
+
+@contextmanager
+def running(folder: Path, *command: str) -> Iterator[psutil.Process]:
+    """A command of ours in an environment without any setting of Ray's, with data and runs in ``folder``."""
+    environment = clean_environment(folder, IDC_ROOT=str(folder), PYTHONPATH=str(ROOT))
+    with (folder / "output.log").open("wb") as sink:
+        started = subprocess.Popen(
+            [sys.executable, *command], cwd=ROOT, env=environment, stdout=sink, stderr=subprocess.STDOUT
+        )
+    process = psutil.Process(started.pid)
+    try:
+        yield process
+    finally:
+        family = [*process.children(recursive=True), process] if process.is_running() else []
+        for one in family:
+            one.kill()
+        psutil.wait_procs(family, timeout=30)
+        started.wait()
+
+
+def scan_until_end(process: psutil.Process, log: Path) -> tuple[set[str], int]:
+    """What was open to others at any time until the process ended, and the largest number of sockets that listened."""
+    found: set[str] = set()
+    most = 0
+    last = time.monotonic() + PATIENCE_S
+    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < last, log.read_text()
+        found.update(open_to_others(process))
+        most = max(most, len(listening(process)))
+        time.sleep(0.2)
+    return found, most
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_the_demo_on_ray_listens_on_loopback_alone(tmp_path: Path) -> None:
+    with running(tmp_path, "jobs/demo.py", "--ray", "--systems", "twincap", "--no-robustness") as demo:
+        log = tmp_path / "runs" / "demo" / "logs" / "01.log"
+        last = time.monotonic() + PATIENCE_S
+        while not (
+            log.exists() and log.stat().st_size > 200
+        ):  # the first job writes: Ray, its dashboard and workers run
+            assert time.monotonic() < last, (tmp_path / "output.log").read_text()
+            assert demo.status() != psutil.STATUS_ZOMBIE, (tmp_path / "output.log").read_text()
+            time.sleep(0.2)
+        assert "Ray dashboard: http://127.0.0.1:" in (tmp_path / "output.log").read_text()
+        assert len(listening(demo)) > 8
+        assert open_to_others(demo) == []
+        assert answering_to_others(demo) == []
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_the_workers_of_a_training_listen_on_loopback_alone(world: World, tmp_path: Path) -> None:
+    """Two workers on Ray: their process group, its store and DeepSpeed."""
+    settings = {"train.steps": 3, "train.num_workers": 2, "train.engine": "deepspeed"}
+    job = world.pretrain(settings).model_dump(mode="json", exclude_none=True)
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(job))
+    command = ("jobs/pretrain_procap.py", "--config", str(tmp_path / "tiny.yaml"), "name=scanned")
+    with running(tmp_path, *command) as training:
+        found, most = scan_until_end(training, tmp_path / "output.log")
+    assert (tmp_path / "runs" / "scanned" / "artifact").exists(), (tmp_path / "output.log").read_text()
+    assert most > 5
+    assert found == set()
+
+
+def test_a_socket_for_all_machines_is_found() -> None:
+    with socket.create_server(("0.0.0.0", 0)) as open_socket:
+        port = open_socket.getsockname()[1]
+        me = psutil.Process()
+        assert f"{me.name()} 0.0.0.0:{port}" in open_to_others(me)
+        if outward_addresses():
+            assert any(address.endswith(f":{port}") for address in answering_to_others(me))
