@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import sys
 import threading
 import time
 from collections import deque
@@ -17,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from idc import logs
+from idc.redaction import redacted
 from idc.training.config import TrackingConfig
 from idc.training.disk import is_disk_full
 
@@ -72,7 +73,7 @@ class MlflowTracker:
         self.uri = tracking.uri or default_uri(Path(run_dir or ""))
         with opening(self.uri):
             self.client = mlflow.MlflowClient(tracking_uri=self.uri)
-        self._outbox = _Outbox(shown(self.uri), tracking.patience_s)
+        self._outbox = _Outbox(redacted(self.uri), tracking.patience_s)
         last = time.monotonic() + (0 if parent is None else tracking.patience_s)
         while True:
             try:
@@ -83,7 +84,7 @@ class MlflowTracker:
                     raise
                 if not _is_away(error) or time.monotonic() > last:
                     raise ValueError(
-                        f"train.tracking.uri: the MLflow server at {shown(self.uri)} cannot be used "
+                        f"train.tracking.uri: the MLflow server at {redacted(self.uri)} cannot be used "
                         f"({_reason(error)}); start it, correct the URI, or set train.tracking.enabled=false"
                     ) from error
             time.sleep(_HURRY_S)
@@ -196,8 +197,9 @@ class _Outbox:
         self._hurry.clear()
         if lost:
             more = f" and {len(lost) - 1} more entries" if len(lost) > 1 else ""
-            self._say(
-                f"MLflow at {self._server} did not come back: {lost[0]}{more} not tracked; log.jsonl has all metrics"
+            logs.event(
+                "tracking",
+                f"MLflow at {self._server} did not come back: {lost[0]}{more} not tracked; log.jsonl has all metrics",
             )
 
     def _run(self) -> None:
@@ -211,12 +213,13 @@ class _Outbox:
                 if _is_away(error):
                     self._wait(error)
                     continue
-                self._say(f"MLflow at {self._server} refuses {what}: {_reason(error)}")
+                logs.event("tracking", f"MLflow at {self._server} refuses {what}: {_reason(error)}")
             with self._changed:
                 if self._away_since is not None:
                     seconds, self._away_since = time.monotonic() - self._away_since, None
-                    self._say(
-                        f"MLflow at {self._server} is back after {seconds:.0f} s; {len(self._waiting)} entries follow"
+                    logs.event(
+                        "tracking",
+                        f"MLflow at {self._server} is back after {seconds:.0f} s; {len(self._waiting)} entries follow",
                     )
                 if self._waiting and self._waiting[0] is entry:  # flush may have given up
                     self._waiting.popleft()
@@ -228,15 +231,12 @@ class _Outbox:
             if self._away_since is None:
                 self._away_since = time.monotonic()
                 reason = _reason(error)
-                self._say(
-                    f"MLflow at {self._server} does not answer ({reason}); the run goes on, what is tracked waits"
+                logs.event(
+                    "tracking",
+                    f"MLflow at {self._server} does not answer ({reason}); the run goes on, what is tracked waits",
                 )
                 self._changed.notify_all()
         time.sleep(_HURRY_S if self._hurry.is_set() else _RETRY_S)
-
-    @staticmethod
-    def _say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
 
 
 def _is_away(error: Exception) -> bool:
@@ -261,15 +261,7 @@ def _reason(error: Exception) -> str:
     found: BaseException = error
     while (inner := found.__cause__ or found.__context__) is not None:
         found = inner
-    return " ".join(f"{type(found).__name__}: {found}".split())[:200]
-
-
-def shown(uri: str) -> str:
-    """A tracking URI as messages show it: without user, password and query."""
-    from urllib.parse import urlsplit
-
-    parts = urlsplit(uri)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return redacted(" ".join(f"{type(found).__name__}: {found}".split())[:200])
 
 
 def default_uri(run_dir: Path) -> str:

@@ -7,10 +7,10 @@ against 1.4 s for writing it with torch). Before a run resumes, its ranks share 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
+from idc import logs
 from idc.training.context import Context
 
 STATE_FILE = "state.json"
@@ -60,7 +60,7 @@ def newest_intact(context: Context) -> Path | None:
         older = context.latest_checkpoint(before=folder.name)
         if older is not None and context.rank == 0:
             text = f"the checkpoint {folder} is damaged ({faults[0]}{more}); resuming from the one before, {older.name}"
-            print(text, file=sys.stderr, flush=True)
+            logs.event("checkpoint_damaged", text, "warning")
         last, folder = folder, older
     if damaged:
         raise ValueError(

@@ -81,10 +81,10 @@ def fit(
             "build it with Loader.from_config"
         )
     run = _Run(task, loaders, context, train, tracker or context.tracker)
-    if run.is_main:
-        place = {"node": platform.node(), "pid": os.getpid(), "steps": run.total}
-        write_json(context.run_dir / RANK_0, place)
     with run.full_disk_explained(context.run_dir):
+        if run.is_main:
+            place = {"node": platform.node(), "pid": os.getpid(), "steps": run.total}
+            write_json(context.run_dir / RANK_0, place)
         run.resume()
         run.train_steps()
         return run.finish(export)
