@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from cluster.train import FATAL_ERRORS
@@ -82,6 +83,7 @@ def run_search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
     trials = tune.with_resources(trainable, resources(place))
     folder = place.folder.absolute() / "tune"
     if tune.Tuner.can_restore(str(folder)):
+        refuse_state_of_others(folder)
         print(f"{place.job.name}: resuming the search in {folder}", flush=True)
         tuner = tune.Tuner.restore(str(folder), trials, resume_unfinished=True, restart_errored=True)
     else:
@@ -120,6 +122,20 @@ def run_search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
         values = {search.metric: trial.value} if trial.value is not None else {}
         report.track(_search_key(trial.settings), trial.settings, values, trial.value)
     return found
+
+
+def refuse_state_of_others(folder: Path) -> None:
+    """Refuse a search's state that another user wrote: Tune keeps it in pickles, and resuming executes them.
+
+    Raises:
+        ValueError: naming a file of another user.
+    """
+    for path in [folder, *folder.rglob("*")]:
+        if (owner := path.lstat().st_uid) != os.getuid():
+            raise ValueError(
+                f"{path} belongs to the user {owner}, not to you ({os.getuid()}), and resuming a search executes code "
+                "that its state holds; start again with --overwrite (finished trainings stay), or let its owner resume"
+            )
 
 
 def best_trial(place: Place, search: SearchConfig, searched: Sequence[SearchedTrial]) -> TrialPlan:

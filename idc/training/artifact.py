@@ -29,7 +29,6 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from idc.atomic import write_bytes, write_text
-from idc.data.remote_copies import is_uri, local_folder
 from idc.data.text import Vocabulary
 from idc.data.textfiles import decode, parse_json
 from idc.training.artifact_hashes import HASHES, check_hashes, remove_unfinished, write_hashes
@@ -173,7 +172,7 @@ def write_artifact(
     _write_json(partial / PREPROCESS, preprocess or {})
     _write_json(partial / METRICS, metrics or {})
     for name, given in (extras or {}).items():
-        source = local_folder(given)
+        source = _local(given)
         if source.is_dir():
             shutil.copytree(source, partial / name)
         else:
@@ -214,7 +213,7 @@ def add_file(path: Path | str, name: str, content: str | bytes) -> None:
     Raises:
         ValueError: ``path`` is not an artifact, or a URI, which is only read.
     """
-    if is_uri(path):
+    if "://" in str(path):
         raise ValueError(f"{path} is not on this machine; copy the artifact here, and back when {name} is in it")
     read = read_artifact(path)
     artifact, names = read.path, {CONFIG, *read.files, name}
@@ -238,7 +237,7 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
         ValueError: naming the file and what to do, if it is not an artifact, incomplete, changed, of an unknown format
             or of another system than ``system``.
     """
-    path = local_folder(path)
+    path = _local(path)
     if not (path / CONFIG).is_file():
         near = next((p.parent for p in sorted(path.glob(f"*/{CONFIG}")) if (p.parent / WEIGHTS).exists()), None)
         hint = f"did you mean {near}?" if near else "a training run writes it to <run>/artifact"
@@ -321,7 +320,7 @@ def captioning_files(path: Path | str) -> dict[str, str]:
 
     The files of jobs/calibrate.py are left out, also of the list of files in config.json: they are added later.
     """
-    path = local_folder(path)
+    path = _local(path)
     found = contents(path)
     found.pop(HASHES, None)
     if added := found.keys() & _ADDED_LATER:
@@ -380,6 +379,15 @@ def _json(value: Any) -> str:
 
 def _write_json(path: Path, value: Any) -> None:
     write_text(path, _json(value))
+
+
+def _local(path: Path | str) -> Path:
+    """The local folder; a URI is copied to the cache. A local artifact is read without pyarrow."""
+    if "://" not in str(path):
+        return Path(path)
+    from idc.data.remote_copies import local_folder
+
+    return local_folder(path)
 
 
 def _is_inside(name: str) -> bool:

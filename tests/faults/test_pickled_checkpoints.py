@@ -39,7 +39,8 @@ def _every_file_with_a_pickle(folder: Path, stage: int) -> None:
         content = torch.load(good / name, weights_only=False)
         for bad in ({**content, "more": canary}, canary):
             torch.save(bad, evil / name)
-            for workers in (1, 2)[: 1 + (stage > 0)]:  # written by two: it is converted first
+            converted = stage > 0 and name.parent.name != ""  # as if two had written it: DeepSpeed converts it first
+            for workers in (1, 2)[: 1 + converted]:
                 with pytest.raises(ValueError, match=r"the checkpoint .* is refused: it refers to posix\.mkdir"):
                     engine.load(evil, workers)
                 canary.check()

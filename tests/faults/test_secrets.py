@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,10 @@ def test_a_training_leaves_no_secret_in_its_folder_and_mlflow(
     assert SECRET not in said.out + said.err + caplog.text
 
 
+def refusing(status: int, number: int, prompt: Any) -> tuple[int, str]:
+    return status, f"wrong key {SECRET}"
+
+
 def endpoint(url: str) -> ChatEndpoint:
     return ChatEndpoint(url, "judge", "SOME_VARIABLE", temperature=0.0, max_tokens=5, attempts=1, timeout_s=5.0)
 
@@ -171,7 +176,7 @@ def test_an_endpoint_that_returns_the_key(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("SOME_VARIABLE", SECRET)
     with serving() as server:
         for status, error in ((401, EndpointError), (500, NotAnswered), (400, RuntimeError)):
-            server.answer = lambda number, prompt, status=status: (status, f"wrong key {SECRET}")
+            server.answer = partial(refusing, status)
             with pytest.raises(error, match=r"wrong key \*\*\*") as refused:
                 endpoint(server.url).ask("x")
             assert SECRET not in str(refused.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -140,9 +141,14 @@ def test_big_files_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     os.utime(tmp_path / "big", (1, 1))
     write_hashes(tmp_path, ["big"])
     monkeypatch.setattr(hashing, "_SETTLED_NS", -1)
-    read: list[object] = []
+    read: list[Any] = []
     digest = hashlib.file_digest
-    monkeypatch.setattr(hashlib, "file_digest", lambda file, kind: read.append(file) or digest(file, kind))
+
+    def counted(file: Any, kind: str) -> Any:
+        read.append(file)
+        return digest(file, kind)
+
+    monkeypatch.setattr(hashlib, "file_digest", counted)
     for _ in range(3):
         assert check_hashes(tmp_path, ["big"])
     assert len(read) == 1
