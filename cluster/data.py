@@ -172,7 +172,7 @@ def _results(
     )
     for number, group in enumerate(groups):
         first, last = number == 0, number == len(groups) - 1
-        low, high = _bounds(group[0])
+        low, high = (min(bound, len(pending)) for bound in _bounds(group[0]))  # no actor without a chunk
         data = data.map_batches(
             _Group,
             fn_constructor_kwargs={

@@ -37,6 +37,7 @@ _WAITING_CPUS = 0.1
 ENVIRONMENT = {
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # relative paths stay valid in trials
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # trials write their own files; MLflow is written here
+    "RAY_AIR_NEW_OUTPUT": "0",  # the new one prints a table of its settings, however quiet it is to be
     "TUNE_GLOBAL_CHECKPOINT_S": "2",  # write the state of a search soon after it changes
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",  # a Ray Train run also reports before its first validation
 }

@@ -11,6 +11,8 @@ _LEFT_OUT = {
     f"{_TRAIN}.execution.controller.placement_group_cleaner": "Failed to query",
     # "safe to ignore", with a traceback, whenever the machine is busy
     f"{_TRAIN}.execution.scaling_policy.autoscaling_coordinator_client": "Failed to",
+    # each report of a checkpoint, from every rank
+    f"{_TRAIN}.execution.context": "Reporting training result",
     # cluster.train reports the error itself, once
     f"{_TRAIN}.util": "Error in training function",
 }

@@ -115,14 +115,15 @@ def set_up(job: str | None = None) -> None:
     bind(job=job or Path(sys.argv[0]).stem)
     sys.stdout, sys.stderr = Lines(sys.stdout, "info"), Lines(sys.stderr, "warning")
     sys.excepthook = _log_exception
-    _log_records()
+    _log_records(None)
 
 
 def set_up_worker() -> None:
     """Make this process, a worker of Ray, write its events as JSON lines to standard output."""
     _Process.worker = True
     warnings.formatwarning = _plain_warning
-    _log_records()
+    for name in _OURS:  # Ray Train gives the root logger handlers of its own
+        _log_records(name)
 
 
 def parse(text: str) -> dict[str, Any] | None:
@@ -226,10 +227,12 @@ def _plain_warning(message: Any, category: Any, filename: str, lineno: int, line
     return _format_warning(message, category, filename, lineno, line)
 
 
-def _log_records() -> None:
-    root = logging.getLogger()
-    if not any(isinstance(handler, _Handler) for handler in root.handlers):
-        root.addHandler(_Handler(logging.WARNING))
+def _log_records(name: str | None) -> None:
+    """Write the records of a logger (None: the root, of all) as events, and nowhere else."""
+    logger = logging.getLogger(name)
+    logger.propagate = False
+    if not any(isinstance(handler, _Handler) for handler in logger.handlers):
+        logger.addHandler(_Handler(logging.WARNING))
 
 
 def _log_exception(kind: type[BaseException], error: BaseException, trace: Any) -> None:

@@ -130,11 +130,8 @@ def test_progress_in_a_job_log_is_a_few_plain_lines(capsys: pytest.CaptureFixtur
 
 
 def test_log_records_are_not_written_twice() -> None:
-    root = logging.getLogger()
-    before = list(root.handlers)
-    try:
-        logs._log_records()
-        logs._log_records()
-        assert len(root.handlers) == len(before) + 1
-    finally:
-        root.handlers = before
+    logs._log_records("idc.twice")
+    logs._log_records("idc.twice")
+    logger = logging.getLogger("idc.twice")
+    assert len(logger.handlers) == 1
+    assert not logger.propagate
