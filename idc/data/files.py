@@ -190,11 +190,16 @@ def locate(path: str | os.PathLike[str] | Location) -> Location:
     return Location(filesystem, inner.rstrip("/") or inner[:1], text)
 
 
+_GOOGLE_PATIENCE = "?retry_limit_seconds=10"
+"""Google's client would try for 15 minutes; callers that can wait try again themselves."""
+
+
 def _resolve(text: str) -> tuple[fs.FileSystem, str]:
     if "://" not in text:
         return fs.LocalFileSystem(), str(Path(text).expanduser().absolute())
     try:
-        return fs.FileSystem.from_uri(text)
+        patience = _GOOGLE_PATIENCE if text.startswith(("gs://", "gcs://")) and "?" not in text else ""
+        return fs.FileSystem.from_uri(text + patience)
     except pa.ArrowInvalid as exc:
         scheme, rest = text.split("://", 1)
         if "Unrecognized filesystem" not in str(exc):

@@ -31,7 +31,8 @@ _REASONS = (
         "there is no such bucket; create it, or correct the URI (and AWS_ENDPOINT_URL, if the store is not Amazon's)",
     ),
     (
-        r"INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|INVALID_CLIENT_TOKEN_ID|EXPIRED|UNAUTHENTICATED|status 401",
+        r"INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH|INVALID_CLIENT_TOKEN_ID|EXPIRED|UNAUTHENTICATED|status 401"
+        r"|OAuth2 access token",
         f"the credentials are not valid; set {_KEYS} on every node",
     ),
     (

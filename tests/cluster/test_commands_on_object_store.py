@@ -140,6 +140,7 @@ def test_a_caption_of_an_artifact_on_object_storage(s3: Store, tmp_path: Path) -
     assert command("caption.py", "--artifact", MODEL, *pair) == command("caption.py", "--artifact", SHIPPED, *pair)
 
 
+@pytest.mark.slow
 def test_a_server_takes_the_artifact_and_sees_a_new_one(s3: Store) -> None:
     folder = artifact_folder(SHIPPED)
     version = Resolver().resolve(MODEL)

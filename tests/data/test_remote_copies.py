@@ -96,6 +96,7 @@ def test_copies_that_nobody_asks_for_are_removed(s3: Store, cache: Path) -> None
     assert entries(cache) == [new.name]
 
 
+@pytest.mark.slow
 def test_without_an_answer_only_a_stale_copy_is_used(s3: Store) -> None:
     put("e", config=b"1")
     found = local_folder("s3://idc/e")
@@ -160,6 +161,15 @@ def test_a_store_that_cannot_be_used_is_one_clear_line(
     with pytest.raises(ValueError, match=f"^{said}") as caught:
         check_writable(uri, "runs")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_google_without_credentials_is_named_in_seconds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(
+        ValueError, match=r"^runs=gs://idc/runs: the credentials are not valid; .*GOOGLE_APPLICATION_CRED"
+    ):
+        check_writable("gs://idc/runs", "runs")
 
 
 def test_wrong_credentials_are_named(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def refused_for(seconds: float, folder: Path) -> dict[str, Any]:
         "lost_steps": 0 if not any("resumed" in line for line in lines) else None,
         "recovery_s": round(noticed - back, 1),
         "final_difference": difference,
-        "note": "the run waits at its next checkpoint, and goes on",
+        "note": "from when the store answers again; the run waits at its next checkpoint",
         "command": f"python -m tests.faults.test_object_store {seconds:g}",
         "output": "".join(lines),
     }
