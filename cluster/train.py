@@ -257,8 +257,10 @@ def _run_on_ray(
             "tracked": tracked,
         },
         torch_config=NodeTorchConfig(backend="nccl" if train.gpus_per_worker else "gloo"),
-        scaling_config=ray.train.ScalingConfig(
-            num_workers=train.num_workers if train.min_workers is None else (train.min_workers, train.num_workers),
+        scaling_config=ray.train.ScalingConfig(  # type: ignore[call-arg]  # mypy sees the class of Train V1
+            num_workers=(  # type: ignore[arg-type]
+                train.num_workers if train.min_workers is None else (train.min_workers, train.num_workers)
+            ),
             elastic_resize_monitor_interval_s=_LOOK_FOR_NODES_S,
             use_gpu=train.gpus_per_worker > 0,
             resources_per_worker=resources,
