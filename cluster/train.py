@@ -245,6 +245,7 @@ def _run_on_ray(
     resources = {"CPU": float(train.cpus_per_worker)}
     if train.gpus_per_worker:
         resources["GPU"] = train.gpus_per_worker
+    workers: Any = train.num_workers if train.min_workers is None else (train.min_workers, train.num_workers)
     trainer = _trainer()(
         _worker,
         train_loop_config={
@@ -258,9 +259,7 @@ def _run_on_ray(
         },
         torch_config=NodeTorchConfig(backend="nccl" if train.gpus_per_worker else "gloo"),
         scaling_config=ray.train.ScalingConfig(  # type: ignore[call-arg]  # mypy sees the class of Train V1
-            num_workers=(  # type: ignore[arg-type]
-                train.num_workers if train.min_workers is None else (train.min_workers, train.num_workers)
-            ),
+            num_workers=workers,
             elastic_resize_monitor_interval_s=_LOOK_FOR_NODES_S,
             use_gpu=train.gpus_per_worker > 0,
             resources_per_worker=resources,
