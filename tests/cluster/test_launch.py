@@ -113,8 +113,9 @@ def test_what_it_names_exists_and_packages_come_from_the_lock(path: Path) -> Non
             assert config["file_mounts"][f"~/idc/{script}"] == script
         if "pip install" in command:
             assert "--constraint /app/requirements.lock" in command
+    version = f"{PROJECT['version']}-ray{distribution('ray').version}"
     for image in re.findall(r"registry\.example\.org/idc:([\w.-]+)", path.read_text(encoding="utf-8")):
-        assert image in (f"{PROJECT['version']}-cpu", f"{PROJECT['version']}-cuda"), image
+        assert image in (f"{version}-cpu", f"{version}-cuda"), image
 
 
 @pytest.mark.parametrize("path", CLOUDS, ids=lambda path: path.stem)
