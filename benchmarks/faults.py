@@ -199,7 +199,7 @@ def data_driver_killed(lab: Lab) -> FaultRow:
     name = "build-driver-killed"
     with lab.build(name) as job:
         job.start()
-        parts = _parts_until(job, lab.folder / name, 4)
+        parts = _parts_until(job, lab.folder / name, 2)
         job.kill()
         job.start()
         seconds = _more_parts(job, lab.folder / name, parts, job.started)
@@ -219,7 +219,7 @@ def data_actor_killed(lab: Lab) -> FaultRow:
     name = "build-actor-killed"
     with lab.build(name) as job:
         job.start()
-        _parts_until(job, lab.folder / name, 4)
+        _parts_until(job, lab.folder / name, 2)
         actors = job.workers("MapWorker")
         actors[-1].kill()
         since, before = time.monotonic(), {actor.pid for actor in actors}

@@ -242,6 +242,9 @@ class DeepSpeedEngine:
             dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
             os.environ.setdefault("LOCAL_RANK", str(context.device.index or 0))
         deepspeed.init_distributed(dist_init_required=False, verbose=False)
+        for parameter in task.parameters():  # channels-last ones; DeepSpeed broadcasts the bytes of the last dimension
+            if parameter.dim() and parameter.stride(-1) != 1:
+                parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
         self.settings = deepspeed_config(train, context.world_size, fused=context.device.type == "cpu")
         self._initialize(groups)
 

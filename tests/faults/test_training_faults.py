@@ -10,7 +10,7 @@ from benchmarks.fault_table import FaultRow
 from benchmarks.faults import FAULTS, FaultsConfig, Lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
-CONFIG = FaultsConfig(steps=30, checkpoint_every=5, kill_at=12, chunks=8, away_s=3)
+CONFIG = FaultsConfig(steps=30, checkpoint_every=5, kill_at=12, away_s=3)
 INTERVALS_LOST = {"checkpoint_truncated": 2, "checkpoint_flipped_ray": 2}
 """Checkpoint intervals that may be lost, if not one."""
 DATA = {"data_actor_killed", "data_driver_killed"}
@@ -35,7 +35,7 @@ def test_a_disturbed_training_loses_at_most_the_steps_since_its_checkpoint(lab: 
 @pytest.mark.parametrize("name", sorted(DATA))
 def test_a_disturbed_build_loses_no_row_and_makes_none_twice(lab: Lab, name: str) -> None:
     row = FAULTS[name](lab)
-    assert (row.lost_steps, row.final_difference) == ("0 of 32 rows, 0 twice", "0 rows differ"), row
+    assert (row.lost_steps, row.final_difference) == ("0 of 96 rows, 0 twice", "0 rows differ"), row
 
 
 def test_a_run_goes_on_while_the_tracking_server_is_away_and_all_metrics_arrive(lab: Lab) -> None:
