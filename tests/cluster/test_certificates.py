@@ -68,7 +68,8 @@ def test_a_driver_needs_a_certificate_of_the_clusters_authority(tmp_path: Path) 
     auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
     def run(head: str, security: dict[str, str]) -> tuple[int, str]:
-        soon = {"RAY_gcs_rpc_server_connect_timeout_s": "5", "RAY_gcs_server_request_timeout_seconds": "5"}
+        # A refused client tries again, 20 times by default.
+        soon = {"RAY_gcs_server_port_wait_time_s": "1", "RAY_gcs_rpc_server_connect_timeout_s": "10"}
         done = subprocess.run(
             [sys.executable, "-c", TASK, head], env=clean_environment(tmp_path, **soon, **auth, **security),
             capture_output=True, text=True, timeout=200, check=False,
