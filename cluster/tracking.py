@@ -67,8 +67,8 @@ class MlflowTracker:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
         import mlflow
 
-        for name in ("alembic", "mlflow.store.db.utils"):  # each table that they create
-            logging.getLogger(name).setLevel(logging.WARNING)
+        for logger in ("alembic", "mlflow.store.db.utils"):  # each table that they create
+            logging.getLogger(logger).setLevel(logging.WARNING)
         assert tracking.uri or run_dir is not None
         self.uri = tracking.uri or default_uri(Path(run_dir or ""))
         with opening(self.uri):

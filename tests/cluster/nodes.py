@@ -125,7 +125,7 @@ class Switch:
     ADDRESS = "10.77.0.1"
 
     def __init__(self) -> None:
-        script = "ip link set lo up; echo ready; sleep infinity; true"
+        script = "ip link set lo up; echo ready; exec sleep infinity"
         command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "bash", "-c", script]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
         assert self._process.stdout is not None
