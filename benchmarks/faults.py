@@ -220,6 +220,7 @@ def data_actor_killed(lab: Lab) -> FaultRow:
     with lab.build(name) as job:
         job.start()
         _parts_until(job, lab.folder / name, 2)
+        until(lambda: len(job.workers("MapWorker")) == 2, "two actors", job)
         actors = job.workers("MapWorker")
         actors[-1].kill()
         since, before = time.monotonic(), {actor.pid for actor in actors}
