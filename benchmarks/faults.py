@@ -332,6 +332,8 @@ def tracking_away(lab: Lab, away_s: float | None = None) -> FaultRow:
         for name in line.keys() - {"step"}
     ]
     missing = len(set(expected) - tracked)
+    if run.info.run_name != "tracking-away":
+        raise RuntimeError(f"MLflow has the run as {run.info.run_name!r}")
     return FaultRow(
         fault=f"the tracking server away for {away_s:.0f} s",
         where="MLflow server, one process (--local)",

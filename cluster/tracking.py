@@ -65,10 +65,11 @@ class MlflowTracker:
         # The outbox asks again itself, without end; MLflow's own 7 retries would keep the start of a run for minutes.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         import mlflow
 
-        for name in ("alembic", "mlflow.store.db.utils"):  # each table that they create
-            logging.getLogger(name).setLevel(logging.WARNING)
+        for logger in ("alembic", "mlflow.store.db.utils"):  # each table that they create
+            logging.getLogger(logger).setLevel(logging.WARNING)
         assert tracking.uri or run_dir is not None
         self.uri = tracking.uri or default_uri(Path(run_dir or ""))
         with opening(self.uri):
