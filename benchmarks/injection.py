@@ -90,7 +90,7 @@ class Job:
             raise RuntimeError(f"{' '.join(self.command[1:])} ended with status {status}:\n{self.output()[-4000:]}")
 
     def kill(self) -> None:
-        """SIGKILL to the command's own process; returns when all that it had started has ended, too, apart from the agents
+        """SIGKILL to the command's own process; returns when all that it had started has ended, apart from the agents
         of Ray's node, which end later and write nothing."""
         import psutil
 
