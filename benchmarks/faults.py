@@ -220,6 +220,7 @@ def data_actor_killed(lab: Lab) -> FaultRow:
     with lab.build(name) as job:
         job.start()
         _parts_until(job, lab.folder / name, 2)
+        until(lambda: len(job.workers("MapWorker")) == 2, "two actors", job)
         actors = job.workers("MapWorker")
         actors[-1].kill()
         since, before = time.monotonic(), {actor.pid for actor in actors}
@@ -331,6 +332,8 @@ def tracking_away(lab: Lab, away_s: float | None = None) -> FaultRow:
         for name in line.keys() - {"step"}
     ]
     missing = len(set(expected) - tracked)
+    if run.info.run_name != "tracking-away":
+        raise RuntimeError(f"MLflow has the run as {run.info.run_name!r}")
     return FaultRow(
         fault=f"the tracking server away for {away_s:.0f} s",
         where="MLflow server, one process (--local)",

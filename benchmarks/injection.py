@@ -90,10 +90,12 @@ class Job:
             raise RuntimeError(f"{' '.join(self.command[1:])} ended with status {status}:\n{self.output()[-4000:]}")
 
     def kill(self) -> None:
-        """SIGKILL to the command's own process; returns when all that it had started has ended, too."""
+        """SIGKILL to the command's own process; returns when all that it had started has ended, apart from the agents
+        of Ray's node, which end later and write nothing."""
         import psutil
 
-        started = psutil.Process(self.process.pid).children(recursive=True)
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        started = [process for process in children if not process.name().endswith("Agent")]
         self.process.kill()
         self.process.wait()
         if alive := psutil.wait_procs(started, timeout=60)[1]:

@@ -65,6 +65,7 @@ class MlflowTracker:
         # The outbox asks again itself, without end; MLflow's own 7 retries would keep the start of a run for minutes.
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "30")
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
         import mlflow
 
         for logger in ("alembic", "mlflow.store.db.utils"):  # each table that they create
