@@ -20,7 +20,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from idc.training.artifact import identity
+from idc.training.artifact import CONFIG, identity, read_artifact
+from idc.training.artifact_hashes import write_hashes
 from serve.backend import EncodedPair, Options
 from serve.captioner import ServedCaptioner
 from tests.serve.bodies import picture
@@ -123,6 +124,7 @@ def perturbed(artifact: Path, target: Path, factor: float) -> Path:
     shutil.copytree(artifact, target)
     weights = target / "model.safetensors"
     save_file({name: tensor * factor for name, tensor in load_file(weights).items()}, weights)
+    write_hashes(target, [CONFIG, *read_artifact(artifact).files])
     return target
 
 

@@ -21,7 +21,16 @@ import yaml
 
 from idc.config import ConfigError, load
 from idc.data.text import Vocabulary
-from idc.training.artifact import CONFIG, MAX_JSON_BYTES, PREPROCESS, VOCABULARY, WEIGHTS, write_artifact
+from idc.training.artifact import (
+    CONFIG,
+    MAX_JSON_BYTES,
+    PREPROCESS,
+    VOCABULARY,
+    WEIGHTS,
+    read_artifact,
+    write_artifact,
+)
+from idc.training.artifact_hashes import write_hashes
 from serve.app import build, default_settings
 from serve.config import CommandConfig, ServeConfig
 from serve.context import PLAIN_ID
@@ -162,6 +171,7 @@ def test_damaged_artifacts_end_the_command_with_a_line_each(tmp_path: Path) -> N
     for name, (file, data, _) in expected.items():
         shutil.copytree(good, tmp_path / name)
         (tmp_path / name / file).write_bytes(data)
+        write_hashes(tmp_path / name, [CONFIG, *read_artifact(good).files])  # else the hash alone would show it
     models = [f"models.{name}={tmp_path / name}" for name in ("good", *expected)]
     command = [sys.executable, "-m", "serve.app", "--config", str(CONFIGS / "demo.yaml"), *models]
     run = subprocess.run(
