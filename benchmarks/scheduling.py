@@ -25,15 +25,16 @@ _STORE_BYTES = 80 * 2**20  # of a node; Ray's minimum is 75 MiB
 
 
 class SchedulingConfig(ConfigModel):
-    """Chunks over many nodes. A node with its worker takes 0.3 GiB of memory and two seconds to start."""
+    """Chunks over many nodes. A node with its worker takes 0.25 GiB of memory, and with others on two
+    cores several seconds to start: 64 were not at work after five minutes."""
 
-    nodes: tuple[int, ...] = Field((1, 16, 64), min_length=1)
+    nodes: tuple[int, ...] = Field((1, 16, 32), min_length=1)
     """Numbers of nodes."""
     chunk_s: float = Field(2.0, ge=0)
     """Seconds that a chunk takes on its worker."""
     chunks_each: int = Field(20, ge=3)
     """Chunks per worker."""
-    many_chunks: tuple[int, ...] = (500, 4_000)
+    many_chunks: tuple[int, ...] = (500, 2_000)
     """Numbers of chunks without work, on 4 workers of one node: what a chunk costs the driver, and whether that grows
     with their number. Empty: not measured."""
 
