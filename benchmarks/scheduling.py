@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 from pydantic import Field
 
-from benchmarks.measurement import Measurement, environment, steady
+from benchmarks.measurement import Measurement, environment, peak_memory_mib, steady
 from benchmarks.processes import Stamper, apart, say, scratch, stamps_of
 from cluster.config import ClusterConfig
 from cluster.session import session
@@ -102,8 +102,6 @@ def schedule(place: str, nodes: int, workers_each: int, chunks: int, chunk_s: fl
     os.environ |= {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     keep_ray_on_loopback()
     collect_no_metrics()
-    import resource
-
     from ray.cluster_utils import Cluster
 
     stamps = Path(place) / "stamps"
@@ -133,4 +131,4 @@ def schedule(place: str, nodes: int, workers_each: int, chunks: int, chunk_s: fl
             wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     finally:
         cluster.shutdown()
-    return {"wall_s": wall, "cpu_s": cpu, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    return {"wall_s": wall, "cpu_s": cpu, "peak_mib": peak_memory_mib()}
