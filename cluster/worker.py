@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from pathlib import Path
 
 _TRAIN = "ray.train.v2._internal"
 _LEFT_OUT = {
@@ -29,5 +30,9 @@ def set_up_worker() -> None:
         from idc.config import enter_root
 
         enter_root()
+    import ray
+
     for name, text in _LEFT_OUT.items():
-        logging.getLogger(name).addFilter(lambda record, text=text: text not in record.getMessage())  # type: ignore[misc]
+        file = Path(ray.__file__).parent.joinpath(*name.split(".")[1:]).with_suffix(".py")
+        for logger in (name, str(file)):  # some of Ray's loggers are named by their file
+            logging.getLogger(logger).addFilter(lambda record, text=text: text not in record.getMessage())  # type: ignore[misc]
