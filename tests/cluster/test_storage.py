@@ -20,15 +20,11 @@ from idc.training.config import TrainConfig
 from idc.training.run_storage import RunFolder, RunStorage
 from tests.invariants.harness import Run, largest_difference
 from tests.object_store import Store, store
+from tests.training import toy
 
 ENTRY = "tests.training.toy:entry"
 TRAIN: dict[str, Any] = {
-    "steps": 24,
-    "batch_size": 8,
-    "checkpoint_every": 5,
-    "eval_every": 6,
-    "log_every": 4,
-    "keep_best": {"metric": "loss", "mode": "min"},
+    **toy.TRAIN,
     "tracking": {"enabled": False},
 }
 

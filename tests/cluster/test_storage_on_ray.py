@@ -16,15 +16,11 @@ from idc.data.files import locate
 from idc.data.remote_copies import local_folder, sizes
 from tests.invariants.harness import Run, largest_difference, run_cases
 from tests.object_store import store
+from tests.training import toy
 
 ENTRY = "tests.training.toy:entry"
 TRAIN: dict[str, Any] = {
-    "steps": 24,
-    "batch_size": 8,
-    "checkpoint_every": 5,
-    "eval_every": 6,
-    "log_every": 4,
-    "keep_best": {"metric": "loss", "mode": "min"},
+    **toy.TRAIN,
     "num_workers": 2,
     "engine": "deepspeed",
     "zero_stage": 2,

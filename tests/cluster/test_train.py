@@ -15,15 +15,11 @@ from cluster.train import launch
 from idc.training.config import TrackingConfig, TrainConfig
 from idc.training.loop import read_log
 from tests.invariants.harness import Run, largest_difference, run_cases
+from tests.training import toy
 
 ENTRY = "tests.training.toy:entry"
 TRAIN: dict[str, Any] = {
-    "steps": 24,
-    "batch_size": 8,
-    "checkpoint_every": 5,
-    "eval_every": 6,
-    "log_every": 4,
-    "keep_best": {"metric": "loss", "mode": "min"},
+    **toy.TRAIN,
     "max_failures": 2,
 }
 UNTRACKED = {**TRAIN, "tracking": {"enabled": False}}

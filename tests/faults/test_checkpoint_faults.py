@@ -28,12 +28,7 @@ from tests.invariants.harness import Run, largest_difference, run_cases
 from tests.training import toy
 
 TRAIN: dict[str, Any] = {
-    "steps": 24,
-    "batch_size": 8,
-    "checkpoint_every": 5,
-    "eval_every": 6,
-    "log_every": 4,
-    "keep_best": {"metric": "loss", "mode": "min"},
+    **toy.TRAIN,
     "tracking": {"enabled": False},
 }
 NEWEST, BEFORE = checkpoint_name(24), checkpoint_name(20)

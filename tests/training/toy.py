@@ -22,6 +22,16 @@ from idc.training.data import EvalLoader, Loader, Loaders, sample_rng
 from idc.training.loop import fit
 from idc.training.task import Batch, Task, mean_per_sample
 
+TRAIN: dict[str, Any] = {
+    "steps": 24,
+    "batch_size": 8,
+    "checkpoint_every": 5,
+    "eval_every": 6,
+    "log_every": 4,
+    "keep_best": {"metric": "loss", "mode": "min"},
+}
+"""Settings of a run with several checkpoints, validations and lines of the log."""
+
 
 class ToyData:
     """Noisy sequences; the target token of a position is a fixed function of it. Unequal lengths, random masks."""
