@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from idc import logs
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner
 from idc.captioning.split import caption_split, score_change_maps, warned_pairs
 from idc.data.files import locate
@@ -123,14 +124,14 @@ def run(
         unfamiliar = warned_pairs(job.out) if job.artifact is not None else None
         maps = score_change_maps(job.out) if job.change_maps else None
         if job.change_maps and maps is None:
-            _print(f"no change maps: no pair of {job.split} has a mask")
+            logs.event("evaluation", f"no change maps: no pair of {job.split} has a mask")
     with _timed(seconds, "baselines"):
         scenes = _scenes(job)
         kept = Kept(_folder(job), _VERSION)
         references = _references(job, data, scenes, kept)
     with _timed(seconds, "scoring"):
         source = _source(job, data, scored)
-        _print(f"scoring {len(scored)} captions")
+        logs.event("evaluation", f"scoring {len(scored)} captions")
         evaluation, rows = evaluate(
             [_prediction(row, captions[row.pair_id], job.split) for row in scored],
             by=by,
@@ -239,8 +240,11 @@ def _protocols(job: EvaluateJob, data: _Data) -> tuple[Protocol, list[Protocol]]
         else:
             splits = sorted({row.split or "" for row in data.every})
             if len(splits) == 1:
-                _print(f"note: the ids of levir_ids are counted in {data.path}, which has only the split {splits[0]}; "
-                     "the official ones are counted in all three: give vocabulary=vocab.json")  # fmt: skip
+                logs.event(
+                    "evaluation",
+                    f"note: the ids of levir_ids are counted in {data.path}, which has only the split {splits[0]}; the "
+                    "official ones are counted in all three: give vocabulary=vocab.json",
+                )
             texts = (text for row in data.every for text in row.captions)
             vocabulary = LevirVocabulary.build(texts, f"{' and '.join(splits)} of {data.path}")
     return protocol(job.protocol, vocabulary), [protocol(name, vocabulary) for name in further]
@@ -311,7 +315,7 @@ def _references(job: EvaluateJob, data: _Data, scenes: Mapping[str, Scene] | Non
         every = ((row.change_type, row.captions) for row in train)
         candidates = baselines.constant_candidates(every, job.constant_candidates)
     elif job.constant_candidates:
-        _print(f"no constant baseline: {data.path} has no training captions")
+        logs.event("evaluation", f"no constant baseline: {data.path} has no training captions")
     nearest = _nearest(job, kept)
     truth = None if scenes is None else {name: true_captions(*scene) for name, scene in scenes.items()}
     return _References(candidates, nearest, truth)
@@ -321,12 +325,12 @@ def _nearest(job: EvaluateJob, kept: Kept) -> dict[str, str] | None:
     if not job.nearest_train_pairs:
         return None
     if job.pairs is None or not read_manifest(job.pairs).has_images:
-        _print("no nearest baseline: there are no images")
+        logs.event("evaluation", "no nearest baseline: there are no images")
         return None
     pairs = job.pairs
 
     def search() -> dict[str, str]:
-        _print("searching the nearest training pairs")
+        logs.event("evaluation", "searching the nearest training pairs")
         found = baselines.nearest_captions(
             _images(pairs, "train", job.nearest_train_pairs), _images(pairs, job.split, job.max_pairs)
         )
@@ -390,17 +394,17 @@ def _source(job: EvaluateJob, data: _Data, scored: list[Known]) -> dict[str, Any
     source: dict[str, Any] = {**origin(job.pairs), "pairs": data.path, "captioner": job.artifact or job.predictions}
     if bare := len(data.known) - len(scored):
         source["left out"] = f"{bare} of {len(data.known)} pairs, which have no reference"
-        _print(f"note: not scored: {source['left out']}")
+        logs.event("evaluation", f"note: not scored: {source['left out']}")
     if empty := sum(any(not text.split() for text in row.captions) for row in scored):
         source["empty references"] = f"{empty} of {len(scored)} pairs have one; it counts as a reference without words"
-        _print(f"note: empty references: {source['empty references']}")
+        logs.event("evaluation", f"note: empty references: {source['empty references']}")
     return source
 
 
 def _metrics(job: EvaluateJob) -> tuple[str, ...]:
     """The metrics of the job, SPICE among them if its jars are installed."""
     if job.spice and (reason := spice_missing()):
-        _print(reason)
+        logs.event("evaluation", reason)
         return job.metrics
     return (*job.metrics, "SPICE") if job.spice else job.metrics
 
@@ -412,10 +416,6 @@ def _refuse_difference(ids: Iterable[str], what: str) -> None:
 
 def _contents(path: str | None) -> dict[str, str]:
     return {} if path is None else contents(path)
-
-
-def _print(text: str) -> None:
-    print(text, flush=True)
 
 
 @contextmanager

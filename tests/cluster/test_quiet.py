@@ -27,6 +27,7 @@ OURS = {
     "pretrain_procap": [PROGRESS, r"quiet: 6 steps, .* s each, best at 6; validation .*; artifact .*"],
     "corrupt": [PROGRESS, r"robustness: fog of severity 5 on .*", r"fog: 24 rows .*, rejected: 0 \{\}"],
     "sweep": [
+        PROGRESS, r"scoring \d+ captions",
         r"small: 2 trials, 0 of them done before",
         r"trial \d of 2: \d layers: CIDEr \d+\.\d",
         r"\|.*\|", r"- Cost: .*", r"",
