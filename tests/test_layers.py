@@ -36,6 +36,8 @@ FORBIDDEN = {
     "idc/captioning/calibration.py": HEAVY,
     "idc/vision": ("idc.systems",),
     "idc/nn": ("idc.systems",),
+    "idc/vlm": ("idc.systems",),
+    "idc/vlm/config.py": HEAVY,
     "idc/decoding.py": ("idc.systems",),
     "idc/training": ("idc.systems",),
     "cluster": ("jobs", "serve", "benchmarks", *(f"idc.systems.{name}" for name in SYSTEMS)),

@@ -1,0 +1,130 @@
+"""Base models: a hub id or a folder becomes a family, and on request the model with its weights.
+
+What can be wrong is found before anything large is loaded: the folder, the kind of model, tokenizer and image
+processor. Nothing is downloaded unless ``base.download`` allows it (:func:`idc.training.base.locate`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from idc.training.base import Base, locate
+from idc.vlm.config import BaseConfig
+from idc.vlm.families import Family, family_class
+
+
+@dataclass(frozen=True)
+class FoundBase:
+    """A base model on this machine, without its weights.
+
+    Attributes:
+        name: for an artifact.
+        folder: with its files.
+        family: with its tokenizer and image processor.
+    """
+
+    name: Base
+    folder: Path
+    family: Family
+
+
+def find_base(config: BaseConfig) -> FoundBase:
+    """Find a base model and read all but its weights.
+
+    Raises:
+        ValueError: it is not here, incomplete, of no known family, or has no tokenizer or image processor.
+    """
+    folder = locate(config.source, config.revision, download=config.download)
+    kind = model_type(folder)
+    family_class(kind, folder)
+    return FoundBase(Base.of(config.source, folder, kind), folder, read_family(folder, folder, config.max_pixels))
+
+
+def model_type(folder: Path) -> str:
+    """The ``model_type`` of a model's config.json.
+
+    Raises:
+        ValueError: the folder is no transformers model.
+    """
+    path = folder / "config.json"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{folder} is no transformers model: it has no config.json") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON ({error}); copy or download the model again") from None
+    if not isinstance(found, dict) or not isinstance(found.get("model_type"), str):
+        raise ValueError(f"{path} has no model_type; it is not the config of a transformers model")
+    return str(found["model_type"])
+
+
+def read_family(folder: Path, processor: Path, max_pixels: int | None) -> Family:
+    """The family of a model, with the tokenizer and image processor of a folder (an artifact keeps its own).
+
+    Raises:
+        ValueError: the kind of model is unknown, or the processor's files are missing or damaged.
+    """
+    from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer
+
+    make = family_class(model_type(folder), folder)
+    try:
+        config = AutoConfig.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(processor)
+        images = AutoImageProcessor.from_pretrained(processor, backend="pil")
+    except Exception as error:  # transformers raises many kinds for files that are missing or damaged
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"{processor} has no usable tokenizer or image processor ({reason}); copy or download the model again"
+        ) from error
+    return make(config, tokenizer, images, max_pixels)
+
+
+def save_processor(family: Family, folder: Path) -> None:
+    """Write the tokenizer with its chat template, and the image processor; :func:`read_family` reads them."""
+    family.tokenizer.save_pretrained(folder)
+    family.images.save_pretrained(folder)
+
+
+def weight_type(config: BaseConfig, device: torch.device | str) -> torch.dtype:
+    """The type of a base's weights on a device."""
+    if config.dtype == "auto":
+        return torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
+    found: torch.dtype = getattr(torch, config.dtype)
+    return found
+
+
+def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "cpu") -> Any:
+    """The transformers model of a folder, in evaluation mode; all of its weights must be there.
+
+    Raises:
+        ValueError: weights are missing or of other shapes.
+    """
+    from transformers import AutoModelForImageTextToText
+    from transformers.utils import logging
+
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()
+    load: Any = AutoModelForImageTextToText.from_pretrained  # its stub does not know output_loading_info
+    try:
+        model, report = load(
+            folder,
+            dtype=weight_type(config, device),
+            attn_implementation=config.attention,
+            local_files_only=True,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except (OSError, RuntimeError, ValueError, ImportError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ValueError(f"the weights of {folder} cannot be loaded ({reason})") from error
+    if missing := sorted(report["missing_keys"]):
+        raise ValueError(
+            f"{folder} is incomplete: {len(missing)} weights are missing, first {missing[0]}; download it again"
+        )
+    return model.to(device).eval()

@@ -1,0 +1,89 @@
+"""Batches for a vision-language model: dialogues padded to one length, the pixels of all images one after another.
+
+Letters: B samples, L tokens, N images of all samples together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from idc.vlm.families import Family
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One dialogue with its images.
+
+    Attributes:
+        ids, learned: as in :class:`idc.vlm.chat.Encoded`; of a prompt nothing is learned.
+        pixels: of :meth:`idc.vlm.families.Family.pixels`.
+    """
+
+    ids: Sequence[int]
+    learned: Sequence[bool]
+    pixels: Mapping[str, Tensor]
+
+
+def collate(samples: Sequence[Sample], family: Family, side: Literal["left", "right"] = "right") -> dict[str, Any]:
+    """Pad and stack.
+
+    Args:
+        side: where the padding is: right for training, left for generation.
+
+    Returns:
+        ``input_ids``, ``attention_mask``, ``mm_token_type_ids`` (1 for an image's token) and ``learned`` (B, L), and
+        the family's pixel keys (N, ...).
+    """
+    longest = max(len(sample.ids) for sample in samples)
+    ids = np.full((len(samples), longest), pad_id(family), np.int64)
+    mask = np.zeros_like(ids)
+    learned = np.zeros(ids.shape, bool)
+    for row, sample in enumerate(samples):
+        count = len(sample.ids)
+        place = slice(longest - count, longest) if side == "left" else slice(0, count)
+        ids[row, place], mask[row, place], learned[row, place] = sample.ids, 1, sample.learned
+    input_ids = torch.from_numpy(ids)
+    return {
+        "input_ids": input_ids,
+        "attention_mask": torch.from_numpy(mask),
+        "mm_token_type_ids": (input_ids == family.image_id).int(),
+        "learned": torch.from_numpy(learned),
+        **join_pixels([sample.pixels for sample in samples], family),
+    }
+
+
+def join_pixels(pixels: Sequence[Mapping[str, Tensor]], family: Family) -> dict[str, Tensor]:
+    """The pixels of several samples as those of one; samples without images have none."""
+    given = [one for one in pixels if one]
+    return {key: torch.cat([one[key] for one in given]) for key in family.pixel_keys} if given else {}
+
+
+def pad_id(family: Family) -> int:
+    """The id of padding: the tokenizer's own, else its end token (which the mask hides)."""
+    found = family.tokenizer.pad_token_id
+    return int(family.tokenizer.eos_token_id if found is None else found)
+
+
+def model_inputs(batch: Mapping[str, Any], encoded: Any, family: Family) -> dict[str, Any]:
+    """Arguments of ``forward`` and ``generate`` of the model.
+
+    Args:
+        batch: of :func:`collate`, on the model's device.
+        encoded: of :meth:`idc.vlm.families.Family.encode`; None if the batch has no images.
+    """
+    inputs = {key: batch[key] for key in ("input_ids", "attention_mask", *family.language_keys) if key in batch}
+    if encoded is not None:
+        inputs["mm_encoder_outputs"] = {"image": encoded}
+    return inputs
+
+
+def encode_images(model: Any, batch: Mapping[str, Any], family: Family) -> Any:
+    """Features of a batch's images, None if it has none. ``model``: the transformers model itself."""
+    pixels = {key: batch[key] for key in family.pixel_keys if key in batch}
+    return family.encode(model, pixels) if pixels else None

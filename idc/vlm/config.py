@@ -1,0 +1,98 @@
+"""Settings of the vision-language stack: the base model, the prompt, the answer. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from idc.config import ConfigModel
+from idc.schema import IMAGE
+
+FAMILIES = ("qwen2_5_vl", "llava_onevision", "internvl", "qwen3_vl")
+"""Families of base models by the ``model_type`` of their config.json; a class each in :mod:`idc.vlm.families`."""
+
+PAIR_PROMPT = (
+    f"First image (before): {IMAGE}\nSecond image (after): {IMAGE}\n"
+    "What changed between the two images? Answer in one sentence."
+)
+"""Prompt for models that were not tuned on pairs."""
+
+
+class BaseConfig(ConfigModel):
+    """A base model: which one, and how it is loaded."""
+
+    source: str = Field(min_length=1)
+    """Hub id (`Qwen/Qwen2.5-VL-3B-Instruct`), or the folder of a model."""
+    revision: str | None = Field(None, min_length=1)
+    """Commit, branch or tag of a hub id. Default: what is on this machine, else the newest."""
+    download: bool = False
+    """Ask the hub for what is not on this machine."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Type of the weights that are not trained. auto: bfloat16 on a GPU, float32 on a CPU. In training bfloat16 needs
+    `train.precision=bf16`."""
+    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    """Implementation of attention; flash_attention_2 needs its package and a GPU."""
+    max_pixels: int | None = Field(262_144, ge=3136)
+    """Largest number of pixels at which a model of the Qwen families sees an image (512 x 512); larger images are made
+    smaller with their aspect ratio, and every answer says so. Empty: the model's own limit (12.8 million in the hub's
+    configs). Models of the other families see every image at one size."""
+
+
+class PromptConfig(ConfigModel):
+    """What the model is asked about a pair."""
+
+    text: str = Field(PAIR_PROMPT, min_length=1)
+    """The question, with `<image>` in the place of the image before and of the image after."""
+    system: str | None = Field(None, min_length=1)
+    """System turn. Default: the one that the model's chat template adds, if any."""
+
+    def faults(self) -> Iterator[str]:
+        if (marks := self.text.count(IMAGE)) != 2:
+            yield f"text: {IMAGE} is in it {marks} times; it must stand for the image before and the image after"
+        if self.system is not None and IMAGE in self.system:
+            yield f"system: {IMAGE} belongs in text"
+
+
+class GenerateConfig(ConfigModel):
+    """How an answer is generated. A model's own generation_config.json is not used: it may sample, or punish repeated
+    words, and then confidences would be those of another distribution."""
+
+    max_new_tokens: int = Field(64, ge=1)
+    """Longest answer in tokens."""
+    beams: int = Field(1, ge=1)
+    """Number of beams; 1 is greedy."""
+    length_penalty: float = 1.0
+    """Exponent of the length in the score of a beam."""
+
+
+class TinyConfig(ConfigModel):
+    """Sizes of a small model of a family, made from random weights (:mod:`idc.vlm.tiny`)."""
+
+    family: Literal["qwen2_5_vl", "llava_onevision", "internvl", "qwen3_vl"] = "internvl"
+    """Family of the model."""
+    width: int = Field(32, ge=16, multiple_of=16)
+    """Width of the language model."""
+    layers: int = Field(2, ge=1)
+    """Layers of the language model."""
+    heads: int = Field(4, ge=2, multiple_of=2)
+    """Attention heads of the language model; keys and values have half as many."""
+    tower_width: int = Field(32, ge=16, multiple_of=16)
+    """Width of the vision tower."""
+    tower_layers: int = Field(2, ge=1)
+    """Layers of the vision tower."""
+    tower_heads: int = Field(4, ge=1)
+    """Attention heads of the vision tower."""
+    side: int = Field(64, ge=32, multiple_of=16)
+    """Side of an image in pixels (of Qwen: of the largest square)."""
+    patch: int = Field(16, ge=4)
+    """Side of a patch in pixels."""
+    vocabulary: int = Field(512, ge=300)
+    """Largest number of entries of the tokenizer."""
+
+    def faults(self) -> Iterator[str]:
+        if self.side % (2 * self.patch):
+            yield f"side={self.side} is no multiple of two patches of {self.patch}"
+        if self.width % self.heads or self.tower_width % self.tower_heads:
+            yield "heads: the widths must be multiples of the number of heads"

@@ -1,0 +1,113 @@
+"""Families: images, tokens and features are those of transformers' own classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from idc.schema import Turn
+from idc.vlm.base import find_base, load_model, model_type, read_family
+from idc.vlm.batch import Sample, collate, encode_images, model_inputs
+from idc.vlm.chat import Chat
+from idc.vlm.config import BaseConfig
+from tests.vlm.models import every_family, found, model, picture, tiny_folder
+
+SIZES = ((64, 64), (48, 90), (100, 30), (33, 200))
+
+
+@every_family
+def test_pixels_are_those_of_the_image_processor(kind: str) -> None:
+    family, images = found(kind).family, [picture(seed, *size) for seed, size in enumerate(SIZES)]
+    own = family.pixels(images)
+    given: Any = [images] if kind == "llava_onevision" else images
+    theirs = family.images(given, return_tensors="pt", **({"crop_to_patches": False} if kind == "internvl" else {}))
+    values = theirs["pixel_values"]
+    torch.testing.assert_close(own["pixel_values"], values[:, 0] if values.ndim == 5 else values, rtol=0, atol=0)
+    if kind.startswith("qwen"):
+        assert own["image_grid_thw"].tolist() == theirs["image_grid_thw"].tolist()
+
+
+@every_family
+def test_a_fitted_image_is_seen_as_it_is(kind: str) -> None:
+    family = found(kind).family
+    for seed, size in enumerate(SIZES):
+        fitted = family.fit(picture(seed, *size))
+        assert fitted.shape[:2] == family.seen_size(size)
+        assert np.array_equal(family.fit(fitted), fitted)
+
+
+@every_family
+def test_tokens_of_an_image_are_counted_from_its_size(kind: str) -> None:
+    family = found(kind).family
+    pixels = family.pixels([picture(seed, *size) for seed, size in enumerate(SIZES)])
+    features = family.tokens_of(family.encode(model(kind), pixels))
+    assert [len(one) for one in features] == [family.num_tokens(size) for size in SIZES]
+    for size in SIZES:
+        rows, columns = family.grid(size)
+        assert rows * columns <= family.num_tokens(size) <= rows * columns + 1
+
+
+@every_family
+def test_logits_are_those_of_the_model_with_pixels(kind: str) -> None:
+    """Foreign features enter by the same door as the model's own."""
+    base, net = found(kind), model(kind)
+    family, chat = base.family, Chat(base.family)
+    images = [picture(0), picture(1, 48, 90)]
+    turns = [Turn("user", "<image><image> What changed?"), Turn("assistant", "the cube has moved", "caption")]
+    encoded = chat.encode(turns, [image.shape[:2] for image in images])
+    batch = collate([Sample(encoded.ids, encoded.learned, family.pixels(images))], family)
+    inputs = model_inputs(batch, None, family)
+    more = {"pixel_values": batch["pixel_values"]}
+    if kind == "llava_onevision":
+        more = {"pixel_values": batch["pixel_values"][:, None], "image_sizes": torch.tensor([[64, 64]] * 2),
+                "batch_num_images": torch.tensor([2])}  # fmt: skip
+    with torch.no_grad():
+        expected = net(**inputs, **more).logits
+        logits = net(**model_inputs(batch, encode_images(net, batch, family), family)).logits
+    assert expected.std() > 0
+    torch.testing.assert_close(logits, expected, rtol=0, atol=0)
+
+
+@every_family
+def test_every_parameter_has_a_part(kind: str) -> None:
+    family, names = found(kind).family, [name for name, _ in model(kind).named_parameters()]
+    towers = [name for name in names if family.is_tower(name)]
+    projectors = [name for name in names if family.is_projector(name)]
+    language = [name for name in names if not family.is_tower(name) and not family.is_projector(name)]
+    assert towers
+    assert projectors
+    assert not set(towers) & set(projectors)
+    assert all("language_model" in name or name == "lm_head.weight" for name in language)
+    assert not [name for name in towers + projectors if "language_model" in name]
+
+
+@every_family
+def test_large_images_are_seen_smaller(kind: str) -> None:
+    folder = tiny_folder(kind)
+    family = read_family(folder, folder, 32 * 32)
+    height, width = family.seen_size((64, 64))
+    assert (height, width) == ((32, 32) if kind.startswith("qwen") else (64, 64))
+
+
+def test_a_model_of_an_unknown_family(tmp_path: Any) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(ValueError, match="is a model of type 'bert', which is none of qwen2_5_vl, llava_onevision"):
+        find_base(BaseConfig(source=str(tmp_path)))
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(ValueError, match="has no model_type"):
+        model_type(tmp_path)
+
+
+def test_weights_that_are_missing(tmp_path: Any) -> None:
+    from safetensors.torch import load_file, save_file
+
+    for path in tiny_folder("internvl").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights[next(name for name in weights if name.endswith("layers.1.mlp.up_proj.weight"))]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"1 weights are missing, first .*layers\.1\.mlp\.up_proj\.weight"):
+        load_model(tmp_path, BaseConfig(source=str(tmp_path)))
