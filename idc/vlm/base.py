@@ -40,7 +40,11 @@ def find_base(config: BaseConfig) -> FoundBase:
     Raises:
         ValueError: it is not here, incomplete, of no known family, or has no tokenizer or image processor.
     """
-    folder = locate(config.source, config.revision, download=config.download)
+
+    def refuse_unknown(folder: Path) -> None:
+        family_class(model_type(folder), config.source)
+
+    folder = locate(config.source, config.revision, download=config.download, check=refuse_unknown)
     kind = model_type(folder)
     family_class(kind, folder)
     return FoundBase(Base.of(config.source, folder, kind), folder, read_family(folder, folder, config.max_pixels))

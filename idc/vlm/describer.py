@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from idc.captioning.calibration import Calibration
-from idc.captioning.contract import Answer, Candidate, Capability, CaptionScore, Description, Seen, beams_of
+from idc.captioning.contract import Answer, Candidate, Capability, CaptionScore, Description, Seen, Speed, beams_of
 from idc.captioning.familiarity import Familiarity
 from idc.schema import IMAGE, Turn
 from idc.vlm.batch import Sample, collate
 from idc.vlm.chat import Chat
-from idc.vlm.config import GenerateConfig, PromptConfig
+from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
 from idc.vlm.families import Family
 from idc.vlm.generate import Hypothesis, generate
 from idc.vlm.logps import answer_rows, log_probabilities, repeated
@@ -81,9 +81,7 @@ class VlmCaptioner:
         self.model, self.family, self.prompt, self.settings = model, family, prompt, settings
         self.path, self.trained_on = path, trained_on
         self.chat = Chat(family)
-        self._request = [Turn("user", prompt.text)]
-        if prompt.system is not None:
-            self._request.insert(0, Turn("system", prompt.system))
+        self._request = request(prompt)
         self.chat.prompt(self._request, [(32, 32)] * 2)  # refuses control tokens before anything is captioned
         self.calibration = None if path is None else Calibration.load(path, evidence=(PEAK, MEAN))
         self.familiarity = None if path is None else Familiarity.read(path)
@@ -295,6 +293,17 @@ class VlmCaptioner:
 
     def _moved(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
         return {key: tensor.to(self.device) for key, tensor in tensors.items()}
+
+
+def request(prompt: PromptConfig) -> list[Turn]:
+    """The turns that ask for a caption."""
+    system = [] if prompt.system is None else [Turn("system", prompt.system)]
+    return [*system, Turn("user", prompt.text)]
+
+
+def dtype_of(base: BaseConfig, speed: Speed) -> BaseConfig:
+    """How a base is loaded for a captioner: in bfloat16 at ``speed="bf16"``, else as it says."""
+    return base.model_copy(update={"dtype": "bfloat16"}) if speed == "bf16" else base
 
 
 def _number_of_pairs(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> int:
