@@ -176,9 +176,15 @@ def _captions_body(schemas: dict[str, Any], before: str, after: str) -> dict[str
 def _chat_body(before: str, after: str) -> dict[str, Any]:
     images = [{"type": "image_url", "image_url": {"url": url}} for url in (before, after)]
     messages = [{"role": "user", "content": [{"type": "text", "text": "What changed?"}, *images]}]
+    dialogue = [
+        {"role": "user", "content": images},
+        {"role": "assistant", "content": _CAPTION},
+        {"role": "user", "content": "Which colour does it have?"},
+    ]
     examples = {
         "two images": {"messages": messages},
         "three candidates": {"messages": messages, "n": 3},
+        "a question to a model that answers": {"messages": dialogue, "max_tokens": 50},
         "as a stream": {"messages": messages, "stream": True, "stream_options": {"include_usage": True}},
     }
     return {
@@ -200,6 +206,7 @@ _ASSESSMENT = {
     "verdict": "changed",
     "verdict_text": None,
     "warning": None,
+    "seen": {"before": [224, 224], "after": [224, 224]},
 }
 _RESULT = {
     "index": 0,

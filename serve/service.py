@@ -65,7 +65,7 @@ class Service:
             places.enter_context(self._queued(context.caller, len(job.pairs)))
             images = await self._reader.read(job)
             # Without the texts of the body, which would otherwise stay in memory until a stream ends.
-            job = replace(job, pairs=tuple(replace(pair, before="", after="") for pair in job.pairs))
+            job = replace(job, pairs=tuple(replace(pair, before="", after="", dialogue=None) for pair in job.pairs))
             return AdmittedJob(self, context, job, model, images, places.pop_all())
 
     def _check_options(self, job: CaptionJob) -> None:

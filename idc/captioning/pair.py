@@ -109,6 +109,7 @@ def caption_pair(
         "caption": description.best.caption,
         "confidence": description.best.confidence,
         **description.assessment.to_dict(),
+        "seen": None if description.seen is None else description.seen.to_dict(),
         "attributes": description.attributes,
         "candidates": [one.to_dict() for one in description.candidates],
         **_written(drawn, found.frames, map_to, frames_to),
@@ -150,7 +151,7 @@ def ask_server(
         "before": before,
         "after": after,
         "server": url,
-        **{name: answer[name] for name in ("model", "version", *fields, "warning", "candidates", "attributes")},
+        **{name: answer[name] for name in ("model", "version", *fields, "warning", "seen", "candidates", "attributes")},
         **_written(drawn, frames, map_to, frames_to),
     }
 

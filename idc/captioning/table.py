@@ -55,12 +55,14 @@ SCHEMA = pa.schema(
         pa.field("verdict", pa.string()),  # changed, unchanged or unsure
         pa.field("verdict_text", pa.string()),  # reason of "unsure"
         pa.field("warning", pa.string()),  # reason not to trust the caption
+        # [height, width] at which the model saw the images, if it reports it
+        pa.field("seen", pa.struct([("before", pa.list_(pa.int32())), ("after", pa.list_(pa.int32()))])),
         pa.field("candidates", pa.list_(pa.struct(_CANDIDATE))),  # best first, the caption among them
         pa.field("error", pa.string()),  # "before: truncated image: ..."; then everything after pair_id is empty
     ]
 )
 
-_VERSION = 2
+_VERSION = 3
 """Incremented when the same input and settings would give other rows."""
 
 
@@ -308,6 +310,7 @@ class CaptionRows:
             rows[i] = {
                 **found.description.best.to_dict(),
                 **found.description.assessment.to_dict(),
+                "seen": None if found.description.seen is None else found.description.seen.to_dict(),
                 "candidates": [candidate.to_dict() for candidate in found.description.candidates],
             }
         names = [field.name for field in SCHEMA if field.name not in ("row", "pair_id", "error")]
