@@ -6,13 +6,16 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import Field
 
 from idc.config import ConfigModel
 from idc.redaction import redacted, variable_fault
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 
 class EndpointConfig(ConfigModel):
@@ -50,14 +53,11 @@ class NotAnswered(EndpointError):
     Attributes:
         timed_out: whether it was a time-out.
         status: of the last response, if there was one.
-        retry_after_s: after how many seconds the endpoint wants to be asked again, if it says so.
     """
 
-    def __init__(
-        self, message: str, timed_out: bool = False, status: int | None = None, retry_after_s: int | None = None
-    ) -> None:
+    def __init__(self, message: str, timed_out: bool = False, status: int | None = None) -> None:
         super().__init__(message)
-        self.timed_out, self.status, self.retry_after_s = timed_out, status, retry_after_s
+        self.timed_out, self.status = timed_out, status
 
 
 class RequestRefused(EndpointError):
@@ -109,9 +109,11 @@ class ChatEndpoint:
         self._key_variable, self._attempts = key_variable, attempts
         self._headers = {} if key else {"Authorization": Omit()}
         transport = DefaultHttpxClient(follow_redirects=False)
-        self._client = OpenAI(
-            base_url=url, api_key=key or "none", timeout=timeout_s, max_retries=attempts - 1, http_client=transport
-        )
+        self._settings: dict[str, Any] = {
+            "base_url": url, "api_key": key or "none", "timeout": timeout_s, "max_retries": attempts - 1
+        }  # fmt: skip
+        self._client = OpenAI(**self._settings, http_client=transport)
+        self._async_client: AsyncOpenAI | None = None
 
     def ask(self, content: str | list[Any]) -> Reply:
         """The answer to one message of the user, a text or a list of parts with images (:func:`image_part`).
@@ -133,32 +135,72 @@ class ChatEndpoint:
         Raises:
             RequestRefused, NotAnswered, EndpointError: see there.
         """
+        sent = self._request(messages, log_probabilities, options)
+        try:
+            answer = self._client.chat.completions.create(**sent)
+        except Exception as error:
+            raise self._failure(error) from None
+        return self._replies(answer, log_probabilities)
+
+    async def chat_async(
+        self, messages: Sequence[dict[str, Any]], *, log_probabilities: bool = False, **options: Any
+    ) -> list[Reply]:
+        """As :meth:`chat`, for callers in one event loop; a cancelled request is withdrawn from the endpoint."""
+        sent = self._request(messages, log_probabilities, options)
+        try:
+            answer = await self._waiting().chat.completions.create(**sent)
+        except Exception as error:
+            raise self._failure(error) from None
+        return self._replies(answer, log_probabilities)
+
+    async def reachable(self) -> None:
+        """Ask the endpoint for its models.
+
+        Raises:
+            EndpointError: it does not answer, or refuses.
+        """
+        try:
+            await self._waiting().with_options(max_retries=0, timeout=5.0).models.list(extra_headers=self._headers)
+        except Exception as error:
+            raise self._failure(error) from None
+
+    def _waiting(self) -> AsyncOpenAI:
+        """The client of an event loop, which belongs to it from its first request on."""
+        if self._async_client is None:
+            from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+            transport = DefaultAsyncHttpxClient(follow_redirects=False)
+            self._async_client = AsyncOpenAI(**self._settings, http_client=transport)
+        return self._async_client
+
+    def _request(
+        self, messages: Sequence[dict[str, Any]], log_probabilities: bool, options: dict[str, Any]
+    ) -> dict[str, Any]:
+        own = {"model": self._model, "temperature": self._temperature, "max_tokens": self._max_tokens}
+        asked = {"logprobs": True} if log_probabilities else {}
+        return {**own, **asked, **options, "messages": list(messages), "extra_headers": self._headers}
+
+    def _failure(self, error: Exception) -> Exception:
+        """An error of the package as one of ours; others unchanged."""
         from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
         gave_up = f"; gave up after {self._attempts} attempts"
-        sent = {"temperature": self._temperature, "max_tokens": self._max_tokens, **options}
-        if log_probabilities:
-            sent["logprobs"] = True
-        try:
-            answer = self._client.chat.completions.create(
-                model=self._model, messages=list(messages), extra_headers=self._headers, **sent
-            )
-        except APIConnectionError as error:
-            late = isinstance(error, APITimeoutError)
+        if isinstance(error, APIConnectionError):
             message = redacted(f"{self._name}: {error.__cause__ or error}{gave_up}", self._key)
-            raise NotAnswered(message, timed_out=late) from None
-        except APIStatusError as error:
+            return NotAnswered(message, timed_out=isinstance(error, APITimeoutError))
+        if isinstance(error, APIStatusError):
             code, text = error.status_code, redacted(error.response.text.strip(), self._key)[:300]
             line = f"{self._name}: {code} {error.response.reason_phrase}: {text}"
             if code in (408, 409, 429) or code >= 500:
-                wait = error.response.headers.get("Retry-After", "")
-                after = min(int(wait), 120) if wait.isdecimal() else None
-                raise NotAnswered(line + gave_up, status=code, retry_after_s=after) from None
+                return NotAnswered(line + gave_up, status=code)
             if code in (401, 403):
-                raise EndpointError(f"{line}; the key is read from ${self._key_variable}") from None
-            raise (EndpointError if code < 400 or code in (404, 405) else RequestRefused)(line) from None
-        except (APIError, ValueError) as error:  # a body that is not JSON
-            raise NotAnswered(redacted(f"{self._name}: not a chat completion: {error}", self._key)) from None
+                return EndpointError(f"{line}; the key is read from ${self._key_variable}")
+            return (EndpointError if code < 400 or code in (404, 405) else RequestRefused)(line)
+        if isinstance(error, (APIError, ValueError)):  # a body that is not JSON
+            return NotAnswered(redacted(f"{self._name}: not a chat completion: {error}", self._key))
+        return error
+
+    def _replies(self, answer: Any, log_probabilities: bool) -> list[Reply]:
         try:
             if not answer.choices:
                 raise TypeError
@@ -179,7 +221,8 @@ class ChatEndpoint:
         tokens = [count if isinstance(count, int) and count >= 0 else None for count in counts]
         if self._key and self._key in text + model:  # an endpoint may return what it was sent
             text, model = redacted(text, self._key), redacted(model, self._key)
-        return Reply(text, model, getattr(choice, "finish_reason", None) == "length", *tokens, logs)
+        cut_off = getattr(choice, "finish_reason", None) == "length"
+        return Reply(text, model, cut_off, tokens[0], tokens[1], logs)
 
     def _log_probabilities(self, choice: Any) -> tuple[float, ...]:
         """Those of the generated tokens.

@@ -137,8 +137,13 @@ class Busy(Exception):
     """The replicas accept no requests at present (answered by 503 with Retry-After). Without a text: full queues."""
 
 
+class Upstream(Exception):
+    """The server behind the replicas fails: its answer is none, or it refuses ours (answered by 502)."""
+
+
 class Backend(Protocol):
-    """Captioners behind the front: replicas on Ray Serve or, in tests, a captioner in this process."""
+    """Captioners behind the front: replicas on Ray Serve, an endpoint that runs the language model or, in tests, a
+    captioner in this process."""
 
     def models(self) -> list[ModelStatus]:
         """The models, the default first."""
@@ -149,6 +154,8 @@ class Backend(Protocol):
 
         Raises:
             Busy: the queues are full.
+            TimeoutError: a server behind it takes too long.
+            Upstream: a server behind it fails.
             ValueError: the model does not support the options.
         """
         ...

@@ -67,20 +67,27 @@ class ServedCaptioner:
         images: dict[int, Pixels] = {}
         asked: dict[int | None, dict[int, tuple[Pixels, Dialogue]]] = defaultdict(dict)
         for place, (pair, option) in enumerate(zip(pairs, options, strict=True)):
-            pixels, dialogue = self.decode(pair) if isinstance(pair, EncodedPair) else pair
-            if isinstance(pixels, Fault):
-                found[place] = PairResult(error=str(pixels))
-            elif error := self.unsupported(option) or self._unanswerable(dialogue, option):
+            decoded = self.decode(pair) if isinstance(pair, EncodedPair) else pair
+            pixels, dialogue = decoded
+            if error := self.refusal(decoded, option):
                 found[place] = PairResult(error=error)
-            elif self._answers and dialogue is not None:
+                continue
+            assert isinstance(pixels, Pixels)
+            if self._answers and dialogue is not None:
                 asked[dialogue.max_tokens][place] = pixels, dialogue
             else:
                 images[place] = pixels
         results = describe_batch(self.captioner, [*images.values()], [_options(options[place]) for place in images])
-        found |= {place: _captioned(result) for place, result in zip(images, results, strict=True)}
+        found |= {place: captioned(result) for place, result in zip(images, results, strict=True)}
         for max_tokens, group in asked.items():
             found |= zip(group, self._answered([*group.values()], max_tokens), strict=True)
         return [found[place] for place in range(len(pairs))]
+
+    def refusal(self, pair: Decoded, options: Options) -> str | None:
+        """Why a pair gets neither a caption nor an answer, for the user, or None."""
+        if isinstance(pair.pixels, Fault):
+            return str(pair.pixels)
+        return self.unsupported(options) or self._unanswerable(pair.dialogue, options)
 
     def _unanswerable(self, dialogue: Dialogue | None, options: Options) -> str | None:
         """Why a conversation gets neither an answer nor a caption, or None."""
@@ -122,7 +129,8 @@ def _shown(relevance: Relevance, pixels: Pixels) -> ShownRelevance:
     return ShownRelevance(relevance.words, before, after)
 
 
-def _captioned(result: Result) -> PairResult:
+def captioned(result: Result) -> PairResult:
+    """The result of a described pair, with its pictures drawn."""
     assert isinstance(result.pixels, Pixels)
     assert result.description is not None
     change_map, relevance = result.description.change_map, result.description.relevance

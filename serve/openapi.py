@@ -34,10 +34,11 @@ _ERRORS = {
     422: "A field is missing, unknown, of the wrong type, or outside its limits.",
     429: "Too many of your pairs are waiting; try again after `Retry-After` seconds.",
     500: "Internal error.",
+    502: "The server that runs the language model fails; see the server log.",
     503: "Busy, shutting down, or the model is unavailable; try again after `Retry-After` seconds.",
     504: "No caption was available in time.",
 }
-_CAPTIONING = (400, 404, 408, 413, 415, 422, 429, 503, 504)
+_CAPTIONING = (400, 404, 408, 413, 415, 422, 429, 502, 503, 504)
 """Error statuses of requests for captions, in addition to those of all requests."""
 _CAPTION = "the small red cube has moved to the right"
 

@@ -47,6 +47,12 @@ def command(doc: str | None) -> None:
     )
     parser.add_argument("--server", help="use this server (default: see above; none: no server)")
     add_options(parser)
+    parser.add_argument(
+        "--endpoint",
+        metavar="URL",
+        help="a server that runs the language model of a vision-language artifact, http://localhost:8000/v1 as "
+        "`vllm serve` starts it (default: it runs here)",
+    )
     parser.add_argument("--beams", type=int, help="of the search, 1 is greedy (default: as the artifact was validated)")
     parser.add_argument("--candidates", type=int, default=1, help="maximum number of captions (default: 1)")
     parser.add_argument("--map", metavar="PNG", help="write where it changed: white on black, over the image after")
