@@ -27,7 +27,7 @@ from idc.captioning.familiarity import Familiarity
 from idc.chat_endpoint import ChatEndpoint, EndpointConfig, Reply, image_part
 from idc.data.images import encode_png
 from idc.schema import IMAGE, Turn
-from idc.training.artifact import PROCESSOR, read_artifact
+from idc.training.artifact import ADAPTER, PROCESSOR, WEIGHTS, Artifact, read_artifact
 from idc.vlm.base import read_family
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
@@ -42,14 +42,15 @@ class RemoteParts(NamedTuple):
     ``remote_parts(path) -> RemoteParts`` if its language model can.
 
     Attributes:
-        model: name of the model at an endpoint, unless the user gives another.
+        model: name of the model at an endpoint, unless the user gives another; None for a model that was tuned, which
+            has no name but the one that the user gave it there.
         trained_on: as in :class:`idc.captioning.contract.Captioner`.
     """
 
     family: Family
     prompt: PromptConfig
     generate: GenerateConfig
-    model: str
+    model: str | None
     trained_on: str | None
 
 
@@ -68,9 +69,17 @@ def parts_of(path: Path | str) -> RemoteParts:
         read_family(folder, folder, base.max_pixels),
         PromptConfig.model_validate(job["prompt"]),
         GenerateConfig.model_validate(job["generation"]),
-        artifact.base.source,
+        None if _is_tuned(artifact) else artifact.base.source,
         artifact.trained_on,
     )
+
+
+def _is_tuned(artifact: Artifact) -> bool:
+    """Whether it has weights of its own."""
+    from safetensors import safe_open
+
+    with safe_open(artifact.path / WEIGHTS, "np") as own:
+        return bool(own.keys()) or (artifact.path / ADAPTER).exists()
 
 
 @dataclass(frozen=True)
@@ -127,11 +136,17 @@ class RemoteCaptioner:
 
     def __init__(self, path: Path | str, parts: RemoteParts, config: EndpointConfig):
         self.family, self.prompt, self.generate, model, self.trained_on = parts
+        if not config.model and model is None:
+            raise ValueError(
+                "endpoint.model: the artifact's model was tuned, and its base would write other captions; give the "
+                "name under which the merged model (jobs/merge_vlm.py) or the adapter runs at the endpoint"
+            )
+        self.model = config.model or str(model)
         if self.generate.beams > 1:
             log.warning("the artifact asks for %d beams; an endpoint searches greedily", self.generate.beams)
         self.config, self.chat = config, Chat(self.family)
         self.endpoint = ChatEndpoint(
-            config.url, config.model or model, config.api_key_variable, temperature=0.0,
+            config.url, self.model, config.api_key_variable, temperature=0.0,
             max_tokens=self.generate.max_new_tokens, attempts=config.attempts, timeout_s=config.timeout_s,
         )  # fmt: skip
         self.calibration, self.familiarity = Calibration.load(path), Familiarity.read(path)
