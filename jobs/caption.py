@@ -32,7 +32,7 @@ input has the column `change_type`, how many are right. The same command given a
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from cluster.caption_llm import CaptionLlmConfig
@@ -40,6 +40,7 @@ from cluster.config import ClusterConfig
 from idc.captioning.loading import CaptionerLoader, chosen_artifact
 from idc.captioning.table import PAGE, CaptionJob, caption_rows
 from idc.config import cli, refuse
+from idc.data.store import Manifest
 
 
 class Job(CaptionJob):
@@ -68,7 +69,7 @@ def main() -> None:
     from idc.chat_endpoint import EndpointError
     from idc.report.gallery import write_gallery
 
-    run = partial(run_chunks, args.local, args.config.cluster, job=args.config)
+    run: Callable[..., Manifest] = partial(run_chunks, args.local, args.config.cluster, job=args.config)
     if args.local and args.config.ray_llm is not None:
         refuse(["--local: ray_llm needs Ray; leave one of them out"])
     try:

@@ -78,7 +78,7 @@ class CaptionScore(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Height and width, in pixels, at which the model saw the images of a pair, padding included."""
+    """Height and width, in pixels, at which the model saw the images of a pair, without what was padded."""
 
     before: tuple[int, int]
     after: tuple[int, int]

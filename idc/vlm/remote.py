@@ -232,11 +232,11 @@ class RemoteCaptioner:
         options = [greedy]
         if candidates > 1:
             options.append({**greedy, "n": candidates, "temperature": 1.0, "seed": 0})
-        heights = [(image.shape[0], image.shape[1]) for image in images]
         familiarity = None
         if self.familiarity is not None and turns is None:
             familiarity = self.familiarity(before, after)
-        return Prepared(messages_of(full, images), options, Seen(*heights), tokens, familiarity)
+        first, second = (self.family.content(image.shape[:2])[2:] for image in (before, after))
+        return Prepared(messages_of(full, images), options, Seen(first, second), tokens, familiarity)
 
     def description(self, prepared: Prepared, replies: Sequence[Sequence[Reply]], most: int) -> Description:
         """The description of a pair from the replies to its requests; ``most`` candidates."""
