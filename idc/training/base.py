@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
@@ -157,10 +158,15 @@ def locate(
 
 
 def _ask_hub(source: str, revision: str | None, **options: Any) -> Any:
-    """``snapshot_download``, whose errors are those of the user."""
+    """``snapshot_download``, whose errors are those of the user; bars of progress only for the weights, on a
+    terminal."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
+    shown = not are_progress_bars_disabled()
+    if not sys.stderr.isatty() or "dry_run" in options or options["allow_patterns"] != _DOWNLOADED:
+        disable_progress_bars()
     try:
         return snapshot_download(source, revision=revision, **options)
     except RevisionNotFoundError:
@@ -178,6 +184,9 @@ def _ask_hub(source: str, revision: str | None, **options: Any) -> Any:
     except Exception as error:  # of the hub, of HTTP, of proxies: the types differ between versions
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{_missing(source, revision, error)} (asking the hub failed: {reason})") from error
+    finally:
+        if shown:
+            enable_progress_bars()
 
 
 def _announce(source: str, files: Sequence[DryRunFileInfo]) -> None:

@@ -84,7 +84,7 @@ def generate(
         use_cache=True,
     )
     start = batch["input_ids"].shape[1]
-    recorder = _recorder(start, beams, end, temperature or 1.0)
+    recorder = _recorder(start, beams, end, family.image_id, temperature or 1.0)
     if encoded is not None:  # a copy: generate repeats the features of what it is given for its beams
         encoded = family.pick(encoded, range(len(encoded.pooler_output)))
     gpus = [model.device] if model.device.type == "cuda" else []
@@ -120,9 +120,10 @@ def _cut(ids: list[int], end: int) -> tuple[int, ...]:
     return tuple(ids[: ids.index(end) + 1] if end in ids else ids)
 
 
-def _recorder(start: int, beams: int, end: int, temperature: float) -> Any:
+def _recorder(start: int, beams: int, end: int, image: int, temperature: float) -> Any:
     """Adds up the log-probabilities of all that ``generate`` might return, without keeping its scores: those of 32
-    pairs, 4 beams, 64 tokens and 150,000 words would be 5 GB.
+    pairs, 4 beams, 64 tokens and 150,000 words would be 5 GB. An answer has no image tokens: there would be no image
+    for them.
 
     A processor of logits sees, at every step, the tokens of all rows so far, and the scores of the next one. What a row
     has so far names it: the rows of beams change their places.
@@ -148,7 +149,8 @@ def _recorder(start: int, beams: int, end: int, temperature: float) -> Any:
             self._rows = {name: row for row, name in enumerate(names)}
             for (group, ids), total, value in zip(names, self._totals, self._logs_RV[:, end].tolist(), strict=True):
                 self._ended.setdefault((group, (*ids, end)), total + value)
-            return scores if temperature == 1.0 else scores / temperature
+            scores = scores if temperature == 1.0 else scores / temperature
+            return scores.index_fill(1, torch.tensor([image], device=scores.device), -torch.inf)
 
         def total(self, group: int, ids: tuple[int, ...]) -> float:
             """Of an answer to a prompt (of samples: of a row)."""
