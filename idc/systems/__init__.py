@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from idc.captioning.contract import Captioner, Speed
 
-SYSTEMS = ("procap", "twincap", "namc", "zeroshot")
+SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft")
 HUB = "hf:"
 """A model of the hub, ``hf:ORG/NAME[@REVISION]``, in the place of an artifact."""
 

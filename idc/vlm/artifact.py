@@ -89,7 +89,8 @@ def load_tuned(
     state = artifact.state_dict()
     load_whole(model, family, tune, state, f"{artifact.path}: model.safetensors")
     if tune.language == "lora":
-        load_adapter(artifact.folder(ADAPTER), model)
+        assert artifact.base is not None
+        load_adapter(artifact.folder(ADAPTER), model, artifact.base)
         merge_adapter(model)
     return model.eval(), family
 
@@ -100,9 +101,7 @@ def load_whole(model: Any, family: Family, tune: TuneConfig, state: Mapping[str,
     Raises:
         ValueError: they are not exactly those that ``tune`` names.
     """
-    expected = {
-        name: tensor for name, tensor in model.state_dict().items() if group_of(name, family, tune) is not None
-    }
+    expected = {name: tensor for name, tensor in model.state_dict().items() if group_of(name, family, tune) is not None}
     if faults := layout_faults(state, expected, "the base model"):
         raise ValueError(f"{what} does not fit the base model: it {faults[0]} ({len(faults)} differences); copy the "
                          "artifact again")  # fmt: skip

@@ -82,8 +82,11 @@ def write_adapter(folder: Path, model: nn.Module, state: Mapping[str, Tensor], b
     (folder / SETTINGS).write_text(json.dumps(json.loads(text), indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def load_adapter(folder: Path, model: nn.Module) -> None:
-    """Put an adapter of :func:`write_adapter`, or of PEFT, into a transformers model.
+def load_adapter(folder: Path, model: nn.Module, base: Base) -> None:
+    """Put an adapter of :func:`write_adapter`, or of PEFT, into a transformers model, in float32.
+
+    Args:
+        base: the model. Adapters of models with equal language models have equal shapes, so the name decides.
 
     Raises:
         ValueError: it is no LoRA adapter, damaged, or of another model.
@@ -100,10 +103,15 @@ def load_adapter(folder: Path, model: nn.Module) -> None:
         raise ValueError(f"{folder} has no usable adapter ({reason}); copy it again") from None
     if str(settings.peft_type).rpartition(".")[2] != "LORA":
         raise ValueError(f"{folder} is an adapter of type {settings.peft_type}; only LoRA adapters can be read")
+    if settings.base_model_name_or_path != base.source:
+        raise ValueError(_other_base(folder, settings, f"which is {base.source}"))
     try:
         _inject(model, settings)
     except ValueError as error:
         raise ValueError(_other_base(folder, settings, str(error).splitlines()[0][:200])) from None
+    for name, parameter in model.named_parameters():
+        if is_adapter(name):
+            parameter.data = parameter.data.to(torch.float32)
     own = {_peft_name(name): tensor for name, tensor in model.state_dict().items() if is_adapter(name)}
     if faults := layout_faults(state, own, "the model"):
         raise ValueError(_other_base(folder, settings, faults[0]))
@@ -131,7 +139,7 @@ def merge_adapter(model: nn.Module) -> None:
     for name, layer in list(model.named_modules()):
         if isinstance(layer, LoraLayer):
             base: Any = layer.get_base_layer()
-            delta: Tensor = layer.get_delta_weight(_NAME)  # type: ignore[operator]
+            delta: Tensor = layer.get_delta_weight(_NAME)  # type: ignore[attr-defined]
             base.weight.copy_((base.weight.float() + delta.float()).to(base.weight.dtype))
             parent, _, child = name.rpartition(".")
             setattr(model.get_submodule(parent), child, base)

@@ -117,7 +117,9 @@ class DialogueSamples:
             self.rows = MappedRows(folder, ("row_id", "images", "turns"), split)
             self.counts = [1] * len(self.rows)
         once = self.draws or validation
-        self.order = [(row, n) for row, count in enumerate(self.counts) for n in range(min(1, count) if once else count)]
+        self.order = [
+            (row, n) for row, count in enumerate(self.counts) for n in range(min(1, count) if once else count)
+        ]
         self.other = self._others() if validation else None
         self._lengths: dict[tuple[int, int], int] = {}
 

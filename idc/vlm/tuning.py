@@ -20,7 +20,7 @@ def prepare(model: nn.Module, family: Family, tune: TuneConfig) -> None:
         add_lora(model, tune.lora, family)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(group_of(name, family, tune) is not None)
-    cast_trained(model)
+    _cast(model)
 
 
 def group_of(name: str, family: Family, tune: TuneConfig) -> str | None:
@@ -69,8 +69,12 @@ def _decay(optim: GroupConfig | None) -> float:
     return 0.0 if optim is None else optim.weight_decay
 
 
-def cast_trained(model: nn.Module) -> None:
-    """Trained parameters in float32, in which small updates are not lost."""
+def _cast(model: nn.Module) -> None:
+    """Trained parameters in float32, in which small updates are not lost. Also all layer normalisations: where a
+    trained part meets a frozen one, autocast on a CPU refuses float32 inputs with bfloat16 weights."""
     for parameter in model.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.to(torch.float32)
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.float()

@@ -22,7 +22,9 @@ def image(seed: int, size: tuple[int, int]) -> bytes:
     """A PNG whose four quarters have colours of their own, so that a small model can tell images apart."""
     colours = picture(seed, 2, 2)
     height, width = size
-    return encode_png(np.ascontiguousarray(colours.repeat(-(-height // 2), 0).repeat(-(-width // 2), 1)[:height, :width]))
+    return encode_png(
+        np.ascontiguousarray(colours.repeat(-(-height // 2), 0).repeat(-(-width // 2), 1)[:height, :width])
+    )
 
 
 def write_pairs(folder: Path, train: int = 12, val: int = 4, sizes: Sequence[tuple[int, int]] = SIZES) -> Path:
@@ -43,7 +45,10 @@ def write_instructions(folder: Path, count: int = 6) -> Path:
     rows = []
     for number in range(count):
         images = tuple(image(100 + 2 * number + n, SIZES[n]) for n in range(1 + number % 2))
-        turns = [Turn("user", "<image>" * len(images) + " What changed?"), Turn("assistant", CAPTIONS[number % 3], "caption")]
+        turns = [
+            Turn("user", "<image>" * len(images) + " What changed?"),
+            Turn("assistant", CAPTIONS[number % 3], "caption"),
+        ]
         for again in range(number % 3):
             turns += [Turn("user", f"How many cubes, {again}?"), Turn("assistant", str(again), "count")]
         split = "train" if number < count - 2 else "val"

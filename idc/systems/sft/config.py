@@ -28,7 +28,7 @@ class SftJob(ConfigModel):
     prompt: PromptConfig = PromptConfig()
     """The question whose answer is a pair's caption; instructions have their own."""
     captions: Literal["each", "one"] = "each"
-    """each: every caption of a pair is a sample of an epoch. one: a pair is, with a caption that is drawn every time."""
+    """each: every caption of a pair is a sample of an epoch. one: every pair is, with a caption drawn at each visit."""
     cutoff: int | None = Field(None, ge=16)
     """Largest number of tokens of a dialogue, those of its images included. Nothing is cut: a longer one is an error
     before the training starts."""
