@@ -7,6 +7,7 @@ processor. Nothing is downloaded unless ``base.download`` allows it (:func:`idc.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,17 @@ def save_processor(family: Family, folder: Path) -> None:
     family.config.save_pretrained(folder)
     family.tokenizer.save_pretrained(folder)
     family.images.save_pretrained(folder)
+
+
+def save_model(model: Any, folder: Path) -> None:
+    """Write config and weights of a transformers model. It imports DeepSpeed where that is installed, only to look
+    whether the model is wrapped: quietly."""
+    from transformers.utils import logging
+
+    os.environ.setdefault("DS_LOG_LEVEL", "error")
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()
+    model.save_pretrained(folder)
 
 
 def weight_type(config: BaseConfig, device: torch.device | str) -> torch.dtype:

@@ -129,6 +129,9 @@ class Family:
     def is_projector(self, name: str) -> bool:
         return name.startswith(self.projector)
 
+    def is_unused(self, name: str) -> bool:
+        return name.startswith(self.unused)
+
 
 class QwenVL(Family):
     """Qwen2.5-VL: any aspect ratio, 2x2 patches are one token; the language model knows rows and columns (M-RoPE)."""
