@@ -1,5 +1,5 @@
-"""A zero-shot and a tuned model by the real commands: calibrated, evaluated, captioned with, registered, promoted, on the
-leaderboard, served."""
+"""A zero-shot and a tuned model by the real commands: calibrated, evaluated, registered, promoted, on the leaderboard,
+served; a table and a pair captioned."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ import openai
 import pytest
 
 from idc.data.images import decode_image
-from idc.data.store import iter_rows, read_table
-from idc.metrics.changes import says_no_change
+from idc.data.store import iter_rows
 from tests.serve.command import serving
 from tests.systems.procap.world import World
 from tests.vlm.models import tiny_folder
@@ -34,6 +33,8 @@ SYSTEMS = {
     ],
 }  # fmt: skip
 """System -> the command that makes its artifact in runs/SYSTEM-0/artifact."""
+TAUGHT = 4
+"""Test pairs that the base was shown."""
 TRACKING = "sqlite:///mlflow.db"
 
 pytestmark = pytest.mark.slow
@@ -60,10 +61,10 @@ def environment() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def base(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model whose makers showed it some of the test pairs: it says their captions."""
-    rows = list(iter_rows(world.pairs, split="test"))[:4]
+    rows = list(iter_rows(world.pairs, split="test"))[:TAUGHT]
     shown = [(decode_image(row["before"]), decode_image(row["after"])) for row in rows]
     captions = [row["captions"][0] for row in rows]
-    return teach(tiny_folder(KIND), shown, captions, tmp_path_factory.mktemp("base"), steps=60)
+    return teach(tiny_folder(KIND), shown, captions, tmp_path_factory.mktemp("base"), steps=150)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,7 @@ def place(base: Path, world: World, tmp_path_factory: pytest.TempPathFactory) ->
         commands += [
             [*make, f"base.source={base}", *(of_pairs if system == "sft" else [])],
             ["calibrate", f"artifact={run}/artifact", *of_pairs, "familiarity=false", "report_split=test"],
-            ["evaluate", f"artifact={run}/artifact", *of_pairs, f"out={run}/evaluation", "metrics=[CIDEr]",
+            ["evaluate", f"artifact={run}/artifact", *of_pairs, f"out={run}/evaluation",
              "nearest_train_pairs=0", "allow_empty=true"],
             ["caption", f"artifact={run}/artifact", f"input={world.pairs}", f"out={run}/captions", "candidates=2",
              "--local"],
@@ -143,60 +144,71 @@ def test_a_table_and_a_pair_have_the_same_caption(system: str, place: Place) -> 
     assert (place.folder / f"runs/{system}-0/captions/page.html").exists()
 
 
-def test_the_zero_shot_model_says_what_its_makers_taught_it(place: Place) -> None:
-    rows = {row["pair_id"]: row for row in iter_rows(place.folder / "runs/zeroshot-0/captions")}
-    row = rows[place.row["pair_id"]]
-    assert row["caption"] == place.row["captions"][0]
-    assert (row["verdict"] == "unchanged") <= says_no_change(row["caption"])
+def test_the_zero_shot_model_says_what_its_makers_taught_it(place: Place, world: World) -> None:
+    captions = {row["pair_id"]: row["caption"] for row in iter_rows(place.folder / "runs/zeroshot-0/captions")}
+    taught = list(iter_rows(world.pairs, ["pair_id", "captions"], "test"))[:TAUGHT]
+    right = [captions[row["pair_id"]] == row["captions"][0] for row in taught]
+    assert sum(right) > TAUGHT / 2
 
 
 def test_both_are_in_the_registry_and_on_the_leaderboard(place: Place) -> None:
     for number, system in enumerate(SYSTEMS, start=1):
-        assert (
-            f"runs/{system}-0/artifact registered as version {number}"
-            in place.output.replace("is registered", "registered")
-            or f"version {number}" in place.output
+        assert f"runs/{system}-0/artifact registered as version {number} of captioner" in place.output
+        assert f"champion of captioner goes{f' from version {number - 1}' * (number > 1)} to version {number}" in (
+            place.output
         )
     done = place.run("promote", "status=true", f"tracking_uri={TRACKING}")
     assert done.returncode == 0, done.stderr
-    assert f"version {len(SYSTEMS)}" in done.stdout or "champion" in done.stdout
+    table = done.stdout.splitlines()
+    for number, system in enumerate(SYSTEMS, start=1):
+        (line,) = [one for one in table if one.startswith(f"{number:8d}  ") and f" {system} " in one]
+        assert line.endswith("<- champion") == (number == len(SYSTEMS))
     pages = [page.read_text(encoding="utf-8") for page in (place.folder / "runs/leaderboard").rglob("*.md")]
-    assert pages
     for system in SYSTEMS:
         assert any(system in page for page in pages), system
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_it_is_served_with_a_question_in_two_turns(system: str, place: Place) -> None:
-    """From a folder and from the registry: page, captions, change map, and a dialogue by the openai client."""
+def test_they_are_served_from_folders_and_from_the_registry(place: Place) -> None:
+    """Page, captions, change maps, and a question in two turns by the openai client."""
     files = [(name, (file.name, file.read_bytes())) for name, file in zip(("before", "after"), place.pair, strict=True)]
     urls = [f"data:image/png;base64,{base64.b64encode(file.read_bytes()).decode()}" for file in place.pair]
     images = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
-    settings = [f"models.demo=runs/{system}-0/artifact", "models.champion=models:/captioner@champion",
-                f"registry.tracking_uri={TRACKING}", "default_model=demo"]  # fmt: skip
-    with serving(place.folder, *settings) as command, command.client() as client:
+    folders = [f"models.{system}=runs/{system}-0/artifact" for system in SYSTEMS]
+    of_registry = [
+        "models.champion=models:/captioner@champion",
+        f"registry.tracking_uri={TRACKING}",
+        "default=champion",
+    ]
+    with serving(place.folder, *folders, *of_registry) as command, command.client() as client:
         assert "<title>" in client.get("/").text
         listed = client.get("/v1/models").json()["data"]
-        assert {one["id"]: one["can_answer"] for one in listed} == {"demo": True, "champion": True}
-        answer = client.post("/v1/captions", files=files, data={"change_map": "true"})
-        assert answer.status_code == 200, answer.text
-        (found,) = answer.json()["results"]
-        with openai.OpenAI(base_url=f"{command.url}/v1", api_key="none", max_retries=0) as chat:
-            turns: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "What changed?"}, *images]}]
-            for text in ("Which colour has it?", None):
-                reply = chat.chat.completions.create(model="demo", messages=turns, max_tokens=8)
-                said = reply.choices[0].message.content
-                assert said is not None
-                if text is not None:
-                    turns += [{"role": "assistant", "content": said or "Something."}, {"role": "user", "content": text}]
-    rows = {row["pair_id"]: row for row in iter_rows(place.folder / f"runs/{system}-0/captions")}
-    assert found["caption"] == rows[place.row["pair_id"]]["caption"]
-    assert found["changed_probability"] == pytest.approx(rows[place.row["pair_id"]]["changed_probability"], abs=1e-3)
-    assert found["change_map"].startswith("data:image/png")
-    assert found["seen"] == {"before": [64, 64], "after": [64, 64]}
-    assert reply.usage is not None
-    assert reply.usage.prompt_tokens > 0
+        assert {one["id"]: one["can_answer"] for one in listed} == dict.fromkeys((*SYSTEMS, "champion"), True)
+        found = {}
+        for model in (*SYSTEMS, "champion"):
+            answer = client.post("/v1/captions", files=files, data={"change_map": "true", "model": model})
+            assert answer.status_code == 200, answer.text
+            (found[model],) = answer.json()["results"]
+            with openai.OpenAI(base_url=f"{command.url}/v1", api_key="none", max_retries=0) as chat:
+                turns: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "What changed?"}, *images]}]
+                first = chat.chat.completions.create(model=model, messages=turns, max_tokens=8)
+                turns += [
+                    {"role": "assistant", "content": found[model]["caption"]},
+                    {"role": "user", "content": "Which colour has it?"},
+                ]
+                second = chat.chat.completions.create(model=model, messages=turns, max_tokens=8)
+            assert first.usage is not None
+            assert second.usage is not None
+            assert second.usage.prompt_tokens > first.usage.prompt_tokens
+            assert 1 <= second.usage.completion_tokens <= 8
+            assert isinstance(second.choices[0].message.content, str)
+    for model, system in {**dict(zip(SYSTEMS, SYSTEMS, strict=True)), "champion": list(SYSTEMS)[-1]}.items():
+        rows = {row["pair_id"]: row for row in iter_rows(place.folder / f"runs/{system}-0/captions")}
+        row = rows[place.row["pair_id"]]
+        assert found[model]["caption"] == row["caption"]
+        assert found[model]["changed_probability"] == pytest.approx(row["changed_probability"], abs=1e-3)
+        assert found[model]["change_map"].startswith("data:image/png")
+        assert found[model]["seen"] == row["seen"]
 
 
 def test_no_line_outside_knows_these_systems() -> None:
@@ -215,4 +227,3 @@ def test_no_line_outside_knows_these_systems() -> None:
         if not name.startswith(own):
             text = (ROOT / name).read_text(encoding="utf-8")
             assert not any(f'"{system}"' in text or f"systems.{system}" in text for system in SYSTEMS), name
-    assert read_table is not None
