@@ -3,6 +3,7 @@ the nearest training pair.
 
     python jobs/evaluate.py artifact=runs/captioner/artifact pairs=data/pairs split=test out=runs/captioner/evaluation
     python jobs/evaluate.py artifact=runs/captioner/artifact pairs=data/pairs out=runs/captioner/evaluation actors=4
+    python jobs/evaluate.py artifact=hf:Qwen/Qwen2.5-VL-3B-Instruct device=cuda pairs=data/pairs out=runs/qwen
     python jobs/evaluate.py predictions=captions.jsonl pairs=data/pairs out=runs/other/evaluation
     python jobs/evaluate.py predictions=results.json references=total_change_captions_reformat.json out=runs/other
     python jobs/evaluate.py predictions=captions.jsonl pairs=data/levir protocol=levir_ids out=runs/levir
@@ -32,12 +33,15 @@ class Job(EvaluateJob):
 def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
+    from idc.captioning.loading import artifact_folder
     from idc.evaluation.job import caption_files, finished, run
     from idc.evaluation.table import table
     from idc.metrics.java import JavaError
 
     job = args.config
     try:
+        if job.artifact is not None:
+            job = job.model_copy(update={"artifact": artifact_folder(job.artifact)})
         files = caption_files(job)
         evaluation = None if args.overwrite else finished(job, files)
     except (ValueError, OSError) as error:

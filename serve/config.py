@@ -232,11 +232,11 @@ class CommandConfig(ServeConfig):
     def preflight(self) -> Iterator[str]:
         resolver = Resolver(self.registry.tracking_uri)
         for name, source in self.models.items():
-            folder = Path(artifact_folder(source))
-            if not is_uri(source) and not source.startswith(SCHEME) and not (folder / "config.json").exists():
-                yield f"models.{name}: no artifact at {source!r}; name the artifact folder of a run, or `shipped`"
-                continue
             try:
+                folder = Path(artifact_folder(source))
+                if not is_uri(source) and not source.startswith(SCHEME) and not (folder / "config.json").exists():
+                    yield f"models.{name}: no artifact at {source!r}; name the artifact folder of a run, or `shipped`"
+                    continue
                 resolver.resolve(source)
             except ValueError as error:
                 yield f"models.{name}: {error}"

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol, overload
 import numpy as np
 
 from idc.metrics.changes import says_no_change
+from idc.schema import Turn
 
 MAP_SIDE = 1024
 """Maximum length of a drawn change map's longer side, in pixels."""
@@ -76,11 +77,40 @@ class CaptionScore(NamedTuple):
         return self.total / self.tokens
 
 
-class Turn(NamedTuple):
-    """One message of a dialogue about a pair."""
+class Seen(NamedTuple):
+    """Height and width, in pixels, at which the model saw the images of a pair, without what was padded."""
 
-    role: Literal["user", "assistant"]
+    before: tuple[int, int]
+    after: tuple[int, int]
+
+    def to_dict(self) -> dict[str, list[int]]:
+        """JSON-able dict with the field names that every API uses: ``[height, width]`` of each image."""
+        return {"before": list(self.before), "after": list(self.after)}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The captioner's message in a dialogue about a pair.
+
+    Attributes:
+        log_probability: natural logarithm, mean over the generated tokens, end token included.
+        tokens: number of these tokens.
+        prompt_tokens: number of tokens that the model read, those of the images included.
+        cut_off: the message ended at the maximum length and not by an end token.
+        seen: at what size the model saw the images; None for a captioner that does not report it.
+    """
+
     text: str
+    log_probability: float
+    tokens: int
+    prompt_tokens: int
+    cut_off: bool = False
+    seen: Seen | None = None
+
+    @property
+    def confidence(self) -> float:
+        """As :attr:`Candidate.confidence`."""
+        return Candidate(self.text, self.log_probability).confidence
 
 
 @dataclass(frozen=True)
@@ -134,6 +164,7 @@ class Description:
             object's ``size``, ``color``, ``material`` and ``shape``; each a ``value`` with its ``probability``. None
             for a captioner that only writes captions.
         relevance: of words and places, if a change map is requested; None for a captioner that does not compare them.
+        seen: at what size the model saw the images; None for a captioner that does not report it.
     """
 
     candidates: tuple[Candidate, ...]
@@ -144,6 +175,7 @@ class Description:
     trained_on: str | None = None
     attributes: Mapping[str, Any] | None = None
     relevance: Relevance | None = None
+    seen: Seen | None = None
 
     @property
     def best(self) -> Candidate:
@@ -345,8 +377,26 @@ class SamplingCaptioner(Captioner, Protocol):
 class AnsweringCaptioner(Captioner, Protocol):
     """Capability "answer"."""
 
-    def answer(self, before: np.ndarray, after: np.ndarray, turns: Sequence[Turn]) -> str:
-        """The model's next message in a dialogue about a pair; the last turn is the user's."""
+    def answer(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        dialogues: Sequence[Sequence[Turn]],
+        *,
+        max_tokens: int | None = None,
+    ) -> list[Answer]:
+        """The model's next message in a dialogue about each pair, by greedy search; one call is one batch.
+
+        Args:
+            dialogues: per pair an optional system turn, then user and assistant in turn, the last one the user's. Two
+                :data:`idc.schema.IMAGE` marks in the users' turns stand for the images, before first. A user's turn
+                may consist of these marks alone: the captioner's own request for a caption takes the place of its text.
+            max_tokens: maximum number of generated tokens; by default the captioner's own.
+
+        Raises:
+            ValueError: a dialogue is longer than the model can read, or its text has marks in it that the model
+                reserves; the other dialogues of the batch are not answered either.
+        """
         ...
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import Field, model_validator
 
 from idc.captioning.contract import Captioner, Speed
-from idc.config import ConfigModel, load
-from idc.systems import load_captioner, newest_captioner
+from idc.config import ConfigModel, load, missing
+from idc.systems import HUB, artifact_of_hub, load_captioner, newest_captioner
 from idc.training.artifact import read_artifact
 
 SHIPPED = "shipped"
@@ -26,6 +26,14 @@ LoadCaptioner = Callable[[], Captioner]
 """Loads a captioner; picklable, because every actor loads its own."""
 
 
+class BaseAt(ConfigModel):
+    """Where the base model of an artifact is."""
+
+    source: str | None = Field(None, min_length=1)
+    """Folder of the base model, for an artifact that has one. Default: where it was when the artifact was made, in the
+    hub's cache for a model of the hub."""
+
+
 class LoadConfig(ConfigModel):
     """How a captioner is loaded."""
 
@@ -36,6 +44,8 @@ class LoadConfig(ConfigModel):
     processors only. exact: none that changes even the rounding of float32. bf16: fast, with matrix products and
     convolutions in bfloat16; captions may differ, and a processor without such instructions emulates them, slower than
     float32."""
+    base: BaseAt = BaseAt()
+    """The model of others that the artifact needs."""
 
     @model_validator(mode="before")
     @classmethod
@@ -57,12 +67,25 @@ LOADING = frozenset(LoadConfig.model_fields)
 
 
 def artifact_folder(artifact: str) -> str:
-    """The folder of an artifact, which is its own name except for :data:`SHIPPED`.
+    """The folder of an artifact, which is its own name except for :data:`SHIPPED` and for a model of the hub
+    (:data:`idc.systems.HUB`), which is downloaded if it is not on this machine.
 
     Raises:
-        ValueError: the captioner that comes with the program is not on this machine.
+        ValueError: the captioner that comes with the program is not on this machine, or the model cannot be had.
     """
+    if artifact.startswith(HUB):
+        return artifact_of_hub(artifact)
     return str(_shipped_folder()) if artifact == SHIPPED else artifact
+
+
+def missing_artifact(artifact: str | None, field: str) -> Iterator[str]:
+    """Faults of an artifact that is not there. The hub is not asked."""
+    if artifact is None or artifact.startswith(HUB):
+        return
+    try:
+        yield from missing(artifact_folder(artifact), field)
+    except ValueError as error:
+        yield f"{field}: {error}"
 
 
 def _shipped_folder() -> Path:
@@ -98,17 +121,22 @@ class CaptionerLoader:
     """Loads the captioner of an artifact; picklable.
 
     Args:
-        artifact: its folder, or :data:`SHIPPED`.
+        artifact: its folder, or another name of :func:`artifact_folder`.
         gpus: number of GPUs of the process that loads it; the default device is cuda if there are any.
         threads: number of torch threads of the whole process; by default unchanged.
 
     Raises:
-        ValueError: the folder is not an artifact. This is found before anything is started.
+        ValueError: the folder is not an artifact, or its base model is not on this machine, or another one. This is
+            found before anything is started.
     """
 
     def __init__(self, artifact: str, config: LoadConfig, gpus: float = 0.0, threads: int | None = None) -> None:
         self.artifact, self.threads, self.speed = artifact_folder(artifact), threads, config.speed
-        read_artifact(self.artifact)
+        found, self.base = read_artifact(self.artifact), config.base.source
+        if found.base is not None:
+            found.base.folder(self.base)
+        elif self.base is not None:
+            raise ValueError(f"base.source: {artifact} stands on no base model; leave it out")
         self.device = config.device or ("cuda" if gpus > 0 else "cpu")
 
     def __call__(self) -> Captioner:
@@ -116,12 +144,13 @@ class CaptionerLoader:
             import torch
 
             torch.set_num_threads(self.threads)
-        return load_captioner(self.artifact, self.device, self.speed)
+        return load_captioner(self.artifact, self.device, self.speed, self.base)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--device`` and ``--speed`` to a command that does not take settings as ``name=value``."""
+    """Add ``--device``, ``--speed`` and ``--base`` to a command that does not take settings as ``name=value``."""
     parser.add_argument("--device", help="torch device of the captioner, e.g. cuda (default: cpu)")
+    parser.add_argument("--base", metavar="FOLDER", help="the artifact's base model, if it is not where it was made")
     parser.add_argument(
         "--speed", choices=get_args(Speed), help="optimisations of the captioner (default: auto, those that change no "
         "caption and pay here); exact: none, fast: also what pays on some processors only, bf16: captions may differ",
@@ -130,5 +159,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def given_options(args: argparse.Namespace) -> LoadConfig:
     """The settings of :func:`add_options`."""
-    values = {name: value for name in LOADING if (value := getattr(args, name)) is not None}
+    values = {"device": args.device, "speed": args.speed, "base.source": args.base}
+    values = {name: value for name, value in values.items() if value is not None}
     return load(LoadConfig, None, values)

@@ -22,7 +22,14 @@ from pydantic import Field
 
 from idc.captioning.apply import CaptionOptions, Fault, Pixels, decode_pair, describe_rows
 from idc.captioning.contract import beams_of
-from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, LoadConfig, artifact_folder
+from idc.captioning.loading import (
+    LOADING,
+    CaptionerLoader,
+    LoadCaptioner,
+    LoadConfig,
+    artifact_folder,
+    missing_artifact,
+)
 from idc.config import missing
 from idc.data import files
 from idc.data.config import AccessConfig, Split
@@ -117,8 +124,7 @@ class CaptionJob(LoadConfig, AccessConfig):
         return self.artifact
 
     def preflight(self) -> Iterator[str]:
-        if self.artifact is not None:
-            yield from missing(artifact_folder(self.artifact), "artifact")
+        yield from missing_artifact(self.artifact, "artifact")
         yield from missing(self.input, "input")
 
 

@@ -18,10 +18,12 @@ def training_domain(procedures: Manifest) -> str:
     return pairs_domain([procedures.config["pairs"]], (side, side), count)
 
 
-def pairs_domain(folders: Sequence[str], size: tuple[int, int], count: int) -> str:
-    """As :func:`training_domain`, of ``count`` training pairs of these folders at ``size`` (height, width)."""
+def pairs_domain(folders: Sequence[str], size: tuple[int, int] | None, count: int) -> str:
+    """As :func:`training_domain`, of ``count`` training pairs of these folders at ``size`` (height, width), None if
+    they are seen at several sizes."""
     images = " and ".join(dict.fromkeys(_images(pairs) for pairs in folders))
-    return f"{images} at {size[1]}x{size[0]} pixels ({count:,} training pairs)"
+    at = "" if size is None else f" at {size[1]}x{size[0]} pixels"
+    return f"{images}{at} ({count:,} training pairs)"
 
 
 def _images(pairs: str) -> str:

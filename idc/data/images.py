@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from idc.data.files import OutsideSource, Reader, TooLarge
 
@@ -39,6 +39,7 @@ __all__ = [
     "check_image",
     "decode_image",
     "encode_png",
+    "image_size",
     "open_image",
     "resize_image",
     "stored_bytes",
@@ -194,6 +195,18 @@ def _decode(data: bytes, max_pixels: float) -> tuple[np.ndarray, bool]:
         keep = _is_kept(image)
         image.load()
         return _to_rgb(ImageOps.exif_transpose(image), rounded=image.format == "PPM"), keep
+
+
+def image_size(data: bytes) -> tuple[int, int]:
+    """Height and width of :func:`decode_image`, from the header alone.
+
+    Raises:
+        ImageError: the header is not that of a usable image.
+    """
+    with open_image(data) as image:
+        width, height = image.size
+        turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5  # 5 to 8 exchange height and width
+    return (width, height) if turned else (height, width)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from idc.captioning.loading import LOADING, LoadConfig
+from idc.captioning.loading import LOADING, LoadConfig, missing_artifact
 from idc.config import ConfigModel, missing, remote
 from idc.metrics.protocols import ProtocolName
 
@@ -98,7 +98,7 @@ class EvaluateJob(LoadConfig):
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")
-        yield from missing(self.artifact, "artifact")
+        yield from missing_artifact(self.artifact, "artifact")
         yield from missing(self.predictions, "predictions")
         yield from missing(self.references, "references")
         yield from missing(self.vocabulary, "vocabulary")

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from idc.captioning.calibration import Calibration
-from idc.captioning.contract import Candidate, Capability, CaptionScore, Description, Relevance, beams_of
+from idc.captioning.contract import Candidate, Capability, CaptionScore, Description, Relevance, Seen, beams_of
 from idc.captioning.familiarity import Familiarity
 from idc.decoding import CachedDecoder, Decoded, decode, sample
 from idc.training.artifact import Artifact
@@ -53,6 +53,7 @@ class WordCaptioner(ABC, Generic[EncodedT]):
         beams, length_penalty: of the search, by default; those that the artifact was validated with.
         evidence: names of the system's evidence of a change.
         capabilities: besides "score" and "sample".
+        image_size: height and width (or one number for both) to which every image is resized.
         cached: cache the decoder's keys and values in a search.
     """
 
@@ -67,6 +68,7 @@ class WordCaptioner(ABC, Generic[EncodedT]):
         length_penalty: float,
         evidence: Sequence[str] = (),
         capabilities: Collection[Capability] = (),
+        image_size: int | tuple[int, int],
         cached: bool = True,
     ):
         assert artifact.vocabulary is not None
@@ -76,6 +78,8 @@ class WordCaptioner(ABC, Generic[EncodedT]):
         self.capabilities: frozenset[Capability] = frozenset(("score", "sample", *capabilities))
         self.device = device
         self.beams, self.length_penalty = beams, length_penalty
+        height, width = (image_size, image_size) if isinstance(image_size, int) else image_size
+        self._seen = Seen((height, width), (height, width))
         self._decoder, self._rules, self._cached = decoder, dict(rules), cached
 
     @abstractmethod
@@ -136,6 +140,7 @@ class WordCaptioner(ABC, Generic[EncodedT]):
                 trained_on=self.trained_on,
                 attributes=one.attributes,
                 relevance=one.relevance,
+                seen=self._seen,
             )
             for ids, lengths, totals, one, familiarity in zip(*parts, more, familiar, strict=True)
         ]

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from idc.captioning.contract import Captioner, Speed
 
-SYSTEMS = ("procap", "twincap", "namc")
+SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft")
+HUB = "hf:"
+"""A model of the hub, ``hf:ORG/NAME[@REVISION]``, in the place of an artifact."""
 
 _NOT_ENTERED = frozenset({"artifact", "checkpoints", "best", "mlartifacts"})
 """Folders of runs that are not searched for runs; MLflow's are copies."""
@@ -29,23 +31,35 @@ def load(name: str) -> ModuleType:
     return importlib.import_module(f"idc.systems.{name}.captioner")
 
 
-def load_captioner(artifact: str, device: str = "cpu", speed: Speed = "auto") -> Captioner:
+def load_captioner(artifact: str, device: str = "cpu", speed: Speed = "auto", base: str | None = None) -> Captioner:
     """Load the captioner of an artifact of any system.
 
     Args:
         device: torch device, e.g. ``cuda``.
         speed: see :attr:`idc.captioning.loading.LoadConfig.speed`.
+        base: folder of the artifact's base model, if it is not where the artifact was made.
 
     Raises:
-        ValueError: it is not an artifact of a captioner.
+        ValueError: it is not an artifact of a captioner, or its base is not on this machine.
     """
     from idc.nn.memory import use_huge_pages
     from idc.training.artifact import read_artifact
 
     use_huge_pages()
     found = read_artifact(artifact)
-    captioner: Captioner = load(found.system).load_captioner(found.path, device=device, speed=speed)
+    options = {} if base is None else {"base": base}
+    captioner: Captioner = load(found.system).load_captioner(found.path, device=device, speed=speed, **options)
     return captioner
+
+
+def artifact_of_hub(name: str) -> str:
+    """The folder of the artifact that a name with :data:`HUB` stands for; its model is downloaded if need be.
+
+    Raises:
+        ValueError: the name is malformed, or the model cannot be had or used.
+    """
+    folder: str = importlib.import_module("idc.systems.zeroshot.hub").artifact_of(name)
+    return folder
 
 
 def is_captioner(artifact: str) -> bool:

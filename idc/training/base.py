@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from idc import logs
 from idc.training.hashing import combined, file_hash
+
+if TYPE_CHECKING:
+    from huggingface_hub import DryRunFileInfo
 
 WEIGHTS = "*.safetensors"
 DESCRIPTIONS = (
@@ -108,13 +114,20 @@ class Base:
         return self.source + (f" at revision {self.revision}" if self.revision else "")
 
 
-def locate(source: str, revision: str | None = None, *, download: bool = False) -> Path:
+def locate(
+    source: str,
+    revision: str | None = None,
+    *,
+    download: bool = False,
+    check: Callable[[Path], None] = lambda folder: None,
+) -> Path:
     """The folder of a base model on this machine. No network is used unless it has to be downloaded.
 
     Args:
         source: a folder, else a hub id.
         revision: commit, branch or tag of a hub id.
-        download: ask the hub if it is not here.
+        download: ask the hub if it is not here; an event then names what is downloaded and its size.
+        check: refuses, before a download, a folder in which there is only the model's config.json.
 
     Raises:
         ValueError: it is not here, or only a part of it, or (with ``download``) the hub does not give it.
@@ -138,11 +151,72 @@ def locate(source: str, revision: str | None = None, *, download: bool = False) 
     except LocalEntryNotFoundError as error:
         if not download:
             raise ValueError(_missing(source, revision, error)) from None
+    check(Path(_ask_hub(source, revision, allow_patterns="config.json")))
+    wanted: list[DryRunFileInfo] = _ask_hub(source, revision, dry_run=True, allow_patterns=_DOWNLOADED)
+    _announce(source, wanted)
+    return Path(_ask_hub(source, revision, allow_patterns=_DOWNLOADED))
+
+
+def _ask_hub(source: str, revision: str | None, **options: Any) -> Any:
+    """``snapshot_download``, whose errors are those of the user; bars of progress only for the weights, on a
+    terminal."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    shown = not are_progress_bars_disabled()
+    if not sys.stderr.isatty() or "dry_run" in options or options["allow_patterns"] != _DOWNLOADED:
+        disable_progress_bars()
     try:
-        return Path(snapshot_download(source, **options))
+        return snapshot_download(source, revision=revision, **options)
+    except RevisionNotFoundError:
+        raise ValueError(
+            f"base.revision: the hub has no revision {revision!r} of {source}; take a commit, branch or tag of it"
+        ) from None
+    except GatedRepoError:
+        raise ValueError(
+            f"base.source: {source} is gated; accept its terms on its page of the hub, then `hf auth login`"
+        ) from None
+    except RepositoryNotFoundError:
+        raise ValueError(
+            f"base.source: the hub has no model {source}, or it is private: check the name, or `hf auth login`"
+        ) from None
     except Exception as error:  # of the hub, of HTTP, of proxies: the types differ between versions
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"{_missing(source, revision, error)} (asking the hub failed: {reason})") from error
+    finally:
+        if shown:
+            enable_progress_bars()
+
+
+def _announce(source: str, files: Sequence[DryRunFileInfo]) -> None:
+    """Name what will be downloaded.
+
+    Raises:
+        ValueError: the disk has no room for it.
+    """
+    from huggingface_hub import constants
+
+    missing = [file for file in files if file.will_download]
+    size = sum(file.file_size or 0 for file in missing)
+    store = Path(constants.HF_HUB_CACHE)
+    store.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(store).free
+    if size > free:
+        raise ValueError(
+            f"{source} needs {size / 1e9:.1f} GB in {store}, which has {free / 1e9:.1f} GB left; free some, or set "
+            "HF_HUB_CACHE to a folder on another disk"
+        )
+    shown = f"{size / 1e9:.1f} GB" if size > 1e8 else f"{size / 1e6:.1f} MB"
+    commit = files[0].commit_hash if files else None
+    logs.event(
+        "download",
+        f"downloading {source} at revision {commit} from the hub: {len(missing)} files, {shown}, into {store}",
+        source=source,
+        revision=commit,
+        files=len(missing),
+        bytes=size,
+    )
 
 
 def _missing(source: str, revision: str | None, error: Exception) -> str:

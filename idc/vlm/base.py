@@ -7,6 +7,7 @@ processor. Nothing is downloaded unless ``base.download`` allows it (:func:`idc.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,11 @@ def find_base(config: BaseConfig) -> FoundBase:
     Raises:
         ValueError: it is not here, incomplete, of no known family, or has no tokenizer or image processor.
     """
-    folder = locate(config.source, config.revision, download=config.download)
+
+    def refuse_unknown(folder: Path) -> None:
+        family_class(model_type(folder), config.source)
+
+    folder = locate(config.source, config.revision, download=config.download, check=refuse_unknown)
     kind = model_type(folder)
     family_class(kind, folder)
     return FoundBase(Base.of(config.source, folder, kind), folder, read_family(folder, folder, config.max_pixels))
@@ -89,6 +94,17 @@ def save_processor(family: Family, folder: Path) -> None:
     """Write the tokenizer with its chat template, and the image processor; :func:`read_family` reads them."""
     family.tokenizer.save_pretrained(folder)
     family.images.save_pretrained(folder)
+
+
+def save_model(model: Any, folder: Path) -> None:
+    """Write config and weights of a transformers model. It imports DeepSpeed where that is installed, only to look
+    whether the model is wrapped: quietly."""
+    from transformers.utils import logging
+
+    os.environ.setdefault("DS_LOG_LEVEL", "error")
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()
+    model.save_pretrained(folder)
 
 
 def weight_type(config: BaseConfig, device: torch.device | str) -> torch.dtype:

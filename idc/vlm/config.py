@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from idc.config import ConfigModel
+from idc.config import ConfigModel, missing, remote
 from idc.schema import IMAGE
+from idc.training.config import GroupConfig, ScheduleName
 
 FAMILIES = ("qwen2_5_vl", "llava_onevision", "internvl", "qwen3_vl")
 """Families of base models by the ``model_type`` of their config.json; a class each in :mod:`idc.vlm.families`."""
@@ -39,6 +41,10 @@ class BaseConfig(ConfigModel):
     smaller with their aspect ratio, and every answer says so. Empty: the model's own limit (12.8 million in the hub's
     configs). Models of the other families see every image at one size."""
 
+    def preflight(self) -> Iterator[str]:
+        if self.source.startswith(("/", ".", "~")):
+            yield from missing(str(Path(self.source).expanduser()), "source")
+
 
 class PromptConfig(ConfigModel):
     """What the model is asked about a pair."""
@@ -65,6 +71,80 @@ class GenerateConfig(ConfigModel):
     """Number of beams; 1 is greedy."""
     length_penalty: float = 1.0
     """Exponent of the length in the score of a beam."""
+
+
+class LoraConfig(ConfigModel):
+    """Low-rank adapters (LoRA) by PEFT."""
+
+    rank: int = Field(64, ge=1)
+    """Rank."""
+    alpha: int = Field(128, ge=1)
+    """Scale of an adapter's output: it is multiplied by alpha / rank."""
+    dropout: float = Field(0.05, ge=0, lt=1)
+    """Dropout of an adapter's input."""
+    targets: Literal["language", "all"] = "language"
+    """language: the seven linear layers of each layer of the language model. all: every linear layer but the output
+    layer, also those of tower and projector."""
+    plus: float = Field(1.0, gt=0)
+    """LoRA+: the learning rate of the matrices B over that of the matrices A."""
+
+
+class PartConfig(GroupConfig):
+    """Learning rate and schedule of a part of the model."""
+
+    lr: float = Field(1e-5, ge=0)
+    """Peak learning rate."""
+    schedule: ScheduleName = "linear_warmup_cosine"
+    """As in GroupConfig; `constant` also needs warmup_share=0."""
+    warmup_share: float = Field(0.03, ge=0, lt=1)
+    """Warm-up as a share of all steps."""
+
+
+class TuneConfig(ConfigModel):
+    """Which parts of a model are trained, each with its own learning rate and schedule."""
+
+    language: Literal["lora", "full", "frozen"] = "lora"
+    """The language model: lora trains adapters, full all of its weights."""
+    lora: LoraConfig = LoraConfig()
+    """Adapters, with language=lora."""
+    language_optim: PartConfig = PartConfig(lr=1e-4)
+    """Learning rate and schedule of the language model, or of its adapters."""
+    tower: PartConfig | None = None
+    """Learning rate and schedule of the vision tower (`tower.lr=2e-6`). Empty: it is not trained."""
+    projector: PartConfig | None = None
+    """Learning rate and schedule of the projector between tower and language model. Empty: it is not trained."""
+
+    def faults(self) -> Iterator[str]:
+        if self.language != "lora" and self.lora != LoraConfig():
+            yield f"lora: is set, and language={self.language} has no adapters; take language=lora"
+        if self.language == "lora" and self.lora.targets == "all" and (self.tower or self.projector):
+            yield (
+                "lora.targets: 'all' puts adapters into tower and projector, which are also trained whole; take "
+                "'language', or leave tower and projector empty"
+            )
+        if self.language == "frozen" and not (self.tower or self.projector):
+            yield "language: 'frozen', with tower and projector empty, trains nothing"
+
+
+class MergeJob(ConfigModel):
+    """Merge a tuned model into its base."""
+
+    artifact: str = Field(min_length=1)
+    """Artifact of a tuned vision-language model."""
+    out: str = Field(min_length=1)
+    """Folder of the merged model."""
+    source: str | None = Field(None, min_length=1)
+    """Folder or hub id of the base, if it is not where the artifact says."""
+    download: bool = False
+    """Ask the hub for a base that is not on this machine."""
+    dtype: Literal["base", "float32", "bfloat16"] = "base"
+    """Type of the merged weights; base: that of the base's files. The sums are computed in float32 in any case."""
+    push: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")
+    """Also upload the folder to this repository of the hub, private if it is new, with the hub's own login."""
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.artifact, "artifact")
+        yield from remote(self.out, "out", "a merged model")
 
 
 class TinyConfig(ConfigModel):

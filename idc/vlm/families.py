@@ -105,15 +105,32 @@ class Family:
         """Per image, its projected tokens (T, D)."""
         return list(encoded.pooler_output)
 
+    def pick(self, encoded: Any, images: Sequence[int]) -> Any:
+        """Features of some of the encoded images, which may repeat, as a new output; ``encoded`` does not change,
+        though ``generate`` changes what it is given."""
+        features = encoded.pooler_output
+        if isinstance(features, Tensor):
+            features = features[torch.tensor(list(images), device=features.device)]
+        else:
+            features = [features[image] for image in images]
+        return type(encoded)(pooler_output=features)
+
     def grid(self, size: Sequence[int]) -> tuple[int, int]:
         """Rows and columns of an image's tokens; tokens after the last place of the grid have no place."""
         raise NotImplementedError
+
+    def content(self, size: Sequence[int]) -> tuple[int, int, int, int]:
+        """Where an image is in what the model sees: top, left, height and width in pixels; the rest is padding."""
+        return (0, 0, *self.seen_size(size))
 
     def is_tower(self, name: str) -> bool:
         return name.startswith(self.tower)
 
     def is_projector(self, name: str) -> bool:
         return name.startswith(self.projector)
+
+    def is_unused(self, name: str) -> bool:
+        return name.startswith(self.unused)
 
 
 class QwenVL(Family):
@@ -169,6 +186,11 @@ class Qwen3VL(QwenVL):
     tower = ("model.visual.patch_embed", "model.visual.blocks", "model.visual.pos_embed")
     projector = ("model.visual.merger", "model.visual.deepstack_merger_list")
 
+    def pick(self, encoded: Any, images: Sequence[int]) -> Any:
+        found = super().pick(encoded, images)
+        found.deepstack_features = [[layer[image] for image in images] for layer in encoded.deepstack_features]
+        return found
+
 
 class LlavaOneVision(Family):
     """LLaVA-OneVision: an image is padded to a square and resized; a newline token ends it.
@@ -202,6 +224,12 @@ class LlavaOneVision(Family):
     def num_tokens(self, size: Sequence[int]) -> int:
         rows, columns = self.grid(size)
         return rows * columns + 1
+
+    def content(self, size: Sequence[int]) -> tuple[int, int, int, int]:
+        longest = max(size)
+        height, width = (max(1, round(self.side * length / longest)) for length in size)
+        top, left = (round(self.side * ((longest - length) // 2) / longest) for length in size)
+        return top, left, height, width
 
     def fit(self, image: np.ndarray) -> np.ndarray:
         height, width = image.shape[:2]

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from idc.vlm.base import save_model
 from idc.vlm.config import TinyConfig
 
 _END, _PAD = "<|im_end|>", "<|endoftext|>"
@@ -61,7 +62,7 @@ def make_tiny(config: TinyConfig, texts: Iterable[str], folder: Path | str, seed
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = new_model(config, tokenizer)
-    model.save_pretrained(folder)
+    save_model(model, folder)
     tokenizer.save_pretrained(folder)
     make_images(config).save_pretrained(folder)
     return folder

@@ -77,6 +77,7 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
             length_penalty=job.length_penalty,
             evidence=[MISMATCH],
             capabilities=_CAPABILITIES,
+            image_size=self.size,
         )
         kept = artifact.path / FOLDER
         self._relevance = RelevanceReader.load(kept, self.device) if kept.exists() else None

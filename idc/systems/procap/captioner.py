@@ -183,6 +183,7 @@ class PairCaptioner(WordCaptioner[Encoded]):
             length_penalty=job["length_penalty"],
             evidence=[DISAGREEMENT],
             capabilities=("map", *optional),
+            image_size=self.tokenizer.config.image_size,
             cached=self.speed.cached,
         )
         self.explicit: KeyFrames | None = None

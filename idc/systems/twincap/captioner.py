@@ -59,6 +59,7 @@ class TwinCaptioner(WordCaptioner[Encoded]):
             length_penalty=job.length_penalty,
             evidence=[CHANGE_ODDS] * bool(job.supervision.heads) + [CHANGE_HEAT] * bool(job.supervision.dense),
             capabilities=optional,
+            image_size=self.size,
         )
         self.bf16 = speed == "bf16"
         if self.bf16 and self.device.type == "cpu" and not bfloat16_is_native():

@@ -1,0 +1,35 @@
+"""A vision-language model of others as a captioner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from idc.captioning.contract import Speed
+from idc.systems.zeroshot.config import ZeroShotConfig
+from idc.training.artifact import PROCESSOR, read_artifact
+from idc.vlm.base import load_model, read_family
+from idc.vlm.describer import VlmCaptioner, dtype_of
+
+
+def load_captioner(
+    path: Path | str, device: str = "cpu", speed: Speed = "auto", base: str | None = None
+) -> VlmCaptioner:
+    """The captioner of an artifact.
+
+    Args:
+        speed: "bf16" loads the weights in bfloat16; all others as the artifact's ``base.dtype``.
+        base: folder of the base model, if it is not where the artifact was made.
+
+    Raises:
+        ValueError: the base is not on this machine, or is another model.
+    """
+    artifact = read_artifact(path, system="zeroshot")
+    if artifact.base is None:
+        raise ValueError(f"artifact {path} names no base model; copy it again, or make it with jobs/wrap_vlm.py")
+    config = ZeroShotConfig.model_validate(artifact.config["job"])
+    folder = artifact.base.folder(base)
+    family = read_family(folder, artifact.folder(PROCESSOR), config.base.max_pixels)
+    model = load_model(folder, dtype_of(config.base, speed), device)
+    return VlmCaptioner(
+        model, family, config.prompt, config.generation, path=artifact.path, trained_on=artifact.trained_on
+    )

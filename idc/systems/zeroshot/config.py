@@ -1,0 +1,39 @@
+"""Settings of a captioner without training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import Field
+
+from idc.config import ConfigModel, remote
+from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
+
+
+class ZeroShotConfig(ConfigModel):
+    """Which model, what it is asked, and how it answers."""
+
+    base: BaseConfig
+    """The model."""
+    prompt: PromptConfig = PromptConfig()
+    """The question about a pair."""
+    generation: GenerateConfig = GenerateConfig()
+    """How captions are generated."""
+    trained_on: str | None = Field(None, min_length=1, max_length=200)
+    """What the model was trained on, to complete "This model has only seen ...", if that is known."""
+
+
+class WrapJob(ZeroShotConfig):
+    """Make an artifact of a vision-language model."""
+
+    out: str = Field(min_length=1)
+    """Folder of the artifact."""
+
+    def faults(self) -> Iterator[str]:
+        yield from remote(self.out, "out", "an artifact")
+
+
+def is_captioner(saved: dict[str, Any]) -> bool:
+    """Every artifact is one."""
+    return True

@@ -1,0 +1,54 @@
+"""``hf:ORG/NAME[@REVISION]`` in the place of an artifact: the model of that id on the hub, with the default prompt."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+
+from idc.data.remote_copies import cache_root
+from idc.systems.zeroshot.config import ZeroShotConfig
+from idc.training.artifact import CONFIG
+from idc.vlm.config import BaseConfig
+
+SCHEME = "hf:"
+_NAME = re.compile(r"hf:(?P<source>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?", re.ASCII)
+
+
+def config_of(name: str) -> ZeroShotConfig:
+    """The settings that a name stands for.
+
+    Raises:
+        ValueError: it does not have the form ``hf:ORG/NAME[@REVISION]``.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name!r} does not have the form hf:ORG/NAME or hf:ORG/NAME@REVISION")
+    return ZeroShotConfig(base=BaseConfig(**match.groupdict(), download=True))
+
+
+def artifact_of(name: str) -> str:
+    """The folder of the artifact, made in the cache at the first use. The model is downloaded if it is not on this
+    machine; a line on standard error then names its size. If it is, the hub is not asked.
+
+    Raises:
+        ValueError: the name is malformed, or the model is not here and the hub does not give it, or it is of no known
+            family.
+    """
+    from idc.systems.zeroshot.wrap import saved_config, write_wrapped
+    from idc.vlm.base import find_base
+
+    config = config_of(name)
+    base = find_base(config.base)
+    settings = json.dumps([base.name.to_dict(), saved_config(config)], sort_keys=True)
+    version = f"{(base.name.revision or '')[:12]}-{hashlib.sha256(settings.encode()).hexdigest()[:12]}"
+    target = cache_root() / f"hf-{config.base.source.replace('/', '--')}-{version}"
+    with (target.parent / f".{target.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (target / CONFIG).is_file():
+            write_wrapped(Path(target), config, base)
+    os.utime(target)  # the cache drops what is not used
+    return str(target)

@@ -1,0 +1,62 @@
+"""The artifact of a model without training: its name, its processor, the prompt; no weights."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from idc.systems.zeroshot.config import WrapJob, ZeroShotConfig
+from idc.training.artifact import CONFIG, PROCESSOR, read_artifact, write_artifact
+from idc.vlm.base import FoundBase, find_base, save_processor
+from idc.vlm.chat import Chat
+from idc.vlm.describer import request
+
+SYSTEM = "zeroshot"
+_CARD = "A vision-language model as its makers published it: it was not trained on pairs of this project."
+
+
+def wrap(job: WrapJob, overwrite: bool = False) -> str:
+    """Write the artifact of a job; one line about what was done. The model's weights are not loaded.
+
+    Raises:
+        ValueError: the base cannot be used (:func:`idc.vlm.base.find_base`), it has no chat template, the prompt has
+            control tokens in it, or there is something else at ``out``.
+    """
+    base = find_base(job.base)
+    if Path(job.out).exists() and any(Path(job.out).iterdir()) and not overwrite:
+        if (Path(job.out) / CONFIG).is_file():
+            there = read_artifact(job.out)
+            if (there.system, there.config, there.base) == (SYSTEM, saved_config(job), base.name):
+                return f"done before: {job.out}"
+        raise ValueError(f"out: {job.out} holds something else; choose another folder, or give --overwrite")
+    write_wrapped(Path(job.out), job, base)
+    return f"{job.out}: {base.name}, a model of family {base.family.name} in {base.folder}"
+
+
+def write_wrapped(path: Path, config: ZeroShotConfig, base: FoundBase) -> None:
+    """Write the artifact of a base that was found.
+
+    Raises:
+        ValueError: the base has no chat template, or the prompt has control tokens in it.
+    """
+    Chat(base.family).prompt(request(config.prompt), [(32, 32)] * 2)
+    with tempfile.TemporaryDirectory() as folder:
+        processor = Path(folder) / PROCESSOR
+        save_processor(base.family, processor)
+        write_artifact(
+            path,
+            system=SYSTEM,
+            config=saved_config(config),
+            state_dict={},
+            preprocess={"family": base.family.name, "max_pixels": base.family.max_pixels, "backend": "pil"},
+            card=_CARD,
+            extras={PROCESSOR: processor},
+            trained_on=config.trained_on,
+            base=base.name,
+        )
+
+
+def saved_config(config: ZeroShotConfig) -> dict[str, object]:
+    """What an artifact records: settings that captions depend on, not where its files were."""
+    saved = config.model_dump(mode="json", include=set(ZeroShotConfig.model_fields))
+    return {"job": {**saved, "base": {**saved["base"], "download": False}}}

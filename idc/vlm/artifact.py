@@ -1,0 +1,108 @@
+"""The artifact of a tuned model: what was trained, and the name of its base.
+
+config.json        ``job`` with the sections ``base``, ``prompt``, ``generation`` and ``tune``; the base's name
+adapter/           LoRA adapters in PEFT's format, if there are any
+model.safetensors  parameters that were trained whole, by the names of the transformers model; empty if there are none
+processor/         the base's tokenizer, chat template and image processor
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from idc.training.artifact import ADAPTER, PROCESSOR, Artifact, write_artifact
+from idc.training.foreign import layout_faults
+from idc.vlm.base import FoundBase, load_model, read_family, save_processor
+from idc.vlm.config import BaseConfig, TuneConfig
+from idc.vlm.families import Family
+from idc.vlm.lora import is_adapter, load_adapter, merge_adapter, write_adapter
+from idc.vlm.tuning import group_of
+
+_MODEL = "model."
+"""Prefix of the transformers model in the names of a task (:class:`idc.vlm.sft.SftTask`)."""
+
+
+def write_tuned(
+    path: Path | str, *, system: str, config: dict[str, Any], state: Mapping[str, Tensor], model: Any, base: FoundBase,
+    **more: Any,
+) -> Path:  # fmt: skip
+    """Write the artifact of a tuned model.
+
+    Args:
+        state: what the task stores (:meth:`idc.training.task.Task.stored`), by its names; those that are not of the
+            transformers model keep their names.
+        model: the task's transformers model, for the settings of its adapters.
+        more: as of :func:`idc.training.artifact.write_artifact`.
+    """
+    own = {name.removeprefix(_MODEL): tensor for name, tensor in state.items()}
+    whole = {name: tensor for name, tensor in own.items() if not is_adapter(name)}
+    with tempfile.TemporaryDirectory() as folder:
+        extras = {PROCESSOR: Path(folder) / PROCESSOR}
+        save_processor(base.family, extras[PROCESSOR])
+        if len(whole) < len(own):
+            extras[ADAPTER] = Path(folder) / ADAPTER
+            write_adapter(extras[ADAPTER], model, own, base.name)
+        return write_artifact(
+            path,
+            system=system,
+            config=config,
+            state_dict=whole,
+            preprocess={"family": base.family.name, "max_pixels": base.family.max_pixels, "backend": "pil"},
+            extras={**more.pop("extras", {}), **extras},
+            base=base.name,
+            **more,
+        )
+
+
+def find_tuned(artifact: Artifact, config: BaseConfig) -> tuple[Path, Family]:
+    """The folder of an artifact's base, and the family with the artifact's own processor; no weights are read.
+
+    Args:
+        config: the artifact's section ``base``; its ``source`` may be another place of the same base.
+
+    Raises:
+        ValueError: the base is not on this machine, or is another model.
+    """
+    assert artifact.base is not None, f"{artifact.path} names no base"
+    saved = artifact.config["job"]["base"]["source"]
+    elsewhere = config.source if config.source != saved else None
+    folder = artifact.base.folder(elsewhere, download=config.download)
+    return folder, read_family(folder, artifact.folder(PROCESSOR), config.max_pixels)
+
+
+def load_tuned(
+    artifact: Artifact, config: BaseConfig, tune: TuneConfig, device: torch.device | str = "cpu"
+) -> tuple[Any, Family]:
+    """The tuned model in evaluation mode, its adapters merged, and its family.
+
+    Raises:
+        ValueError: as :func:`find_tuned`, or the weights do not fit the base.
+    """
+    folder, family = find_tuned(artifact, config)
+    model = load_model(folder, config, device)
+    state = artifact.state_dict()
+    load_whole(model, family, tune, state, f"{artifact.path}: model.safetensors")
+    if tune.language == "lora":
+        assert artifact.base is not None
+        load_adapter(artifact.folder(ADAPTER), model, artifact.base)
+        merge_adapter(model)
+    return model.eval(), family
+
+
+def load_whole(model: Any, family: Family, tune: TuneConfig, state: Mapping[str, Tensor], what: str) -> None:
+    """Load the parameters that were trained whole into a model of the base's weights.
+
+    Raises:
+        ValueError: they are not exactly those that ``tune`` names.
+    """
+    expected = {name: tensor for name, tensor in model.state_dict().items() if group_of(name, family, tune) is not None}
+    if faults := layout_faults(state, expected, "the base model"):
+        raise ValueError(f"{what} does not fit the base model: it {faults[0]} ({len(faults)} differences); copy the "
+                         "artifact again")  # fmt: skip
+    model.load_state_dict(dict(state), strict=False)

@@ -1,0 +1,312 @@
+"""A vision-language model as a captioner: captions, candidates, scores, samples, answers in dialogues, change maps.
+
+One vision pass serves everything that is asked about a batch of pairs. A system whose model does more with the images
+than its base subclasses :class:`VlmCaptioner` and overrides :meth:`VlmCaptioner.encode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from idc.captioning.calibration import Calibration
+from idc.captioning.contract import Answer, Candidate, Capability, CaptionScore, Description, Seen, Speed, beams_of
+from idc.captioning.familiarity import Familiarity
+from idc.schema import IMAGE, Turn
+from idc.vlm.batch import Sample, collate
+from idc.vlm.chat import Chat
+from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
+from idc.vlm.families import Family
+from idc.vlm.generate import Hypothesis, generate
+from idc.vlm.logps import answer_rows, log_probabilities, repeated
+from idc.vlm.token_maps import change_map, peak_and_mean
+
+PEAK, MEAN = "change_peak", "change_mean"
+"""Names of the evidence of a change: of the cosine distances of the images' tokens, place by place."""
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Pairs whose images are encoded; before and after take turns.
+
+    Attributes:
+        sizes: height and width of each image as given.
+        pixels: of :meth:`idc.vlm.families.Family.pixels`, on the model's device.
+        encoded: of :meth:`VlmCaptioner.encode`.
+    """
+
+    sizes: Sequence[tuple[int, int]]
+    pixels: Mapping[str, Tensor]
+    encoded: Any
+
+    def of(self, pair: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The sizes of a pair's images."""
+        return self.sizes[2 * pair], self.sizes[2 * pair + 1]
+
+
+class VlmCaptioner:
+    """An :class:`idc.captioning.contract.Captioner` that also computes change maps, scores, samples and answers.
+
+    Args:
+        model: the transformers model, in evaluation mode on its device (of a PEFT model, ``get_base_model()``, whose
+            layers have the adapters in them).
+        family: of the model.
+        prompt: what it is asked about a pair.
+        settings: how captions are generated, by default.
+        path: folder of the artifact; its calibration and familiarity are read if it has them.
+        trained_on: as in :class:`idc.captioning.contract.Captioner`.
+
+    Raises:
+        ValueError: the model's tokenizer has no chat template or no end token, or the prompt has control tokens in it.
+    """
+
+    capabilities: frozenset[Capability] = frozenset(("map", "score", "sample", "answer"))
+
+    def __init__(
+        self,
+        model: Any,
+        family: Family,
+        prompt: PromptConfig,
+        settings: GenerateConfig,
+        *,
+        path: Path | None = None,
+        trained_on: str | None = None,
+    ):
+        self.model, self.family, self.prompt, self.settings = model, family, prompt, settings
+        self.path, self.trained_on = path, trained_on
+        self.chat = Chat(family)
+        self._request = request(prompt)
+        self.chat.prompt(self._request, [(32, 32)] * 2)  # refuses control tokens before anything is captioned
+        self.calibration = None if path is None else Calibration.load(path, evidence=(PEAK, MEAN))
+        self.familiarity = None if path is None else Familiarity.read(path)
+
+    @property
+    def device(self) -> torch.device:
+        found: torch.device = self.model.device
+        return found
+
+    def encode(self, pixels: Mapping[str, Tensor]) -> Any:
+        """Features of the images of pairs, before and after in turn, as the language model reads them.
+
+        Args:
+            pixels: of :meth:`idc.vlm.families.Family.pixels`, on the model's device.
+
+        Returns:
+            As :meth:`idc.vlm.families.Family.encode`.
+        """
+        return self.family.encode(self.model, pixels)
+
+    def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
+        """Captions of pairs of uint8 RGB images (H, W, 3) of any sizes; one batch."""
+        if not _number_of_pairs(befores, afters):
+            return []
+        with torch.inference_mode():
+            pairs = self._encoded(befores, afters)
+            return [self._text(best) for best, *_ in self._generate(pairs, self._prompts(pairs))]
+
+    def describe(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        *,
+        beams: int | None = None,
+        candidates: int = 1,
+        change_map: bool = False,
+    ) -> list[Description]:
+        """See :class:`idc.captioning.contract.Captioner`. The candidates are the final beams."""
+        beams = beams_of(beams, candidates, self.settings.beams)
+        if not _number_of_pairs(befores, afters):
+            return []
+        settings = self.settings.model_copy(update={"beams": beams})
+        with torch.inference_mode():
+            pairs = self._encoded(befores, afters)
+            # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
+            found = self._generate(pairs, self._prompts(pairs), settings, hypotheses=beams if candidates > 1 else 1)
+            maps = self._maps(pairs)
+        familiar = [None] * len(found) if self.familiarity is None else map(self.familiarity, befores, afters)
+        descriptions = []
+        for pair, (hypotheses, one, familiarity) in enumerate(zip(found, maps, familiar, strict=True)):
+            texts: dict[str, Candidate] = {}
+            for hypothesis in hypotheses:
+                text = self._text(hypothesis)
+                texts.setdefault(text, Candidate(text, hypothesis.mean))
+            peak, mean = peak_and_mean(one)
+            described = Description(
+                tuple(texts.values())[:candidates],
+                change_map=one if change_map else None,
+                evidence={PEAK: peak, MEAN: mean},
+                familiarity=familiarity,
+                trained_on=self.trained_on,
+                seen=self._seen(pairs, pair),
+            )
+            descriptions.append(self._calibrated(described))
+        return descriptions
+
+    def score(
+        self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
+    ) -> list[list[CaptionScore]]:
+        """See :class:`idc.captioning.contract.ScoringCaptioner`. A caption is cut to the maximum length of a generated
+        one; if it fills that, it has no room for the end token and is scored without it, as when it is generated.
+
+        Raises:
+            ValueError: not one list of captions per pair, or a caption has the model's control tokens in it.
+        """
+        count = _number_of_pairs(befores, afters)
+        if len(captions) != count:
+            raise ValueError(f"{len(captions)} lists of captions for {count} pairs; give one list per pair")
+        most = self.settings.max_new_tokens
+        answers = [[self.chat.answer_ids(text)[:most] for text in texts] for texts in captions]
+        if not any(answers):
+            return [[] for _ in captions]
+        with torch.inference_mode():
+            pairs = self._encoded(befores, afters)
+            batch = answer_rows(self._prompts(pairs), answers, self.family)
+            images = [image for pair, ids in enumerate(answers) for _ in ids for image in (2 * pair, 2 * pair + 1)]
+            encoded, language = repeated(pairs.encoded, pairs.pixels, images, self.family)
+            totals, counts = log_probabilities(self.model, self._moved(batch) | language, encoded, self.family)
+        scores = iter([CaptionScore(*found) for found in zip(totals.tolist(), counts.tolist(), strict=True)])
+        return [[next(scores) for _ in ids] for ids in answers]
+
+    def sample(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        n: int,
+        *,
+        temperature: float = 1.0,
+        seed: int = 0,
+    ) -> list[list[Candidate]]:
+        """See :class:`idc.captioning.contract.SamplingCaptioner`.
+
+        Raises:
+            ValueError: ``n`` is below 1, or the temperature is not positive.
+        """
+        if n < 1 or temperature <= 0:
+            raise ValueError(f"n must be at least 1 and temperature positive, got n={n}, temperature={temperature}")
+        if not _number_of_pairs(befores, afters):
+            return []
+        with torch.inference_mode():
+            pairs = self._encoded(befores, afters)
+            found = self._generate(pairs, self._prompts(pairs), hypotheses=n, temperature=temperature, seed=seed)
+        return [[Candidate(self._text(one), one.mean) for one in samples] for samples in found]
+
+    def answer(
+        self,
+        befores: Sequence[np.ndarray],
+        afters: Sequence[np.ndarray],
+        dialogues: Sequence[Sequence[Turn]],
+        *,
+        max_tokens: int | None = None,
+    ) -> list[Answer]:
+        """See :class:`idc.captioning.contract.AnsweringCaptioner`. A dialogue without marks has both images before its
+        first user turn; one without a system turn has that of the prompt."""
+        count = _number_of_pairs(befores, afters)
+        if len(dialogues) != count:
+            raise ValueError(f"{len(dialogues)} dialogues about {count} pairs; give one per pair")
+        if not count:
+            return []
+        most = self.settings.max_new_tokens if max_tokens is None else max_tokens
+        settings = GenerateConfig(max_new_tokens=most)
+        sizes = [(before.shape[:2], after.shape[:2]) for before, after in zip(befores, afters, strict=True)]
+        prompts = [
+            self.chat.prompt(self._turns(dialogue), pair) for dialogue, pair in zip(dialogues, sizes, strict=True)
+        ]
+        self._refuse_long(prompts, most)
+        with torch.inference_mode():
+            pairs = self._encoded(befores, afters)
+            found = self._generate(pairs, prompts, settings)
+        return [
+            Answer(
+                self._text(best),
+                best.mean,
+                tokens=len(best.ids),
+                prompt_tokens=len(prompt),
+                cut_off=not best.ended,
+                seen=self._seen(pairs, pair),
+            )
+            for pair, ((best, *_), prompt) in enumerate(zip(found, prompts, strict=True))
+        ]
+
+    def _encoded(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> _Pairs:
+        images = [image for pair in zip(befores, afters, strict=True) for image in pair]
+        pixels = self._moved(self.family.pixels(images))
+        return _Pairs([(image.shape[0], image.shape[1]) for image in images], pixels, self.encode(pixels))
+
+    def _prompts(self, pairs: _Pairs) -> list[list[int]]:
+        return [self.chat.prompt(self._request, pairs.of(pair)) for pair in range(len(pairs.sizes) // 2)]
+
+    def _generate(
+        self, pairs: _Pairs, prompts: Sequence[Sequence[int]], settings: GenerateConfig | None = None, **options: Any
+    ) -> list[list[Hypothesis]]:
+        samples = [Sample(ids, [False] * len(ids), {}) for ids in prompts]
+        batch = self._moved(collate(samples, self.family, side="left")) | dict(pairs.pixels)
+        return generate(self.model, batch, pairs.encoded, self.family, settings or self.settings, **options)
+
+    def _maps(self, pairs: _Pairs) -> list[np.ndarray]:
+        tokens = self.family.tokens_of(pairs.encoded)
+        return [
+            change_map(self.family, tokens[2 * pair], tokens[2 * pair + 1], pairs.of(pair))
+            for pair in range(len(tokens) // 2)
+        ]
+
+    def _turns(self, dialogue: Sequence[Turn]) -> list[Turn]:
+        """A dialogue with its images and with the prompt's own text where it has none."""
+        turns = [] if self.prompt.system is None or dialogue[0].role == "system" else self._request[:1]
+        marks = "" if any(IMAGE in turn.text for turn in dialogue) else f"{IMAGE}{IMAGE}\n"
+        for turn in dialogue:
+            text = turn.text
+            if turn.role == "user":
+                text, marks = marks + text, ""
+                if not (rest := text.replace(IMAGE, "").strip()):
+                    here = text.count(IMAGE)
+                    rest = self.prompt.text if here == 2 else IMAGE * here + self.prompt.text.replace(IMAGE, "")
+                    text = rest
+            turns.append(Turn(turn.role, text))
+        return turns
+
+    def _refuse_long(self, prompts: Sequence[Sequence[int]], most: int) -> None:
+        limit = self.family.config.get_text_config().max_position_embeddings
+        longest = max(map(len, prompts))
+        if longest + most > limit:
+            raise ValueError(
+                f"the dialogue has {longest} tokens, those of the images included, and the answer up to {most}; the "
+                f"model reads at most {limit}: shorten the dialogue or the answer, or lower base.max_pixels"
+            )
+
+    def _seen(self, pairs: _Pairs, pair: int) -> Seen:
+        before, after = (self.family.content(size)[2:] for size in pairs.of(pair))
+        return Seen(before, after)
+
+    def _text(self, hypothesis: Hypothesis) -> str:
+        return self.chat.decode(hypothesis.ids)
+
+    def _calibrated(self, description: Description) -> Description:
+        if self.calibration is None:
+            return description
+        return replace(description, changed=self.calibration(description))
+
+    def _moved(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
+        return {key: tensor.to(self.device) for key, tensor in tensors.items()}
+
+
+def request(prompt: PromptConfig) -> list[Turn]:
+    """The turns that ask for a caption."""
+    system = [] if prompt.system is None else [Turn("system", prompt.system)]
+    return [*system, Turn("user", prompt.text)]
+
+
+def dtype_of(base: BaseConfig, speed: Speed) -> BaseConfig:
+    """How a base is loaded for a captioner: in bfloat16 at ``speed="bf16"``, else as it says."""
+    return base.model_copy(update={"dtype": "bfloat16"}) if speed == "bf16" else base
+
+
+def _number_of_pairs(befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> int:
+    if len(befores) != len(afters):
+        raise ValueError(f"{len(befores)} before and {len(afters)} after images: give as many of each")
+    return len(befores)

@@ -1,0 +1,162 @@
+"""Answers by transformers' own ``generate``: greedy, beams, samples, each with its log-probability.
+
+The settings are ours alone. The generation config of a model, which ``generate`` would merge into them, may sample or
+punish repeated words; the log-probabilities would then be those of another distribution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from idc.vlm.batch import model_inputs, pad_id
+from idc.vlm.config import GenerateConfig
+from idc.vlm.families import Family
+
+_SAMPLING: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+"""Samples of the whole distribution; the default of transformers is to draw one of the 50 most probable words."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A generated answer.
+
+    Attributes:
+        ids: its tokens, the end token included if it has one.
+        total: natural logarithm of its probability, sum over the tokens, at temperature 1.
+        ended: it ends with the end token, not because it reached the maximum length.
+    """
+
+    ids: tuple[int, ...]
+    total: float
+    ended: bool
+
+    @property
+    def mean(self) -> float:
+        """``total`` per token."""
+        return self.total / len(self.ids)
+
+
+@torch.no_grad()
+def generate(
+    model: Any,
+    batch: Mapping[str, Any],
+    encoded: Any,
+    family: Family,
+    settings: GenerateConfig,
+    *,
+    hypotheses: int = 1,
+    temperature: float | None = None,
+    seed: int = 0,
+) -> list[list[Hypothesis]]:
+    """Generate answers to a batch of prompts.
+
+    Args:
+        model: the transformers model (of a PEFT model, its base model), in evaluation mode.
+        batch: of :func:`idc.vlm.batch.collate` with padding at the left, on the model's device.
+        encoded: features of the batch's images, None if it has none; they do not change.
+        hypotheses: answers per prompt: final beams, at most as many as there are beams; or samples.
+        temperature: draw at random, with logits divided by this, in place of a search; beams do not count then.
+        seed: of the draws; equal seeds and batches give equal samples.
+
+    Returns:
+        Per prompt its answers; of a search the best first.
+    """
+    from transformers import GenerationConfig, LogitsProcessorList
+
+    beams = settings.beams if temperature is None else 1
+    end: int = family.tokenizer.eos_token_id
+    config = GenerationConfig(
+        max_new_tokens=settings.max_new_tokens,
+        **({"do_sample": False} if temperature is None else _SAMPLING),
+        num_beams=beams,
+        num_return_sequences=hypotheses,
+        length_penalty=settings.length_penalty,
+        early_stopping=False,
+        repetition_penalty=1.0,
+        eos_token_id=end,
+        pad_token_id=pad_id(family),
+        use_cache=True,
+    )
+    start = batch["input_ids"].shape[1]
+    recorder = _recorder(start, beams, end, family.image_id, temperature or 1.0)
+    if encoded is not None:  # a copy: generate repeats the features of what it is given for its beams
+        encoded = family.pick(encoded, range(len(encoded.pooler_output)))
+    gpus = [model.device] if model.device.type == "cuda" else []
+    with _only_our_settings(model), torch.random.fork_rng(devices=gpus, enabled=temperature is not None):
+        if temperature is not None:
+            torch.manual_seed(seed)
+        sequences = model.generate(
+            **model_inputs(batch, encoded, family),
+            generation_config=config,
+            logits_processor=LogitsProcessorList([recorder]),
+        )
+    found = [_cut(ids, end) for ids in sequences[:, start:].tolist()]
+    rows = [
+        Hypothesis(ids, recorder.total(row // hypotheses if beams > 1 else row, ids), ids[-1] == end)
+        for row, ids in enumerate(found)
+    ]
+    return [rows[first : first + hypotheses] for first in range(0, len(rows), hypotheses)]
+
+
+@contextmanager
+def _only_our_settings(model: Any) -> Iterator[None]:
+    from transformers import GenerationConfig
+
+    own, model.generation_config = model.generation_config, GenerationConfig()
+    try:
+        yield
+    finally:
+        model.generation_config = own
+
+
+def _cut(ids: list[int], end: int) -> tuple[int, ...]:
+    """Up to the first end token, which is kept."""
+    return tuple(ids[: ids.index(end) + 1] if end in ids else ids)
+
+
+def _recorder(start: int, beams: int, end: int, image: int, temperature: float) -> Any:
+    """Adds up the log-probabilities of all that ``generate`` might return, without keeping its scores: those of 32
+    pairs, 4 beams, 64 tokens and 150,000 words would be 5 GB. An answer has no image tokens: there would be no image
+    for them.
+
+    A processor of logits sees, at every step, the tokens of all rows so far, and the scores of the next one. What a row
+    has so far names it: the rows of beams change their places.
+    """
+    from transformers import LogitsProcessor
+
+    class Recorder(LogitsProcessor):
+        def __init__(self) -> None:
+            self._ended: dict[tuple[int, tuple[int, ...]], float] = {}
+            self._rows: dict[tuple[int, tuple[int, ...]], int] = {}
+            self._totals: list[float] = []
+            self._logs_RV = torch.empty(0)
+
+        def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+            names = [(row // beams, tuple(ids)) for row, ids in enumerate(input_ids[:, start:].tolist())]
+            if self._rows:
+                before = [self._rows[group, ids[:-1]] for group, ids in names]
+                last = self._logs_RV[before, [ids[-1] for _, ids in names]].tolist()
+                self._totals = [self._totals[row] + value for row, value in zip(before, last, strict=True)]
+            else:
+                self._totals = [0.0] * len(names)
+            self._logs_RV = scores.float().log_softmax(dim=-1)
+            self._rows = {name: row for row, name in enumerate(names)}
+            for (group, ids), total, value in zip(names, self._totals, self._logs_RV[:, end].tolist(), strict=True):
+                self._ended.setdefault((group, (*ids, end)), total + value)
+            scores = scores if temperature == 1.0 else scores / temperature
+            return scores.index_fill(1, torch.tensor([image], device=scores.device), -torch.inf)
+
+        def total(self, group: int, ids: tuple[int, ...]) -> float:
+            """Of an answer to a prompt (of samples: of a row)."""
+            if ids[-1] == end:
+                return self._ended[group, ids]
+            row = self._rows[group, ids[:-1]]
+            return self._totals[row] + float(self._logs_RV[row, ids[-1]])
+
+    return Recorder()

@@ -1,0 +1,238 @@
+"""Dialogues about images as training samples, from folders of pairs or of instructions.
+
+A sample depends on (seed, epoch, index) alone. Its length is known from the headers of its images, so that samples can
+be grouped by length and a dialogue that is too long is refused before the training starts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from idc.data.images import decode_image, image_size
+from idc.data.manifest import complete_manifest
+from idc.data.mapped_rows import MappedRows
+from idc.metrics.hallucination import truth_of
+from idc.schema import CHANGE_TYPES, Instruction, Turn
+from idc.training.data import sample_rng
+from idc.training.task import Batch
+from idc.vlm.batch import Sample, collate
+from idc.vlm.chat import Chat, Size
+from idc.vlm.config import PromptConfig
+from idc.vlm.families import Family
+
+Captions = Literal["each", "one"]
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """What is learned of a row.
+
+    Attributes:
+        name: for messages.
+        images: encoded bytes, in the order of their marks in the turns.
+        references: right answers to the last question.
+        scene: the true change (:func:`idc.metrics.hallucination.truth_of`), if it is known.
+    """
+
+    name: str
+    images: Sequence[bytes]
+    turns: Sequence[Turn]
+    references: Sequence[str] = ()
+    scene: Any = None
+
+    @property
+    def sizes(self) -> list[Size]:
+        """Of the images, from their headers."""
+        return [image_size(image) for image in self.images]
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What validation needs of a sample besides its loss.
+
+    Attributes:
+        name, references, scene: as of :class:`Dialogue`.
+        prompt: ids of the dialogue up to its last answer.
+        shuffled: the same dialogue with the images of another row; None if there is no other with as many images.
+    """
+
+    name: str
+    references: Sequence[str]
+    scene: Any
+    prompt: Sequence[int]
+    shuffled: Sample | None
+
+
+@dataclass(frozen=True)
+class TuningSample:
+    """A sample, in validation with what is scored."""
+
+    sample: Sample
+    scored: Scored | None = None
+
+
+def pair_turns(prompt: PromptConfig, caption: str) -> list[Turn]:
+    """The dialogue in which a pair's caption is the answer."""
+    system = [] if prompt.system is None else [Turn("system", prompt.system)]
+    return [*system, Turn("user", prompt.text), Turn("assistant", caption, "caption")]
+
+
+class DialogueSamples:
+    """The dialogues of a split, as an :class:`idc.training.data.Dataset`. Pairs without captions are left out.
+
+    Args:
+        folder: of kind ``pairs`` or ``instructions``.
+        prompt: the question about a pair; instructions have their own.
+        captions: each caption of a pair is a sample, or one is drawn at every visit.
+        validation: samples also have what is scored; of a pair with its first caption.
+
+    Raises:
+        ValueError: the folder is of another kind, not complete, or has no images.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        split: str,
+        chat: Chat,
+        prompt: PromptConfig,
+        seed: int,
+        captions: Captions = "each",
+        validation: bool = False,
+    ):
+        self.folder, self.chat, self.prompt, self.seed = folder, chat, prompt, seed
+        self.draws = captions == "one" and not validation
+        kind = complete_manifest(folder).kind
+        if kind not in ("pairs", "instructions"):
+            raise ValueError(f"{folder} holds {kind}; give a folder of pairs or of instructions")
+        self.of_pairs = kind == "pairs"
+        if self.of_pairs:
+            self.rows = MappedRows(folder, ("pair_id", "before", "after", "captions", "change_type", "meta"), split)
+            self.counts: Sequence[int] = self.rows.list_lengths("captions").tolist()
+        else:
+            self.rows = MappedRows(folder, ("row_id", "images", "turns"), split)
+            self.counts = [1] * len(self.rows)
+        once = self.draws or validation
+        self.order = [
+            (row, n) for row, count in enumerate(self.counts) for n in range(min(1, count) if once else count)
+        ]
+        self.other = self._others() if validation else None
+        self._lengths: dict[tuple[int, int], int] = {}
+
+    def _others(self) -> dict[int, int]:
+        """Row -> another one with as many images, half a data set away."""
+        alike: dict[int, list[int]] = defaultdict(list)
+        images = None if self.of_pairs else self.rows.list_lengths("images")
+        for row, _ in self.order:
+            alike[2 if images is None else int(images[row])].append(row)
+        return {
+            row: rows[(place + len(rows) // 2) % len(rows)]
+            for number, rows in alike.items()
+            if number and len(rows) > 1
+            for place, row in enumerate(rows)
+        }
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def get(self, index: int, epoch: int) -> TuningSample:
+        row, number = self._visit(index, epoch)
+        dialogue = self.dialogue(row, number)
+        sample = encode(self.chat, dialogue)
+        if self.other is None:
+            return TuningSample(sample)
+        turns = dialogue.turns
+        shuffled = None
+        if (other := self.other.get(row)) is not None:
+            images = self.dialogue(other, 0).images
+            loose = Chat(self.chat.family)  # images of another size may be above the cutoff
+            shuffled = encode(loose, Dialogue(dialogue.name, images, turns))
+        prompt = self.chat.prompt(turns[:-1], dialogue.sizes)
+        return TuningSample(sample, Scored(dialogue.name, dialogue.references, dialogue.scene, prompt, shuffled))
+
+    def length(self, index: int, epoch: int) -> int:
+        """Number of tokens."""
+        row, number = self._visit(index, epoch)
+        if (row, number) not in self._lengths:
+            self._lengths[row, number] = self._length(row, number)
+        return self._lengths[row, number]
+
+    def check(self, rank: int = 0, world_size: int = 1) -> None:
+        """Encode every dialogue of this rank's share without its pixels.
+
+        Raises:
+            ValueError: naming the row: it is longer than the cutoff, has other images than its text marks, control
+                tokens in its text, or an image that cannot be read.
+        """
+        for row, number in self.order[rank::world_size]:
+            for one in range(self.counts[row]) if self.draws else (number,):
+                self._lengths[row, one] = self._length(row, one)
+
+    def dialogue(self, row: int, number: int) -> Dialogue:
+        """The dialogue of a row; of a pair, with its caption of this number."""
+        found = self.rows[row]
+        if self.of_pairs:
+            return self._of_pair(found, number)
+        instruction = Instruction.from_row(found)
+        images: Any = instruction.images  # in a folder they are bytes
+        return Dialogue(instruction.row_id, images, instruction.turns, (instruction.turns[-1].text,))
+
+    def _of_pair(self, row: Mapping[str, Any], number: int) -> Dialogue:
+        meta = json.loads(row["meta"]) if row["meta"] else {}
+        known = {"before", "after"} <= meta.keys() and row["change_type"] in CHANGE_TYPES
+        return Dialogue(
+            row["pair_id"],
+            (row["before"], row["after"]),
+            pair_turns(self.prompt, row["captions"][number]),
+            row["captions"],
+            truth_of(row["change_type"], meta["before"], meta["after"]) if known else None,
+        )
+
+    def _visit(self, index: int, epoch: int) -> tuple[int, int]:
+        row, number = self.order[index]
+        if self.draws:
+            number = int(sample_rng(self.seed, epoch, index).integers(self.counts[row]))
+        return row, number
+
+    def _length(self, row: int, number: int) -> int:
+        dialogue = self.dialogue(row, number)
+        try:
+            return self.chat.length(dialogue.turns, dialogue.sizes)
+        except ValueError as error:
+            raise ValueError(f"{self.folder}, row {dialogue.name!r}: {error}") from None
+
+
+def encode(chat: Chat, dialogue: Dialogue) -> Sample:
+    """A dialogue with the pixels of its images."""
+    images = [decode_image(image) for image in dialogue.images]
+    encoded = chat.encode(dialogue.turns, [(image.shape[0], image.shape[1]) for image in images])
+    return Sample(encoded.ids, encoded.learned, chat.family.pixels(images) if images else {})
+
+
+def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:
+    """A batch of B samples: what :func:`idc.vlm.batch.collate` returns, and in validation
+
+    - ``prompt``: the prompts, padded at the left, without pixels;
+    - ``shuffled``: a batch with the images of other rows, None if there is none; ``right``: indices of its samples;
+    - ``name``, ``references``, ``scene``: lists of B.
+    """
+    batch = collate([one.sample for one in samples], family)
+    scored = [one.scored for one in samples if one.scored is not None]
+    if not scored:
+        return batch
+    assert len(scored) == len(samples), "samples of training and of validation in one batch"
+    other = [(index, one.shuffled) for index, one in enumerate(scored) if one.shuffled is not None]
+    prompts = [Sample(one.prompt, [False] * len(one.prompt), {}) for one in scored]
+    return {
+        **batch,
+        "prompt": collate(prompts, family, "left"),
+        "shuffled": collate([sample for _, sample in other], family) if other else None,
+        "right": [index for index, _ in other],
+        "name": [one.name for one in scored],
+        "references": [list(one.references) for one in scored],
+        "scene": [one.scene for one in scored],
+    }

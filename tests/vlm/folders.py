@@ -1,0 +1,65 @@
+"""Small folders of pairs and of instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from idc.data.images import encode_png
+from idc.data.store import DatasetFolder
+from idc.schema import ChangePair, Instruction, Turn, instruction_arrow_schema, pair_arrow_schema
+from tests.vlm.models import TEXTS, picture
+
+SIZES = ((64, 64), (48, 90), (100, 30))
+CAPTIONS = TEXTS[:3]
+
+
+def image(seed: int, size: tuple[int, int]) -> bytes:
+    """A PNG whose four quarters have colours of their own, so that a small model can tell images apart."""
+    colours = picture(seed, 2, 2)
+    height, width = size
+    return encode_png(
+        np.ascontiguousarray(colours.repeat(-(-height // 2), 0).repeat(-(-width // 2), 1)[:height, :width])
+    )
+
+
+def write_pairs(folder: Path, train: int = 12, val: int = 4, sizes: Sequence[tuple[int, int]] = SIZES) -> Path:
+    """Pairs with one, two or no captions by turns; the images of a pair may have different sizes."""
+    rows = []
+    for number in range(train + val):
+        texts = [CAPTIONS[number % 3], CAPTIONS[(number + 1) % 3]][: number % 3]
+        if number >= train:
+            texts = [CAPTIONS[number % 3]]
+        images = [image(2 * number + side, sizes[(number + side) % len(sizes)]) for side in range(2)]
+        split = "train" if number < train else "val"
+        rows.append(ChangePair(f"pair-{number}", *images, captions=tuple(texts), split=split).to_row())
+    return _write(folder, "pairs", pair_arrow_schema(), rows)
+
+
+def write_instructions(folder: Path, count: int = 6) -> Path:
+    """Dialogues of one to three turns about one or two images."""
+    rows = []
+    for number in range(count):
+        images = tuple(image(100 + 2 * number + n, SIZES[n]) for n in range(1 + number % 2))
+        turns = [
+            Turn("user", "<image>" * len(images) + " What changed?"),
+            Turn("assistant", CAPTIONS[number % 3], "caption"),
+        ]
+        for again in range(number % 3):
+            turns += [Turn("user", f"How many cubes, {again}?"), Turn("assistant", str(again), "count")]
+        split = "train" if number < count - 2 else "val"
+        rows.append(Instruction(f"row-{number}", images, tuple(turns), split).to_row())
+    return _write(folder, "instructions", instruction_arrow_schema(), rows)
+
+
+def _write(folder: Path, kind: str, schema: pa.Schema, rows: list[dict[str, Any]]) -> Path:
+    made = DatasetFolder.open_for_build(
+        folder, kind=kind, schema=schema, fingerprint=folder.name, config={}, num_chunks=1
+    )  # fmt: skip
+    made.write_chunk(0, rows)
+    made.finish()
+    return folder

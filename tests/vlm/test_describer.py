@@ -1,0 +1,281 @@
+"""A vision-language model as a captioner: log-probabilities are those of teacher forcing, batches change nothing."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import GenerationConfig
+
+from idc.captioning.contract import Seen
+from idc.schema import IMAGE, Turn
+from idc.vlm.base import find_base, load_model
+from idc.vlm.batch import Sample, collate, encode_images, model_inputs
+from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
+from idc.vlm.describer import VlmCaptioner, request
+from idc.vlm.generate import generate
+from idc.vlm.logps import answer_rows, log_probabilities, repeated
+from tests.vlm.models import every_family, picture
+from tests.vlm.speaking import CAPTIONS, pairs, speaking_folder
+
+BEFORES, AFTERS = (list(images) for images in zip(*pairs(), strict=True))
+CLOSE = 1e-5
+
+
+@cache
+def captioner(kind: str, **settings: Any) -> VlmCaptioner:
+    base = BaseConfig(source=str(speaking_folder(kind)))
+    given = GenerateConfig(**{"max_new_tokens": 24, **settings})
+    return VlmCaptioner(load_model(speaking_folder(kind), base), find_base(base).family, PromptConfig(), given)
+
+
+def prompts_of(model: VlmCaptioner) -> list[list[int]]:
+    sizes = [(before.shape[:2], after.shape[:2]) for before, after in pairs()]
+    return [model.chat.prompt(request(model.prompt), pair) for pair in sizes]
+
+
+def left_batch(model: VlmCaptioner) -> dict[str, Any]:
+    """The prompts of all pairs, for generation."""
+    samples = [
+        Sample(ids, [False] * len(ids), model.family.pixels(pair))
+        for ids, pair in zip(prompts_of(model), pairs(), strict=True)
+    ]
+    return collate(samples, model.family, side="left")
+
+
+@every_family
+def test_it_says_what_it_learned_in_batches_as_alone(kind: str) -> None:
+    model = captioner(kind)
+    assert model(BEFORES, AFTERS) == list(CAPTIONS)
+    together = model.describe(BEFORES, AFTERS)
+    for before, after, expected in zip(BEFORES, AFTERS, together, strict=True):
+        (alone,) = model.describe([before], [after])
+        assert alone.best.caption == expected.best.caption
+        assert alone.best.log_probability == pytest.approx(expected.best.log_probability, abs=CLOSE)
+        assert alone.evidence == pytest.approx(expected.evidence, abs=CLOSE)
+
+
+@every_family
+def test_a_candidate_has_the_probability_of_its_score(kind: str) -> None:
+    model = captioner(kind)
+    found = model.describe(BEFORES, AFTERS, beams=4, candidates=3)
+    texts = [[one.caption for one in description.candidates] for description in found]
+    assert [len(set(several)) for several in texts] == [3] * 3
+    for description, scores in zip(found, model.score(BEFORES, AFTERS, texts), strict=True):
+        same = [
+            (one.log_probability, score.mean)
+            for one, score in zip(description.candidates, scores, strict=True)
+            if model.chat.answer_ids(one.caption) == model.chat.answer_ids(model.chat.decode(ids_of(model, one)))
+        ]
+        assert same
+        assert description.best.log_probability == pytest.approx(scores[0].mean, abs=CLOSE)
+        assert description.best.log_probability == max(one.log_probability for one in description.candidates)
+
+
+def ids_of(model: VlmCaptioner, candidate: Any) -> list[int]:
+    return model.chat.answer_ids(candidate.caption)
+
+
+@every_family
+@pytest.mark.parametrize(
+    ("most", "options"),
+    [
+        (24, {"beams": 4, "hypotheses": 4}),
+        (3, {"beams": 3, "hypotheses": 3}),
+        (24, {"beams": 1, "hypotheses": 1}),
+        (5, {"beams": 1, "hypotheses": 6, "temperature": 1.5, "seed": 3}),
+    ],
+)
+def test_log_probabilities_are_those_of_teacher_forcing(kind: str, most: int, options: dict[str, Any]) -> None:
+    """Of every hypothesis, token by token the same ids; also of those that were cut off."""
+    model, batch = captioner(kind), left_batch(captioner(kind))
+    settings = GenerateConfig(max_new_tokens=most, beams=options["beams"])
+    encoded = encode_images(model.model, batch, model.family)
+    more = {name: value for name, value in options.items() if name != "beams"}
+    found = generate(model.model, batch, encoded, model.family, settings, **more)
+    assert [len(several) for several in found] == [options["hypotheses"]] * 3
+    assert {one.ended for several in found for one in several} >= {most == 24}
+
+    rows = answer_rows(prompts_of(model), [[one.ids for one in several] for several in found], model.family)
+    images = [image for pair, several in enumerate(found) for _ in several for image in (2 * pair, 2 * pair + 1)]
+    features, language = repeated(encoded, batch, images, model.family)
+    with torch.no_grad():
+        totals, counts = log_probabilities(model.model, rows | language, features, model.family)
+    hypotheses = [one for several in found for one in several]
+    assert counts.tolist() == [len(one.ids) for one in hypotheses]
+    assert [one.total for one in hypotheses] == pytest.approx(totals.tolist(), abs=CLOSE * 24)
+
+
+@every_family
+def test_beams_are_those_of_transformers_with_its_own_score(kind: str) -> None:
+    model, batch = captioner(kind), left_batch(captioner(kind))
+    encoded = encode_images(model.model, batch, model.family)
+    settings = GenerateConfig(max_new_tokens=24, beams=3)
+    ours = generate(model.model, batch, encoded, model.family, settings, hypotheses=3)
+    config = GenerationConfig(
+        max_new_tokens=24, num_beams=3, num_return_sequences=3, do_sample=False, output_scores=True,
+        return_dict_in_generate=True, eos_token_id=model.family.tokenizer.eos_token_id, early_stopping=False,
+        pad_token_id=model.family.tokenizer.pad_token_id,
+    )  # fmt: skip
+    with torch.no_grad():
+        theirs = model.model.generate(**model_inputs(batch, encoded, model.family), generation_config=config)
+    means = [one.mean for several in ours for one in several]
+    assert means == pytest.approx(theirs.sequences_scores.tolist(), abs=CLOSE)
+
+
+def test_the_settings_that_come_with_a_model_are_not_used() -> None:
+    model = captioner("internvl")
+    expected = model.describe(BEFORES, AFTERS)
+    own = GenerationConfig(do_sample=True, temperature=5.0, repetition_penalty=9.0, num_beams=2, max_new_tokens=1)
+    before, model.model.generation_config = model.model.generation_config, own
+    try:
+        found = model.describe(BEFORES, AFTERS)
+        assert model.model.generation_config is own, "it is left as it was"
+    finally:
+        model.model.generation_config = before
+    assert [one.best for one in found] == [one.best for one in expected]
+
+
+@every_family
+def test_one_vision_pass_serves_all_that_is_asked(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = captioner(kind)
+    passes: list[int] = []
+    encode = model.family.encode
+    monkeypatch.setattr(
+        model.family, "encode", lambda net, pixels: passes.append(len(pixels["pixel_values"])) or encode(net, pixels)
+    )
+    towers: list[Any] = []
+    tower = dict(model.model.named_modules())[model.family.tower[0].removesuffix(".patch_embed")]
+    handle = tower.register_forward_pre_hook(lambda module, given: towers.append(module))
+    try:
+        model.describe(BEFORES, AFTERS, beams=4, candidates=4, change_map=True)
+        model.score(BEFORES, AFTERS, [list(CAPTIONS)] * 3)
+        model.sample(BEFORES, AFTERS, n=5)
+    finally:
+        handle.remove()
+    assert len(passes) == len(towers) == 3
+
+
+@every_family
+def test_samples_follow_the_seed_and_the_temperature(kind: str) -> None:
+    model = captioner(kind)
+    first = model.sample(BEFORES, AFTERS, n=4, temperature=3.0, seed=1)
+    state = torch.random.get_rng_state()
+    assert model.sample(BEFORES, AFTERS, n=4, temperature=3.0, seed=1) == first
+    assert model.sample(BEFORES, AFTERS, n=4, temperature=3.0, seed=2) != first
+    assert torch.equal(torch.random.get_rng_state(), state), "the draws of others do not change"
+    cold = model.sample(BEFORES, AFTERS, n=2, temperature=1e-4)
+    best = [one.best for one in model.describe(BEFORES, AFTERS)]
+    for samples, expected in zip(cold, best, strict=True):
+        assert {one.caption for one in samples} == {expected.caption}
+        assert samples[0].log_probability == pytest.approx(expected.log_probability, abs=CLOSE)
+    with pytest.raises(ValueError, match="temperature positive, got n=1, temperature=0"):
+        model.sample(BEFORES, AFTERS, n=1, temperature=0)
+
+
+def test_samples_are_drawn_from_the_whole_distribution() -> None:
+    """Not from the 50 most probable words, the default of transformers: at a high temperature rare ones appear."""
+    model = captioner("qwen3_vl", max_new_tokens=1)
+    words = {one.caption for one in model.sample(BEFORES[:1], AFTERS[:1], n=400, temperature=100.0)[0]}
+    assert len(words) > 80
+
+
+@every_family
+def test_a_score_is_of_the_caption_and_the_images(kind: str) -> None:
+    model = captioner(kind)
+    scores = model.score(BEFORES, AFTERS, [list(CAPTIONS)] * 3)
+    for pair, several in enumerate(scores):
+        assert max(several, key=lambda one: one.mean) is several[pair]
+    assert model.score(BEFORES, AFTERS, [[], [CAPTIONS[1]], []]) == [[], [pytest.approx(scores[1][1], abs=1e-4)], []]
+    swapped = model.score(BEFORES[::-1], AFTERS[::-1], [[CAPTIONS[0]]] * 3)
+    assert swapped[0][0].total < scores[0][0].total - 1
+    cut = captioner(kind, max_new_tokens=4).score(BEFORES[:1], AFTERS[:1], [[CAPTIONS[0]]])
+    assert cut[0][0].tokens == 4
+
+
+@every_family
+def test_the_change_map_is_dark_where_nothing_changed(kind: str) -> None:
+    model = captioner(kind)
+    half = BEFORES[2].copy()
+    half[:50] = picture(9, 50, 40)
+    found = model.describe([*BEFORES, BEFORES[2]], [*AFTERS, half], change_map=True)
+    maps = [one.change_map for one in found]
+    assert all(one is not None and one.dtype == np.float32 for one in maps)
+    assert maps[2].max() < 1e-5
+    assert maps[0].max() > 1e-3
+    assert 0 <= min(one.min() for one in maps) <= max(one.max() for one in maps) <= 1
+    assert [one.shape for one in maps] == {
+        "llava_onevision": [(4, 4), (3, 4), (4, 2), (4, 2)],
+        "internvl": [(2, 2), (2, 2), (2, 2), (2, 2)],
+    }.get(kind, [(2, 2), (1, 2), (3, 1), (3, 1)])
+    assert found[0].evidence == {"change_peak": maps[0].max(), "change_mean": maps[0].mean()}
+    assert maps[3][0].mean() > maps[3][-1].mean(), "the upper half changed"
+    assert model.describe(BEFORES[:1], AFTERS[:1])[0].change_map is None
+
+
+def test_descriptions_report_the_size_at_which_the_images_were_seen() -> None:
+    expected = {
+        "qwen2_5_vl": Seen((32, 64), (32, 64)),
+        "llava_onevision": Seen((34, 64), (41, 64)),
+        "internvl": Seen((64, 64), (64, 64)),
+    }
+    for kind, seen in expected.items():
+        assert captioner(kind).describe(BEFORES[1:2], AFTERS[1:2])[0].seen == seen
+
+
+@every_family
+def test_answers_in_dialogues(kind: str) -> None:
+    model = captioner(kind)
+    best = model.describe(BEFORES, AFTERS)
+    plain = model.answer(BEFORES, AFTERS, [[Turn("user", IMAGE * 2)]] * 3)
+    assert [one.text for one in plain] == list(CAPTIONS), "marks alone ask for a caption"
+    for one, expected, ids in zip(plain, best, prompts_of(model), strict=True):
+        assert one.log_probability == pytest.approx(expected.best.log_probability, abs=CLOSE)
+        assert (one.prompt_tokens, one.cut_off, one.seen) == (len(ids), False, expected.seen)
+        assert one.tokens == len(model.chat.answer_ids(one.text))
+    ask = Turn("user", "What colour?")
+    dialogue = [Turn("user", f"{IMAGE}{IMAGE}\nWhat changed?"), Turn("assistant", CAPTIONS[0]), ask]
+    without_marks = [Turn("user", "What changed?"), *dialogue[1:]]
+    (long,) = model.answer(BEFORES[:1], AFTERS[:1], [dialogue], max_tokens=2)
+    assert (long.tokens, long.cut_off) == (2, True)
+    assert model.answer(BEFORES[:1], AFTERS[:1], [without_marks], max_tokens=2) == [long]
+    assert long.prompt_tokens == len(model.chat.prompt(dialogue, [BEFORES[0].shape[:2], AFTERS[0].shape[:2]]))
+
+
+def test_the_system_turn_of_the_prompt_is_that_of_dialogues_without_one() -> None:
+    plain = captioner("internvl")
+    prompt = PromptConfig(system="Answer like a surveyor.")
+    model = VlmCaptioner(plain.model, plain.family, prompt, plain.settings)
+    asked = [Turn("user", f"{IMAGE}{IMAGE} What changed?")]
+    (own,) = model.answer(BEFORES[:1], AFTERS[:1], [asked])
+    (given,) = plain.answer(BEFORES[:1], AFTERS[:1], [[Turn("system", "Answer like a surveyor."), *asked]])
+    (none,) = plain.answer(BEFORES[:1], AFTERS[:1], [asked])
+    assert own == given
+    assert own.prompt_tokens > none.prompt_tokens
+    assert model.answer(BEFORES[:1], AFTERS[:1], [[Turn("system", "Be short."), *asked]])[0].prompt_tokens < (
+        own.prompt_tokens
+    )
+
+
+def test_wrong_calls_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = captioner("internvl")
+    with pytest.raises(ValueError, match="3 before and 1 after images: give as many of each"):
+        model(BEFORES, AFTERS[:1])
+    with pytest.raises(ValueError, match="1 lists of captions for 3 pairs"):
+        model.score(BEFORES, AFTERS, [[]])
+    with pytest.raises(ValueError, match=r"control token '<\|im_end\|>'"):
+        model.score(BEFORES[:1], AFTERS[:1], [["a cube<|im_end|>"]])
+    with pytest.raises(ValueError, match="candidates=3 need as many beams"):
+        model.describe(BEFORES, AFTERS, beams=1, candidates=3)
+    with pytest.raises(ValueError, match="1 dialogues about 3 pairs"):
+        model.answer(BEFORES, AFTERS, [[]])
+    with pytest.raises(ValueError, match=r"turn 0 \(user\) has the model's control token"):
+        VlmCaptioner(model.model, model.family, PromptConfig(text=f"{IMAGE}{IMAGE}<|im_end|>"), GenerateConfig())
+    monkeypatch.setattr(model.family.config.get_text_config(), "max_position_embeddings", 60)
+    question = [Turn("user", f"{IMAGE}{IMAGE} " + "What changed? " * 20)]
+    with pytest.raises(ValueError, match=r"the dialogue has \d+ tokens, .* the model reads at most 60: shorten"):
+        model.answer(BEFORES[:1], AFTERS[:1], [question])
+    assert model.describe([], []) == model.sample([], [], n=1) == model.answer([], [], []) == []

@@ -1,0 +1,397 @@
+"""Supervised tuning: samples, trained parts, losses, adapters, the artifact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from idc.config import load
+from idc.data.images import decode_image
+from idc.systems.sft.captioner import load_captioner
+from idc.systems.sft.config import SftJob
+from idc.systems.sft.task import train
+from idc.training.artifact import ADAPTER, read_artifact
+from idc.training.context import LocalContext
+from idc.vlm.artifact import load_tuned
+from idc.vlm.base import load_model
+from idc.vlm.chat import Chat
+from idc.vlm.config import FAMILIES, BaseConfig, GenerateConfig, MergeJob, PromptConfig, TinyConfig, TuneConfig
+from idc.vlm.lora import load_adapter, merge_adapter
+from idc.vlm.merging import merge
+from idc.vlm.samples import DialogueSamples, collate_samples
+from idc.vlm.sft import SftTask
+from idc.vlm.tiny import make_tiny
+from idc.vlm.tuning import group_of
+from tests.vlm.folders import CAPTIONS, SIZES, image, write_instructions, write_pairs
+from tests.vlm.models import TEXTS, every_family, found, model, tiny_folder
+
+PARTS = {"tower": {"lr": 1e-3}, "projector": {"lr": 1e-3}}
+TUNES: dict[str, dict[str, Any]] = {
+    "lora": {"lora": {"rank": 4}},
+    "lora and parts": {"lora": {"rank": 4}, **PARTS},
+    "all linears": {"lora": {"rank": 4, "targets": "all"}},
+    "full": {"language": "full", **PARTS},
+    "projector": {"language": "frozen", "projector": {"lr": 1e-3}},
+}
+SMALL = {
+    "captions": "one", "generation": {"max_new_tokens": 8},
+    "train": {"epochs": None, "steps": 2, "batch_size": 4, "log_every": 1, "precision": "fp32", "group_by_length": 2},
+}  # fmt: skip
+
+
+@cache
+def samples(kind: str, folder: Path, **options: Any) -> DialogueSamples:
+    chat = Chat(found(kind).family)
+    return DialogueSamples(str(folder), "train", chat, PromptConfig(), 0, **options)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("data")
+    return {"pairs": write_pairs(root / "pairs"), "instructions": write_instructions(root / "instructions")}
+
+
+def job_of(kind: str, folder: Path, settings: Mapping[str, Any], runs: Path | str = "runs") -> SftJob:
+    given = {"pairs": str(folder), "base": {"source": str(tiny_folder(kind))}, "runs": str(runs), **SMALL}
+    return load(SftJob, None, {**given, **settings})
+
+
+@cache
+def tuned(kind: str, name: str, folder: Path, runs: Path) -> Path:
+    """The run of a small tuning."""
+    job = job_of(kind, folder, {"tune": {**TUNES[name], "language_optim": {"lr": 3e-2}}, "train.clip_norm": 0})
+    run = runs / f"{kind} {name}".replace(" ", "-")
+    train(job.model_dump(mode="json"), LocalContext(run))
+    return run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+# -- samples ------------------------------------------------------------------------------------------------------
+
+
+def test_every_caption_is_a_sample_or_one_of_a_pair_is_drawn(folders: dict[str, Path]) -> None:
+    each, one = (samples("internvl", folders["pairs"], captions=how) for how in ("each", "one"))
+    counts = [number % 3 for number in range(12)]
+    assert len(each) == sum(counts)
+    assert len(one) == sum(count > 0 for count in counts)
+    chat = Chat(found("internvl").family)
+
+    def texts(dataset: DialogueSamples, epoch: int) -> list[str]:
+        made = [dataset.get(index, epoch).sample for index in range(len(dataset))]
+        return [chat.decode([i for i, learned in zip(s.ids, s.learned, strict=True) if learned]) for s in made]
+
+    expected = [CAPTIONS[(number + n) % 3] for number, count in enumerate(counts) for n in range(count)]
+    assert texts(each, 0) == expected
+    assert texts(one, 3) == texts(one, 3)
+    assert len({tuple(texts(one, epoch)) for epoch in range(8)}) > 1
+
+
+def test_the_length_is_that_of_the_sample_without_opening_its_images(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in ("qwen2_5_vl", "internvl"):
+        for data in folders.values():
+            dataset = samples(kind, data)
+            lengths = [len(dataset.get(index, 1).sample.ids) for index in range(len(dataset))]
+            with monkeypatch.context() as patch:
+                patch.setattr("idc.vlm.samples.decode_image", None)
+                assert [dataset.length(index, 1) for index in range(len(dataset))] == lengths
+                dataset.check()
+            if kind == "qwen2_5_vl":
+                assert len(set(lengths)) > 2
+
+
+def test_a_cutoff_that_would_cut_is_refused_with_the_row_before_anything_is_trained(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    longest = max(samples("qwen2_5_vl", folders["pairs"]).length(n, 0) for n in range(12))
+    job = job_of("qwen2_5_vl", folders["pairs"], {"cutoff": longest - 1})
+    with pytest.raises(
+        ValueError, match=rf"pairs, row 'pair-\d+': {longest} tokens .* above the cutoff of {longest - 1}"
+    ):
+        train(job.model_dump(mode="json"), LocalContext(tmp_path))
+    assert not (tmp_path / "log.jsonl").exists()
+    samples("qwen2_5_vl", folders["pairs"]).check()
+
+
+def test_each_rank_checks_its_share(folders: dict[str, Path]) -> None:
+    chat = Chat(found("internvl").family, cutoff=16)
+    dataset = DialogueSamples(str(folders["pairs"]), "train", chat, PromptConfig(), 0)
+    names = set()
+    for rank in range(2):
+        with pytest.raises(ValueError, match="above the cutoff") as caught:
+            dataset.check(rank, 2)
+        names.add(str(caught.value).split("'")[1])
+    assert len(names) == 2
+
+
+def test_validation_shuffles_the_images_among_rows_with_as_many(folders: dict[str, Path]) -> None:
+    family = found("qwen2_5_vl").family
+    dataset = DialogueSamples(str(folders["instructions"]), "train", Chat(family), PromptConfig(), 0, validation=True)
+    batch = collate_samples([dataset.get(index, 0) for index in range(len(dataset))], family)
+    assert batch["name"] == ["row-0", "row-1", "row-2", "row-3"]
+    assert batch["right"] == [0, 1, 2, 3]
+    shuffled = batch["shuffled"]
+    assert (shuffled["learned"].sum(1) == batch["learned"].sum(1)).all(), "the answers stay"
+    for index, other in enumerate((2, 3, 0, 1)):
+        theirs, own = dataset.get(other, 0).sample.pixels, dataset.get(index, 0).scored
+        assert own is not None
+        assert own.shuffled is not None
+        for key in family.pixel_keys:
+            assert torch.equal(own.shuffled.pixels[key], theirs[key])
+
+
+def test_a_turned_photograph_has_the_size_that_is_decoded() -> None:
+    import io
+
+    from PIL import Image
+
+    from idc.data.images import image_size
+
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        out = io.BytesIO()
+        Image.fromarray(np.zeros((30, 50, 3), np.uint8)).save(out, "JPEG", exif=exif)
+        assert image_size(out.getvalue()) == decode_image(out.getvalue()).shape[:2]
+    for size in SIZES:
+        assert image_size(image(0, size)) == size
+
+
+# -- what is trained ----------------------------------------------------------------------------------------------
+
+
+def task_of(kind: str, tune: Mapping[str, Any]) -> SftTask:
+    base = found(kind)
+    torch.manual_seed(0)
+    net = load_model(base.folder, BaseConfig(source=str(base.folder)))
+    return SftTask(net, base.family, load(TuneConfig, None, tune), GenerateConfig(max_new_tokens=24))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [*((kind, "full") for kind in FAMILIES), *(("llava_onevision", name) for name in TUNES),
+                       ("qwen2_5_vl", "lora and parts"), ("qwen2_5_vl", "all linears")]
+)  # fmt: skip
+def test_exactly_the_wanted_parts_are_trained_and_all_of_them_get_a_gradient(
+    kind: str, name: str, folders: dict[str, Path]
+) -> None:
+    task = task_of(kind, TUNES[name])
+    dataset = samples(kind, folders["pairs"])
+    batch = {**collate_samples([dataset.get(index, 0) for index in range(4)], task.family), "num_samples": 4}
+    with torch.no_grad():
+        for parameter_name, parameter in task.model.named_parameters():
+            if ".lora_B." in parameter_name:
+                parameter.normal_(std=0.02)  # at 0 it hides the gradient of A
+    task.training_step(batch)[0].backward()
+    whole = {name for name, p in task.model.named_parameters() if p.requires_grad and ".lora_" not in name}
+    adapted = {name for name, p in task.model.named_parameters() if p.requires_grad and ".lora_" in name}
+    for parameter_name, parameter in task.model.named_parameters():
+        reached = parameter.grad is not None and bool(parameter.grad.abs().sum() > 0)
+        assert reached == parameter.requires_grad, parameter_name
+    parts = {group_of(name, task.family, task.tune) for name in whole}
+    expected = {"lora": set(), "lora and parts": {"tower", "projector"}, "all linears": set(),
+                "full": {"language", "tower", "projector"}, "projector": {"projector"}}[name]  # fmt: skip
+    assert parts == expected
+    assert bool(adapted) == (name in ("lora", "lora and parts", "all linears"))
+    if adapted:
+        places = {name.partition(".lora_")[0] for name in adapted}
+        in_language = {place for place in places if "language_model" in place}
+        assert len(in_language) == 2 * 7
+        assert (places > in_language) == (name == "all linears")
+    assert task.stored() == {f"model.{name}" for name, p in task.model.named_parameters(remove_duplicate=False)
+                             if p.requires_grad}  # fmt: skip
+
+
+def test_each_group_has_its_rate_and_the_matrices_b_of_lora_plus_theirs() -> None:
+    task = task_of("internvl", {"lora": {"rank": 4, "plus": 16}, "language_optim": {"lr": 1e-4, "weight_decay": 0.1},
+                                "tower": {"lr": 2e-6}, "projector": {"lr": 1e-5, "schedule": "constant",
+                                "warmup_share": 0, "weight_decay": 0.1}})  # fmt: skip
+    groups = {group["name"]: group for group in task.param_groups()}
+    rates = {name: (group["lr"], group["weight_decay"]) for name, group in groups.items()}
+    assert rates == {
+        "lora_a": (1e-4, 0.1), "lora_b": (pytest.approx(16e-4), 0.1), "tower": (2e-6, 0.0),
+        "projector": (1e-5, 0.1), "projector_vectors": (1e-5, 0.0),
+    }  # fmt: skip
+    assert all(p.ndim == 1 for p in groups["projector_vectors"]["params"])
+    assert groups["projector"]["schedule"] == "constant"
+    assert groups["tower"]["schedule"] == "linear_warmup_cosine"
+
+
+@every_family
+def test_trained_parts_of_a_bfloat16_base_are_float32(kind: str, folders: dict[str, Path]) -> None:
+    """Whichever parts are trained: under autocast they meet frozen ones in bfloat16."""
+    dataset = samples(kind, folders["pairs"])
+    for name in ("lora and parts", "projector", "tower"):
+        net = load_model(tiny_folder(kind), BaseConfig(source="-", dtype="bfloat16"))
+        tune = load(TuneConfig, None, TUNES.get(name) or {"lora": {"rank": 4}, "tower": {"lr": 1e-3}})
+        task = SftTask(net, found(kind).family, tune, GenerateConfig(max_new_tokens=2))
+        norms = {id(p) for module in net.modules() if isinstance(module, nn.LayerNorm) for p in module.parameters()}
+        for key, parameter in net.named_parameters():
+            assert (parameter.dtype == torch.float32) == (parameter.requires_grad or id(parameter) in norms), key
+        batch = {**collate_samples([dataset.get(index, 0) for index in range(2)], task.family), "num_samples": 2}
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = task.training_step(batch)[0]
+        loss.backward()
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters() if p.requires_grad)
+
+
+# -- losses -------------------------------------------------------------------------------------------------------
+
+
+@every_family
+def test_the_loss_is_the_mean_over_a_samples_tokens_then_over_samples(kind: str, folders: dict[str, Path]) -> None:
+    """Against the logits of the untouched model, sample by sample."""
+    task = task_of(kind, TUNES["lora"]).eval()
+    dataset = samples(kind, folders["instructions"])
+    chosen = [dataset.get(index, 0) for index in range(4)]
+    alone = []
+    for one in chosen:
+        batch = collate_samples([one], task.family)
+        ids, learned = batch["input_ids"], batch["learned"]
+        given = {key: batch[key] for key in (*task.family.pixel_keys, *task.family.language_keys, "attention_mask")}
+        if kind == "llava_onevision":
+            continue  # its own pixel path cuts the image of a sample with one image into patches
+        with torch.no_grad():
+            logits = model(kind)(input_ids=ids, **given).logits
+        each = F.cross_entropy(logits[0, :-1], ids[0, 1:], reduction="none")
+        alone.append(float(each[learned[0, 1:]].mean()))
+    batch = {**collate_samples(chosen, task.family), "num_samples": 4}
+    with torch.no_grad():
+        together = float(task.training_step(batch)[0])
+        halves = [
+            float(task.training_step({**collate_samples(half, task.family), "num_samples": 2})[0])
+            for half in (chosen[:2], chosen[2:])
+        ]
+    assert together == pytest.approx(sum(halves) / 2, abs=2e-6)
+    if alone:
+        assert together == pytest.approx(sum(alone) / 4, abs=2e-6)
+
+
+def test_a_model_that_sees_has_a_lower_loss_with_the_right_images(tmp_path: Path) -> None:
+    """Overfitted on eight pairs whose captions only the images tell apart, and validated on these."""
+    from idc.training.data import EvalLoader
+
+    write_pairs(tmp_path / "pairs", train=0, val=8, sizes=((64, 64),))
+    family = found("internvl").family
+    dataset = DialogueSamples(str(tmp_path / "pairs"), "val", Chat(family), PromptConfig(), 0, validation=True)
+    task = task_of("internvl", {"language": "full", **PARTS})
+    batch = {**collate_samples([dataset.get(index, 0) for index in range(8)], family), "num_samples": 8}
+    optimizer = torch.optim.AdamW([p for p in task.parameters() if p.requires_grad], lr=3e-3)
+    for _ in range(100):
+        loss = task.training_step(batch)[0]
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    task.eval()
+    loader = EvalLoader(dataset, 4, 0, 1, lambda chosen: collate_samples(chosen, family))
+    found_now = task.validate(loader, LocalContext(tmp_path / "run"))
+    assert found_now["loss"] < 0.2
+    assert found_now["right_minus_shuffled"] < -0.2
+    assert found_now["distinct_captions"] == 3
+    assert found_now["CIDEr"] > 100
+    with torch.no_grad():
+        fresh = task_of("internvl", TUNES["lora"]).validate(loader, LocalContext(tmp_path / "run"))
+    assert abs(fresh["right_minus_shuffled"]) < 0.1, "random weights are blind"
+
+
+# -- adapters and artifacts ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [*((kind, "lora and parts") for kind in FAMILIES), ("internvl", "lora"), ("internvl", "full")]
+)
+def test_an_artifact_loaded_and_merged_captions_as_the_trained_model(
+    kind: str, name: str, folders: dict[str, Path], runs: Path, tmp_path: Path
+) -> None:
+    run = tuned(kind, name, folders["pairs"], runs)
+    artifact = read_artifact(run / "artifact")
+    merged = merge(load(MergeJob, None, {"artifact": str(artifact.path), "out": str(tmp_path / "merged")}))
+    captioner = load_captioner(artifact.path)
+    base = load_model(tiny_folder(kind), BaseConfig(source="-"))
+    plain = load_model(merged, BaseConfig(source=str(merged)))
+    ours, theirs, before = captioner.model.state_dict(), plain.state_dict(), base.state_dict()
+    assert ours.keys() == theirs.keys() == before.keys(), "nothing of the adapters is left"
+    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+    moved = {key for key in ours if not torch.equal(ours[key], before[key])}
+    assert all("language_model" in key or "lm_head" in key for key in moved) == (name == "lora")
+    assert len(moved) >= 14
+    pictures = [decode_image(image(seed, SIZES[seed % 3])) for seed in range(4)]
+    fresh = load_captioner(artifact.path)
+    fresh.model = plain
+    assert fresh(pictures[:2], pictures[2:]) == captioner(pictures[:2], pictures[2:])
+    assert (merged / "chat_template.jinja").is_file()
+
+
+def test_peft_reads_the_adapter_and_merges_it_to_the_same_weights(folders: dict[str, Path], runs: Path) -> None:
+    from peft import PeftModel
+
+    for kind in ("internvl",):
+        artifact = read_artifact(tuned(kind, "lora", folders["pairs"], runs) / "artifact")
+        settings = json.loads((artifact.path / ADAPTER / "adapter_config.json").read_text())
+        assert settings["base_model_name_or_path"] == str(tiny_folder(kind))
+        base = load_model(tiny_folder(kind), BaseConfig(source="-"))
+        theirs = PeftModel.from_pretrained(base, str(artifact.path / ADAPTER)).merge_and_unload().state_dict()
+        ours = load_tuned(artifact, BaseConfig(source=str(tiny_folder(kind))), load(TuneConfig, None, TUNES["lora"]))[0]
+        assert theirs.keys() == ours.state_dict().keys()
+        for key, tensor in ours.state_dict().items():
+            torch.testing.assert_close(tensor, theirs[key], rtol=0, atol=1e-7)
+
+
+def test_merging_into_bfloat16_rounds_once(folders: dict[str, Path], runs: Path) -> None:
+    artifact = read_artifact(tuned("internvl", "lora", folders["pairs"], runs) / "artifact")
+    nets = [
+        load_model(tiny_folder("internvl"), BaseConfig(source="-", dtype=dtype)) for dtype in ("bfloat16", "float32")
+    ]
+    nets[1].load_state_dict({name: tensor.float() for name, tensor in nets[0].state_dict().items()})
+    for net in nets:
+        assert artifact.base is not None
+        load_adapter(artifact.path / ADAPTER, net, artifact.base)
+        merge_adapter(net)
+    rounded, exact = (net.state_dict() for net in nets)
+    assert all(torch.equal(rounded[name], exact[name].to(torch.bfloat16)) for name in exact)
+
+
+def test_the_adapter_of_another_model_is_refused(folders: dict[str, Path], runs: Path) -> None:
+    """By its name, as the two language models have equal shapes; by its shapes; and the base itself by its files."""
+    artifact = read_artifact(tuned("internvl", "lora", folders["pairs"], runs) / "artifact")
+    other = make_tiny(TinyConfig(family="internvl", width=48), TEXTS, runs / "other")
+    net = load_model(tiny_folder("qwen2_5_vl"), BaseConfig(source="-"))
+    refused = r"does not fit this base model .* it was trained on .*base\.source=/path"
+    with pytest.raises(ValueError, match=refused):
+        load_adapter(artifact.path / ADAPTER, net, found("qwen2_5_vl").name)
+    assert artifact.base is not None
+    with pytest.raises(ValueError, match=refused):
+        load_adapter(artifact.path / ADAPTER, load_model(other, BaseConfig(source="-")), artifact.base)
+    with pytest.raises(ValueError, match="is not the base model that the artifact was trained on"):
+        load_tuned(artifact, BaseConfig(source=str(other)), load(TuneConfig, None, TUNES["lora"]))
+
+
+def test_what_is_stored_follows_what_is_trained(folders: dict[str, Path], runs: Path) -> None:
+    """Checkpoint and artifact of an adapter are a small part of those of the whole model."""
+    sizes = {}
+    for name in ("lora", "full"):
+        run = tuned("internvl", name, folders["pairs"], runs)
+        (checkpoint,) = run.glob("checkpoints/step_*/torch.pt")
+        weights = [run / "artifact" / "model.safetensors", run / "artifact" / ADAPTER / "adapter_model.safetensors"]
+        sizes[name] = (checkpoint.stat().st_size, sum(path.stat().st_size for path in weights if path.exists()))
+        state = torch.load(checkpoint, weights_only=True)
+        stored = sum(tensor.numel() for tensor in state["task"].values())
+        trained = {"lora": 4 * sum((32 + 32, 32 + 16, 32 + 16, 32 + 32, 32 + 64, 32 + 64, 64 + 32)) * 2}
+        if name == "lora":
+            assert stored == trained["lora"]
+            assert (run / "artifact" / "model.safetensors").stat().st_size < 100
+    assert sizes["lora"][0] < sizes["full"][0] / 5
+    assert sizes["lora"][1] < sizes["full"][1] / 5
