@@ -12,9 +12,9 @@ from cluster.config import ClusterConfig
 from cluster.session import session
 from idc.chat_endpoint import NotAnswered, Reply, RequestRefused, image_part
 from idc.data.descriptions.asking import Ask, Outcomes, Question, Questions
-from idc.data.descriptions.config import DescribeJob
+from idc.data.descriptions.config import DescribeJob, RayLlmConfig
 
-_ERROR = "__inference_error__"
+ERROR = "__inference_error__"
 """Column of ``ray.data.llm`` with the reason why a row has no answer, or with empty text."""
 
 
@@ -44,12 +44,12 @@ def _answers(questions: Questions, record: Callable[[Question, Reply], None]) ->
     job = questions.job
     chunks = ray.data.from_items(list(questions.wanted), override_num_blocks=max(1, len(questions.wanted)))
     rows = chunks.flat_map(partial(question_rows, questions))
-    processor = build_processor(engine(job), partial(message, job), answer)
+    processor = build_processor(engine(job.ray_llm), partial(message, job), answer)
     open_pairs = {chunk: set(pairs) for chunk, pairs in questions.wanted.items()}
     for row in processor(rows).iter_rows():
         open_pairs[row["chunk"]].discard(row["pair_id"])
-        if row[_ERROR]:
-            yield row["pair_id"], RequestRefused(f"failed in the engine: {row[_ERROR]}")
+        if row[ERROR]:
+            yield row["pair_id"], RequestRefused(f"failed in the engine: {row[ERROR]}")
             continue
         cut_off = row["completion_tokens"] >= job.max_tokens
         reply = Reply(row["text"], job.ray_llm.model, cut_off, row["prompt_tokens"], row["completion_tokens"])
@@ -62,11 +62,10 @@ def _answers(questions: Questions, record: Callable[[Question, Reply], None]) ->
             yield pair_id, RequestRefused(reason) if reason else NotAnswered("the engine returned no row")
 
 
-def engine(job: DescribeJob) -> Any:
+def engine(config: RayLlmConfig) -> Any:
     """The configuration of the engine. A row that fails is returned with its error instead of ending the run."""
     from ray.data.llm import vLLMEngineProcessorConfig
 
-    config = job.ray_llm
     return vLLMEngineProcessorConfig(
         model_source=config.model,
         engine_kwargs={

@@ -1,12 +1,45 @@
-"""A language model behind OpenAI's chat completions: one question, one answer. Retries are those of ``openai``."""
+"""A language model behind OpenAI's chat completions: a conversation in, its answers out. Retries are those of
+``openai``."""
 
 from __future__ import annotations
 
+import math
 import os
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from idc.redaction import redacted
+from pydantic import Field
+
+from idc.config import ConfigModel
+from idc.redaction import redacted, variable_fault
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+
+class EndpointConfig(ConfigModel):
+    """A model behind OpenAI's chat completions that takes images: OpenAI's own, vLLM, and many others."""
+
+    url: str = ""
+    """Base URL, without `/chat/completions`: `http://localhost:8000/v1`."""
+    model: str = ""
+    """Name of the model there. Default for captions: the base of the artifact."""
+    api_key_variable: str = "OPENAI_API_KEY"
+    """Environment variable with the key, if the endpoint needs one. The key itself is never a setting and is written
+    nowhere."""
+    concurrency: int = Field(default=8, ge=1, le=256)
+    """Most requests in flight."""
+    attempts: int = Field(default=6, ge=1)
+    """Most attempts per request: it is sent again after a refused connection, a time-out, and the statuses 429 and 5xx,
+    after 0.5, 1, 2, ... seconds, at most 8, or as long as the server requests (Retry-After, at most two minutes)."""
+    timeout_s: float = Field(default=120.0, gt=0)
+    """Time-out of a request, in seconds. An endpoint may charge for a request that timed out."""
+
+    def faults(self) -> Iterator[str]:
+        yield from variable_fault(self.api_key_variable)
+        if self.url and urlsplit(self.url).scheme not in ("http", "https"):
+            yield f"url: {self.url!r} is not of the form http://... or https://..."
 
 
 class EndpointError(RuntimeError):
@@ -15,7 +48,16 @@ class EndpointError(RuntimeError):
 
 class NotAnswered(EndpointError):
     """No usable answer to one request within the attempts: a refused connection, a time-out, 429, 5xx, or something
-    that is no chat completion. The same request may be answered later."""
+    that is no chat completion. The same request may be answered later.
+
+    Attributes:
+        timed_out: whether it was a time-out.
+        status: of the last response, if there was one.
+    """
+
+    def __init__(self, message: str, timed_out: bool = False, status: int | None = None) -> None:
+        super().__init__(message)
+        self.timed_out, self.status = timed_out, status
 
 
 class RequestRefused(EndpointError):
@@ -29,6 +71,8 @@ class Reply(NamedTuple):
         model: the name under which the model answered.
         cut_off: it ended at ``max_tokens``.
         prompt_tokens, completion_tokens: as the endpoint counts them; None if it does not.
+        log_probabilities: natural logarithms, one for each generated token as the endpoint reports them; empty unless
+            requested.
     """
 
     text: str
@@ -36,10 +80,11 @@ class Reply(NamedTuple):
     cut_off: bool = False
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    log_probabilities: tuple[float, ...] = ()
 
 
 class ChatEndpoint:
-    """Sends one question at a time; safe to call from several threads. A redirection is an error, because following it
+    """Sends one request at a time; safe to call from several threads. A redirection is an error, because following it
     would send the key to another host.
 
     Args:
@@ -64,9 +109,11 @@ class ChatEndpoint:
         self._key_variable, self._attempts = key_variable, attempts
         self._headers = {} if key else {"Authorization": Omit()}
         transport = DefaultHttpxClient(follow_redirects=False)
-        self._client = OpenAI(
-            base_url=url, api_key=key or "none", timeout=timeout_s, max_retries=attempts - 1, http_client=transport
-        )
+        self._settings: dict[str, Any] = {
+            "base_url": url, "api_key": key or "none", "timeout": timeout_s, "max_retries": attempts - 1
+        }  # fmt: skip
+        self._client = OpenAI(**self._settings, http_client=transport)
+        self._async_client: AsyncOpenAI | None = None
 
     def ask(self, content: str | list[Any]) -> Reply:
         """The answer to one message of the user, a text or a list of parts with images (:func:`image_part`).
@@ -74,48 +121,126 @@ class ChatEndpoint:
         Raises:
             RequestRefused, NotAnswered, EndpointError: see there.
         """
-        from openai import APIConnectionError, APIError, APIStatusError
+        return self.chat([{"role": "user", "content": content}])[0]
+
+    def chat(
+        self, messages: Sequence[dict[str, Any]], *, log_probabilities: bool = False, **options: Any
+    ) -> list[Reply]:
+        """The answers to a conversation, which are several with the option ``n``.
+
+        Args:
+            log_probabilities: also ask for those of the tokens.
+            options: of the request, in place of those of this object (``max_tokens``, ``temperature``) or besides.
+
+        Raises:
+            RequestRefused, NotAnswered, EndpointError: see there.
+        """
+        sent = self._request(messages, log_probabilities, options)
+        try:
+            answer = self._client.chat.completions.create(**sent)
+        except Exception as error:
+            raise self._failure(error) from None
+        return self._replies(answer, log_probabilities)
+
+    async def chat_async(
+        self, messages: Sequence[dict[str, Any]], *, log_probabilities: bool = False, **options: Any
+    ) -> list[Reply]:
+        """As :meth:`chat`, for callers in one event loop; a cancelled request is withdrawn from the endpoint."""
+        sent = self._request(messages, log_probabilities, options)
+        try:
+            answer = await self._waiting().chat.completions.create(**sent)
+        except Exception as error:
+            raise self._failure(error) from None
+        return self._replies(answer, log_probabilities)
+
+    async def reachable(self) -> None:
+        """Ask the endpoint for its models.
+
+        Raises:
+            EndpointError: it does not answer, or refuses.
+        """
+        try:
+            await self._waiting().with_options(max_retries=0, timeout=5.0).models.list(extra_headers=self._headers)
+        except Exception as error:
+            raise self._failure(error) from None
+
+    def _waiting(self) -> AsyncOpenAI:
+        """The client of an event loop, which belongs to it from its first request on."""
+        if self._async_client is None:
+            from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+            transport = DefaultAsyncHttpxClient(follow_redirects=False)
+            self._async_client = AsyncOpenAI(**self._settings, http_client=transport)
+        return self._async_client
+
+    def _request(
+        self, messages: Sequence[dict[str, Any]], log_probabilities: bool, options: dict[str, Any]
+    ) -> dict[str, Any]:
+        own = {"model": self._model, "temperature": self._temperature, "max_tokens": self._max_tokens}
+        asked = {"logprobs": True} if log_probabilities else {}
+        return {**own, **asked, **options, "messages": list(messages), "extra_headers": self._headers}
+
+    def _failure(self, error: Exception) -> Exception:
+        """An error of the package as one of ours; others unchanged."""
+        from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
         gave_up = f"; gave up after {self._attempts} attempts"
-        try:
-            answer = self._client.chat.completions.create(
-                model=self._model,
-                messages=[{"role": "user", "content": content}],
-                temperature=self._temperature,
-                max_tokens=self._max_tokens,
-                extra_headers=self._headers,
-            )
-        except APIConnectionError as error:
-            raise NotAnswered(redacted(f"{self._name}: {error.__cause__ or error}{gave_up}", self._key)) from None
-        except APIStatusError as error:
+        if isinstance(error, APIConnectionError):
+            message = redacted(f"{self._name}: {error.__cause__ or error}{gave_up}", self._key)
+            return NotAnswered(message, timed_out=isinstance(error, APITimeoutError))
+        if isinstance(error, APIStatusError):
             code, text = error.status_code, redacted(error.response.text.strip(), self._key)[:300]
             line = f"{self._name}: {code} {error.response.reason_phrase}: {text}"
             if code in (408, 409, 429) or code >= 500:
-                raise NotAnswered(line + gave_up) from None
+                return NotAnswered(line + gave_up, status=code)
             if code in (401, 403):
-                raise EndpointError(f"{line}; the key is read from ${self._key_variable}") from None
-            raise (EndpointError if code < 400 or code in (404, 405) else RequestRefused)(line) from None
-        except (APIError, ValueError) as error:  # a body that is not JSON
-            raise NotAnswered(redacted(f"{self._name}: not a chat completion: {error}", self._key)) from None
-        return self._reply(answer)
+                return EndpointError(f"{line}; the key is read from ${self._key_variable}")
+            return (EndpointError if code < 400 or code in (404, 405) else RequestRefused)(line)
+        if isinstance(error, (APIError, ValueError)):  # a body that is not JSON
+            return NotAnswered(redacted(f"{self._name}: not a chat completion: {error}", self._key))
+        return error
 
-    def _reply(self, answer: Any) -> Reply:
-        """The package does not check what the server sent."""
+    def _replies(self, answer: Any, log_probabilities: bool) -> list[Reply]:
         try:
-            choice = answer.choices[0]
-            text, model = choice.message.content or "", answer.model or self._model
-            if not isinstance(text, str) or not isinstance(model, str):
+            if not answer.choices:
                 raise TypeError
-        except (AttributeError, IndexError, TypeError):
+            return [self._reply(answer, choice, log_probabilities) for choice in answer.choices]
+        except (AttributeError, IndexError, TypeError, ValueError):
             shown = redacted(str(answer), self._key)[:300]
             raise NotAnswered(f"{self._name}: not a chat completion: {shown}") from None
+
+    def _reply(self, answer: Any, choice: Any, log_probabilities: bool) -> Reply:
+        """The package does not check what the server sent."""
+        text, model = choice.message.content or "", answer.model or self._model
+        if not isinstance(text, str) or not isinstance(model, str):
+            raise TypeError
+        logs = self._log_probabilities(choice) if log_probabilities else ()
         counts = [
             getattr(getattr(answer, "usage", None), name, None) for name in ("prompt_tokens", "completion_tokens")
         ]
         tokens = [count if isinstance(count, int) and count >= 0 else None for count in counts]
         if self._key and self._key in text + model:  # an endpoint may return what it was sent
             text, model = redacted(text, self._key), redacted(model, self._key)
-        return Reply(text, model, getattr(choice, "finish_reason", None) == "length", *tokens)
+        cut_off = getattr(choice, "finish_reason", None) == "length"
+        return Reply(text, model, cut_off, tokens[0], tokens[1], logs)
+
+    def _log_probabilities(self, choice: Any) -> tuple[float, ...]:
+        """Those of the generated tokens.
+
+        Raises:
+            EndpointError: there are none.
+            TypeError, ValueError: they are no logarithms of probabilities.
+        """
+        content = getattr(getattr(choice, "logprobs", None), "content", None)
+        if not content:
+            raise EndpointError(
+                f"{self._name}: the answer has no log-probabilities of its tokens, without which a caption has no "
+                "confidence; choose an endpoint that supports `logprobs` of chat completions"
+            )
+        found = tuple(float(token.logprob) for token in content)
+        if not all(math.isfinite(value) and value <= 1e-6 for value in found):
+            raise ValueError
+        return found
 
 
 def image_part(url: str) -> dict[str, Any]:

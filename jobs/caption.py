@@ -32,12 +32,15 @@ input has the column `change_type`, how many are right. The same command given a
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 
+from cluster.caption_llm import CaptionLlmConfig
 from cluster.config import ClusterConfig
 from idc.captioning.loading import CaptionerLoader, chosen_artifact
 from idc.captioning.table import PAGE, CaptionJob, caption_rows
-from idc.config import cli
+from idc.config import cli, refuse
+from idc.data.store import Manifest
 
 
 class Job(CaptionJob):
@@ -45,6 +48,14 @@ class Job(CaptionJob):
 
     cluster: ClusterConfig = ClusterConfig()
     """The Ray cluster (not with --local)."""
+    ray_llm: CaptionLlmConfig | None = None
+    """The language model of a vision-language artifact in vLLM on the cluster's GPUs, as in `ray_llm.replicas=8`.
+    Default: the model runs in this program's own actors, or at `endpoint.url`."""
+
+    def faults(self) -> Iterator[str]:
+        yield from super().faults()
+        if self.ray_llm is not None and self.endpoint is not None:
+            yield "ray_llm: endpoint runs the language model already; leave one of them out"
 
 
 def main() -> None:
@@ -55,17 +66,24 @@ def main() -> None:
         return
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
+    from idc.chat_endpoint import EndpointError
     from idc.report.gallery import write_gallery
 
-    run = partial(run_chunks, args.local, args.config.cluster, job=args.config)
+    run: Callable[..., Manifest] = partial(run_chunks, args.local, args.config.cluster, job=args.config)
+    if args.local and args.config.ray_llm is not None:
+        refuse(["--local: ray_llm needs Ray; leave one of them out"])
     try:
         job = args.config.model_copy(update={"artifact": chosen_artifact(args.config.artifact)})
+        if job.ray_llm is not None:
+            from cluster.caption_llm import captioning_on
+
+            run = captioning_on(job.cluster, job, job.ray_llm)
         done = caption_rows(job, run, args.local, args.overwrite)
         print(f"{job.out}: {done.text()}")
         if not done.captioned:
             raise SystemExit("caption: no row could be captioned")
         write_gallery(job, CaptionerLoader(job.captioner, job) if args.local else None)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, EndpointError) as error:
         raise SystemExit(f"caption: {error}") from None
     if job.show:
         print(f"page: {job.out}/{PAGE}")

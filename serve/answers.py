@@ -85,6 +85,7 @@ def pair_answer(index: int, name: str | None, result: PairResult) -> dict[str, A
         "id": name,
         **best,
         **(_UNASSESSED if result.assessment is None else result.assessment.to_dict()),
+        "seen": None if result.seen is None else result.seen.to_dict(),
         "candidates": candidates,
         "attributes": result.attributes,
         "change_map": None if result.change_map is None else _png_url(result.change_map),

@@ -90,11 +90,14 @@ def _add_captioning(api: FastAPI, intake: Intake, service: Service) -> None:
         tags=[_OPENAI],
     )
     async def chat(request: Request) -> Response:
-        """The interface of OpenAI's chat completions: messages in, the caption as the assistant's message out.
+        """The interface of OpenAI's chat completions: messages in, the answer or the caption as the assistant's
+        message out.
 
-        The last two images of the conversation are the pair, the image before first; texts are not read. `n` is the
-        number of candidates. `temperature`, `max_tokens`, `seed`, `stop` and other sampling parameters are accepted
-        and ignored. `logprobs`, JSON formats and forced tools are refused.
+        The last two images of the conversation are the pair, the image before first. A model with `can_answer` (in
+        `GET /v1/models`) reads the text of all turns and answers the last one, in `max_tokens` at most; images without
+        a text get its caption. Other models write a caption, whatever the text says, and refuse a question about
+        something other than the change with status 400. `n` is the number of captions. `temperature`, `seed`, `stop`
+        and other sampling parameters are accepted and ignored. `logprobs`, JSON formats and forced tools are refused.
         """
         job = await intake.chat(request)
         return await chat_answers.answer(await service.admit(context_of(request.scope), job))

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from idc.captioning.contract import Assessment, Candidate
+from idc.captioning.contract import Answer, Assessment, Candidate, Seen
+from idc.schema import Turn
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,30 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Dialogue:
+    """The text of a conversation about a pair. A model that cannot answer writes a caption, unless it is a question
+    (:mod:`serve.conversation`).
+
+    Attributes:
+        turns: as :meth:`idc.captioning.contract.AnsweringCaptioner.answer` takes them.
+        max_tokens: maximum length of the answer; None for the captioner's own.
+    """
+
+    turns: tuple[Turn, ...]
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True)
 class EncodedPair:
-    """Two image files, as the client sent them."""
+    """Two image files, as the client sent them.
+
+    Attributes:
+        dialogue: the text of the conversation; None for a caption.
+    """
 
     before: bytes
     after: bytes
+    dialogue: Dialogue | None = None
 
 
 @dataclass(frozen=True)
@@ -50,26 +70,31 @@ class ShownRelevance:
 
 @dataclass(frozen=True)
 class PairResult:
-    """The captions of a pair, or the reason for having none.
+    """The captions of a pair, the answer in a dialogue about it, or the reason for having neither.
 
     Attributes:
-        captions: best first; empty if there is an ``error``.
-        assessment: how far the captions can be trusted; None if there is an ``error``.
+        captions: best first; empty if there is an ``answer`` or an ``error``.
+        answer: of a model that can answer, to a pair with a dialogue.
+        assessment: how far the captions can be trusted; None if there are none.
         attributes: what changed, as values; see :attr:`idc.captioning.contract.Description.attributes`.
         change_map: PNG, 8-bit grey, of the size of the image after (its longer side at most 1024), or None.
         relevance: of the caption's words and of both images' places, if a change map is requested and the model has it.
         frames: PNGs from before to after, or None.
-        error: reason for the user, ``"before: ..."`` or ``"after: ..."``; None if the pair was captioned.
+        seen: at what size the model saw the images; None if it does not report it.
+        error: reason for the user, ``"before: ..."``, ``"after: ..."``, or of a dialogue ``"messages: ..."`` or
+            ``"n: ..."``; None if the pair was captioned or answered.
         model_ms: model time of the batch that contained the pair.
         batch: number of pairs in that batch.
     """
 
     captions: tuple[Candidate, ...] = ()
+    answer: Answer | None = None
     assessment: Assessment | None = None
     attributes: Mapping[str, Any] | None = None
     change_map: bytes | None = None
     relevance: ShownRelevance | None = None
     frames: tuple[bytes, ...] | None = None
+    seen: Seen | None = None
     error: str | None = None
     model_ms: float = 0.0
     batch: int = 0
@@ -80,12 +105,13 @@ class Abilities:
     """Properties of a loaded model.
 
     Attributes:
-        trained_on, can_imagine, imagined_meaningful: as in :class:`idc.captioning.contract.Captioner`.
+        trained_on, can_imagine, imagined_meaningful, can_answer: as in :class:`idc.captioning.contract.Captioner`.
     """
 
     trained_on: str | None
-    can_imagine: bool
-    imagined_meaningful: bool
+    can_imagine: bool = False
+    imagined_meaningful: bool = False
+    can_answer: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,8 +137,13 @@ class Busy(Exception):
     """The replicas accept no requests at present (answered by 503 with Retry-After). Without a text: full queues."""
 
 
+class Upstream(Exception):
+    """The server behind the replicas fails: its answer is none, or it refuses ours (answered by 502)."""
+
+
 class Backend(Protocol):
-    """Captioners behind the front: replicas on Ray Serve or, in tests, a captioner in this process."""
+    """Captioners behind the front: replicas on Ray Serve, an endpoint that runs the language model or, in tests, a
+    captioner in this process."""
 
     def models(self) -> list[ModelStatus]:
         """The models, the default first."""
@@ -123,6 +154,8 @@ class Backend(Protocol):
 
         Raises:
             Busy: the queues are full.
+            TimeoutError: a server behind it takes too long.
+            Upstream: a server behind it fails.
             ValueError: the model does not support the options.
         """
         ...

@@ -6,16 +6,24 @@ batch, and the result of an unreadable pair is its error (:mod:`idc.captioning.a
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from time import perf_counter
+from typing import NamedTuple
 
 from idc.captioning.apply import CaptionOptions, Fault, Pixels, Result, decode_pair, describe_batch
-from idc.captioning.contract import Relevance, draw_map, require, stretched
+from idc.captioning.contract import AnsweringCaptioner, Relevance, draw_map, require, stretched
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
 from idc.data.images import encode_png
-from serve.backend import Abilities, EncodedPair, Options, PairResult, ShownRelevance
+from serve.backend import Abilities, Dialogue, EncodedPair, Options, PairResult, ShownRelevance
+from serve.conversation import CANNOT_ANSWER, fault_of, is_question
 
-Decoded = Pixels | Fault
-"""The pixels of a pair, or the reason why it has none."""
+
+class Decoded(NamedTuple):
+    """A pair whose images are decoded: its pixels, or the reason why it has none."""
+
+    pixels: Pixels | Fault
+    dialogue: Dialogue | None = None
 
 
 class ServedCaptioner:
@@ -38,7 +46,8 @@ class ServedCaptioner:
         self.captioner = CaptionerLoader(artifact, load, gpus, threads)()
         imagines = "imagine" in self.captioner.capabilities
         meaningful = imagines and require(self.captioner, "imagine").frames_meaningful
-        self.abilities = Abilities(self.captioner.trained_on, imagines, meaningful)
+        self._answers = "answer" in self.captioner.capabilities
+        self.abilities = Abilities(self.captioner.trained_on, imagines, meaningful, self._answers)
 
     def unsupported(self, options: Options) -> str | None:
         """The reason why pairs cannot be captioned with these options, or None."""
@@ -50,23 +59,62 @@ class ServedCaptioner:
 
     def decode(self, pair: EncodedPair) -> Decoded:
         """The pixels of both images. It does not use the model and may run in another thread at the same time."""
-        return decode_pair(pair.before, pair.after)
+        return Decoded(decode_pair(pair.before, pair.after), pair.dialogue)
 
     def caption(self, pairs: Sequence[Decoded | EncodedPair], options: Sequence[Options]) -> list[PairResult]:
         """One result per pair, each with its own options; a faulty pair does not affect the others."""
         found: dict[int, PairResult] = {}
-        images: dict[int, Decoded] = {}
+        images: dict[int, Pixels] = {}
+        asked: dict[int | None, dict[int, tuple[Pixels, Dialogue]]] = defaultdict(dict)
         for place, (pair, option) in enumerate(zip(pairs, options, strict=True)):
             decoded = self.decode(pair) if isinstance(pair, EncodedPair) else pair
-            if isinstance(decoded, Fault):
-                found[place] = PairResult(error=str(decoded))
-            elif error := self.unsupported(option):
+            pixels, dialogue = decoded
+            if error := self.refusal(decoded, option):
                 found[place] = PairResult(error=error)
+                continue
+            assert isinstance(pixels, Pixels)
+            if self._answers and dialogue is not None:
+                asked[dialogue.max_tokens][place] = pixels, dialogue
             else:
-                images[place] = decoded
+                images[place] = pixels
         results = describe_batch(self.captioner, [*images.values()], [_options(options[place]) for place in images])
-        found |= {place: _captioned(result) for place, result in zip(images, results, strict=True)}
+        found |= {place: captioned(result) for place, result in zip(images, results, strict=True)}
+        for max_tokens, group in asked.items():
+            found |= zip(group, self._answered([*group.values()], max_tokens), strict=True)
         return [found[place] for place in range(len(pairs))]
+
+    def refusal(self, pair: Decoded, options: Options) -> str | None:
+        """Why a pair gets neither a caption nor an answer, for the user, or None."""
+        if isinstance(pair.pixels, Fault):
+            return str(pair.pixels)
+        return self.unsupported(options) or self._unanswerable(pair.dialogue, options)
+
+    def _unanswerable(self, dialogue: Dialogue | None, options: Options) -> str | None:
+        """Why a conversation gets neither an answer nor a caption, or None."""
+        if dialogue is None:
+            return None
+        if not self._answers:
+            return f"messages: {CANNOT_ANSWER}" if is_question(dialogue.turns) else None
+        if options.candidates > 1:
+            return f"n: a model that reads the text gives one answer, not {options.candidates}; leave n out"
+        fault = fault_of(dialogue.turns)
+        return fault and f"messages: {fault}"
+
+    def _answered(self, asked: Sequence[tuple[Pixels, Dialogue]], max_tokens: int | None) -> list[PairResult]:
+        """The answers in dialogues with one maximal length; the others' if the model cannot read one of them."""
+        captioner: AnsweringCaptioner = require(self.captioner, "answer")
+        pixels, dialogues = zip(*asked, strict=True)
+        befores, afters = zip(*pixels, strict=True)
+        turns = [dialogue.turns for dialogue in dialogues]
+        started = perf_counter()
+        try:
+            answers = captioner.answer(befores, afters, turns, max_tokens=max_tokens)
+        except ValueError as error:
+            if len(asked) == 1:
+                return [PairResult(error=f"messages: {error}")]
+            return [result for one in asked for result in self._answered([one], max_tokens)]
+        ms = 1000 * (perf_counter() - started)
+        return [PairResult(answer=one, seen=one.seen, model_ms=ms, batch=len(asked)) for one in answers]
 
 
 def _options(options: Options) -> CaptionOptions:
@@ -81,7 +129,8 @@ def _shown(relevance: Relevance, pixels: Pixels) -> ShownRelevance:
     return ShownRelevance(relevance.words, before, after)
 
 
-def _captioned(result: Result) -> PairResult:
+def captioned(result: Result) -> PairResult:
+    """The result of a described pair, with its pictures drawn."""
     assert isinstance(result.pixels, Pixels)
     assert result.description is not None
     change_map, relevance = result.description.change_map, result.description.relevance
@@ -92,6 +141,7 @@ def _captioned(result: Result) -> PairResult:
         change_map=None if change_map is None else encode_png(draw_map(change_map, result.pixels.after.shape[:2])),
         relevance=None if relevance is None else _shown(relevance, result.pixels),
         frames=tuple(map(encode_png, result.frames)) or None,
+        seen=result.description.seen,
         model_ms=1000 * result.seconds,
         batch=result.batch,
     )

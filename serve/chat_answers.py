@@ -11,7 +11,7 @@ from starlette.responses import Response
 from serve.backend import ModelStatus, PairResult
 from serve.chat_schema import AnswerMessage, ChatAnswer, Choice, Chunk, ChunkChoice, Delta, LastChunk, Usage
 from serve.errors import ApiError
-from serve.schema import AssessedAnswer
+from serve.schema import AssessedAnswer, SeenAnswer
 from serve.service import AdmittedJob
 from serve.streaming import Events, event, respond
 
@@ -41,6 +41,8 @@ async def _answer(admitted: AdmittedJob) -> ChatAnswer:
     (result,) = await admitted.results()
     if result.error is not None:
         side, _, why = result.error.partition(": ")
+        if side in ("messages", "n"):
+            raise ApiError(400, "not_answered", result.error, side)
         (pair,) = admitted.job.pairs
         field = dict(zip(("before", "after"), pair.fields, strict=True)).get(side)
         raise ApiError(400, "not_captioned", f"{field}: {why}" if field else result.error, field)
@@ -48,9 +50,22 @@ async def _answer(admitted: AdmittedJob) -> ChatAnswer:
 
 
 def _completion(result: PairResult, model: ModelStatus, request_id: str) -> ChatAnswer:
-    """A pair's captions as a chat completion."""
+    """A pair's captions, or the answer in a dialogue about it, as a chat completion."""
     words = sum(len(one.caption.split()) for one in result.captions)
+    usage = Usage(completion_tokens=words, total_tokens=words)
     choices = []
+    if (said := result.answer) is not None:
+        total = said.prompt_tokens + said.tokens
+        usage = Usage(prompt_tokens=said.prompt_tokens, completion_tokens=said.tokens, total_tokens=total)
+        choices.append(
+            Choice(
+                index=0,
+                message=AnswerMessage(content=said.text),
+                finish_reason="length" if said.cut_off else "stop",
+                confidence=said.confidence,
+                log_probability=said.log_probability,
+            )
+        )
     for index, one in enumerate(result.captions):
         message = AnswerMessage(content=one.caption)
         choices.append(
@@ -62,7 +77,8 @@ def _completion(result: PairResult, model: ModelStatus, request_id: str) -> Chat
         model=model.name,
         system_fingerprint=model.version,
         choices=choices,
-        usage=Usage(completion_tokens=words, total_tokens=words),
+        usage=usage,
+        seen=None if result.seen is None else SeenAnswer(**result.seen.to_dict()),
         **({} if result.assessment is None else result.assessment.to_dict()),
     )
 
@@ -70,15 +86,15 @@ def _completion(result: PairResult, model: ModelStatus, request_id: str) -> Chat
 def _chunks(completion: ChatAnswer, include_usage: bool) -> Iterator[bytes]:
     """A chat completion as the events of a stream, ``[DONE]`` at the end."""
     common = completion.model_dump(include={"id", "created", "model", "system_fingerprint"})
-    assessment = completion.model_dump(include=set(AssessedAnswer.model_fields))
+    assessed = completion.model_dump(include=set(AssessedAnswer.model_fields))
     for choice in completion.choices:
         for piece in (
             ChunkChoice(index=choice.index, delta=Delta(role="assistant", content="")),
             ChunkChoice(index=choice.index, delta=Delta(content=choice.message.content)),
         ):
             yield event(Chunk(**common, choices=[piece]))
-        last = ChunkChoice(index=choice.index, delta=Delta(), finish_reason="stop")
-        yield event(LastChunk(**common, choices=[last], **assessment))
+        last = ChunkChoice(index=choice.index, delta=Delta(), finish_reason=choice.finish_reason)
+        yield event(LastChunk(**common, choices=[last], **assessed))
     if include_usage:
         yield event(Chunk(**common, choices=[], usage=completion.usage))
     yield format_sse_event(data_str="[DONE]")

@@ -1,7 +1,8 @@
 """Requests and responses of OpenAI's chat completions and models, as far as they apply to a captioner.
 
-The captioner reads no text: questions, history and system messages are accepted and change nothing. Sampling parameters
-(``temperature``, ``max_tokens``, ``seed``, ``stop``, ...) are ignored, since captions are searched for, not sampled.
+A model that answers reads the whole conversation. Other captioners read no text: history, system messages and requests
+in whatever words are accepted and change nothing, and a question that a caption does not answer is refused. Sampling
+parameters (``temperature``, ``seed``, ``stop``, ...) are ignored, since texts are searched for, not sampled.
 Additional fields of ours are marked in their descriptions; OpenAI's clients ignore them.
 """
 
@@ -35,7 +36,11 @@ class Part(_Open):
     """A part of a message."""
 
     type: Literal["text", "image_url", "refusal"]
-    """Kind of part; texts and refusals are not read."""
+    """Kind of part."""
+    text: str | None = None
+    """Text, in a part of type ``text``."""
+    refusal: str | None = None
+    """Text of a turn of the assistant, in a part of type ``refusal``."""
     image_url: ImageUrl | None = None
     """Location of the image, in a part of type ``image_url``."""
 
@@ -43,12 +48,16 @@ class Part(_Open):
     def _whole(self) -> Part:
         if self.type == "image_url" and self.image_url is None:
             raise ValueError('a part of type image_url needs "image_url": {"url": "data:image/png;base64,..."}')
+        if self.type != "image_url" and self.image_url is not None:
+            raise ValueError(
+                f"a part of type {self.type} holds an image, which would be lost: make it a part of its own"
+            )
         return self
 
 
 def _parts(content: Any) -> Any:
-    """The parts of a content; a plain text has none that is read."""
-    return [] if isinstance(content, str) else content
+    """The parts of a content; a plain text is one."""
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 Content = Annotated[list[Part] | None, BeforeValidator(_parts, json_schema_input_type=str | list[Part] | None)]
@@ -60,7 +69,7 @@ class Message(_Open):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     """Author of the turn."""
     content: Content = None
-    """A text or parts; the last two images of all messages are the pair."""
+    """A text or parts; the last two images of all messages are the pair. Messages of tools are not read."""
 
 
 class StreamOptions(_Open):
@@ -85,7 +94,12 @@ class ChatRequest(_Open):
     messages: list[Message] = Field(min_length=1)
     """The conversation; its last two images are the pair, before first."""
     n: int | None = Field(None, ge=1)
-    """Number of different captions, each a choice; fewer if the search finds fewer."""
+    """Number of different captions, each a choice; fewer if the search finds fewer. A model that answers gives one
+    answer to a text, and several captions to images alone."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Maximal length of an answer; captions have a length of their own."""
+    max_completion_tokens: int | None = Field(None, ge=1)
+    """The same under its newer name, which takes precedence."""
     stream: bool | None = None
     """Respond in chunks, by server-sent events."""
     stream_options: StreamOptions | None = None
@@ -106,12 +120,12 @@ class _Closed(BaseModel):
 
 
 class Usage(_Closed):
-    """Counts of words and images, not of a language model's tokens."""
+    """Counts: tokens of a model that answers; of captions the words."""
 
     prompt_tokens: int = 0
-    """Always 0: no text of the conversation is read."""
+    """Tokens of the conversation and its images; 0 for captions, which are written without reading a text."""
     completion_tokens: int
-    """Words of all captions, separated by spaces."""
+    """Tokens of the answer; words of all captions, separated by spaces."""
     total_tokens: int
     """Sum of the two counts above."""
     prompt_images: int = 2
@@ -124,20 +138,20 @@ class AnswerMessage(_Closed):
     role: Literal["assistant"] = "assistant"
     """Always ``assistant``."""
     content: str
-    """The caption."""
+    """The answer or the caption."""
     refusal: None = None
     """Always null."""
 
 
 class Choice(_Closed):
-    """A caption."""
+    """An answer or a caption."""
 
     index: int
     """Index of the choice, the best first."""
     message: AnswerMessage
-    """The caption."""
-    finish_reason: Literal["stop"] = "stop"
-    """Always ``stop``."""
+    """The answer or the caption."""
+    finish_reason: Literal["stop", "length"] = "stop"
+    """``length`` if an answer was cut off at ``max_tokens``."""
     logprobs: None = None
     """Always null."""
     confidence: float
@@ -147,7 +161,7 @@ class Choice(_Closed):
 
 
 class ChatAnswer(AssessedAnswer):
-    """A chat completion. ``changed_probability`` to ``warning`` are not fields of the OpenAI interface."""
+    """A chat completion. ``changed_probability`` to ``seen`` are not fields of the OpenAI interface."""
 
     id: str
     """``chatcmpl-`` followed by the id of the request."""
@@ -160,9 +174,9 @@ class ChatAnswer(AssessedAnswer):
     system_fingerprint: str
     """Version of the model: from the registry, or a hash of the artifact's contents."""
     choices: list[Choice]
-    """The captions, best first."""
+    """The answer, or the captions, best first."""
     usage: Usage
-    """Counts of words and images."""
+    """Counts of tokens or words, and images."""
 
 
 def _is_none(value: Any) -> bool:
@@ -175,7 +189,7 @@ class Delta(_Closed):
     role: Literal["assistant"] | None = Field(None, exclude_if=_is_none)
     """In the first chunk of a choice."""
     content: str | None = Field(None, exclude_if=_is_none)
-    """In the second chunk of a choice: the whole caption, since the search yields it at once."""
+    """In the second chunk of a choice: the whole text, since the search yields it at once."""
 
 
 class ChunkChoice(_Closed):
@@ -185,8 +199,8 @@ class ChunkChoice(_Closed):
     """Index of the choice."""
     delta: Delta
     """The added piece of the message."""
-    finish_reason: Literal["stop"] | None = None
-    """``stop`` in the last chunk of a choice."""
+    finish_reason: Literal["stop", "length"] | None = None
+    """``stop`` or ``length`` in the last chunk of a choice."""
     logprobs: None = None
     """Always null."""
 
@@ -238,6 +252,8 @@ class Model(_Closed):
     imagined_meaningful: bool | None = None
     """Whether the model is trained to show the change in its imagined frames; otherwise they have no meaning. Null
     until a replica runs."""
+    can_answer: bool | None = None
+    """Whether the model reads the text of conversations and answers questions; null until a replica runs."""
 
     @classmethod
     def of(cls, status: ModelStatus) -> Model:

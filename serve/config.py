@@ -86,6 +86,10 @@ class LimitsConfig(ConfigModel):
     """Maximal number of candidates per pair."""
     beams: int = Field(8, gt=0)
     """Maximal beam width."""
+    text_chars: int = Field(100_000, gt=0)
+    """Maximal number of characters of a conversation's text."""
+    answer_tokens: int = Field(1024, gt=0)
+    """Maximal length of an answer to a question; a larger ``max_tokens`` of a request counts as this."""
     waiting_pairs: int = Field(256, gt=0)
     """Maximal number of accepted, unanswered pairs of all clients; more is answered by 503 with Retry-After."""
     waiting_pairs_each: int = Field(128, gt=0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import jiter
@@ -17,9 +17,10 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from idc.config import did_you_mean
-from serve.backend import Options
+from serve.backend import Dialogue, Options
 from serve.chat_schema import ChatRequest
 from serve.config import LimitsConfig
+from serve.conversation import turns_of
 from serve.errors import ApiError, too_many_pairs
 from serve.schema import CaptionOptions, CaptionRequest
 
@@ -38,12 +39,14 @@ class PairSource:
     Attributes:
         fields: how error messages refer to the two images.
         id: the client's own id of the pair.
+        dialogue: the text of the conversation in which they were sent, if it has any.
     """
 
     before: Source
     after: Source
     fields: tuple[str, str] = ("before", "after")
     id: str | None = None
+    dialogue: Dialogue | None = None
 
 
 @dataclass(frozen=True)
@@ -95,23 +98,34 @@ class Intake:
             yield _job(body, _numbered((pair.before, pair.after, pair.id) for pair in body.pairs), False)
 
     async def chat(self, request: Request) -> CaptionJob:
-        """The job of a request to ``/v1/chat/completions``: the last two images of the conversation are the pair.
+        """The job of a request to ``/v1/chat/completions``: the last two images of the conversation are the pair, and
+        its text is the dialogue.
 
         Raises:
             ApiError: the body is refused, as in :meth:`_json`; 400 it has fewer than two images, or it requests
-                something that a captioner does not support.
+                something that a captioner does not support; 413 its text is too long.
         """
         body = await self._json(request, ChatRequest)
         _refuse_unsupported(body)
+        pair = last_pair(body)
         return CaptionJob(
             model=body.model,
             options=Options(candidates=body.n or 1),
-            pairs=(last_pair(body),),
+            pairs=(replace(pair, dialogue=self._dialogue(body, pair)),),
             single=True,
             stream=bool(body.stream),
             candidates_field="n",
             include_usage=body.stream_options is not None and body.stream_options.include_usage,
         )
+
+    def _dialogue(self, body: ChatRequest, pair: PairSource) -> Dialogue | None:
+        limits = self._limits
+        turns = turns_of(body, pair.fields)
+        if sum(len(turn.text) for turn in turns) > limits.text_chars:
+            message = f"messages: the text exceeds the limit of {limits.text_chars:,} characters; leave older turns out"
+            raise ApiError(413, "text_too_long", message, "messages")
+        wanted = body.max_completion_tokens or body.max_tokens
+        return Dialogue(turns, wanted and min(wanted, limits.answer_tokens)) if turns else None
 
     async def _json(self, request: Request, schema: type[Body]) -> Body:
         """The body, validated by ``schema``.

@@ -34,10 +34,11 @@ _ERRORS = {
     422: "A field is missing, unknown, of the wrong type, or outside its limits.",
     429: "Too many of your pairs are waiting; try again after `Retry-After` seconds.",
     500: "Internal error.",
+    502: "The server that runs the language model fails; see the server log.",
     503: "Busy, shutting down, or the model is unavailable; try again after `Retry-After` seconds.",
     504: "No caption was available in time.",
 }
-_CAPTIONING = (400, 404, 408, 413, 415, 422, 429, 503, 504)
+_CAPTIONING = (400, 404, 408, 413, 415, 422, 429, 502, 503, 504)
 """Error statuses of requests for captions, in addition to those of all requests."""
 _CAPTION = "the small red cube has moved to the right"
 
@@ -176,9 +177,15 @@ def _captions_body(schemas: dict[str, Any], before: str, after: str) -> dict[str
 def _chat_body(before: str, after: str) -> dict[str, Any]:
     images = [{"type": "image_url", "image_url": {"url": url}} for url in (before, after)]
     messages = [{"role": "user", "content": [{"type": "text", "text": "What changed?"}, *images]}]
+    dialogue = [
+        {"role": "user", "content": images},
+        {"role": "assistant", "content": _CAPTION},
+        {"role": "user", "content": "Which colour does it have?"},
+    ]
     examples = {
         "two images": {"messages": messages},
         "three candidates": {"messages": messages, "n": 3},
+        "a question to a model that answers": {"messages": dialogue, "max_tokens": 50},
         "as a stream": {"messages": messages, "stream": True, "stream_options": {"include_usage": True}},
     }
     return {
@@ -200,6 +207,7 @@ _ASSESSMENT = {
     "verdict": "changed",
     "verdict_text": None,
     "warning": None,
+    "seen": {"before": [224, 224], "after": [224, 224]},
 }
 _RESULT = {
     "index": 0,

@@ -45,7 +45,8 @@ class PairReader:
 
     async def _pair(self, pair: PairSource) -> EncodedPair:
         before, after = pair.fields
-        return EncodedPair(await self.image(pair.before, before), await self.image(pair.after, after))
+        files = await self.image(pair.before, before), await self.image(pair.after, after)
+        return EncodedPair(*files, pair.dialogue)
 
     async def image(self, source: Source, field: str) -> bytes:
         """An image file, its header checked.

@@ -75,8 +75,18 @@ class CandidateAnswer(_Closed):
     """Natural logarithm, mean over the tokens."""
 
 
+class SeenAnswer(_Closed):
+    """Height and width in pixels at which the model saw the images; larger ones were resized to it."""
+
+    before: list[int] = Field(min_length=2, max_length=2)
+    """Of the image before."""
+    after: list[int] = Field(min_length=2, max_length=2)
+    """Of the image after."""
+
+
 class AssessedAnswer(_Closed):
-    """How far the captions of a pair can be trusted. Every field is null if there is no caption."""
+    """How far the captions of a pair can be trusted. Every field is null if there is no caption; in an answer to a
+    question only ``seen`` is not."""
 
     changed_probability: float | None = None
     """Calibrated probability that anything changed; null if the model is not calibrated."""
@@ -92,6 +102,8 @@ class AssessedAnswer(_Closed):
     """Why the verdict is ``unsure``, in words; otherwise null."""
     warning: str | None = None
     """Why the result cannot be trusted: the model has not seen such images; otherwise null."""
+    seen: SeenAnswer | None = None
+    """At what size the model saw the images; null if it does not report it."""
 
 
 class WordRelevance(_Closed):

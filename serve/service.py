@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from idc.config import did_you_mean
-from serve.backend import Backend, Busy, EncodedPair, ModelStatus, Options, PairResult
+from serve.backend import Backend, Busy, EncodedPair, ModelStatus, Options, PairResult, Upstream
 from serve.config import ServeConfig
 from serve.context import RequestContext
 from serve.errors import ApiError, too_many_pairs
@@ -65,7 +65,7 @@ class Service:
             places.enter_context(self._queued(context.caller, len(job.pairs)))
             images = await self._reader.read(job)
             # Without the texts of the body, which would otherwise stay in memory until a stream ends.
-            job = replace(job, pairs=tuple(replace(pair, before="", after="") for pair in job.pairs))
+            job = replace(job, pairs=tuple(replace(pair, before="", after="", dialogue=None) for pair in job.pairs))
             return AdmittedJob(self, context, job, model, images, places.pop_all())
 
     def _check_options(self, job: CaptionJob) -> None:
@@ -111,7 +111,8 @@ class Service:
         """One result per pair, in order.
 
         Raises:
-            ApiError: 422 the model does not support the options, 503 the replicas are full, 504 it took too long.
+            ApiError: 422 the model does not support the options, 502 a server behind it fails, 503 the replicas are
+                full, 504 it took too long.
         """
         context.model, context.version = model.name, model.version
         timeout_s = self._config.limits.timeout_s
@@ -123,6 +124,8 @@ class Service:
             raise ApiError(503, "busy", message, retry_after_s=1) from None
         except TimeoutError:
             raise ApiError(504, "timeout", f"no caption was available within {timeout_s:g} s") from None
+        except Upstream as error:
+            raise ApiError(502, "upstream_failed", str(error)) from None
         except ValueError as error:
             raise ApiError(422, "not_possible", str(error)) from None
         self._metrics.pairs(results)

@@ -1,5 +1,5 @@
-"""Versions of a model source: ``models:/captioner@champion``, a folder or its URI (``s3://...``), or ``shipped``, the
-captioner that comes with the program -> its current version -> a local artifact.
+"""Versions of a model source: ``models:/captioner@champion``, a folder or its URI (``s3://...``), a model of the hub
+(``hf:ORG/NAME``), or ``shipped``, the captioner that comes with the program -> its current version -> a local artifact.
 
 MLflow is imported when the first ``models:/`` source is used; folders do not need it.
 """
@@ -20,6 +20,7 @@ from idc.captioning.loading import artifact_folder
 from idc.config import missing_database
 from idc.data.remote_copies import is_uri, local_folder
 from idc.redaction import redacted
+from idc.systems import HUB
 from idc.training.artifact import CONFIG, IDENTITY_TAG, Artifact, check_weights, identity, read_artifact
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ class Resolver:
         self._shown = redacted(str(self._uri))
         self._hashes: dict[Path, tuple[object, str]] = {}
         """Folder -> (state of its files, hash of their contents)."""
+        self._of_hub: dict[str, str] = {}
+        """``hf:...`` source -> the folder of its artifact, the same as long as this object lives."""
 
     def resolve(self, source: str) -> str:
         """The current version of ``source``, for :meth:`fetch`.
@@ -66,7 +69,7 @@ class Resolver:
                 artifact.
         """
         if not source.startswith(SCHEME):
-            return f"{source}@{self._hash(_checked(source))}"
+            return f"{source}@{self._hash(_checked(self._folder(source)))}"
         wanted = _parse(source)
         return f"{SCHEME}{wanted.name}/{self._version(wanted).version}"
 
@@ -84,7 +87,7 @@ class Resolver:
         """
         if not version.startswith(SCHEME):
             folder, _, digest = version.rpartition("@")
-            artifact = _checked(local_folder(folder, stale=True) if is_uri(folder) else folder)
+            artifact = _checked(local_folder(folder, stale=True) if is_uri(folder) else self._folder(folder))
             if self._hash(artifact) != digest:
                 raise ValueError(f"{folder} has changed since it was looked up; the next look-up uses the new contents")
             return artifact.path
@@ -112,6 +115,14 @@ class Resolver:
                 if not target.exists():
                     self._download(version, found, target)
         return _checked(target).path
+
+    def _folder(self, source: str) -> str:
+        """The folder of a source; for a model of the hub that of its artifact, which takes seconds to look up."""
+        if not source.startswith(HUB):
+            return source
+        if source not in self._of_hub:
+            self._of_hub[source] = artifact_folder(source)
+        return self._of_hub[source]
 
     def _hash(self, artifact: Artifact) -> str:
         """Hash of the contents of a folder; they are read again when the files have changed."""

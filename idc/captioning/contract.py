@@ -389,8 +389,9 @@ class AnsweringCaptioner(Captioner, Protocol):
 
         Args:
             dialogues: per pair an optional system turn, then user and assistant in turn, the last one the user's. Two
-                :data:`idc.schema.IMAGE` marks in the users' turns stand for the images, before first. A user's turn
-                may consist of these marks alone: the captioner's own request for a caption takes the place of its text.
+                :data:`idc.schema.IMAGE` marks in the users' turns stand for the images, before first; without marks
+                both come first. A user's turn may be the two marks alone: the captioner's own request for a caption
+                takes its place.
             max_tokens: maximum number of generated tokens; by default the captioner's own.
 
         Raises:

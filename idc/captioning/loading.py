@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from idc.captioning.contract import Captioner, Speed
+from idc.chat_endpoint import EndpointConfig
 from idc.config import ConfigModel, load, missing
-from idc.systems import HUB, artifact_of_hub, load_captioner, newest_captioner
+from idc.systems import HUB, artifact_of_hub, load_captioner, load_remote, newest_captioner
 from idc.training.artifact import read_artifact
 
 SHIPPED = "shipped"
@@ -46,6 +47,17 @@ class LoadConfig(ConfigModel):
     float32."""
     base: BaseAt = BaseAt()
     """The model of others that the artifact needs."""
+    endpoint: EndpointConfig | None = None
+    """A server that runs the language model of a vision-language artifact (`endpoint.url=http://localhost:8000/v1`, as
+    `vllm serve` starts it), instead of this program: the artifact gives prompt, image sizes and calibration. Default:
+    the model runs here."""
+
+    @field_validator("endpoint")
+    @classmethod
+    def _somewhere(cls, value: EndpointConfig | None) -> EndpointConfig | None:
+        if value is not None and not value.url:
+            raise ValueError("url is missing; give the base URL of the endpoint, as in http://localhost:8000/v1")
+        return value
 
     @model_validator(mode="before")
     @classmethod
@@ -58,6 +70,8 @@ class LoadConfig(ConfigModel):
 
     def loading_identity(self) -> dict[str, str]:
         """The loading settings that captions depend on, where they differ from the default; for fingerprints."""
+        if self.endpoint is not None:
+            return {"endpoint": self.endpoint.model or "the artifact's base"}
         return {"speed": self.speed} if self.speed == "bf16" else {}
 
 
@@ -132,11 +146,11 @@ class CaptionerLoader:
 
     def __init__(self, artifact: str, config: LoadConfig, gpus: float = 0.0, threads: int | None = None) -> None:
         self.artifact, self.threads, self.speed = artifact_folder(artifact), threads, config.speed
-        found, self.base = read_artifact(self.artifact), config.base.source
-        if found.base is not None:
-            found.base.folder(self.base)
-        elif self.base is not None:
+        found, self.base, self.endpoint = read_artifact(self.artifact), config.base.source, config.endpoint
+        if found.base is None and self.base is not None:
             raise ValueError(f"base.source: {artifact} stands on no base model; leave it out")
+        if found.base is not None and self.endpoint is None:
+            found.base.folder(self.base)
         self.device = config.device or ("cuda" if gpus > 0 else "cpu")
 
     def __call__(self) -> Captioner:
@@ -144,6 +158,8 @@ class CaptionerLoader:
             import torch
 
             torch.set_num_threads(self.threads)
+        if self.endpoint is not None:
+            return load_remote(self.artifact, self.endpoint)
         return load_captioner(self.artifact, self.device, self.speed, self.base)
 
 
@@ -158,7 +174,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def given_options(args: argparse.Namespace) -> LoadConfig:
-    """The settings of :func:`add_options`."""
+    """The settings of :func:`add_options`, and of an option ``--endpoint`` if the command has one."""
     values = {"device": args.device, "speed": args.speed, "base.source": args.base}
+    values["endpoint.url"] = getattr(args, "endpoint", None)
     values = {name: value for name, value in values.items() if value is not None}
     return load(LoadConfig, None, values)

@@ -47,6 +47,12 @@ def command(doc: str | None) -> None:
     )
     parser.add_argument("--server", help="use this server (default: see above; none: no server)")
     add_options(parser)
+    parser.add_argument(
+        "--endpoint",
+        metavar="URL",
+        help="a server that runs the language model of a vision-language artifact, http://localhost:8000/v1 as "
+        "`vllm serve` starts it (default: it runs here)",
+    )
     parser.add_argument("--beams", type=int, help="of the search, 1 is greedy (default: as the artifact was validated)")
     parser.add_argument("--candidates", type=int, default=1, help="maximum number of captions (default: 1)")
     parser.add_argument("--map", metavar="PNG", help="write where it changed: white on black, over the image after")
@@ -109,6 +115,7 @@ def caption_pair(
         "caption": description.best.caption,
         "confidence": description.best.confidence,
         **description.assessment.to_dict(),
+        "seen": None if description.seen is None else description.seen.to_dict(),
         "attributes": description.attributes,
         "candidates": [one.to_dict() for one in description.candidates],
         **_written(drawn, found.frames, map_to, frames_to),
@@ -150,7 +157,7 @@ def ask_server(
         "before": before,
         "after": after,
         "server": url,
-        **{name: answer[name] for name in ("model", "version", *fields, "warning", "candidates", "attributes")},
+        **{name: answer[name] for name in ("model", "version", *fields, "warning", "seen", "candidates", "attributes")},
         **_written(drawn, frames, map_to, frames_to),
     }
 

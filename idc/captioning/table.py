@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from idc.captioning.apply import CaptionOptions, Fault, Pixels, decode_pair, describe_rows
-from idc.captioning.contract import beams_of
+from idc.captioning.contract import Description, beams_of
 from idc.captioning.loading import (
     LOADING,
     CaptionerLoader,
@@ -55,12 +55,14 @@ SCHEMA = pa.schema(
         pa.field("verdict", pa.string()),  # changed, unchanged or unsure
         pa.field("verdict_text", pa.string()),  # reason of "unsure"
         pa.field("warning", pa.string()),  # reason not to trust the caption
+        # [height, width] at which the model saw the images, if it reports it
+        pa.field("seen", pa.struct([("before", pa.list_(pa.int32())), ("after", pa.list_(pa.int32()))])),
         pa.field("candidates", pa.list_(pa.struct(_CANDIDATE))),  # best first, the caption among them
         pa.field("error", pa.string()),  # "before: truncated image: ..."; then everything after pair_id is empty
     ]
 )
 
-_VERSION = 2
+_VERSION = 3
 """Incremented when the same input and settings would give other rows."""
 
 
@@ -305,19 +307,37 @@ class CaptionRows:
                 continue
             assert found.description is not None
             seconds[i] = found.seconds / found.batch
-            rows[i] = {
-                **found.description.best.to_dict(),
-                **found.description.assessment.to_dict(),
-                "candidates": [candidate.to_dict() for candidate in found.description.candidates],
-            }
-        names = [field.name for field in SCHEMA if field.name not in ("row", "pair_id", "error")]
-        out = {name: [row.get(name) for row in rows] for name in names}
-        kept = {"row": batch["row"], "pair_id": batch["pair_id"]}
-        return {**kept, **out, "fault": faults, "seconds": seconds, "error": [None] * len(rows)}
+            rows[i] = described_row(found.description)
+        return table_batch(batch, rows, faults, seconds)
+
+
+def described_row(description: Description) -> dict[str, Any]:
+    """The columns of a row with a caption, by name."""
+    return {
+        **description.best.to_dict(),
+        **description.assessment.to_dict(),
+        "seen": None if description.seen is None else description.seen.to_dict(),
+        "candidates": [candidate.to_dict() for candidate in description.candidates],
+    }
+
+
+def table_batch(
+    batch: Batch, rows: Sequence[Mapping[str, Any]], faults: Sequence[str | None], seconds: Sequence[float] | np.ndarray
+) -> Batch:
+    """The batch of :func:`to_rows`.
+
+    Args:
+        batch: with the columns ``row`` and ``pair_id``.
+        rows: of :func:`described_row`; empty for a row with a fault.
+    """
+    names = [field.name for field in SCHEMA if field.name not in ("row", "pair_id", "error")]
+    out = {name: [row.get(name) for row in rows] for name in names}
+    kept = {"row": batch["row"], "pair_id": batch["pair_id"]}
+    return {**kept, **out, "fault": list(faults), "seconds": np.asarray(seconds), "error": [None] * len(rows)}
 
 
 def to_rows(batch: Batch) -> pa.Table:
-    """The rows of a part from the batch of :class:`CaptionRows`."""
+    """The rows of a part from a :func:`table_batch`."""
     return pa.table({n: batch["fault" if n == "error" else n] for n in SCHEMA.names}, schema=SCHEMA)
 
 

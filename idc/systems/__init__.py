@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from idc.captioning.contract import Captioner, Speed
+    from idc.chat_endpoint import EndpointConfig
 
 SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft")
 HUB = "hf:"
@@ -60,6 +61,24 @@ def artifact_of_hub(name: str) -> str:
     """
     folder: str = importlib.import_module("idc.systems.zeroshot.hub").artifact_of(name)
     return folder
+
+
+def load_remote(artifact: str, endpoint: EndpointConfig) -> Captioner:
+    """The captioner of an artifact whose language model runs behind an endpoint.
+
+    Raises:
+        ValueError: it is not an artifact of a captioner, or its model cannot run there.
+    """
+    from idc.training.artifact import read_artifact
+    from idc.vlm.remote import RemoteCaptioner
+
+    found = read_artifact(artifact)
+    parts = getattr(load(found.system), "remote_parts", None)
+    if parts is None:
+        raise ValueError(
+            f"endpoint: an artifact of {found.system} has no language model that runs elsewhere; leave it out"
+        )
+    return RemoteCaptioner(found.path, parts(found.path), endpoint)
 
 
 def is_captioner(artifact: str) -> bool:

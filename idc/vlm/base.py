@@ -91,7 +91,9 @@ def read_family(folder: Path, processor: Path, max_pixels: int | None) -> Family
 
 
 def save_processor(family: Family, folder: Path) -> None:
-    """Write the tokenizer with its chat template, and the image processor; :func:`read_family` reads them."""
+    """Write the tokenizer with its chat template, the image processor and the model's config; :func:`read_family` reads
+    them, also where the base itself is not (:mod:`idc.vlm.remote`)."""
+    family.config.save_pretrained(folder)
     family.tokenizer.save_pretrained(folder)
     family.images.save_pretrained(folder)
 

@@ -19,7 +19,7 @@ Size = tuple[int, int]
 
 
 class Said(Protocol):
-    """A turn: :class:`idc.schema.Turn`, or :class:`idc.captioning.contract.Turn`."""
+    """A turn: :class:`idc.schema.Turn`, or whatever has its fields."""
 
     @property
     def role(self) -> str: ...

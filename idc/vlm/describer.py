@@ -18,10 +18,11 @@ from torch import Tensor
 from idc.captioning.calibration import Calibration
 from idc.captioning.contract import Answer, Candidate, Capability, CaptionScore, Description, Seen, Speed, beams_of
 from idc.captioning.familiarity import Familiarity
-from idc.schema import IMAGE, Turn
+from idc.schema import Turn
 from idc.vlm.batch import Sample, collate
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
+from idc.vlm.dialogue import caption_turns, completed
 from idc.vlm.families import Family
 from idc.vlm.generate import Hypothesis, generate
 from idc.vlm.logps import answer_rows, log_probabilities, repeated
@@ -81,7 +82,7 @@ class VlmCaptioner:
         self.model, self.family, self.prompt, self.settings = model, family, prompt, settings
         self.path, self.trained_on = path, trained_on
         self.chat = Chat(family)
-        self._request = request(prompt)
+        self._request = caption_turns(prompt)
         self.chat.prompt(self._request, [(32, 32)] * 2)  # refuses control tokens before anything is captioned
         self.calibration = None if path is None else Calibration.load(path, evidence=(PEAK, MEAN))
         self.familiarity = None if path is None else Familiarity.read(path)
@@ -215,7 +216,8 @@ class VlmCaptioner:
         settings = GenerateConfig(max_new_tokens=most)
         sizes = [(before.shape[:2], after.shape[:2]) for before, after in zip(befores, afters, strict=True)]
         prompts = [
-            self.chat.prompt(self._turns(dialogue), pair) for dialogue, pair in zip(dialogues, sizes, strict=True)
+            self.chat.prompt(completed(dialogue, self.prompt), pair)
+            for dialogue, pair in zip(dialogues, sizes, strict=True)
         ]
         self._refuse_long(prompts, most)
         with torch.inference_mode():
@@ -255,21 +257,6 @@ class VlmCaptioner:
             for pair in range(len(tokens) // 2)
         ]
 
-    def _turns(self, dialogue: Sequence[Turn]) -> list[Turn]:
-        """A dialogue with its images and with the prompt's own text where it has none."""
-        turns = [] if self.prompt.system is None or dialogue[0].role == "system" else self._request[:1]
-        marks = "" if any(IMAGE in turn.text for turn in dialogue) else f"{IMAGE}{IMAGE}\n"
-        for turn in dialogue:
-            text = turn.text
-            if turn.role == "user":
-                text, marks = marks + text, ""
-                if not (rest := text.replace(IMAGE, "").strip()):
-                    here = text.count(IMAGE)
-                    rest = self.prompt.text if here == 2 else IMAGE * here + self.prompt.text.replace(IMAGE, "")
-                    text = rest
-            turns.append(Turn(turn.role, text))
-        return turns
-
     def _refuse_long(self, prompts: Sequence[Sequence[int]], most: int) -> None:
         limit = self.family.config.get_text_config().max_position_embeddings
         longest = max(map(len, prompts))
@@ -293,12 +280,6 @@ class VlmCaptioner:
 
     def _moved(self, tensors: Mapping[str, Any]) -> dict[str, Any]:
         return {key: tensor.to(self.device) for key, tensor in tensors.items()}
-
-
-def request(prompt: PromptConfig) -> list[Turn]:
-    """The turns that ask for a caption."""
-    system = [] if prompt.system is None else [Turn("system", prompt.system)]
-    return [*system, Turn("user", prompt.text)]
 
 
 def dtype_of(base: BaseConfig, speed: Speed) -> BaseConfig:

@@ -62,4 +62,6 @@ def application(config: ServeConfig) -> Application:
         backpressure_config={"status_code": 503, "retry_after_s": 1},
         **common,
     )
-    return front.bind(config, model.bind(config))  # type: ignore[attr-defined]  # Ray's decorators
+    if config.loading.endpoint is not None:
+        return front.bind(config)  # type: ignore[attr-defined]  # Ray's decorators
+    return front.bind(config, model.bind(config))  # type: ignore[attr-defined]

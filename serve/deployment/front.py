@@ -11,6 +11,7 @@ from serve.config import ServeConfig
 from serve.deployment.replica_port import bind_to_node_address
 from serve.deployment.replicas import Replicas
 from serve.drain import Drain
+from serve.endpoint_backend import EndpointBackend
 from serve.log import Once
 from serve.memory import return_large_blocks
 
@@ -20,24 +21,33 @@ if TYPE_CHECKING:
 
 
 class Front:
-    """A replica that answers HTTP by :func:`serve.api.create_api`."""
+    """A replica that answers HTTP by :func:`serve.api.create_api`.
 
-    async def __init__(self, config: ServeConfig, model: DeploymentHandle):  # type: ignore[misc]  # Ray awaits it
+    Args:
+        model: the replicas that hold the captioners; None if an endpoint runs the language model.
+    """
+
+    async def __init__(  # type: ignore[misc]  # Ray awaits it
+        self, config: ServeConfig, model: DeploymentHandle | None = None
+    ):
         enter_root()
         return_large_blocks()
         bind_to_node_address()
         logging.getLogger("ray.serve").addFilter(Once())
         self._config = config
         self._drain = Drain()
-        self._replicas = Replicas(config, model)
-        await self._replicas.refresh()
-        self._watching = asyncio.create_task(self._replicas.watch())
+        self._backend: Replicas | EndpointBackend
+        self._backend = EndpointBackend(config) if model is None else Replicas(config, model)
+        await self._backend.refresh()
+        if all(served.error is not None for served in self._backend.models()) and model is None:
+            raise ValueError("\n".join(f"models.{served.name}: {served.error}" for served in self._backend.models()))
+        self._watching = asyncio.create_task(self._backend.watch())
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         from serve.api import create_api
         from serve.deployment.ray_metrics import RayMetrics
 
-        return create_api(self._config, self._replicas, self._drain, RayMetrics())
+        return create_api(self._config, self._backend, self._drain, RayMetrics())
 
     async def drain(self) -> int:
         """Refuse new requests and answer those in progress. Returns how many are left after ``scaling.drain_s``."""

@@ -39,7 +39,8 @@ export async function models() {
 }
 
 const CANDIDATES = 3;
-const cannotImagine = new Set(); // names of models that refused the option
+const OPTIONS = { map: "change_map", imagine: "imagine" }; // how a refusal begins: the option it is about
+const refused = new Map(); // name of a model -> the options that it refused
 
 /** The response for a pair of images from intake.js; `model` may be empty for the default. */
 export async function caption(before, after, model, signal) {
@@ -48,20 +49,39 @@ export async function caption(before, after, model, signal) {
   form.append("after", after.file, after.name);
   if (model) form.append("model", model);
   form.append("candidates", CANDIDATES);
-  form.append("change_map", true);
-  form.append("imagine", !cannotImagine.has(model));
+  const without = refused.get(model) ?? new Set();
+  for (const option of Object.values(OPTIONS)) form.append(option, !without.has(option));
   try {
     return await call("v1/captions", { method: "POST", body: form, signal });
   } catch (error) {
-    if (!(error instanceof Fault) || !error.message.startsWith("imagine:") || cannotImagine.has(model)) throw error;
-    cannotImagine.add(model);
+    const option = error instanceof Fault ? OPTIONS[error.message.split(":", 1)[0]] : undefined;
+    if (!option || without.has(option)) throw error;
+    refused.set(model, without.add(option));
     return caption(before, after, model, signal);
   }
 }
 
-async function call(path, { signal, ...options } = {}) {
+/** The chat completion of a conversation that begins with a pair and goes on with `turns`, {role, content} each. */
+export async function answer({ before, after }, turns, model, signal) {
+  const urls = await Promise.all([before, after].map(({ file }) => dataUrl(file)));
+  const images = urls.map((url) => ({ type: "image_url", image_url: { url } }));
+  const body = { messages: [{ role: "user", content: images }, ...turns], ...(model && { model }) };
+  const type = { "Content-Type": "application/json" };
+  return call("v1/chat/completions", { method: "POST", body: JSON.stringify(body), headers: type, signal });
+}
+
+function dataUrl(file) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.addEventListener("load", () => resolve(reader.result.replace(/^data:[^,]*,/, "data:image/png;base64,")));
+    reader.addEventListener("error", () => reject(new Fault("The browser can no longer read the images.")));
+    reader.readAsDataURL(file);
+  });
+}
+
+async function call(path, { signal, headers: given = {}, ...options } = {}) {
   const limit = AbortSignal.timeout(TIMEOUT_MS);
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const headers = token ? { ...given, Authorization: `Bearer ${token}` } : given;
   try {
     const response = await fetch(here(path), { ...options, headers, signal: signal ? AbortSignal.any([signal, limit]) : limit });
     if (response.ok) return await response.json();

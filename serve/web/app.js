@@ -1,6 +1,7 @@
 // The page: two slots for images, a request to the server, its response. The display follows `pair`.
 
 import { Fault, caption, curl, keepToken, models } from "./api.js";
+import { begin, end, listenToQuestions } from "./dialogue.js";
 import { drawHistory, forget, keepForTab, keptForTab, remember } from "./history.js";
 import { inOrder, listen, readImage } from "./intake.js";
 import { asJson, asSentence, hide, show } from "./result.js";
@@ -44,6 +45,7 @@ function setPair(changes) {
   asking?.abort();
   clearFaults();
   hide();
+  end();
   drawPair();
   for (const side of SIDES) {
     if (old[side]?.url && !SIDES.some((any) => pair[any] === old[side])) URL.revokeObjectURL(old[side].url);
@@ -186,6 +188,7 @@ async function ask() {
 function present(shown, time = null, scroll = true) {
   answered = { ...shown, pair };
   show(shown, pair, time);
+  begin(pair, shown.model, shown.answer.results[0].caption, described(shown.model)?.can_answer === true);
   if (!scroll) return;
   $("result").scrollIntoView({ block: "start" });
   $("said").textContent = asSentence(shown.answer.results[0]);
@@ -201,6 +204,7 @@ async function drawModels() {
   try {
     const chosen = $("model").value;
     known = await models();
+    if (answered) $("dialogue").hidden = described(answered.model)?.can_answer !== true;
     $("model").replaceChildren(...known.map(({ id }) => new Option(id, id)));
     if (chosen) $("model").value = chosen;
     drawTraining();
@@ -290,6 +294,7 @@ $("theme").addEventListener("change", () => {
     // The choice is lost when the page is left.
   }
 });
+listenToQuestions((error) => error.status === 401 && (askForToken(error), true));
 listen(slots, take, (text) => complain(new Fault(text)));
 drawPair();
 redrawHistory();

@@ -41,10 +41,18 @@ export function show({ answer, seconds, meaningful }, pair, time = null) {
     `${answer.model}, version ${answer.version} · ${seconds.toFixed(2)} s in total, ` +
     `${answer.timing.model_ms.toFixed(0)} ms in the model` +
     (batch > 1 ? ` together with ${batch - 1} more` : "") +
+    sizes(result.seen) +
     ` · request ${answer.request_id}` +
     (time === null ? "" : ` · answered ${new Date(time).toLocaleString()}`);
   $("copied").textContent = "";
   $("result").hidden = false;
+}
+
+/** At what size the model saw the images, if it reports it. */
+function sizes(seen) {
+  if (!seen) return "";
+  const [before, after] = [seen.before, seen.after].map(([height, width]) => `${width} × ${height}`);
+  return ` · seen at ${before === after ? before : `${before} and ${after}`}`;
 }
 
 /** The result in a sentence, for screen readers. */

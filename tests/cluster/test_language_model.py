@@ -48,7 +48,7 @@ def test_what_is_kept_of_an_answer() -> None:
 
 
 def test_the_installed_ray_takes_the_engines_settings(job: DescribeJob) -> None:
-    found = language_model.engine(job)
+    found = language_model.engine(job.ray_llm)
     assert (found.model_source, found.concurrency) == ("Qwen/Qwen2-VL-7B-Instruct", 3)
     assert found.engine_kwargs["tensor_parallel_size"] == 2
     assert found.engine_kwargs["limit_mm_per_prompt"] == {"image": 2}

@@ -83,6 +83,24 @@ def test_the_production_file_is_one_that_serve_and_we_know_entirely() -> None:
     assert config.scaling.drain_s >= config.limits.timeout_s
 
 
+def test_the_file_for_a_language_model_has_the_keys_of_ray_serve_llm_and_ours() -> None:
+    from ray.llm._internal.serve.core.configs.llm_config import LLMConfig, ModelLoadingConfig
+    from ray.serve.schema import ServeDeploySchema
+
+    text = yaml.safe_load((CONFIGS / "language_model.yaml").read_text(encoding="utf-8"))
+    model, ours = ServeDeploySchema.model_validate(text).applications
+    assert (model.import_path, ours.import_path) == ("ray.serve.llm:build_openai_app", "serve.app:build")
+    (given,) = model.args["llm_configs"]
+    assert set(given) <= set(LLMConfig.model_fields)
+    assert set(given["model_loading_config"]) <= set(ModelLoadingConfig.model_fields)
+    LLMConfig.model_validate(given)
+    with pytest.raises(ValueError, match="A101"):
+        LLMConfig.model_validate(given | {"accelerator_type": "A101"})
+    config = load(ServeConfig, overrides=ours.args)
+    assert config.loading.endpoint is not None
+    assert config.loading.endpoint.url.endswith(f":{text['http_options']['port']}{model.route_prefix}/v1")
+
+
 GOOD: dict[str, Any] = {"models": {"a": "runs/a"}, "auth": {"mode": "loopback"}}
 
 

@@ -11,10 +11,12 @@ import httpx2
 import openai
 import pytest
 
+from idc.schema import IMAGE, Turn
 from idc.training.artifact import identity
 from serve.api import create_api
 from serve.chat_schema import ChatRequest
 from serve.config import ServeConfig
+from serve.conversation import turns_of
 from serve.intake import PairSource, last_pair
 from tests.serve.bodies import picture, url
 from tests.serve.local import LocalBackend, serving
@@ -93,12 +95,21 @@ def test_the_last_two_images_of_a_dialogue_are_the_pair(client: openai.OpenAI) -
         *question(BEFORE),
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "I need another image."}]},
         *question(AFTER),
-        {"role": "user", "content": "Are you sure?", "name": "tester"},
+        {"role": "user", "content": "Please look again.", "name": "tester"},
     ]  # fmt: skip
     fields = "messages.5.content.1.image_url.url", "messages.7.content.1.image_url.url"
-    assert last_pair(ChatRequest.model_validate({"messages": history})) == PairSource(BEFORE, AFTER, fields)
+    body = ChatRequest.model_validate({"messages": history})
+    assert last_pair(body) == PairSource(BEFORE, AFTER, fields)
+    assert turns_of(body, fields) == (
+        Turn("system", "Describe what changed.\nBe brief."),
+        Turn("user", f"What changed?\nWhat changed?{IMAGE}"),
+        Turn("assistant", "I need another image."),
+        Turn("user", f"What changed?{IMAGE}\nPlease look again."),
+    )
     messages: Any = history
     found = client.chat.completions.create(model="demo", messages=messages)
+    assert found.model_extra is not None
+    assert found.model_extra["seen"] == {"before": [32, 32], "after": [32, 32]}
     alone = client.chat.completions.create(model="demo", messages=question(BEFORE, AFTER))
     assert found.choices == alone.choices
 
@@ -165,7 +176,7 @@ def test_models_are_listed_and_found(client: openai.OpenAI, artifact: str) -> No
     assert model.model_extra is not None
     assert model.model_extra["version"] == f"sha256:{identity(artifact)[:12]}"
     assert model.model_extra["trained_on"] == "rendered scenes at 32x32 pixels (14 training pairs)"
-    assert (model.model_extra["can_imagine"], model.model_extra["imagined_meaningful"]) == (False, False)
+    assert [model.model_extra[name] for name in ("can_imagine", "imagined_meaningful", "can_answer")] == [False] * 3
     assert client.models.retrieve("demo") == model
     with pytest.raises(openai.NotFoundError, match="demo"):
         client.models.retrieve("dem")
@@ -190,6 +201,11 @@ def test_errors_are_those_of_the_package(client: openai.OpenAI, address: str) ->
     assert none.value.param == "messages"
     with pytest.raises(openai.BadRequestError, match="holds 1 image,"):
         ask((BEFORE,))
+    other: Any = [*question(BEFORE, AFTER), {"role": "user", "content": "How many cubes are there?"}]
+    for stream in (False, True):
+        with pytest.raises(openai.BadRequestError, match="cannot answer questions") as unread:
+            client.chat.completions.create(model="demo", messages=other, stream=stream)
+        assert (unread.value.param, unread.value.code) == ("messages", "not_answered")
     for stream in (False, True):
         with pytest.raises(openai.BadRequestError) as damaged:
             ask((BEFORE, url(picture()[:60])), stream=stream)

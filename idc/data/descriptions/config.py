@@ -4,43 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field
 
+from idc.chat_endpoint import EndpointConfig
 from idc.config import ConfigModel, missing
 from idc.data.config import Split
-from idc.redaction import variable_fault
 
 NoiseKind = Literal["wrong_object", "wrong_attribute", "extra_object", "missing_detail"]
 NOISE_KINDS: tuple[NoiseKind, ...] = ("wrong_object", "wrong_attribute", "extra_object", "missing_detail")
 
 Instruction = Literal["cc3m", "instruct_pix2pix", "spot_the_diff"]
 """The structured instructions of appendix D.2, by their sources."""
-
-
-class EndpointConfig(ConfigModel):
-    """A model behind OpenAI's chat completions that takes images: OpenAI's own, vLLM, and many others."""
-
-    url: str = ""
-    """Base URL, without `/chat/completions`: `http://localhost:8000/v1`."""
-    model: str = ""
-    """Name of the model there (paper: Qwen2-VL-7B-Instruct)."""
-    api_key_variable: str = "OPENAI_API_KEY"
-    """Environment variable with the key, if the endpoint needs one. The key itself is never a setting and is written
-    nowhere."""
-    concurrency: int = Field(default=8, ge=1, le=256)
-    """Most requests in flight."""
-    attempts: int = Field(default=6, ge=1)
-    """Most attempts per request: it is sent again after a refused connection, a time-out, and the statuses 429 and 5xx,
-    after 0.5, 1, 2, ... seconds, at most 8, or as long as the server requests (Retry-After, at most two minutes)."""
-    timeout_s: float = Field(default=120.0, gt=0)
-    """Time-out of a request, in seconds. An endpoint may charge for a request that timed out."""
-
-    def faults(self) -> Iterator[str]:
-        yield from variable_fault(self.api_key_variable)
-        if self.url and urlsplit(self.url).scheme not in ("http", "https"):
-            yield f"url: {self.url!r} is not of the form http://... or https://..."
 
 
 class RayLlmConfig(ConfigModel):

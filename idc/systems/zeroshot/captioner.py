@@ -9,6 +9,10 @@ from idc.systems.zeroshot.config import ZeroShotConfig
 from idc.training.artifact import PROCESSOR, read_artifact
 from idc.vlm.base import load_model, read_family
 from idc.vlm.describer import VlmCaptioner, dtype_of
+from idc.vlm.remote import parts_of
+
+remote_parts = parts_of
+"""For a model that runs behind an endpoint (:func:`idc.systems.load_remote`)."""
 
 
 def load_captioner(

@@ -9,7 +9,7 @@ from idc.systems.zeroshot.config import WrapJob, ZeroShotConfig
 from idc.training.artifact import CONFIG, PROCESSOR, read_artifact, write_artifact
 from idc.vlm.base import FoundBase, find_base, save_processor
 from idc.vlm.chat import Chat
-from idc.vlm.describer import request
+from idc.vlm.dialogue import caption_turns
 
 SYSTEM = "zeroshot"
 _CARD = "A vision-language model as its makers published it: it was not trained on pairs of this project."
@@ -39,7 +39,7 @@ def write_wrapped(path: Path, config: ZeroShotConfig, base: FoundBase) -> None:
     Raises:
         ValueError: the base has no chat template, or the prompt has control tokens in it.
     """
-    Chat(base.family).prompt(request(config.prompt), [(32, 32)] * 2)
+    Chat(base.family).prompt(caption_turns(config.prompt), [(32, 32)] * 2)
     with tempfile.TemporaryDirectory() as folder:
         processor = Path(folder) / PROCESSOR
         save_processor(base.family, processor)

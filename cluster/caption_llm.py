@@ -1,0 +1,221 @@
+"""Captions of a table by a language model in vLLM on the cluster's GPUs (``ray.data.llm``), for artifacts of
+vision-language models: the artifact gives prompt, image sizes and calibration, the engine runs its base.
+
+Rows go through Ray Data one by one, and a chunk is written when all of its rows are back, whatever their order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from cluster.config import ClusterConfig
+from cluster.language_model import ERROR, engine
+from cluster.session import session
+from idc.captioning.apply import Fault, decode_pair
+from idc.captioning.table import CaptionJob, described_row, table_batch
+from idc.chat_endpoint import EndpointConfig, Reply
+from idc.data.descriptions.config import RayLlmConfig
+from idc.data.pipeline import Batch, ChunkResult, Source, ToRows, check_chunks, finish, good_rows, show, write_result
+from idc.data.store import DatasetFolder, Manifest
+
+if TYPE_CHECKING:
+    from idc.vlm.remote import RemoteCaptioner
+
+
+class CaptionLlmConfig(RayLlmConfig):
+    """The language model of a vision-language artifact in vLLM on the cluster's GPUs (ray.data.llm)."""
+
+    model: str = ""
+    """Hub id or folder. Default: the base of the artifact. For a tuned artifact: the merged model
+    (jobs/merge_vlm.py)."""
+    max_model_len: int = Field(4096, ge=1)
+    """Longest prompt with its images and answer, in tokens."""
+
+
+def captioner_of(artifact: str, config: CaptionLlmConfig) -> RemoteCaptioner:
+    """The captioner of an artifact, which is asked for requests and reads the engine's answers; nothing is sent.
+
+    Raises:
+        ValueError: its language model cannot run elsewhere, or has no name there.
+    """
+    from idc.systems import load_remote
+
+    return load_remote(artifact, EndpointConfig(url="http://ray.data.llm", model=config.model))  # type: ignore[return-value]
+
+
+def captioning_on(cluster: ClusterConfig, job: CaptionJob, config: CaptionLlmConfig) -> Callable[..., Manifest]:
+    """The runner of :func:`idc.captioning.table.caption_rows`, in a session of its own.
+
+    Raises:
+        ValueError: vLLM is not installed, or a setting asks for what the engine does not do.
+    """
+    if find_spec("vllm") is None:
+        raise ValueError(
+            "ray_llm needs vLLM: install `ray[llm]` of this version of Ray on machines with NVIDIA GPUs, or start "
+            "`vllm serve MODEL` anywhere and set endpoint.url=http://host:8000/v1"
+        )
+    if job.candidates > 1 or (job.beams or 1) > 1:
+        raise ValueError("ray_llm: the engine returns one greedy caption; leave candidates and beams out")
+
+    def run(
+        folder: DatasetFolder, source: Source, stages: Sequence[Any], to_rows: ToRows, *, name: str,
+        watch: Callable[[ChunkResult], None] | None = None,
+    ) -> Manifest:  # fmt: skip
+        check_chunks(folder, source)
+        if not folder.complete and (pending := folder.pending()):
+            with session(cluster):
+                answered = _answers(job, config, source, pending)
+                results = written(answered, captioner_of(job.captioner, config), folder, source, to_rows, pending)
+                show(results, folder, len(pending), True, name, watch)
+        return finish(folder, 0.05)
+
+    return run
+
+
+def _answers(job: CaptionJob, config: CaptionLlmConfig, source: Source, pending: list[int]) -> Iterator[dict[str, Any]]:
+    import ray
+    from ray.data.llm import build_processor
+
+    chunks = ray.data.from_items(pending, override_num_blocks=len(pending))
+    rows = chunks.flat_map(
+        Questions,
+        fn_constructor_kwargs={"job": job, "config": config, "source": source},
+        concurrency=job.actors,
+        num_cpus=job.cpus_per_actor,
+    )
+    model = config.model or captioner_of(job.captioner, config).model
+    processor = build_processor(engine(config.model_copy(update={"model": model})), request, partial(answer))
+    yield from processor(rows).iter_rows()
+
+
+class Questions:
+    """Actor: a chunk of the input becomes one request per readable row; the first has the chunk's other columns."""
+
+    def __init__(self, job: CaptionJob, config: CaptionLlmConfig, source: Any):
+        self._captioner, self._source = captioner_of(job.captioner, config), source
+        self._max_pixels = job.max_pixels
+
+    def __call__(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        chunk = int(row["item"])
+        batch: Batch = self._source.read(chunk)
+        faults, questions = list(batch["error"]), []
+        for place in good_rows(batch):
+            pixels = decode_pair(batch["before"][place], batch["after"][place], self._source.reader, self._max_pixels)
+            if isinstance(pixels, Fault):
+                faults[place] = pixels.named()
+                continue
+            prepared = self._captioner.prepare(*pixels)
+            questions.append(
+                {
+                    "chunk": chunk,
+                    "place": place,
+                    "messages": json.dumps(prepared.messages),
+                    "max_tokens": prepared.options[0]["max_tokens"],
+                    "seen": [*prepared.seen.before, *prepared.seen.after],
+                    "prompt_tokens": prepared.prompt_tokens,
+                    "familiarity": prepared.familiarity,
+                    "head": None,
+                }
+            )
+        if questions:
+            rows = [int(number) for number in batch["row"]]
+            head = {"row": rows, "pair_id": list(batch["pair_id"]), "faults": faults, "open": len(questions)}
+            questions[0]["head"] = json.dumps(head)
+        return questions
+
+
+def request(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row's conversation and sampling. ``logprobs`` 0 is that of the generated token itself."""
+    sampling = {"temperature": 0.0, "max_tokens": row["max_tokens"], "logprobs": 0, "repetition_penalty": 1.0}
+    return {"messages": json.loads(row["messages"]), "sampling_params": sampling}
+
+
+def answer(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of a row with its answer."""
+    kept = {
+        name: row[name] for name in ("chunk", "place", "seen", "prompt_tokens", "familiarity", "head", "max_tokens")
+    }
+    if row.get(ERROR):
+        return {**kept, "error": str(row[ERROR]), "text": "", "logs": [], "read": 0}
+    # A step is {id of the token: {"logprob": ...}}; as a column of a table it has the ids of all steps, mostly empty.
+    logs = [next(one["logprob"] for one in step.values() if one is not None) for step in row["logprobs"]]
+    return {**kept, "error": "", "text": row["generated_text"], "logs": logs, "read": row["num_input_tokens"]}
+
+
+@dataclass
+class _Chunk:
+    """A chunk of which some rows are back."""
+
+    head: dict[str, Any] | None = None
+    described: dict[int, dict[str, Any]] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        return self.head is not None and len(self.described) + len(self.errors) == self.head["open"]
+
+
+def written(
+    answers: Iterable[Mapping[str, Any]], captioner: RemoteCaptioner, folder: DatasetFolder, source: Any,
+    to_rows: ToRows, pending: Sequence[int],
+) -> Iterator[ChunkResult]:  # fmt: skip
+    """Write every chunk as soon as all of its rows are answered. Chunks without a readable row come last.
+
+    Raises:
+        RuntimeError: the engine returned fewer rows than it got; what is written is kept, and the same command
+            continues.
+    """
+    from idc.captioning.contract import Seen
+    from idc.vlm.remote import Prepared
+
+    chunks = {chunk: _Chunk() for chunk in pending}
+    for row in answers:
+        chunk = chunks[int(row["chunk"])]
+        if row["head"] is not None:
+            chunk.head = json.loads(row["head"])
+        place, seen = int(row["place"]), [int(length) for length in row["seen"]]
+        if row["error"]:
+            chunk.errors[place] = f"failed in the engine: {row['error']}"
+        else:
+            prepared = Prepared(
+                [], [], Seen((seen[0], seen[1]), (seen[2], seen[3])), int(row["prompt_tokens"]), row["familiarity"]
+            )
+            logs = tuple(float(value) for value in row["logs"])
+            reply = Reply(
+                str(row["text"]), captioner.model, len(logs) >= row["max_tokens"], int(row["read"]), len(logs), logs
+            )
+            chunk.described[place] = described_row(captioner.description(prepared, [[reply]], 1))
+        if chunk.whole:
+            yield _write(folder, int(row["chunk"]), chunks.pop(int(row["chunk"])), to_rows)
+    for number, chunk in chunks.items():
+        if chunk.head is None and not chunk.described and not chunk.errors:
+            batch = source.read(number)
+            faults = [decode_fault(batch, place, source) for place in range(len(batch["error"]))]
+            if all(faults):
+                chunk.head = {"row": batch["row"], "pair_id": batch["pair_id"], "faults": faults, "open": 0}
+                yield _write(folder, number, chunk, to_rows)
+                continue
+        raise RuntimeError(f"chunk {number}: the engine lost rows; run the same command again")
+
+
+def decode_fault(batch: Batch, place: int, source: Any) -> str | None:
+    """Why a row has no pixels."""
+    if batch["error"][place] is not None:
+        return str(batch["error"][place])
+    pixels = decode_pair(batch["before"][place], batch["after"][place], source.reader)
+    return pixels.named() if isinstance(pixels, Fault) else None
+
+
+def _write(folder: DatasetFolder, number: int, chunk: _Chunk, to_rows: ToRows) -> ChunkResult:
+    assert chunk.head is not None
+    faults = [chunk.errors.get(place, fault) for place, fault in enumerate(chunk.head["faults"])]
+    rows = [chunk.described.get(place, {}) for place in range(len(faults))]
+    batch = table_batch(chunk.head, rows, faults, [0.0] * len(faults))
+    return write_result(folder, number, batch, to_rows)

@@ -1,0 +1,30 @@
+"""The turns of which a prompt is made: of a request for a caption, and of a dialogue about a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from idc.schema import IMAGE, Turn
+from idc.vlm.config import PromptConfig
+
+
+def caption_turns(prompt: PromptConfig) -> tuple[Turn, ...]:
+    """The turns of a request for a caption; the text has a mark for each image."""
+    return completed([Turn("user", prompt.text)], prompt)
+
+
+def completed(turns: Sequence[Turn], prompt: PromptConfig) -> tuple[Turn, ...]:
+    """The turns of a dialogue as :meth:`idc.captioning.contract.AnsweringCaptioner.answer` takes them, ready for the
+    chat template: with the model's own question where a user's turn is the two images alone, with the images before
+    the first text of the user if they are nowhere, and with the prompt's system turn if there is no other."""
+    found = list(turns)
+    if not any(IMAGE in turn.text for turn in found):
+        first = next((place for place, turn in enumerate(found) if turn.role == "user"), None)
+        if first is not None:
+            found[first] = Turn("user", IMAGE * 2 + found[first].text)
+    for place, turn in enumerate(found):
+        if turn.role == "user" and turn.text.count(IMAGE) == 2 and not turn.text.replace(IMAGE, "").strip():
+            found[place] = Turn("user", prompt.text)
+    if prompt.system is not None and all(turn.role != "system" for turn in found):
+        found.insert(0, Turn("system", prompt.system))
+    return tuple(found)

@@ -1,0 +1,191 @@
+"""The second backend: the language model runs behind OpenAI's chat completions (vLLM, Ray Serve LLM), which the front
+asks itself. Requests, queues, tokens, versions of the registry, the page and the calibration stay ours. Neither Ray nor
+weights are loaded.
+
+There are no batches here: the server behind forms its own from the requests in flight, of which there are at most
+``loading.endpoint.concurrency`` for each front replica. A request whose client leaves is withdrawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from idc.captioning.apply import Pixels, Result
+from idc.chat_endpoint import EndpointError, NotAnswered, RequestRefused
+from idc.cores import usable_cores
+from serve.backend import Busy, EncodedPair, ModelStatus, Options, PairResult, Upstream
+from serve.config import ServeConfig
+from serve.log import log
+from serve.versions import Resolver, public_name
+
+if TYPE_CHECKING:
+    from idc.vlm.remote import Prepared, RemoteCaptioner
+    from serve.captioner import Decoded, ServedCaptioner
+
+_SEE_LOG = "see the server log for the reason"
+_REFUSED = (
+    "messages: the language model refuses this request: the conversation with its images may be too long for it, or "
+    "has something in it that it does not take"
+)
+
+
+class EndpointBackend:
+    """The endpoint ``loading.endpoint`` as a :class:`~serve.backend.Backend`; for one event loop."""
+
+    def __init__(self, config: ServeConfig):
+        assert config.loading.endpoint is not None
+        self._config, self._resolver = config, Resolver(config.registry.tracking_uri)
+        # The whole answer has this time (Service.caption); an attempt that takes all of it is the last.
+        timeout_s = min(config.loading.endpoint.timeout_s, config.limits.timeout_s)
+        endpoint = config.loading.endpoint.model_copy(update={"timeout_s": timeout_s})
+        self._loading = config.loading.model_copy(update={"endpoint": endpoint})
+        self._slots = asyncio.Semaphore(endpoint.concurrency)
+        self._threads = ThreadPoolExecutor(usable_cores(), thread_name_prefix="images")
+        self._captioners: dict[str, tuple[str, ServedCaptioner]] = {}
+        """Model name -> the version that serves, and its captioner."""
+        self._served = {
+            name: ModelStatus(name, "unknown", error="the version has not been looked up yet")
+            for name in sorted(config.models, key=lambda name: name != config.default_model)
+        }
+        self._logged = 0.0
+
+    def models(self) -> list[ModelStatus]:
+        return list(self._served.values())
+
+    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[PairResult]:
+        if model not in self._captioners:
+            raise Busy(f"{model} cannot be loaded; {_SEE_LOG}")
+        _, served = self._captioners[model]
+        if reason := served.unsupported(options):
+            raise ValueError(reason)
+        self._captioner(served).check(options.beams, options.change_map)
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._one(served, pair, options)) for pair in pairs]
+        except* Exception as errors:  # the first one, for the whole request
+            raise _first(errors) from None
+        return [task.result() for task in tasks]
+
+    async def _one(self, served: ServedCaptioner, pair: EncodedPair, options: Options) -> PairResult:
+        loop = asyncio.get_running_loop()
+        captioner = self._captioner(served)
+        decoded = await loop.run_in_executor(self._threads, served.decode, pair)
+        if reason := served.refusal(decoded, options):
+            return PairResult(error=reason)
+        try:
+            prepared = await loop.run_in_executor(self._threads, _prepare, captioner, decoded, options)
+        except ValueError as error:  # control tokens in the text
+            return PairResult(error=f"messages: {error}")
+        async with self._slots:
+            started = time.perf_counter()
+            try:
+                asked = [
+                    captioner.endpoint.chat_async(prepared.messages, log_probabilities=True, **one)
+                    for one in prepared.options
+                ]
+                replies = await asyncio.gather(*asked)
+            except RequestRefused as error:
+                log(event="endpoint_refused", error=str(error))
+                return PairResult(error=_REFUSED)
+            except EndpointError as error:
+                raise self._fault(error) from None
+        ms = 1000 * (time.perf_counter() - started)
+        return await loop.run_in_executor(self._threads, _result, captioner, decoded, prepared, replies, options, ms)
+
+    def _captioner(self, served: ServedCaptioner) -> RemoteCaptioner:
+        return served.captioner  # type: ignore[return-value]  # loaded with an endpoint
+
+    def _fault(self, error: EndpointError) -> Exception:
+        """An error of the endpoint for clients, without its address; the log has the whole of it, once a second."""
+        if time.monotonic() - self._logged > 1:
+            self._logged = time.monotonic()
+            log(event="endpoint_failed", error=str(error))
+        if isinstance(error, NotAnswered) and error.timed_out:
+            return TimeoutError()
+        if isinstance(error, NotAnswered) and error.status in (429, 503):
+            return Busy("the language model is busy; try again")
+        return Upstream(f"the server that runs the language model fails; {_SEE_LOG}")
+
+    async def watch(self) -> None:
+        """Look up all names periodically, without end."""
+        while True:
+            await asyncio.sleep(self._config.registry.poll_s)
+            try:
+                await self.refresh()
+            except Exception:  # the current versions continue to serve, and the next attempt may succeed
+                log(event="refresh_failed", failure=traceback.format_exc())
+
+    async def refresh(self) -> None:
+        """Look up the current version of every name, and load new ones: prompt, processor and calibration."""
+        for name, source in self._config.models.items():
+            serving = self._captioners.get(name)
+            try:
+                version = await asyncio.to_thread(self._resolver.resolve, source)
+                if serving is None or serving[0] != version:
+                    self._captioners[name] = version, await asyncio.to_thread(self._load, version)
+            except ValueError as error:
+                field = "error" if serving is None else "newer_error"
+                self._note(name, str(error), **{field: f"the version of {name} cannot be served; {_SEE_LOG}"})
+                continue
+            abilities = self._captioners[name][1].abilities
+            shown = public_name(version)
+            self._note(name, version=shown, error=None, newer_error=None, abilities=abilities)
+
+    def _load(self, version: str) -> ServedCaptioner:
+        from serve.captioner import ServedCaptioner
+
+        folder = self._resolver.fetch(version, self._config.registry.cache)
+        return ServedCaptioner(str(folder), self._loading)
+
+    def _note(self, name: str, why: str | None = None, **changes: Any) -> None:
+        """Change the status of a model. ``why`` goes to the log only, not to clients."""
+        before, after = self._served[name], replace(self._served[name], **changes)
+        if after != before:
+            self._served[name] = after
+            log(event="model", model=name, version=after.version, error=why)
+
+    async def ready(self) -> str | None:
+        if not self._captioners:
+            return "; ".join(f"{model.name}: {model.error}" for model in self.models())
+        _, served = next(iter(self._captioners.values()))
+        try:
+            await self._captioner(served).endpoint.reachable()
+        except EndpointError as error:
+            log(event="endpoint_failed", error=str(error))
+            return f"the server that runs the language model does not answer; {_SEE_LOG}"
+        return None
+
+    async def replicas(self) -> dict[str, int]:
+        return {}
+
+
+def _prepare(captioner: RemoteCaptioner, pair: Decoded, options: Options) -> Prepared:
+    pixels, dialogue = pair
+    assert isinstance(pixels, Pixels)
+    if dialogue is None:
+        return captioner.prepare(*pixels, candidates=options.candidates)
+    return captioner.prepare(*pixels, dialogue.turns, max_tokens=dialogue.max_tokens)
+
+
+def _result(
+    captioner: RemoteCaptioner, pair: Decoded, prepared: Prepared, replies: list[Any], options: Options, ms: float
+) -> PairResult:
+    from serve.captioner import captioned
+
+    pixels, dialogue = pair
+    assert isinstance(pixels, Pixels)
+    if dialogue is not None:
+        said = prepared.answer(replies[0][0])
+        return PairResult(answer=said, seen=said.seen, model_ms=ms, batch=1)
+    description = captioner.description(prepared, replies, options.candidates)
+    return captioned(Result(pixels, description, (), ms / 1000, 1))
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    found = errors.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found

@@ -1,0 +1,89 @@
+"""Conversations become turns: what a model that answers reads, and which texts a captioner refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from idc.schema import IMAGE, Turn
+from serve.chat_schema import ChatRequest
+from serve.conversation import fault_of, is_question, turns_of
+from serve.intake import last_pair
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:,"}}
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def turns(*messages: tuple[str, Any]) -> tuple[Turn, ...]:
+    body = ChatRequest.model_validate({"messages": [{"role": role, "content": text} for role, text in messages]})
+    return turns_of(body, last_pair(body).fields)
+
+
+def test_the_images_stay_where_they_were_sent() -> None:
+    parts = [said("Please describe the changes in "), PICTURE, said(" and "), PICTURE, said("."), said("Briefly.")]
+    assert turns(("user", parts)) == (Turn("user", f"Please describe the changes in {IMAGE} and {IMAGE}.\nBriefly."),)
+
+
+def test_several_turns_and_images_in_the_first() -> None:
+    found = turns(
+        ("system", "Be brief."), ("user", [PICTURE, PICTURE]), ("assistant", "the cube moved"), ("user", "Which one?")
+    )
+    assert found == (
+        Turn("system", "Be brief."),
+        Turn("user", IMAGE * 2),
+        Turn("assistant", "the cube moved"),
+        Turn("user", "Which one?"),
+    )
+    assert fault_of(found) is None
+
+
+def test_only_the_last_two_images_have_marks_and_those_of_others_stand_in_the_next_turn_of_the_user() -> None:
+    assert turns(("user", [PICTURE, PICTURE, said("old")]), ("assistant", [PICTURE, said("a picture")]),
+                 ("user", [PICTURE, said("new")])) == (
+        Turn("user", "old"), Turn("assistant", "a picture"), Turn("user", f"{IMAGE * 2}new"),
+    )  # fmt: skip
+    assert turns(("system", [PICTURE, PICTURE, said("x")]), ("user", "What is this?"))[1].text == (
+        f"{IMAGE * 2}What is this?"
+    )
+    assert turns(("user", "Draw two."), ("assistant", [PICTURE, PICTURE]))[0].text == f"Draw two.\n{IMAGE * 2}"
+
+
+def test_images_alone_are_no_dialogue() -> None:
+    assert turns(("user", [PICTURE, PICTURE])) == ()
+    assert turns(("user", [PICTURE, said(" ")]), ("assistant", None), ("user", [PICTURE, said("")])) == ()
+
+
+def test_what_a_model_cannot_read_is_named() -> None:
+    fault = fault_of(turns(("user", [PICTURE, PICTURE, said(f"what is {IMAGE}?")])))
+    assert fault is not None
+    assert fault.startswith(f"the text has {IMAGE} in it")
+    assert "end with the user's" in (fault_of(turns(("user", [PICTURE, PICTURE]), ("assistant", "a cube"))) or "")
+    begun = turns(("assistant", "Hello"), ("user", [PICTURE, PICTURE, said("hi")]))
+    assert "begin with the user's" in (fault_of(begun) or "")
+    # An assistant's text cannot stand for an image either.
+    assert turns(("user", [PICTURE, PICTURE, said("a")]), ("assistant", f"b{IMAGE}"), ("user", "c"))[1].text == "b"
+
+
+@pytest.mark.parametrize(
+    ("text", "question"),
+    [
+        ("What changed?", False),
+        ("What is the difference between these two images?", False),
+        ("Can you describe what you see?", False),
+        ("Which object was altered?", False),
+        ("Describe the scene.", False),
+        ("Was hat sich verändert?", False),
+        ("何が変わりましたか？", False),
+        ("", False),
+        ("How many cars are there?", True),
+        ("Look closely. Is the cube red?", True),
+        ("Are you sure?", True),
+    ],
+)
+def test_only_a_text_that_is_surely_another_question_is_one(text: str, question: bool) -> None:
+    assert is_question([Turn("user", IMAGE * 2 + text)]) == question
+    assert is_question([Turn("user", IMAGE * 2 + text), Turn("assistant", "Is it?")]) == question
