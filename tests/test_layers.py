@@ -49,7 +49,9 @@ FORBIDDEN = {
 """Folder or file: what it may not import, at the top or inside a function."""
 
 RAY_ALLOWED = ("cluster/", "benchmarks/", "serve/app.py", "serve/deployment/", "tests/")
-FILES_OF_A_SYSTEM = {"README.md", "config.py", "model.py", "data.py", "task.py", "captioner.py"}
+FILES_OF_A_SYSTEM = {"README.md", "config.py", "captioner.py"}
+FILES_OF_A_TRAINING = {"data.py", "task.py"}
+"""Of a system that is trained; one with a network of its own has it in model.py."""
 MAX_LINES = 450
 SAME_IN_MANY = {"__init__", "__main__", "config", "model", "task", "convert", "conftest"}
 """Basenames that mean the same in every folder that has them."""
@@ -156,7 +158,8 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 def test_a_name_means_one_thing_in_a_package() -> None:
     """Below a package (``idc/data``, ``cluster``), no two modules have the same basename, and none is named like a
     module of another package, but for those that mean the same everywhere and the files that every system has."""
-    systems = {name.removesuffix(".py") for name in FILES_OF_A_SYSTEM} | {"sweep", "demo"}
+    files = FILES_OF_A_SYSTEM | FILES_OF_A_TRAINING
+    systems = {name.removesuffix(".py") for name in files} | {"model", "sweep", "demo"}
     places: dict[tuple[str, str], list[str]] = defaultdict(list)
     for path in python_files(*CODE):
         parts = path.relative_to(ROOT).parts
@@ -192,7 +195,10 @@ def test_every_system_folder_is_listed_and_has_the_same_files() -> None:
     folders = {path.name for path in systems.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert folders == set(SYSTEMS)
     for name in SYSTEMS:
-        assert {path.name for path in (systems / name).iterdir()} >= FILES_OF_A_SYSTEM
+        found = {path.name for path in (systems / name).iterdir()}
+        assert found >= FILES_OF_A_SYSTEM
+        trained = found & {*FILES_OF_A_TRAINING, "model.py", "sweep.py"}
+        assert not trained or trained >= FILES_OF_A_TRAINING, f"{name} has {', '.join(sorted(trained))} alone"
 
 
 LIGHT = ("idc/config.py", "idc/schema.py", "idc/provenance.py", "idc/data/", "idc/metrics/", "idc/evaluation/",

@@ -18,7 +18,7 @@ def serving_hub(model: Path, name: str = "org/tiny") -> Iterator[tuple[str, list
     """Serve a model's folder as ``name``, whose only branch is ``main``.
 
     Yields:
-        The endpoint, and the paths that were asked for so far.
+        The endpoint, and what was asked for so far, ``GET /path``.
     """
     asked: list[str] = []
 
@@ -30,7 +30,7 @@ def serving_hub(model: Path, name: str = "org/tiny") -> Iterator[tuple[str, list
 
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
-            asked.append(path)
+            asked.append(f"{self.command} {path}")
             head, _, rest = path.removeprefix("/").removeprefix("api/models/").partition(f"{name}/")
             what, _, rest = rest.partition("/")
             revision, _, file = rest.partition("/")

@@ -14,7 +14,7 @@ from idc.vlm.base import find_base, load_model, save_processor
 from idc.vlm.batch import encode_images
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, PromptConfig
-from idc.vlm.describer import request
+from idc.vlm.dialogue import caption_turns
 from idc.vlm.logps import answer_rows, log_probabilities
 from tests.vlm.models import TEXTS, picture, tiny_folder
 
@@ -40,7 +40,7 @@ def teach(base: Path, shown: Sequence[Pair], captions: Sequence[str], folder: Pa
     family, model = find_base(config).family, load_model(base, config)
     chat = Chat(family)
     prompts = [
-        chat.prompt(request(PromptConfig()), [(image.shape[0], image.shape[1]) for image in pair]) for pair in shown
+        chat.prompt(caption_turns(PromptConfig()), [(image.shape[0], image.shape[1]) for image in pair]) for pair in shown
     ]
     batch = answer_rows(prompts, [[chat.answer_ids(text)] for text in captions], family)
     batch |= family.pixels([image for pair in shown for image in pair])

@@ -15,7 +15,8 @@ from idc.schema import IMAGE, Turn
 from idc.vlm.base import find_base, load_model
 from idc.vlm.batch import Sample, collate, encode_images, model_inputs
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
-from idc.vlm.describer import VlmCaptioner, request
+from idc.vlm.describer import VlmCaptioner
+from idc.vlm.dialogue import caption_turns
 from idc.vlm.generate import generate
 from idc.vlm.logps import answer_rows, log_probabilities, repeated
 from tests.vlm.models import every_family, picture
@@ -34,7 +35,7 @@ def captioner(kind: str, **settings: Any) -> VlmCaptioner:
 
 def prompts_of(model: VlmCaptioner) -> list[list[int]]:
     sizes = [(before.shape[:2], after.shape[:2]) for before, after in pairs()]
-    return [model.chat.prompt(request(model.prompt), pair) for pair in sizes]
+    return [model.chat.prompt(caption_turns(model.prompt), pair) for pair in sizes]
 
 
 def left_batch(model: VlmCaptioner) -> dict[str, Any]:

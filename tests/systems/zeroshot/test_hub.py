@@ -1,0 +1,125 @@
+"""``hf:ORG/NAME`` in the place of an artifact, with a real local server that speaks the hub's API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from idc.captioning.loading import CaptionerLoader, LoadConfig, artifact_folder
+from idc.training.artifact import read_artifact
+from idc.vlm.base import find_base
+from idc.vlm.config import BaseConfig
+from tests.vlm.hub import COMMIT, serving_hub
+from tests.vlm.speaking import CAPTIONS, pairs, speaking_folder
+
+KIND = "qwen3_vl"
+BEFORES, AFTERS = (list(images) for images in zip(*pairs(), strict=True))
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The caches of the hub and of artifacts, empty."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("IDC_CACHE", str(tmp_path / "artifacts"))
+    return tmp_path
+
+
+@pytest.fixture
+def asked(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What a hub with the model org/tiny was asked for."""
+    with serving_hub(speaking_folder(KIND)) as (endpoint, paths):
+        point_to(endpoint, monkeypatch)
+        yield paths
+
+
+def point_to(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+    from huggingface_hub.hf_api import api
+
+    monkeypatch.setattr(constants, "ENDPOINT", endpoint)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(api, "endpoint", endpoint)
+
+
+def test_a_model_of_the_hub_captions_and_its_size_is_named_first(
+    asked: list[str], cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    captioner = CaptionerLoader("hf:org/tiny", LoadConfig())()
+    assert captioner(BEFORES, AFTERS) == list(CAPTIONS)
+    size = sum(file.stat().st_size for file in speaking_folder(KIND).iterdir() if file.name != "config.json")
+    line = f"downloading org/tiny at revision {COMMIT} from the hub: 6 files, {size / 1e6:.1f} MB, into {cache / 'hub'}"
+    assert capsys.readouterr().err.splitlines().count(line) == 1
+    (config, weights) = (f"GET /org/tiny/resolve/{COMMIT}/{name}" for name in ("config.json", "model.safetensors"))
+    assert asked.index(config) < asked.index(weights)
+
+    asked.clear()
+    folder = artifact_folder("hf:org/tiny")
+    assert not asked, "what is here is not asked for"
+    artifact = read_artifact(folder)
+    assert artifact.base is not None
+    assert (artifact.base.source, artifact.base.revision) == ("org/tiny", COMMIT)
+    assert artifact_folder(f"hf:org/tiny@{COMMIT}") != folder, "the revision is a setting"
+    assert read_artifact(artifact_folder(f"hf:org/tiny@{COMMIT}")).base == artifact.base
+    assert (
+        CaptionerLoader("hf:org/tiny", LoadConfig())().describe(BEFORES[:1], AFTERS[:1])[0].best.caption
+        == (CAPTIONS[0])
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("hf:org/tiny@v9", "base.revision: the hub has no revision 'v9' of org/tiny; take a commit, branch or tag"),
+        ("hf:org/other", "base.source: the hub has no model org/other, or it is private: check the name, or `hf auth"),
+        ("hf:tiny", "'hf:tiny' does not have the form hf:ORG/NAME or hf:ORG/NAME@REVISION"),
+        ("hf:../../etc", "does not have the form|neither a folder here nor a hub id|has no model"),
+    ],
+)
+def test_a_name_that_the_hub_does_not_have_is_one_line(name: str, message: str, asked: list[str]) -> None:
+    with pytest.raises(ValueError, match=message) as error:
+        CaptionerLoader(name, LoadConfig())
+    assert "\n" not in str(error.value)
+    assert not [path for path in asked if "resolve" in path]
+
+
+def test_a_model_of_an_unknown_family_is_refused_before_its_weights_are_downloaded(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": "mllama"}))
+    (folder / "model.safetensors").write_bytes(bytes(1000))
+    with serving_hub(folder) as (endpoint, asked):
+        point_to(endpoint, monkeypatch)
+        with pytest.raises(ValueError, match="org/tiny is a model of type 'mllama', which is none of"):
+            artifact_folder("hf:org/tiny")
+    assert asked
+    assert not [one for one in asked if one.startswith("GET") and one.endswith(".safetensors")]
+
+
+def test_without_a_network_one_line_says_what_to_do(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    point_to("http://127.0.0.1:9", monkeypatch)
+    with pytest.raises(ValueError, match=r"org/tiny is not on this machine: download it once with `hf download") as one:
+        artifact_folder("hf:org/tiny")
+    assert "asking the hub failed" in str(one.value)
+    assert "\n" not in str(one.value)
+    with pytest.raises(ValueError, match=r"org/tiny at revision v1 is not on this machine: .* --revision v1`") as two:
+        find_base(BaseConfig(source="org/tiny", revision="v1"))
+    assert "asking" not in str(two.value), "the hub is not asked without base.download"
+
+
+@pytest.mark.filterwarnings("ignore:Not enough free disk space")
+def test_a_disk_without_room_is_named_before_the_download(
+    asked: list[str], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import shutil
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 0))  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match=r"org/tiny needs 0\.0 GB in .*, which has 0\.0 GB left; free some, or set HF"):
+        artifact_folder("hf:org/tiny")
+    assert not [one for one in asked if one.startswith("GET") and one.endswith(".safetensors")]

@@ -1,0 +1,185 @@
+"""A model without training as an artifact: made, read, refused, found elsewhere."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from idc.captioning.loading import BaseAt, CaptionerLoader, LoadConfig
+from idc.config import load
+from idc.systems import is_captioner, load_captioner
+from idc.systems.zeroshot.config import WrapJob
+from idc.systems.zeroshot.wrap import wrap
+from idc.training.artifact import num_parameters, read_artifact
+from idc.vlm.describer import VlmCaptioner
+from tests.vlm.models import every_family, tiny_folder
+from tests.vlm.speaking import CAPTIONS, pairs, speaking_folder
+
+BEFORES, AFTERS = (list(images) for images in zip(*pairs(), strict=True))
+KIND = "internvl"
+
+
+def job(base: Path, out: Path, **settings: object) -> WrapJob:
+    return load(WrapJob, None, {"base.source": str(base), "out": str(out), **settings})
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """A copy of a small model's folder, to be changed."""
+    return Path(shutil.copytree(speaking_folder(KIND), tmp_path / "base"))
+
+
+@every_family
+def test_a_wrapped_model_captions_as_the_model_does(kind: str, tmp_path: Path) -> None:
+    out = tmp_path / "artifact"
+    text = wrap(job(speaking_folder(kind), out))
+    assert text == f"{out}: {speaking_folder(kind)}, a model of family {kind} in {speaking_folder(kind)}"
+    captioner = load_captioner(str(out))
+    assert isinstance(captioner, VlmCaptioner)
+    assert captioner(BEFORES, AFTERS) == list(CAPTIONS)
+    assert is_captioner(str(out))
+    assert num_parameters(out) == 0
+    assert sum(file.stat().st_size for file in out.rglob("*")) < 200_000, "the base is named, not copied"
+
+
+def test_prompt_and_generation_are_those_of_the_job(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "artifact"
+    given = {"prompt.text": "<image>, then <image>: any change?", "prompt.system": "Be short.",
+             "generation.max_new_tokens": 3, "generation.beams": 2, "base.max_pixels": 4096}  # fmt: skip
+    wrap(job(base, out, **given))
+    found = load_captioner(str(out))
+    assert isinstance(found, VlmCaptioner)
+    assert found.prompt.model_dump() == {"text": given["prompt.text"], "system": "Be short."}
+    assert (found.settings.max_new_tokens, found.settings.beams, found.family.max_pixels) == (3, 2, 4096)
+    assert found.trained_on is None
+
+
+def test_the_same_job_again_does_nothing_and_another_one_is_refused(base: Path, tmp_path: Path) -> None:
+    out = tmp_path / "artifact"
+    wrap(job(base, out))
+    written = {file: file.stat().st_mtime_ns for file in out.rglob("*")}
+    assert wrap(job(base, out)) == f"done before: {out}"
+    assert {file: file.stat().st_mtime_ns for file in out.rglob("*")} == written
+    other = job(base, out, **{"generation.beams": 2})
+    with pytest.raises(ValueError, match=r"holds something else; choose another folder, or give --overwrite"):
+        wrap(other)
+    wrap(other, overwrite=True)
+    assert read_artifact(out).config["job"]["generation"]["beams"] == 2
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "mine.txt").write_text("mine")
+    with pytest.raises(ValueError, match="holds something else"):
+        wrap(job(base, notes))
+
+
+def test_a_base_elsewhere_is_found_by_its_setting_and_another_model_refused(base: Path, tmp_path: Path) -> None:
+    out, moved = tmp_path / "artifact", tmp_path / "moved"
+    wrap(job(base, out))
+    base.rename(moved)
+    with pytest.raises(ValueError, match=f"there is no folder {base}; give the folder"):
+        CaptionerLoader(str(out), LoadConfig())
+    captioner = CaptionerLoader(str(out), LoadConfig(base=BaseAt(source=str(moved))))()
+    assert captioner(BEFORES, AFTERS) == list(CAPTIONS)
+    with pytest.raises(ValueError, match=r"is not the base model that the artifact was trained on, .* expected"):
+        CaptionerLoader(str(out), LoadConfig(base=BaseAt(source=str(tiny_folder(KIND)))))
+    with pytest.raises(ValueError, match=r"base.source: shipped stands on no base model; leave it out"):
+        CaptionerLoader("shipped", LoadConfig(base=BaseAt(source=str(moved))))
+
+
+def test_bfloat16_is_a_setting_of_the_command(base: Path, tmp_path: Path) -> None:
+    import torch
+
+    wrap(job(base, tmp_path / "artifact"))
+    for speed, dtype in (("auto", torch.float32), ("exact", torch.float32), ("bf16", torch.bfloat16)):
+        captioner = load_captioner(str(tmp_path / "artifact"), speed=speed)  # type: ignore[arg-type]
+        assert isinstance(captioner, VlmCaptioner)
+        assert captioner.model.dtype == dtype
+        (found,) = captioner.describe(BEFORES[:1], AFTERS[:1], change_map=True)
+        assert found.best.caption == CAPTIONS[0]
+        assert np.isfinite(found.best.log_probability)
+        assert found.change_map is not None
+
+
+def damage(base: Path, fault: str) -> None:
+    config = json.loads((base / "config.json").read_text())
+    if fault == "family":
+        (base / "config.json").write_text(json.dumps(config | {"model_type": "mllama"}))
+    elif fault == "no config":
+        (base / "config.json").unlink()
+    elif fault == "no chat template":
+        (base / "chat_template.jinja").unlink()
+    elif fault == "no image processor":
+        (base / "preprocessor_config.json").unlink()
+    elif fault == "no weights":
+        (base / "model.safetensors").unlink()
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("family", "is a model of type 'mllama', which is none of qwen2_5_vl, llava_onevision, internvl, qwen3_vl"),
+        ("no config", "is no transformers model: it has no config.json"),
+        ("no chat template", "has no chat template; take its chat or instruct version"),
+        ("no image processor", "has no usable tokenizer or image processor"),
+        ("no weights", "has no weights in safetensors"),
+    ],
+)
+def test_a_folder_that_is_no_such_model_is_refused_with_one_line(
+    fault: str, message: str, base: Path, tmp_path: Path
+) -> None:
+    damage(base, fault)
+    with pytest.raises(ValueError, match=message) as error:
+        wrap(job(base, tmp_path / "artifact"))
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "artifact").exists()
+
+
+def test_a_prompt_with_control_tokens_is_refused(base: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"turn 0 \(user\) has the model's control token '<\|im_end\|>' in it"):
+        wrap(job(base, tmp_path / "artifact", **{"prompt.text": "<image><image><|im_end|>"}))
+
+
+def test_weights_that_do_not_fit_are_refused(base: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    state = load_file(base / "model.safetensors")
+    state.pop(next(name for name in state if "vision" in name))
+    save_file(state, base / "model.safetensors", metadata={"format": "pt"})
+    wrap(job(base, tmp_path / "artifact"))
+    with pytest.raises(ValueError, match=r"is incomplete: 1 weights are missing, first model\.vision_tower"):
+        load_captioner(str(tmp_path / "artifact"))
+
+
+def test_wrong_settings_of_the_job_are_named_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from jobs import wrap_vlm
+
+    monkeypatch.chdir(tmp_path)
+    given = ["base.sources=org/model", "base.dtype=float16", "prompt.text=What changed?", "out=s3://bucket/artifact"]
+    monkeypatch.setattr(sys, "argv", ["wrap_vlm.py", *given])
+    with pytest.raises(SystemExit) as left:
+        wrap_vlm.main()
+    assert left.value.code == 2
+    err = capsys.readouterr().err
+    for fault in (
+        "base.source: required, and not given",
+        "base.sources: no such setting; did you mean 'source'?",
+        "base.dtype: 'float16' is not one of auto, float32, bfloat16",
+    ):
+        assert f"\n  {fault}" in err
+    monkeypatch.setattr(sys, "argv", ["wrap_vlm.py", "base.source=/nowhere", *given[2:]])
+    with pytest.raises(SystemExit):
+        wrap_vlm.main()
+    err = capsys.readouterr().err
+    assert "prompt.text: <image> is in it 0 times; it must stand for the image before and the image after" in err
+    assert "out: 's3://bucket/artifact' is a URI" in err
+    monkeypatch.setattr(sys, "argv", ["wrap_vlm.py", "base.source=/nowhere", "out=artifact"])
+    with pytest.raises(SystemExit, match=r"wrap: base\.source: there is no folder /nowhere; give the folder with"):
+        wrap_vlm.main()
+    assert not list(tmp_path.iterdir())
