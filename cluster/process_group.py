@@ -12,6 +12,11 @@ from typing import Any
 from ray.train.torch import TorchConfig
 from ray.train.torch.config import _set_torch_distributed_env_vars, _TorchBackend
 
+from idc.loopback import is_loopback
+
+_INTERFACE = "GLOO_SOCKET_IFNAME"
+"""Variable of gloo: the network interface at which it listens."""
+
 
 @dataclass
 class NodeTorchConfig(TorchConfig):
@@ -66,7 +71,23 @@ def _join(backend: str, address: str, port: int, rank: int, size: int, timeout_s
 
     timeout = timedelta(seconds=timeout_s)
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = address, str(port)
+    if backend == "gloo":
+        _use_interface_of_node()
     if backend == "nccl":
         os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")  # a lost rank is an error, not a wait for ever
     store = _own_store if rank == 0 else dist.TCPStore(address, port, timeout=timeout, wait_for_workers=False)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
+
+
+def _use_interface_of_node() -> None:
+    """Make gloo listen where the other nodes reach this one. By default it listens at the address of the machine's
+    name, which on many machines is a loopback address; an interface that was chosen otherwise is kept."""
+    import psutil
+    import ray
+
+    address = ray.util.get_node_ip_address()
+    if is_loopback(address) or os.environ.get(_INTERFACE, "lo") not in ("lo", "lo0"):
+        return
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(one.address.partition("%")[0] == address for one in addresses):
+            os.environ[_INTERFACE] = name

@@ -1,10 +1,17 @@
-"""The search of a sweep on Ray Tune: settings by Optuna or at random, bad trials stopped early by ASHA."""
+"""The search of a sweep on Ray Tune: settings by Optuna or at random, bad trials stopped early by ASHA.
+
+Ray Tune keeps its own state in pickles, and restoring it executes them. It is never read: a search that was killed is
+rebuilt from the files of its trials. They are proposed again in their order; those that had ended report what they
+reported then, without training, so that Optuna and ASHA know it, and the others go on from their checkpoints.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +24,7 @@ from idc.report.sweep.live_page import update_page
 from idc.sweep.chain import TrialSteps, chain_of, train_sections
 from idc.sweep.config import SearchConfig
 from idc.sweep.plan import TrialPlan
-from idc.sweep.progress import mark_ended, mark_started
+from idc.sweep.progress import has_ended, mark_ended, mark_started
 from idc.sweep.summary import SearchedTrial
 
 
@@ -28,6 +35,13 @@ def run_search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
     from ray.tune.integration.ray_train import TuneReportCallback
 
     total = _watched_steps(place, search)
+    begun = _read_trials(place)
+    ended = {
+        key: trial for key, trial in begun.items() if trial.state != "stopped early" or has_ended(place.folder, key)
+    }
+    worst = -float("inf") if search.mode == "max" else float("inf")
+    if begun:
+        print(f"{place.job.name}: resuming the search; {len(ended)} of {len(begun)} trials have ended", flush=True)
 
     class Validations(TuneReportCallback):
         """Forwards those reports of a Ray Train run that contain the searched metric."""
@@ -41,14 +55,20 @@ def run_search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
             update_page(place.folder)
 
         def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-            mark_ended(place.folder, _search_key(search.expand(trial.config)))
+            key = _search_key(search.expand(trial.config))
+            if key not in ended:
+                _write_last(_trial_file(place, key), search.metric, trial.last_result or {})
+                mark_ended(place.folder, key)
             update_page(place.folder)
 
         on_trial_error = on_trial_complete
 
     def trainable(config: dict[str, Any]) -> None:
         settings = search.expand(config)
-        path = place.folder / "trials" / f"{_search_key(settings)}.json"
+        path = _trial_file(place, _search_key(settings))
+        if (known := ended.get(path.stem)) is not None:
+            tune.report({search.metric: worst if known.value is None else known.value, "step": known.step})
+            return
 
         def record(value: float | None, step: int, state: str) -> None:
             found = SearchedTrial(settings=settings, value=value, step=step, state=state)
@@ -75,46 +95,29 @@ def run_search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
         except FATAL_ERRORS as error:
             record(None, 0, f"{type(error).__name__}: {error}")
             logs.event("trial_failed", traceback.format_exc(), "error")
-            tune.report({search.metric: -float("inf") if search.mode == "max" else float("inf"), "step": 0})
+            tune.report({search.metric: worst, "step": 0})
             return
         record(value, result["steps"], "finished")
         tune.report({search.metric: value, "step": result["steps"]})
 
-    trials = tune.with_resources(trainable, resources(place))
-    folder = place.folder.absolute() / "tune"
-    if tune.Tuner.can_restore(str(folder)):
-        refuse_state_of_others(folder)
-        print(f"{place.job.name}: resuming the search in {folder}", flush=True)
-        tuner = tune.Tuner.restore(str(folder), trials, resume_unfinished=True, restart_errored=True)
-    else:
-        tuner = tune.Tuner(
-            trials,
-            param_space=_space(search),
-            tune_config=tune.TuneConfig(
-                metric=search.metric,
-                mode=search.mode,
-                num_samples=search.num_trials,
-                max_concurrent_trials=place.job.trials.concurrent,
-                search_alg=_searcher(search),
-                scheduler=_scheduler(place, search),
-                trial_dirname_creator=lambda trial: trial.trial_id,
-            ),
-            run_config=run_config(place, [Ends()]),
-        )
-    results = tuner.fit()
-    # For trials finished before the search was restored, Tune has neither settings nor metrics; their files have both.
-    reported: dict[str, dict[str, Any]] = {}
-    for number in range(len(results)):
-        if config := results[number].config:
-            reported[_search_key(search.expand(config))] = results[number].metrics or {}
-    found = []
-    for path in sorted((place.folder / "trials").glob("search-*.json")):
-        one = SearchedTrial.model_validate_json(path.read_text(encoding="utf-8"))
-        last = reported.get(path.stem, {})
-        if one.value is None and search.metric in last and one.state == "stopped early":  # of a Ray Train run
-            one = one.model_copy(update={"value": last[search.metric], "step": last["step"]})
-            write_json(path, one.model_dump(mode="json"))
-        found.append(one)
+    tuner = tune.Tuner(
+        tune.with_resources(trainable, resources(place)),
+        param_space=_space(search),
+        tune_config=tune.TuneConfig(
+            metric=search.metric,
+            mode=search.mode,
+            num_samples=search.num_trials,
+            max_concurrent_trials=place.job.trials.concurrent,
+            search_alg=_searcher(search, [_proposal(search, trial) for trial in begun.values()]),
+            scheduler=_scheduler(place, search),
+            trial_dirname_creator=lambda trial: trial.trial_id,
+        ),
+        run_config=run_config(place, [Ends()]),
+    )
+    if len(ended) < search.num_trials:
+        shutil.rmtree(place.folder / "tune", ignore_errors=True)
+        tuner.fit()
+    found = list(_read_trials(place).values())
     sign = -1 if search.mode == "max" else 1
     found.sort(key=lambda trial: (trial.value is None, sign * (trial.value or 0.0)))
     report = Reporter(place, len(found))
@@ -124,18 +127,32 @@ def run_search(place: Place, search: SearchConfig) -> list[SearchedTrial]:
     return found
 
 
-def refuse_state_of_others(folder: Path) -> None:
-    """Refuse a search's state that another user wrote: Tune keeps it in pickles, and resuming executes them.
+def _trial_file(place: Place, key: str) -> Path:
+    return place.folder / "trials" / f"{key}.json"
 
-    Raises:
-        ValueError: naming a file of another user.
-    """
-    for path in [folder, *folder.rglob("*")]:
-        if (owner := path.lstat().st_uid) != os.getuid():
-            raise ValueError(
-                f"{path} belongs to the user {owner}, not to you ({os.getuid()}), and resuming a search executes code "
-                "that its state holds; start again with --overwrite (finished trainings stay), or let its owner resume"
-            )
+
+def _read_trials(place: Place) -> dict[str, SearchedTrial]:
+    """Key -> trial of all that have begun, in the order in which they were last recorded."""
+    paths = sorted((place.folder / "trials").glob("search-*.json"), key=lambda path: path.stat().st_mtime_ns)
+    return {path.stem: SearchedTrial.model_validate_json(path.read_text("utf-8")) for path in paths}
+
+
+def _write_last(path: Path, metric: str, result: Mapping[str, Any]) -> None:
+    """Record the last value of a trial whose own process could not: that of a Ray Train run, stopped early."""
+    found = SearchedTrial.model_validate_json(path.read_text("utf-8"))
+    if found.value is None and found.state == "stopped early" and metric in result:
+        found = found.model_copy(update={"value": result[metric], "step": result["step"]})
+        write_json(path, found.model_dump(mode="json"))
+
+
+def _proposal(search: SearchConfig, trial: SearchedTrial) -> dict[str, Any]:
+    """What the searcher proposed for a trial: the searched ones of its settings."""
+    found = {}
+    for key, dimension in search.space.items():
+        value = trial.settings[key]
+        # A choice as the space has it: JSON makes lists of tuples.
+        found[key] = next((one for one in dimension.choice if json.loads(json.dumps(one)) == value), value)
+    return found
 
 
 def best_trial(place: Place, search: SearchConfig, searched: Sequence[SearchedTrial]) -> TrialPlan:
@@ -176,14 +193,16 @@ def _space(search: SearchConfig) -> dict[str, Any]:
     return space
 
 
-def _searcher(search: SearchConfig) -> Any:
+def _searcher(search: SearchConfig, begun: list[dict[str, Any]]) -> Any:
+    """The searcher, which first proposes the trials that have begun."""
     from ray.tune.search.basic_variant import BasicVariantGenerator
 
     if search.algorithm == "random":
-        return BasicVariantGenerator(random_state=search.seed)
+        return BasicVariantGenerator(random_state=search.seed)  # draws the same ones again
     from ray.tune.search.optuna import OptunaSearch
 
-    return OptunaSearch(seed=search.seed)
+    # Another seed after a restart: with the same one it would draw its first trials again.
+    return OptunaSearch(seed=search.seed + len(begun), points_to_evaluate=begun)
 
 
 def _scheduler(place: Place, search: SearchConfig) -> Any:

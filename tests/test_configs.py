@@ -41,6 +41,7 @@ JOB_OF = {
     "robustness/": "robustness",
     "card/": "make_card",
     "mining/": "mine_pairs",
+    "vlm/pretrain_": "pretrain_vlm",
 }
 """How a config's path begins, and which job takes it."""
 INPUTS: dict[str, dict[str, Any]] = {
@@ -65,6 +66,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "robustness": {},
     "make_card": {},
     "mine_pairs": {"heap": "heap", "out": "mined"},
+    "pretrain_vlm": {},
 }
 """What the command line adds to a job's YAML files."""
 HEAVY = ("torch", "ray", "mlflow", "transformers", "deepspeed", "diffusers", "cv2", "mitsuba")

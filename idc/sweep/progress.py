@@ -135,6 +135,11 @@ def mark_ended(folder: Path, key: str) -> None:
     write_json(folder / TRIALS / f"{key}{_ENDED}", {"ended": time.time()})
 
 
+def has_ended(folder: Path, key: str) -> bool:
+    """Whether a trial of a search has ended (:func:`mark_ended`)."""
+    return (folder / TRIALS / f"{key}{_ENDED}").exists()
+
+
 def read_progress(folder: Path) -> SweepProgress:
     """The state of the sweep in a folder. Files that are being written or removed count as not there."""
     plan = read_object(folder / PLAN) or {}

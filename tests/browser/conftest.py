@@ -26,6 +26,8 @@ def backend(world: World, tmp_path_factory: pytest.TempPathFactory) -> Backend:
 
     from idc.captioning.calibration import CalibrateJob, calibrate
     from idc.systems import load_captioner
+    from idc.training.artifact import CONFIG, read_artifact
+    from idc.training.artifact_hashes import write_hashes
     from tests.browser.served import Backend
     from tests.systems.namc import tiny
     from tests.systems.procap.test_variants import STAGE_1, STAGE_2, start
@@ -37,9 +39,11 @@ def backend(world: World, tmp_path_factory: pytest.TempPathFactory) -> Backend:
     plain = start(STAGE_2, world.finetune(short), folder / "plain")
     # Noisy weights give each pair another caption, where a short training gives all the same.
     torch.manual_seed(0)
+    names = [CONFIG, *read_artifact(imagining).files]
     state = load_file(imagining / "model.safetensors")
     loud = {name: value + 0.3 * torch.randn_like(value) for name, value in state.items()}
     save_file(loud, imagining / "model.safetensors")
+    write_hashes(imagining, names)
     job = CalibrateJob(artifact=str(imagining), pairs=world.pairs)
     calibrate(job, lambda: load_captioner(job.artifact))
     described = tiny.described_pairs(world, folder / "described")

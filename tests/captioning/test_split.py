@@ -145,7 +145,7 @@ def test_pairs_without_images_are_scored_with_captions_made_elsewhere(
     given = job(pairs, tmp_path / "o", artifact=None, predictions=str(tmp_path / "p.json"), metrics=["BLEU"],
                 protocol="spot_multi", resamples=0)  # fmt: skip
     found = run(given)
-    assert "no nearest baseline: there are no images" in capsys.readouterr().out
+    assert "no nearest baseline: there are no images" in capsys.readouterr().err
     assert list(found.baselines) == ["constant"]
     assert found.references == 22
     assert found.protocol["references"].startswith("one: the sentences of a pair joined")
@@ -161,4 +161,4 @@ def test_a_pair_without_references_is_left_out_and_said(tmp_path: Path, capsys: 
     found = run(given)
     assert (found.pairs, found.references, found.scores["BLEU-1"]) == (10, 20, pytest.approx(1.0))
     assert found.protocol["left out"] == "1 of 11 pairs, which have no reference"
-    assert "not scored: 1 of 11 pairs" in capsys.readouterr().out
+    assert "not scored: 1 of 11 pairs" in capsys.readouterr().err

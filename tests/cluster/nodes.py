@@ -259,6 +259,7 @@ class Nodes:
         at = Switch.ADDRESS if self.switch else "127.0.0.1"
         prefix = self.switch.inside() if self.switch else []
         port = "6380"
+        assert shutil.which("redis-server"), "this test needs Redis: apt-get install redis-server"
         command = [*prefix, "redis-server", "--bind", at, "--port", port, "--save", "", "--protected-mode", "no"]
         command = ["setpriv", "--pdeathsig", "KILL", *command]
         self._redis = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -19,6 +19,7 @@ from idc.evaluation.record import load
 from idc.sweep.config import SweepJob
 from idc.sweep.summary import SweepResult
 from idc.training.loop import read_log
+from tests.faults.canary import Canary
 from tests.sweep.small import small_sweep, write_yaml
 from tests.systems.procap.world import World
 
@@ -264,3 +265,47 @@ def test_a_killed_sweep_goes_on_without_repeating_finished_trials(world: World, 
         assert [line["step"] for line in read_log(run / "log.jsonl")] == list(range(1, 41))
     assert (tmp_path / "small" / "report.html").exists()
     assert "| 3 layers | 1 |" in (tmp_path / "small" / "table.md").read_text()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["optuna", "random"])
+def test_a_killed_search_is_rebuilt_from_its_trials(world: World, tmp_path: Path, algorithm: str) -> None:
+    """SIGKILL of the driver when one trial has ended; the same command does the rest, trains nothing twice, and does
+    not execute what lies in the folder of Ray Tune's state."""
+    search = {
+        "space": {"finetune.encoder_optim.lr": {"low": 1e-5, "high": 1e-2, "log": True}},
+        "num_trials": 4, "scheduler": "none", "algorithm": algorithm,
+    }  # fmt: skip
+    settings = {"finetune.train.steps": 20, "finetune.train.checkpoint_every": 5, "finetune.train.eval_every": 10}
+    job = small_sweep(world, tmp_path, rows=[], search=search, settings=settings)
+    command = [sys.executable, str(ROOT / "jobs" / "sweep.py"), "--config", write_yaml(tmp_path / "small.yaml", job)]
+    command += ["cluster.num_cpus=4", "cluster.object_store_mb=100"]
+    trials = tmp_path / "small" / "trials"
+    first = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 240
+        while not list(trials.glob("*.ended")) or len(list(trials.glob("*.started"))) < 2:
+            assert first.poll() is None, "the search ended before it could be killed"
+            assert time.monotonic() < until
+            time.sleep(0.05)
+    finally:
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+    ended = {path.name.replace(".ended", ".json") for path in trials.glob("*.ended")}
+    assert 1 <= len(ended) < 4
+    before = {name: (trials / name).read_text() for name in ended}
+    canary = Canary(tmp_path)
+    state = tmp_path / "small" / "tune"
+    for path in {state / "tuner.pkl", state / "trainable.pkl", *state.rglob("*.pkl")}:
+        path.write_bytes(canary.pickled())
+
+    second = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
+    assert second.returncode == 0, second.stderr
+    canary.check()
+    assert f"resuming the search; {len(ended)} of" in second.stdout
+    assert {name: (trials / name).read_text() for name in ended} == before
+    found = [json.loads(path.read_text()) for path in trials.glob("search-*.json")]
+    assert [trial["state"] for trial in found] == ["finished"] * 4
+    for run in (tmp_path / "steps").glob("finetune-*/"):
+        assert [line["step"] for line in read_log(run / "log.jsonl")] == list(range(1, 21))

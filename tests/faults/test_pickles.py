@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import pytest
 import torch
 from torch import nn
 
-from cluster.search import refuse_state_of_others
 from idc.config import ConfigError, ConfigModel, load
 from idc.data.config import ImportConfig
 from idc.data.mapped_rows import MappedRows
@@ -275,20 +273,6 @@ def test_a_model_of_mlflow_is_no_artifact(canary: Canary, tmp_path: Path) -> Non
     (folder / "python_model.pkl").write_bytes(canary.pickled())
     with pytest.raises(ValueError, match="is not an artifact"):
         Resolver().resolve(str(folder))
-    canary.check()
-
-
-def test_the_state_of_a_search_that_another_user_wrote(
-    canary: Canary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ray Tune executes it; one's own too, which is why only its owner may resume a search."""
-    (tmp_path / "tune" / "trial").mkdir(parents=True)
-    (tmp_path / "tune" / "trial" / "tuner.pkl").write_bytes(canary.pickled())
-    refuse_state_of_others(tmp_path / "tune")
-    own = os.getuid()
-    monkeypatch.setattr(os, "getuid", lambda: own + 1)
-    with pytest.raises(ValueError, match=rf"belongs to the user {own}, not to you .*; start again with --overwrite"):
-        refuse_state_of_others(tmp_path / "tune")
     canary.check()
 
 

@@ -14,7 +14,11 @@ from mlflow import MlflowClient
 
 from idc.training.artifact import IDENTITY_TAG, identity, read_artifact, write_artifact
 from idc.training.artifact_hashes import write_hashes
-from serve.versions import Resolver, absolute_uri
+from serve.deployment.command import _absolute
+from serve.versions import Resolver, absolute_uri, public_name
+from tests.systems.zeroshot.test_hub import point_to
+from tests.vlm.hub import serving_hub
+from tests.vlm.models import tiny_folder
 
 
 def make_artifact(path: Path, value: float) -> Path:
@@ -191,3 +195,24 @@ def test_a_database_is_found_from_other_folders(tmp_path: Path, monkeypatch: pyt
     assert absolute_uri("http://mlflow:5000") == "http://mlflow:5000"
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
     assert absolute_uri(None) is None
+
+
+def test_a_model_of_the_hub_is_looked_up_once_and_has_a_version_by_its_contents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setenv("IDC_CACHE", str(tmp_path / "artifacts"))
+    source = "hf:org/tiny"
+    with serving_hub(tiny_folder("internvl")) as (endpoint, asked):
+        point_to(endpoint, monkeypatch)
+        resolver = Resolver()
+        version = resolver.resolve(source)
+        assert asked
+    assert public_name(version) == f"sha256:{version.rpartition('@')[2]}"
+    assert resolver.resolve(source) == version == Resolver().resolve(source), "the hub is gone, and not asked again"
+    folder = resolver.fetch(version)
+    assert folder.is_relative_to(tmp_path / "artifacts")
+    assert read_artifact(folder).system == "zeroshot"
+    assert _absolute(source) == source, "replicas resolve it themselves"

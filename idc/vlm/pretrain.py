@@ -1,0 +1,233 @@
+"""Pre-training of a small base model on rendered scenes: the task, the entry of its training, and the folder it makes.
+
+One run of the training loop in stages: describe an image, choose between two, compare a pair. The result is an ordinary
+folder of a transformers model, as one downloads it from the hub.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from idc.schema import IMAGE
+from idc.training.caption_validation import Captioned, score_captions
+from idc.training.context import Context
+from idc.training.data import EvalLoader, Loader, Loaders
+from idc.training.loop import fit, read_log
+from idc.training.task import Batch, Task
+from idc.vlm.base import load_model, read_family, save_processor
+from idc.vlm.batch import Sample, collate, encode_images, model_inputs
+from idc.vlm.chat import Chat
+from idc.vlm.config import BaseConfig
+from idc.vlm.families import Family
+from idc.vlm.pretrain_config import TASKS, PretrainVlmJob
+from idc.vlm.scene_samples import RenderedScenes, SceneDialogues, SceneSample, ValidationDialogues
+from idc.vlm.start_weights import lively_weights
+from idc.vlm.tiny import make_tiny
+
+START = "start"
+"""Folder in a run with the model before training: random weights, tokenizer, image processor."""
+_DIALOGUES = 2000
+"""Training samples whose sentences the tokenizer is made of, of the first and of the last stage each."""
+_LONGEST_CAPTION = 32
+
+
+class SceneTask(Task):
+    """A whole model, trained on dialogues about images of rendered scenes."""
+
+    def __init__(self, job: PretrainVlmJob, model: Any, family: Family):
+        super().__init__()
+        self.job, self.model, self.family = job, model, family
+        self.chat = Chat(family)
+        for name, parameter in model.named_parameters():
+            if family.unused and name.startswith(family.unused):
+                parameter.requires_grad_(False)
+
+    def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
+        losses = self._losses(batch, encode_images(self.model, batch, self.family))
+        return losses.mean(), {}
+
+    def _losses(self, batch: Batch, encoded: Any) -> Tensor:
+        """Per sample the mean loss of its learned tokens, (B,)."""
+        hidden = self.model.model(**model_inputs(batch, encoded, self.family), use_cache=False).last_hidden_state
+        learned, targets = batch["learned"][:, 1:], batch["input_ids"][:, 1:]
+        logits = self.model.lm_head(hidden[:, :-1][learned]).float()
+        each = torch.zeros(learned.shape, device=logits.device)
+        each[learned] = F.cross_entropy(logits, targets[learned], reduction="none")
+        return each.sum(1) / learned.sum(1)
+
+    def caption(self, batch: Batch) -> list[str]:
+        """Greedy answers to prompts, which are padded on the left."""
+        from transformers import GenerationConfig
+
+        inputs = model_inputs(batch, encode_images(self.model, batch, self.family), self.family)
+        settings = GenerationConfig(
+            do_sample=False,
+            max_new_tokens=_LONGEST_CAPTION,
+            eos_token_id=self.family.tokenizer.eos_token_id,
+            pad_token_id=self.family.tokenizer.pad_token_id,
+        )
+        found = self.model.generate(**inputs, generation_config=settings)
+        return [self.chat.decode(ids) for ids in found[:, batch["input_ids"].shape[1] :].tolist()]
+
+    @torch.no_grad()
+    def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
+        """Of each task the loss per token with the right images (``compare``) and with those of another scene
+        (``compare_shuffled``). Their difference (``compare_sight``) is 0 for a model that is blind, and below 0 for one
+        that sees. Of pairs also the measures of captions."""
+        mine: list[tuple[str, float, float]] = []
+        captions: list[Captioned] = []
+        for batch in loader:
+            encoded = encode_images(self.model, batch, self.family)
+            right = self._losses(batch, encoded).tolist()
+            source = swapped(batch["tasks"])
+            texts = {**batch, **{key: batch[key][source] for key in ("input_ids", "attention_mask", "learned")}}
+            wrong = self._losses(texts, encoded).tolist()
+            for images, text in enumerate(source):
+                if batch["scenes"][images] != batch["scenes"][text]:
+                    mine.append((batch["tasks"][text], right[text], wrong[images]))
+            if "prompts" in batch:
+                said = zip(batch["scored"], self.caption(batch["prompts"]), strict=True)
+                captions += [(one["pair_id"], text, one["references"], one["truth"]) for one, text in said]
+        rows = [row for part in context.all_gather_object(mine) for row in part]
+        metrics: dict[str, float] = {}
+        for task in TASKS:
+            values = np.array([(right, wrong) for name, right, wrong in rows if name == task])
+            if len(values):
+                right_loss, wrong_loss = values.mean(axis=0).tolist()
+                metrics |= {task: right_loss, f"{task}_shuffled": wrong_loss, f"{task}_sight": right_loss - wrong_loss}
+        return metrics | score_captions(captions, context)
+
+    def param_groups(self) -> list[dict[str, Any]]:
+        """Matrices and kernels decay; vectors (norms, biases, scales) and positions do not."""
+        settings = self.job.optim.model_dump()
+        groups: dict[bool, list[Tensor]] = {True: [], False: []}
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad:
+                groups[parameter.ndim > 1 and "position_embedding" not in name].append(parameter)
+        return [
+            {"name": "matrices", "params": groups[True], **settings},
+            {"name": "vectors", "params": groups[False], **settings, "weight_decay": 0.0},
+        ]
+
+
+def swapped(tasks: Sequence[str]) -> list[int]:
+    """For the images of each sample of a batch, the sample of the same task whose text they get: half of the task's
+    samples on, so that neighbours, which may be of one scene, do not meet."""
+    rows: dict[str, list[int]] = {}
+    for row, task in enumerate(tasks):
+        rows.setdefault(task, []).append(row)
+    source = list(range(len(tasks)))
+    for group in rows.values():
+        for number, row in enumerate(group):
+            source[row] = group[(number + len(group) // 2) % len(group)]
+    return source
+
+
+class SceneCollate:
+    """Makes batches of scene samples: those of :func:`idc.vlm.batch.collate`, and ``tasks`` and ``scenes`` of the
+    samples. Where samples are scored also ``scored`` and, for these samples, ``prompts``: a batch for generation."""
+
+    def __init__(self, family: Family):
+        self.family, self.chat = family, Chat(family)
+
+    def __call__(self, samples: Sequence[SceneSample]) -> dict[str, Any]:
+        texts = []
+        for sample in samples:
+            encoded = self.chat.encode(sample.turns, [image.shape[:2] for image in sample.images])
+            texts.append(Sample(encoded.ids, encoded.learned, {}))
+        batch = collate(texts, self.family) | self._pixels(samples)
+        batch |= {"tasks": [sample.task for sample in samples], "scenes": [sample.scene for sample in samples]}
+        if scored := [sample for sample in samples if sample.scored is not None]:
+            prompts = []
+            for sample in scored:
+                ids = self.chat.prompt(sample.turns[:1], [image.shape[:2] for image in sample.images])
+                prompts.append(Sample(ids, [False] * len(ids), {}))
+            batch["prompts"] = collate(prompts, self.family, side="left") | self._pixels(scored)
+            batch["scored"] = [sample.scored for sample in scored]
+        return batch
+
+    def _pixels(self, samples: Sequence[SceneSample]) -> dict[str, Tensor]:
+        return self.family.pixels([image for sample in samples for image in sample.images])
+
+
+def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
+    """Train on this rank; ``payload`` is a resolved :class:`PretrainVlmJob`. Returns what ``fit`` returns."""
+    job = PretrainVlmJob.model_validate(payload)
+    scenes, validation = RenderedScenes(job.pairs, "train"), RenderedScenes(job.pairs, "val")
+    epochs = job.train.total_steps(len(scenes)) * job.train.batch_size / len(scenes)
+    training = SceneDialogues(scenes, job, epochs)
+    start = context.run_dir / START
+    if context.rank == 0 and not start.is_dir():
+        _make_start(job, training, start)
+    context.barrier()
+    family = read_family(start, start, None)
+    task = SceneTask(job, load_model(start, BaseConfig(source=str(start), dtype="float32")), family)
+    task.to(context.device)
+    gather = SceneCollate(family)
+    size = max(2, job.train.micro_batch_size // context.world_size)
+    loaders = Loaders(
+        Loader.from_config(training, gather, job.train, context.rank, context.world_size),
+        EvalLoader(ValidationDialogues(validation, job), size, context.rank, context.world_size, gather),
+    )
+
+    def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
+        task.load_state_dict(state)
+        folder = context.run_dir / "artifact"
+        shutil.rmtree(folder, ignore_errors=True)
+        save_base(task.model, family, folder)
+        write_page(job, context.run_dir, metrics)
+
+    return fit(task, loaders, context, job.train, export=export)
+
+
+def _make_start(job: PretrainVlmJob, training: SceneDialogues, folder: Path) -> None:
+    """Write the model before training, whole or not at all: a run that is resumed reads it again."""
+    partial = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    make_tiny(job.model, _texts(training), partial, job.train.seed)
+    base = BaseConfig(source=str(partial), dtype="float32")
+    model = load_model(partial, base)
+    lively_weights(model, torch.Generator().manual_seed(job.train.seed))
+    model.save_pretrained(partial)
+    partial.rename(folder)
+
+
+def _texts(training: SceneDialogues) -> Iterator[str]:
+    """What the tokenizer is trained on: the sentences of training samples, and the roles of a chat."""
+    count = len(training)
+    for number in range(_DIALOGUES):
+        for done in (0.0, 0.99):  # samples of the first and of the last stage
+            sample = training.get(number % count, int(done * training.epochs) + number // count)
+            for turn in sample.turns:
+                yield f"{turn.role}\n"
+                yield turn.text.replace(IMAGE, "")
+
+
+def save_base(model: Any, family: Family, folder: Path) -> None:
+    """Write a model as an ordinary hub folder: config, weights, tokenizer with chat template, image processor."""
+    model.save_pretrained(folder)
+    save_processor(family, folder)
+
+
+def write_page(job: PretrainVlmJob, run_dir: Path, metrics: Mapping[str, float]) -> None:
+    """The page of the run: every curve of its log, and the settings."""
+    from idc.report.run import RunReport, write_report
+
+    facts = ", ".join(f"{name} {metrics[name]:.3f}" for name in metrics if name.endswith("_sight"))
+    write_report(
+        run_dir / "report.html",
+        RunReport(
+            title=f"{job.name}: a small base model",
+            subtitle=f"Loss with the right images minus loss with those of another scene, per token: {facts}",
+            logs={"pre-training": read_log(run_dir / "log.jsonl")},
+            configs={"job": job.model_dump(mode="json")},
+        ),
+    )

@@ -1,0 +1,189 @@
+"""Questions and answers about rendered images, from the truth of their scenes: what a small base model learns first.
+
+Everything that an answer says depends on the image; what it does not depend on (order of the objects, order of the
+attributes, wording) is always the same. So nearly every learned token carries a gradient to the vision tower.
+
+Objects are described by size, colour, material and shape, and placed by thirds of the image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, get_args
+
+import numpy as np
+
+from idc.data.rendered.captions import ATTRIBUTES
+from idc.data.rendered.config import Color, Material, Shape
+from idc.data.rendered.scene import Thing, View
+from idc.schema import NO_CHANGE
+
+VALUES: dict[str, tuple[str, ...]] = {
+    "size": ("small", "large"),
+    "color": get_args(Color),
+    "material": get_args(Material),
+    "shape": get_args(Shape),
+}
+"""Attribute -> its values."""
+
+COLUMNS: tuple[tuple[float, str], ...] = ((0.42, "left"), (0.58, "middle"), (1.0, "right"))
+ROWS: tuple[tuple[float, str], ...] = ((0.39, "back"), (0.52, "center"), (1.0, "front"))
+"""Right (lower) ends of the thirds, as shares of width (height), and their names. Cut so that each third has about as
+many of the objects of scenes of :class:`~idc.data.rendered.config.RenderConfig`."""
+
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+NOTHING = "nothing"
+
+
+class Asked(NamedTuple):
+    """A question and its answer."""
+
+    question: str
+    answer: str
+
+
+@dataclass(frozen=True, order=True)
+class SeenObject:
+    """An object in an image.
+
+    Attributes:
+        x, y: its centre, as shares of width and height from the upper left corner.
+    """
+
+    x: float
+    y: float
+    size: str
+    color: str
+    material: str
+    shape: str
+
+    @property
+    def name(self) -> str:
+        return " ".join(getattr(self, attribute) for attribute in ATTRIBUTES)
+
+    @property
+    def place(self) -> str:
+        return f"{_third(self.y, ROWS)} {_third(self.x, COLUMNS)}"
+
+
+def _third(value: float, ends: Sequence[tuple[float, str]]) -> str:
+    return next((name for end, name in ends if value < end), ends[-1][1])
+
+
+def seen_objects(
+    things: Sequence[Mapping[str, Any]], view: Mapping[str, Any], size: tuple[int, int]
+) -> list[SeenObject]:
+    """The objects of an image, from left to right.
+
+    Args:
+        things, view: of one image, as the ``meta`` of a rendered pair has them.
+        size: height and width of the image as it was rendered.
+    """
+    height, width = size
+    objects = [Thing(**thing) for thing in things]
+    centres = np.array([(one.x, one.y, one.half_height) for one in objects]).reshape(-1, 3)
+    places = View.of_record(view).project(centres, width, height) / (width, height)
+    return sorted(
+        SeenObject(float(x), float(y), one.size, one.color, one.material, one.shape)
+        for one, (x, y) in zip(objects, places, strict=True)
+    )
+
+
+def moved(objects: Sequence[SeenObject], mirrored: bool, shift: tuple[float, float] = (0.0, 0.0)) -> list[SeenObject]:
+    """The objects of the image after it was mirrored, then shifted by shares of its width and height."""
+    return sorted(replace(one, x=(1 - one.x if mirrored else one.x) + shift[0], y=one.y + shift[1]) for one in objects)
+
+
+# -- one image ------------------------------------------------------------------------------------------------------
+
+
+def listing(objects: Sequence[SeenObject], of: str = "the image") -> Asked:
+    """All objects from left to right, each with its place."""
+    answer = ", ".join(f"{one.place}: {one.name}" for one in sorted(objects))
+    return Asked(f"List the objects of {of} from left to right.", answer or NOTHING)
+
+
+def at_a_place(objects: Sequence[SeenObject], rng: np.random.Generator) -> Asked:
+    """What is at a place; of four places one is drawn without looking at the objects."""
+    if not objects or rng.random() < 0.25:
+        place = f"{ROWS[int(rng.integers(3))][1]} {COLUMNS[int(rng.integers(3))][1]}"
+    else:
+        place = objects[int(rng.integers(len(objects)))].place
+    found = [one.name for one in sorted(objects) if one.place == place]
+    return Asked(f"What is at the {place}?", " and ".join(f"a {name}" for name in found) or NOTHING)
+
+
+def where(objects: Sequence[SeenObject], rng: np.random.Generator) -> Asked:
+    """Where an object is."""
+    if not objects:
+        return counted(objects, rng)
+    name = objects[int(rng.integers(len(objects)))].name
+    return Asked(
+        f"Where is the {name}?", " and ".join(f"at the {one.place}" for one in sorted(objects) if one.name == name)
+    )
+
+
+def counted(objects: Sequence[SeenObject], rng: np.random.Generator) -> Asked:
+    """How many objects there are: all, or those with a value of an attribute, of which every other one is there."""
+    if rng.random() < 0.3:
+        return Asked("How many objects are there?", NUMBERS[len(objects)])
+    attribute = str(rng.choice(ATTRIBUTES))
+    if objects and rng.random() < 0.5:
+        value = getattr(objects[int(rng.integers(len(objects)))], attribute)
+    else:
+        value = str(rng.choice(VALUES[attribute]))
+    count = sum(getattr(one, attribute) == value for one in objects)
+    what = f"{value}s" if attribute == "shape" else f"{value} objects"
+    return Asked(f"How many {what} are there?", NUMBERS[count])
+
+
+ABOUT_AN_IMAGE: tuple[Callable[[Sequence[SeenObject], np.random.Generator], Asked], ...] = (at_a_place, where, counted)
+
+
+# -- two images -----------------------------------------------------------------------------------------------------
+
+BOTH_IMAGES = ("the first image", "the second image")
+
+
+def which_image(first: Sequence[SeenObject], second: Sequence[SeenObject], rng: np.random.Generator) -> Asked:
+    """Which of two images shows an object; if the images differ, mostly one that only one of them shows."""
+    names = ({one.name for one in first}, {one.name for one in second})
+    alone = sorted(names[0] ^ names[1])
+    either = sorted(names[0] | names[1])
+    options = alone if alone and rng.random() < 0.75 else either
+    if not options or rng.random() < 0.1:
+        name = " ".join(str(rng.choice(VALUES[attribute])) for attribute in ATTRIBUTES)
+    else:
+        name = options[int(rng.integers(len(options)))]
+    shown = (name in names[0], name in names[1])
+    answer = {
+        (True, False): BOTH_IMAGES[0],
+        (False, True): BOTH_IMAGES[1],
+        (True, True): "both",
+        (False, False): "none",
+    }
+    return Asked(f"Which image shows a {name}?", answer[shown])
+
+
+def list_one(first: Sequence[SeenObject], second: Sequence[SeenObject], rng: np.random.Generator) -> Asked:
+    """The objects of one of two images."""
+    number = int(rng.integers(2))
+    return listing((first, second)[number], BOTH_IMAGES[number])
+
+
+def named_change(kind: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Asked:
+    """The type of a change, the changed object, and its new value, always in the same words.
+
+    Args:
+        kind: the change type.
+        before, after: the objects of the images, as the ``meta`` of a rendered pair has them.
+    """
+    question = "Name the change."
+    gone = [thing for thing in before if thing not in after]
+    new = [thing for thing in after if thing not in before]
+    if not gone and not new:
+        return Asked(question, NO_CHANGE)
+    name = " ".join(str((gone or new)[0][attribute]) for attribute in ATTRIBUTES)
+    value = f", {new[0][kind]}" if kind in ("color", "material") else ""
+    return Asked(question, f"{kind}: {name}{value}")

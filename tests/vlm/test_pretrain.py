@@ -1,0 +1,262 @@
+"""Pre-training of a small base model: its samples, its loss, its folder; slow: the whole job, killed and resumed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cluster.train import launch
+from idc.config import ConfigError, load
+from idc.data.pipeline import run_local
+from idc.data.rendered.config import RenderJob
+from idc.data.rendered.render import open_build
+from idc.data.store import iter_rows
+from idc.schema import IMAGE
+from idc.training.loop import read_log
+from idc.vlm.base import find_base, load_model
+from idc.vlm.batch import encode_images
+from idc.vlm.config import BaseConfig
+from idc.vlm.pretrain import SceneCollate, SceneTask, swapped
+from idc.vlm.pretrain_config import TASKS, PretrainVlmJob
+from idc.vlm.scene_samples import RenderedScenes, SceneDialogues, SceneSample, ValidationDialogues
+from idc.vlm.start_weights import lively_weights
+from tests.vlm.models import every_family, found, tiny_folder
+
+ENTRY = "idc.vlm.pretrain:train"
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """16 scenes, 32 pairs of 32x32."""
+    folder = str(tmp_path_factory.mktemp("rendered") / "pairs")
+    scenes = {
+        "num_scenes": 16, "width": 32, "height": 32, "samples_per_pixel": 4, "min_objects": 2, "max_objects": 3,
+        "jitter": "slight", "min_visible_pixels": 8, "val_share": 0.25, "test_share": 0.1,
+    }  # fmt: skip
+    run_local(*open_build(load(RenderJob, None, {"out": folder, "render": scenes, "chunk_size": 16})), progress=False)
+    return folder
+
+
+def tiny_job(pairs: str, settings: dict[str, Any] | None = None) -> PretrainVlmJob:
+    train = {"steps": 6, "batch_size": 4, "log_every": 1, "seed": 3, "tracking": {"enabled": False}}
+    return load(PretrainVlmJob, None, {"pairs": pairs, "train": train, "model.side": 32, **(settings or {})})
+
+
+def start(job: PretrainVlmJob, run_dir: Path) -> dict[str, Any]:
+    payload = job.model_dump(mode="json", exclude={"train"})
+    return launch(ENTRY, payload, job.train, run_dir, local=True)
+
+
+# -- settings and samples ------------------------------------------------------------------------------------------
+
+
+def test_stages_follow_one_another_and_fill_the_training(pairs: str) -> None:
+    job = tiny_job(pairs)
+    assert [job.stage_at(done).weights.index(max(job.stage_at(done).weights)) for done in (0, 0.39, 0.41, 0.51, 1)] == [
+        0, 0, 1, 2, 2,
+    ]  # fmt: skip
+    with pytest.raises(ConfigError, match=r"the shares sum to 0\.5"):
+        tiny_job(pairs, {"stages": [{"share": 0.5, "describe": 1}]})
+    with pytest.raises(ConfigError, match="at least one weight"):
+        tiny_job(pairs, {"stages": [{"share": 1.0}]})
+
+
+def test_samples_are_of_their_stage_and_repeat_exactly(pairs: str) -> None:
+    data = SceneDialogues(RenderedScenes(pairs, "train"), tiny_job(pairs), epochs=100)
+    tasks = {
+        begin: Counter(data.get(index, begin + more).task for index in range(len(data)) for more in range(5))
+        for begin in (0, 42, 90)
+    }
+    assert set(tasks[0]) == {"describe"}
+    assert set(tasks[42]) == {"describe", "choose"}
+    assert tasks[90].most_common(1)[0][0] == "compare"
+    first, again, later = data.get(3, 95), data.get(3, 95), [data.get(3, epoch).turns for epoch in range(90, 99)]
+    assert first.turns == again.turns
+    assert all(np.array_equal(a, b) for a, b in zip(first.images, again.images, strict=True))
+    assert len(set(later)) > 5
+    for task, images in (("describe", 1), ("choose", 2), ("compare", 2)):
+        sample = next(one for epoch in range(99) for one in [data.get(0, epoch)] if one.task == task)
+        assert len(sample.images) == sum(turn.text.count(IMAGE) for turn in sample.turns) == images
+        assert [turn.role for turn in sample.turns[:2]] == ["user", "assistant"]
+
+
+def test_half_of_the_compared_pairs_show_a_change(pairs: str) -> None:
+    """In all orders of a scene's images: a change if and only if the objects differ, and then the caption names it."""
+    scenes, rng = RenderedScenes(pairs, "train"), np.random.default_rng(0)
+    changed, kinds = 0, Counter[str]()
+    for number in range(300):
+        (first, second), caption, named = scenes.ordered(number % len(scenes), rng)
+        differ = first.things != second.things
+        assert (named.answer != "none") == differ
+        if differ:
+            kinds[named.answer.split(":")[0]] += 1
+            gone = [thing for thing in first.things if thing not in second.things]
+            assert bool(gone) == (not named.answer.startswith("add"))
+        assert differ == (caption not in _unchanged())
+        changed += differ
+    assert 100 < changed < 200
+    assert set(kinds) == {"color", "material", "add", "drop", "move"}
+
+
+def _unchanged() -> set[str]:
+    from idc.data.rendered.captions import TEMPLATES
+
+    return set(TEMPLATES["none"])
+
+
+def test_validation_has_every_pair_with_every_task_as_it_is_stored(pairs: str) -> None:
+    scenes = RenderedScenes(pairs, "val")
+    data = ValidationDialogues(scenes, tiny_job(pairs))
+    samples = [data.get(index, 0) for index in range(len(data))]
+    assert Counter(sample.task for sample in samples) == dict.fromkeys(TASKS, len(scenes))
+    scored = [sample.scored for sample in samples if sample.scored is not None]
+    rows = list(iter_rows(pairs, ["pair_id", "captions"], "val"))
+    assert [one["pair_id"] for one in scored] == [row["pair_id"] for row in rows]
+    assert [sample.turns[1].text for sample in samples if sample.scored] == [row["captions"][0] for row in rows]
+    assert len(ValidationDialogues(scenes, tiny_job(pairs, {"validation_pairs": 2}))) == 6
+
+
+def test_pairs_without_scenes_are_refused(pairs: str, tmp_path: Path) -> None:
+    from idc.data.store import DatasetFolder
+    from idc.schema import pair_arrow_schema
+
+    rows = [{**row, "meta": "{}"} for row in iter_rows(pairs, split="train")]
+    folder = DatasetFolder.open_for_build(
+        tmp_path / "own", kind="pairs", schema=pair_arrow_schema(), fingerprint="x", config={}, num_chunks=1
+    )
+    run_local(folder, _Rows(rows), [], progress=False)
+    with pytest.raises(ValueError, match=r"without a scene in their meta; give a folder made by jobs/render.py"):
+        RenderedScenes(str(tmp_path / "own"), "train")
+
+
+class _Rows:
+    num_chunks = 1
+
+    def __init__(self, rows: list[dict[str, Any]]):
+        self.rows = rows
+
+    def read(self, chunk_id: int) -> dict[str, Any]:
+        return {name: [row[name] for row in self.rows] for name in pair_names()}
+
+
+def pair_names() -> list[str]:
+    from idc.schema import pair_arrow_schema
+
+    return list(pair_arrow_schema().names)
+
+
+# -- the loss, for every family ------------------------------------------------------------------------------------
+
+
+def test_texts_are_swapped_within_a_task_and_not_with_neighbours() -> None:
+    tasks = ["describe"] * 4 + ["compare"] * 2 + ["choose"]
+    assert swapped(tasks) == [2, 3, 0, 1, 5, 4, 6]
+
+
+def task_of(kind: str, pairs: str) -> tuple[SceneTask, list[SceneSample]]:
+    """With weights of its own: tests of other modules share the model of :mod:`tests.vlm.models`."""
+    folder = tiny_folder(kind, side=64)
+    base = BaseConfig(source=str(folder), dtype="float32")
+    job = tiny_job(pairs, {"model.family": kind, "model.side": 64})
+    model = load_model(folder, base)
+    lively_weights(model, torch.Generator().manual_seed(0))
+    data = ValidationDialogues(RenderedScenes(pairs, "val"), job)
+    return SceneTask(job, model, found(kind).family), [data.get(index, 0) for index in range(len(data))]
+
+
+@every_family
+def test_every_weight_that_is_trained_gets_a_gradient_and_images_count(kind: str, pairs: str) -> None:
+    task, samples = task_of(kind, pairs)
+    count = len(samples) // 3
+    batch = SceneCollate(task.family)([samples[0], samples[1], samples[2 * count], samples[2 * count + 1]])
+    loss, _ = task.training_step(batch)
+    loss.backward()
+    none = [name for name, one in task.model.named_parameters() if one.requires_grad and one.grad is None]
+    assert none == []
+    grouped = {id(one) for group in task.param_groups() for one in group["params"]}
+    assert grouped == {id(one) for one in task.parameters() if one.requires_grad}
+    first = next(one for name, one in task.model.named_parameters() if "patch_embed" in name)
+    assert first.grad is not None
+    assert float(first.grad.abs().max()) > 1e-4, "from the answers to the first layer of the tower"
+    with torch.no_grad():
+        encoded = encode_images(task.model, batch, task.family)
+        right = task._losses(batch, encoded)
+        assert float(right.mean()) == pytest.approx(float(loss), rel=1e-5)
+        alone = SceneCollate(task.family)(samples[2 * count : 2 * count + 1])
+        single = task._losses(alone, encode_images(task.model, alone, task.family))
+        assert float(single[0]) == pytest.approx(float(right[2]), abs=1e-4), "alone as in a batch"
+
+
+def test_a_run_writes_a_folder_that_transformers_reads(pairs: str, tmp_path: Path) -> None:
+    """With the curve of sight in its log and on its page."""
+    from transformers import AutoModelForImageTextToText
+
+    result = start(tiny_job(pairs, {"train.steps": 4, "train.eval_every": 2}), tmp_path)
+    log = [line for line in read_log(tmp_path / "log.jsonl") if "validation/compare" in line]
+    assert [line["step"] for line in log] == [2, 4]
+    for task in TASKS:
+        right, wrong = (log[-1][f"validation/{task}{end}"] for end in ("", "_shuffled"))
+        assert log[-1][f"validation/{task}_sight"] == pytest.approx(right - wrong)
+        assert result["metrics"][f"{task}_sight"] == log[-1][f"validation/{task}_sight"]
+    assert "compare_sight" in (tmp_path / "report.html").read_text()
+    folder = tmp_path / "artifact"
+    base = find_base(BaseConfig(source=str(folder)))
+    assert base.family.name == "internvl"
+    assert base.family.tokenizer.chat_template
+    model = AutoModelForImageTextToText.from_pretrained(folder, output_loading_info=True)
+    assert not any(model[1].values())
+    ours = load_model(folder, BaseConfig(source=str(folder)))
+    trained = dict(ours.named_parameters())
+    assert all(torch.equal(one, trained[name]) for name, one in model[0].named_parameters())
+    begun = dict(load_model(tmp_path / "start", BaseConfig(source=str(tmp_path / "start"))).named_parameters())
+    assert not torch.equal(begun["model.multi_modal_projector.linear_1.weight"],
+                           trained["model.multi_modal_projector.linear_1.weight"])  # fmt: skip
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "internvl"
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_as_if_undisturbed(pairs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = tiny_job(pairs, {"train.steps": 8, "train.checkpoint_every": 2, "train.eval_every": 4})
+    start(job, tmp_path / "whole")
+    real, calls = SceneTask._losses, []
+
+    def killed(self: SceneTask, batch: Any, encoded: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return real(self, batch, encoded)
+
+    monkeypatch.setattr(SceneTask, "_losses", killed)
+    with pytest.raises(KeyboardInterrupt):
+        start(job, tmp_path / "killed")
+    monkeypatch.undo()
+    start(job, tmp_path / "killed")
+    logs = [read_log(tmp_path / name / "log.jsonl") for name in ("whole", "killed")]
+    timed = ("seconds_per_step", "samples_per_second", "data_wait_share", "peak_rss_gib")
+    assert [{k: v for k, v in line.items() if k not in timed} for line in logs[0]] == [
+        {k: v for k, v in line.items() if k not in timed} for line in logs[1]
+    ]
+    files = [(tmp_path / name / "artifact" / "model.safetensors").read_bytes() for name in ("whole", "killed")]
+    assert files[0] == files[1]
+
+
+@pytest.mark.slow
+def test_it_sees_after_some_hundred_steps(tmp_path: Path) -> None:
+    """Of single images, with the settings of the small preset and fewer scenes."""
+    folder = str(tmp_path / "pairs")
+    demo = load(RenderJob, str(Path(__file__).parents[2] / "jobs/configs/render/demo.yaml"), {"out": folder})
+    job = load(RenderJob, None, {**demo.model_dump(mode="json"), "render.num_scenes": 300})
+    run_local(*open_build(job), progress=False)
+    preset = str(Path(__file__).parents[2] / "jobs/configs/vlm/pretrain_small.yaml")
+    settings = {"pairs": folder, "stages": [{"share": 1.0, "describe": 1.0}], "train.steps": 200,
+                "train.eval_every": 100, "validation_pairs": 30, "train.tracking.enabled": False}  # fmt: skip
+    start(load(PretrainVlmJob, preset, settings), tmp_path / "run")
+    log = [line for line in read_log(tmp_path / "run" / "log.jsonl") if "validation/describe" in line]
+    assert log[-1]["validation/describe_sight"] < -0.2
+    assert log[-1]["validation/describe"] < log[0]["validation/describe"]
