@@ -40,7 +40,8 @@ def teach(base: Path, shown: Sequence[Pair], captions: Sequence[str], folder: Pa
     family, model = find_base(config).family, load_model(base, config)
     chat = Chat(family)
     prompts = [
-        chat.prompt(caption_turns(PromptConfig()), [(image.shape[0], image.shape[1]) for image in pair]) for pair in shown
+        chat.prompt(caption_turns(PromptConfig()), [(image.shape[0], image.shape[1]) for image in pair])
+        for pair in shown
     ]
     batch = answer_rows(prompts, [[chat.answer_ids(text)] for text in captions], family)
     batch |= family.pixels([image for pair in shown for image in pair])
