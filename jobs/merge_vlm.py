@@ -1,22 +1,56 @@
 """Merge a tuned vision-language model into its base: a plain hub folder, for transformers, vLLM and the hub.
 
-python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged
-python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged push=me/my-captioner
+    python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged
+    python jobs/merge_vlm.py artifact=runs/sft/artifact out=merged push=me/my-captioner
+
+Repeating the command does nothing but to upload again, if that is wanted.
 """
 
 from __future__ import annotations
 
-from idc.config import cli
-from idc.vlm.config import MergeJob as Job
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from idc.captioning.loading import BaseAt
+from idc.config import ConfigModel, cli, missing, remote
+
+
+class Job(ConfigModel):
+    """The merge of one artifact."""
+
+    artifact: str = Field(min_length=1)
+    """Artifact of a tuned vision-language model."""
+    out: str = Field(min_length=1)
+    """Folder of the merged model."""
+    base: BaseAt = BaseAt()
+    """The model that was tuned."""
+    dtype: Literal["base", "float32", "bfloat16"] = "base"
+    """Type of the merged weights; base: that of the base's files. The sums are computed in float32 in any case."""
+    push: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")
+    """Also upload the folder to this repository of the hub (it is made, private, if it is new) by the login of `hf auth
+    login`."""
+
+    def faults(self) -> Iterator[str]:
+        yield from remote(self.out, "out", "a merged model")
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.artifact, "artifact")
 
 
 def main() -> None:
     args = cli(Job, __doc__, local=False)
-    from idc.vlm.merging import merge
+    from idc.training.artifact import read_artifact
+    from idc.vlm.merging import merge, push
 
+    job = args.config
     try:
-        merge(args.config, overwrite=args.overwrite)
-    except ValueError as error:
+        print(merge(read_artifact(job.artifact), job.out, job.base.source, job.dtype, overwrite=args.overwrite))
+        if job.push is not None:
+            push(job.out, job.push)
+            print(f"{job.out}: uploaded as {job.push}")
+    except (OSError, ValueError) as error:
         raise SystemExit(f"merge: {error}") from None
 
 

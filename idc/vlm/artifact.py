@@ -60,34 +60,37 @@ def write_tuned(
         )
 
 
-def find_tuned(artifact: Artifact, config: BaseConfig) -> tuple[Path, Family]:
+def find_tuned(artifact: Artifact, config: BaseConfig, source: str | None = None) -> tuple[Path, Family]:
     """The folder of an artifact's base, and the family with the artifact's own processor; no weights are read.
 
     Args:
-        config: the artifact's section ``base``; its ``source`` may be another place of the same base.
+        config: the artifact's section ``base``.
+        source: folder of the base, if it is not where the artifact was made.
 
     Raises:
         ValueError: the base is not on this machine, or is another model.
     """
-    assert artifact.base is not None, f"{artifact.path} names no base"
-    saved = artifact.config["job"]["base"]["source"]
-    elsewhere = config.source if config.source != saved else None
-    folder = artifact.base.folder(elsewhere, download=config.download)
+    if artifact.base is None:
+        raise ValueError(f"artifact {artifact.path} names no base model; copy it again, or train the run again")
+    folder = artifact.base.folder(source)
     return folder, read_family(folder, artifact.folder(PROCESSOR), config.max_pixels)
 
 
 def load_tuned(
-    artifact: Artifact, config: BaseConfig, tune: TuneConfig, device: torch.device | str = "cpu"
+    artifact: Artifact,
+    config: BaseConfig,
+    tune: TuneConfig,
+    device: torch.device | str = "cpu",
+    source: str | None = None,
 ) -> tuple[Any, Family]:
-    """The tuned model in evaluation mode, its adapters merged, and its family.
+    """The tuned model in evaluation mode, its adapters merged, and its family; arguments as :func:`find_tuned`.
 
     Raises:
         ValueError: as :func:`find_tuned`, or the weights do not fit the base.
     """
-    folder, family = find_tuned(artifact, config)
+    folder, family = find_tuned(artifact, config, source)
     model = load_model(folder, config, device)
-    state = artifact.state_dict()
-    load_whole(model, family, tune, state, f"{artifact.path}: model.safetensors")
+    load_whole(model, family, tune, artifact.state_dict(), f"{artifact.path}: model.safetensors")
     if tune.language == "lora":
         assert artifact.base is not None
         load_adapter(artifact.folder(ADAPTER), model, artifact.base)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from idc.config import ConfigModel, missing, remote
+from idc.config import ConfigModel, missing
 from idc.schema import IMAGE
 from idc.training.config import GroupConfig, ScheduleName
 
@@ -124,27 +124,6 @@ class TuneConfig(ConfigModel):
             )
         if self.language == "frozen" and not (self.tower or self.projector):
             yield "language: 'frozen', with tower and projector empty, trains nothing"
-
-
-class MergeJob(ConfigModel):
-    """Merge a tuned model into its base."""
-
-    artifact: str = Field(min_length=1)
-    """Artifact of a tuned vision-language model."""
-    out: str = Field(min_length=1)
-    """Folder of the merged model."""
-    source: str | None = Field(None, min_length=1)
-    """Folder or hub id of the base, if it is not where the artifact says."""
-    download: bool = False
-    """Ask the hub for a base that is not on this machine."""
-    dtype: Literal["base", "float32", "bfloat16"] = "base"
-    """Type of the merged weights; base: that of the base's files. The sums are computed in float32 in any case."""
-    push: str | None = Field(None, pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$")
-    """Also upload the folder to this repository of the hub, private if it is new, with the hub's own login."""
-
-    def preflight(self) -> Iterator[str]:
-        yield from missing(self.artifact, "artifact")
-        yield from remote(self.out, "out", "a merged model")
 
 
 class TinyConfig(ConfigModel):

@@ -7,11 +7,11 @@ import shutil
 from fnmatch import fnmatch
 from pathlib import Path
 
-from idc.training.artifact import Artifact, captioning_identity, read_artifact
+from idc.training.artifact import Artifact, captioning_identity
 from idc.training.base import DESCRIPTIONS
 from idc.vlm.artifact import find_tuned, load_tuned
 from idc.vlm.base import save_model, save_processor
-from idc.vlm.config import BaseConfig, MergeJob, TuneConfig
+from idc.vlm.config import BaseConfig, TuneConfig
 
 RECORD = "merged.json"
 """In a merged folder: what it was made of."""
@@ -19,40 +19,45 @@ _OF_THE_BASE = (*(name for name in DESCRIPTIONS if name != "config.json"), "vide
 """Files of the base that go along; those that the artifact has are written over them."""
 
 
-def merge(job: MergeJob, *, overwrite: bool = False) -> Path:
-    """Write the merged model, and upload it if that is wanted. A complete folder of the same artifact is left as it is.
+def merge(
+    artifact: Artifact, out: Path | str, source: str | None = None, dtype: str = "base", *, overwrite: bool = False
+) -> str:
+    """Write the merged model of an artifact. A complete folder of the same artifact is left as it is.
+
+    Args:
+        out: its folder.
+        source: folder of the base, if it is not where the artifact was made.
+        dtype: of the weights, by torch's name; ``base``: that of the base's files.
+
+    Returns:
+        What was done, in one line.
 
     Raises:
         ValueError: the artifact is no tuned model or has modules that its base lacks, the base is not here or another
-            one, the folder holds something else, or the hub refuses the upload.
+            one, or the folder holds something else.
     """
-    artifact, out = read_artifact(job.artifact), Path(job.out)
+    out = Path(out)
     base, tune = _sections(artifact)
-    base = base.model_copy(update={"source": job.source or base.source, "download": job.download})
-    record = {"artifact": captioning_identity(artifact.path), "dtype": job.dtype}
+    record = {"artifact": captioning_identity(artifact.path), "dtype": dtype}
     if _there(out, record, overwrite):
-        print(f"{out}: is complete already")
-    else:
-        folder, _ = find_tuned(artifact, base)
-        wanted = _type_of(folder) if job.dtype == "base" else job.dtype
-        model, family = load_tuned(artifact, base.model_copy(update={"dtype": wanted}), tune)
-        partial = out.with_name(f".{out.name}.partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        for path in sorted(folder.iterdir()):
-            if path.is_file() and any(fnmatch(path.name, pattern) for pattern in _OF_THE_BASE):
-                shutil.copyfile(path, partial / path.name)
-        save_processor(family, partial)
-        save_model(model, partial)
-        (partial / "README.md").write_text(_card(artifact), encoding="utf-8")
-        (partial / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-        if out.exists():
-            shutil.rmtree(out)
-        partial.rename(out)
-        print(f"{out}: {artifact.path} merged into {artifact.base}, {model.num_parameters():,} parameters in {wanted}")
-    if job.push is not None:
-        _push(out, job.push)
-    return out
+        return f"{out}: is complete already"
+    folder, _ = find_tuned(artifact, base, source)
+    wanted = _type_of(folder) if dtype == "base" else dtype
+    model, family = load_tuned(artifact, base.model_copy(update={"dtype": wanted}), tune, source=source)
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for path in sorted(folder.iterdir()):
+        if path.is_file() and any(fnmatch(path.name, pattern) for pattern in _OF_THE_BASE):
+            shutil.copyfile(path, partial / path.name)
+    save_processor(family, partial)
+    save_model(model, partial)
+    (partial / "README.md").write_text(_card(artifact), encoding="utf-8")
+    (partial / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    if out.exists():
+        shutil.rmtree(out)
+    partial.rename(out)
+    return f"{out}: {artifact.path} merged into {artifact.base}, {model.num_parameters():,} parameters in {wanted}"
 
 
 def _sections(artifact: Artifact) -> tuple[BaseConfig, TuneConfig]:
@@ -92,7 +97,12 @@ def _card(artifact: Artifact) -> str:
     )
 
 
-def _push(folder: Path, repository: str) -> None:
+def push(folder: Path | str, repository: str) -> None:
+    """Upload a merged model to the hub.
+
+    Raises:
+        ValueError: the hub refuses it, or does not answer.
+    """
     from huggingface_hub import HfApi
 
     try:
@@ -101,6 +111,5 @@ def _push(folder: Path, repository: str) -> None:
     except Exception as error:  # of the hub, of HTTP, of proxies: the types differ between versions
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
-            f"push: the hub did not take {folder} as {repository} ({reason}); it is complete here"
+            f"push: the hub refused the upload of {folder} to {repository} ({reason}); the folder itself is complete"
         ) from error
-    print(f"{folder}: uploaded as {repository}")
