@@ -118,7 +118,7 @@ def test_recomputed_activations_change_nothing(runs: dict[str, Run]) -> None:
 
 @pytest.mark.parametrize("name", ["plain", "zero 2", "zero 3"])
 def test_checkpoints_have_no_frozen_weights(runs: dict[str, Run], name: str) -> None:
-    """At most twenty bytes a trained parameter: itself, a copy of ZeRO's, two averages of Adam's, and what is around."""
+    """At most twenty bytes a trained parameter: itself, ZeRO's copy, two averages of Adam's; and what is around it."""
     trained = weights(runs[name])
     (checkpoint,) = (runs[name].path / "checkpoints").glob("step_*")
     size = sum(path.stat().st_size for path in checkpoint.rglob("*") if path.is_file())
