@@ -45,7 +45,9 @@ CASES: dict[str, dict[str, Any]] = {
     "zero 3, recomputed": {**ZERO3, "activation_checkpointing": True},
     "zero 3, two workers": {**ZERO3, "num_workers": 2, "grad_accumulation": 2},
 }
-TOLERANCES = {"losses": 1e-5, "gradient norms": 1e-4, "validation loss": 1e-5, "weights": 1e-3}
+TOLERANCES = {"losses": 2e-6, "gradient norms": 2e-4, "validation loss": 2e-6, "weights": 1e-3}
+"""Relative, of the weights absolute; rates are 1e-2, so that Adam makes steps of that size from rounding errors where a
+gradient is near 0. Measured, largest of all cases and families: MEASURED."""
 OTHERS = [name for name in CASES if name != "plain"]
 
 
@@ -116,15 +118,22 @@ def test_recomputed_activations_change_nothing(runs: dict[str, Run]) -> None:
     assert largest_difference(weights(runs["plain"]), weights(runs["recomputed"])) == 0
 
 
-@pytest.mark.parametrize("name", ["plain", "zero 2", "zero 3"])
-def test_checkpoints_have_no_frozen_weights(runs: dict[str, Run], name: str) -> None:
-    """At most twenty bytes a trained parameter: itself, ZeRO's copy, two averages of Adam's; and what is around it."""
-    trained = weights(runs[name])
+@pytest.mark.parametrize(("name", "copies"), [("plain", 3), ("zero 2", 4), ("zero 3", 3)])
+def test_checkpoints_hold_what_is_trained_and_nothing_else(runs: dict[str, Run], name: str, copies: int) -> None:
+    """Each trained number, its two averages of Adam, and under ZeRO-2 the copy that ZeRO updates."""
+    trained = sum(tensor.numel() for tensor in weights(runs[name]).values())
     (checkpoint,) = (runs[name].path / "checkpoints").glob("step_*")
-    size = sum(path.stat().st_size for path in checkpoint.rglob("*") if path.is_file())
-    print(name, size, sum(tensor.numel() for tensor in trained.values()))
-    for path in checkpoint.rglob("*.pt"):
-        print(path.name, path.stat().st_size)
+    stored = sum(count(torch.load(path, weights_only=False)) for path in checkpoint.rglob("*.pt"))
+    assert copies * trained <= stored < 1.02 * copies * trained, f"{stored / trained:.2f} numbers a trained one"
+
+
+def count(value: Any) -> int:
+    """Numbers in the tensors of a checkpoint; of a storage that several share, once each."""
+    if isinstance(value, torch.Tensor):
+        return value.numel()
+    if isinstance(value, dict):
+        return sum(count(item) for item in value.values())
+    return sum(count(item) for item in value) if isinstance(value, list | tuple) else 0
 
 
 @pytest.mark.parametrize("name", ["plain", "zero 3"])
