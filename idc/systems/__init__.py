@@ -70,15 +70,15 @@ def load_remote(artifact: str, endpoint: EndpointConfig) -> Captioner:
         ValueError: it is not an artifact of a captioner, or its model cannot run there.
     """
     from idc.training.artifact import read_artifact
-    from idc.vlm.remote import RemoteCaptioner
 
     found = read_artifact(artifact)
-    parts = getattr(load(found.system), "remote_parts", None)
-    if parts is None:
+    connect = getattr(load(found.system), "load_remote", None)
+    if connect is None:
         raise ValueError(
             f"endpoint: an artifact of {found.system} has no language model that runs elsewhere; leave it out"
         )
-    return RemoteCaptioner(found.path, parts(found.path), endpoint)
+    captioner: Captioner = connect(found.path, endpoint)
+    return captioner
 
 
 def is_captioner(artifact: str) -> bool:

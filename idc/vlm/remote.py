@@ -38,8 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class RemoteParts(NamedTuple):
-    """What an artifact says of a model that runs elsewhere; a system's captioner module has
-    ``remote_parts(path) -> RemoteParts`` if its language model can.
+    """What an artifact says of a model that runs elsewhere.
 
     Attributes:
         model: name of the model at an endpoint, unless the user gives another; None for a model that was tuned, which

@@ -158,7 +158,7 @@ class DialogueSamples:
         """Number of tokens."""
         row, number = self._visit(index, epoch)
         if (row, number) not in self._lengths:
-            self._lengths[row, number] = self._length(row, number)
+            self._measure(row)
         return self._lengths[row, number]
 
     def check(self, rank: int = 0, world_size: int = 1) -> None:
@@ -168,20 +168,31 @@ class DialogueSamples:
             ValueError: naming the row: it is longer than the cutoff, has other images than its text marks, control
                 tokens in its text, or an image that cannot be read.
         """
-        for row, number in self.order[rank::world_size]:
-            for one in range(self.counts[row]) if self.draws else (number,):
-                self._lengths[row, one] = self._length(row, one)
+        for row in list(dict.fromkeys(row for row, _ in self.order))[rank::world_size]:
+            self._measure(row)
+
+    def _measure(self, row: int) -> None:
+        """The lengths of a row's dialogues, of which in validation only the first is used."""
+        found = self.rows[row]
+        sizes: list[Size] | None = None
+        for number in range(1 if self.other is not None else self.counts[row]):
+            dialogue = self.dialogue_of(found, number)
+            try:
+                sizes = sizes or dialogue.sizes
+                self._lengths[row, number] = self.chat.length(dialogue.turns, sizes)
+            except ValueError as error:
+                raise ValueError(f"{self.folder}, row {dialogue.name!r}: {error}") from None
 
     def dialogue(self, row: int, number: int) -> Dialogue:
         """The dialogue of a row; of a pair, with its caption of this number."""
-        found = self.rows[row]
-        if self.of_pairs:
-            return self._of_pair(found, number)
-        instruction = Instruction.from_row(found)
-        images: Any = instruction.images  # in a folder they are bytes
-        return Dialogue(instruction.row_id, images, instruction.turns, (instruction.turns[-1].text,))
+        return self.dialogue_of(self.rows[row], number)
 
-    def _of_pair(self, row: Mapping[str, Any], number: int) -> Dialogue:
+    def dialogue_of(self, row: Mapping[str, Any], number: int) -> Dialogue:
+        """As :meth:`dialogue`, of a row's columns; all dialogues of a row are about the same images."""
+        if not self.of_pairs:
+            instruction = Instruction.from_row(row)
+            images: Any = instruction.images  # in a folder they are bytes
+            return Dialogue(instruction.row_id, images, instruction.turns, (instruction.turns[-1].text,))
         meta = json.loads(row["meta"]) if row["meta"] else {}
         known = {"before", "after"} <= meta.keys() and row["change_type"] in CHANGE_TYPES
         return Dialogue(
@@ -197,13 +208,6 @@ class DialogueSamples:
         if self.draws:
             number = int(sample_rng(self.seed, epoch, index).integers(self.counts[row]))
         return row, number
-
-    def _length(self, row: int, number: int) -> int:
-        dialogue = self.dialogue(row, number)
-        try:
-            return self.chat.length(dialogue.turns, dialogue.sizes)
-        except ValueError as error:
-            raise ValueError(f"{self.folder}, row {dialogue.name!r}: {error}") from None
 
 
 def encode(chat: Chat, dialogue: Dialogue) -> Sample:

@@ -4,6 +4,12 @@ whatever the engine, with and without recomputed activations, for every family.
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +19,7 @@ import torch
 from idc.config import load
 from idc.systems.sft.config import SftJob
 from idc.training.artifact import ADAPTER
+from idc.training.config import TrainConfig
 from idc.vlm.config import FAMILIES
 from tests.invariants.harness import Run, largest_difference, run_cases
 from tests.vlm.folders import write_pairs
@@ -38,6 +45,9 @@ CASES: dict[str, dict[str, Any]] = {
     "zero 3, recomputed": {**ZERO3, "activation_checkpointing": True},
     "zero 3, two workers": {**ZERO3, "num_workers": 2, "grad_accumulation": 2},
 }
+TOLERANCES = {"losses": 2e-6, "gradient norms": 2e-4, "validation loss": 2e-6, "weights": 1e-3}
+"""Relative, of the weights absolute; rates are 1e-2, so that Adam makes steps of that size from rounding errors where a
+gradient is near 0. Measured, largest of all cases and families: MEASURED."""
 OTHERS = [name for name in CASES if name != "plain"]
 
 
@@ -73,18 +83,104 @@ def weights(run: Run) -> dict[str, torch.Tensor]:
     return run.state | load_file(run.path / "artifact" / ADAPTER / "adapter_model.safetensors")
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_the_numbers_are_the_same(runs: dict[str, Run], name: str) -> None:
-    plain, other = runs["plain"], runs[name]
+def largest(one: Iterable[float], other: Iterable[float]) -> float:
+    """The largest relative difference."""
+    return max(abs(a / b - 1) for a, b in zip(one, other, strict=True))
+
+
+def agree(plain: Run, other: Run) -> None:
+    """Losses, gradient norms, validation and weights, step by step."""
     assert len(other.log) == TRAIN["steps"]
     norms = [[line["grad_norm"] for line in run.log] for run in (plain, other)]
-    print("LOSS", name, max(abs(a / b - 1) for a, b in zip(other.losses, plain.losses, strict=True)))
-    print("NORM", name, max(abs(a / b - 1) for a, b in zip(norms[1], norms[0], strict=True)))
-    print("WEIGHT", name, largest_difference(weights(plain), weights(other)))
-    print("VAL", name, [line.get("validation/loss") for line in (plain.log[-1], other.log[-1])])
+    found = {
+        "losses": largest(other.losses, plain.losses),
+        "gradient norms": largest(norms[1], norms[0]),
+        "validation loss": abs(other.log[-1]["validation/loss"] / plain.log[-1]["validation/loss"] - 1),
+        "weights": largest_difference(weights(plain), weights(other)),
+    }
+    print(other.path.parent.parent.name, other.path.name, {name: f"{value:.1e}" for name, value in found.items()})
+    assert all(found[name] < TOLERANCES[name] for name in TOLERANCES), found
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_the_numbers_are_the_same(runs: dict[str, Run], name: str) -> None:
+    agree(runs["plain"], runs[name])
 
 
 def test_the_runs_moved_far_more_than_the_tolerances(runs: dict[str, Run]) -> None:
     losses = runs["plain"].losses
-    print("MOVED", losses[0], losses[-1])
-    assert losses[-1] < 0.8 * losses[0]
+    print(losses[0], losses[-1])
+    assert losses[-1] < losses[0] * (1 - 1e4 * TOLERANCES["losses"])
+
+
+def test_recomputed_activations_change_nothing(runs: dict[str, Run]) -> None:
+    assert runs["recomputed"].losses == runs["plain"].losses
+    assert largest_difference(weights(runs["plain"]), weights(runs["recomputed"])) == 0
+
+
+@pytest.mark.parametrize(("name", "copies"), [("plain", 3), ("zero 2", 4), ("zero 3", 3)])
+def test_checkpoints_hold_what_is_trained_and_nothing_else(runs: dict[str, Run], name: str, copies: int) -> None:
+    """Each trained number, its two averages of Adam, and under ZeRO-2 the copy that ZeRO updates."""
+    trained = sum(tensor.numel() for tensor in weights(runs[name]).values())
+    (checkpoint,) = (runs[name].path / "checkpoints").glob("step_*")
+    stored = sum(count(torch.load(path, weights_only=False)) for path in checkpoint.rglob("*.pt"))
+    assert copies * trained <= stored < 1.02 * copies * trained, f"{stored / trained:.2f} numbers a trained one"
+
+
+def count(value: Any) -> int:
+    """Numbers in the tensors of a checkpoint; of a storage that several share, once each."""
+    if isinstance(value, torch.Tensor):
+        return value.numel()
+    if isinstance(value, dict):
+        return sum(count(item) for item in value.values())
+    return sum(count(item) for item in value) if isinstance(value, list | tuple) else 0
+
+
+@pytest.mark.parametrize("name", ["plain", "zero 3"])
+def test_a_killed_run_goes_on_as_if_undisturbed(kind: str, runs: dict[str, Run], name: str, tmp_path: Path) -> None:
+    """SIGKILL of the real launcher's process as soon as it reports the checkpoint of step 8."""
+    payload = {**payload_of(kind, runs["plain"].path.parent.parent / "pairs")}
+    payload["train"] = {**payload["train"], **CASES[name], "checkpoint_every": 8}
+    folder = tmp_path / kind / "runs" / "killed"
+    killed = launch_in_process(folder, payload, until="checkpoint")
+    assert killed.returncode == -signal.SIGKILL
+    assert not (folder / "result.json").exists()
+    again = launch_in_process(folder, payload)
+    assert again.returncode == 0
+    agree(runs[name], Run(folder))
+    assert Run(folder).losses == runs[name].losses
+
+
+def launch_in_process(folder: Path, payload: dict[str, Any], until: str | None = None) -> subprocess.Popen[str]:
+    """The launcher without Ray in a process of its own, killed at the first event of a name."""
+    code = (
+        "import json, sys\n"
+        "from cluster.train import launch\n"
+        "from idc import logs\n"
+        "from idc.training.config import TrainConfig\n"
+        "logs.set_up('finetune_vlm')\n"
+        "payload = json.loads(sys.argv[2])\n"
+        "train = TrainConfig.model_validate({**payload['train'], 'tracking': {'enabled': False}})\n"
+        "launch('idc.systems.sft.task:train', payload, train, sys.argv[1], local=True)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder), json.dumps(payload)],
+        stderr=subprocess.PIPE, text=True, env={**os.environ, "IDC_LOG": "json"},
+    )  # fmt: skip
+    assert process.stderr is not None
+    for line in process.stderr:
+        if until is not None and f'"event": "{until}"' in line:
+            process.kill()
+    process.wait()
+    return process
+
+
+@pytest.mark.ray
+def test_a_run_on_ray_is_the_local_run(kind: str, runs: dict[str, Run], ray_session: None, tmp_path: Path) -> None:
+    from cluster.train import launch
+
+    payload = payload_of(kind, runs["plain"].path.parent.parent / "pairs")
+    train = TrainConfig.model_validate({**payload["train"], "tracking": {"enabled": False}})
+    folder = tmp_path / kind / "runs" / "on ray"
+    launch("idc.systems.sft.task:train", payload, train, folder)
+    agree(runs["plain"], Run(folder))
