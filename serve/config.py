@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from idc.captioning.loading import LoadConfig, artifact_folder
+from idc.captioning.loading import CaptionerLoader, LoadConfig, artifact_folder
 from idc.config import ConfigModel
 from idc.data.remote_copies import is_uri
 from idc.loopback import is_loopback
@@ -242,6 +242,8 @@ class CommandConfig(ServeConfig):
                     yield f"models.{name}: no artifact at {source!r}; name the artifact folder of a run, or `shipped`"
                     continue
                 resolver.resolve(source)
+                if not source.startswith(SCHEME):
+                    CaptionerLoader(source, self.loading)  # its base model is here, and the right one
             except ValueError as error:
                 yield f"models.{name}: {error}"
         if self.auth.mode == "loopback" and os.environ.get("RAY_ADDRESS"):

@@ -35,6 +35,7 @@ from idc.data.rows import open_rows
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.data.validation.checks import is_changed
 from idc.metrics.changes import says_no_change
+from idc.systems import HUB
 from idc.training.artifact import CALIBRATION, add_file, captioning_identity, read_artifact
 
 BINS = 10
@@ -87,7 +88,13 @@ class CalibrateJob(LoadConfig):
         return (self.pairs, *self.more_pairs)
 
     def preflight(self) -> Iterator[str]:
-        yield from missing(self.artifact, "artifact")
+        if self.artifact.startswith(HUB):
+            yield (
+                f"artifact: {self.artifact} is made where it is used; make one that keeps its calibration: python "
+                f"jobs/wrap_vlm.py base.source={self.artifact.removeprefix(HUB).partition('@')[0]} out=FOLDER"
+            )
+        else:
+            yield from missing(self.artifact, "artifact")
         yield from missing(self.pairs, "pairs")
         for path in self.more_pairs:
             yield from missing(path, "more_pairs")

@@ -19,6 +19,7 @@ from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from tests.serve.command import serving
 from tests.systems.procap.world import World
+from tests.vlm.hub import serving_hub
 from tests.vlm.models import tiny_folder
 from tests.vlm.speaking import teach
 
@@ -91,7 +92,12 @@ def place(base: Path, world: World, tmp_path_factory: pytest.TempPathFactory) ->
             ["register", f"artifact={run}/artifact", f"evaluation={run}/evaluation", f"tracking_uri={TRACKING}"],
             ["promote", f"tracking_uri={TRACKING}", "force=true"],
         ]  # fmt: skip
-    commands.append(["leaderboard", "--runs", "runs", "--any-commit"])
+    hub = ["artifact=hf:org/tiny", f"pairs={world.pairs}", "out=hub", "metrics=[CIDEr]", "nearest_train_pairs=0"]
+    commands += [
+        ["leaderboard", "--runs", "runs", "--any-commit"],
+        ["caption", "--artifact", "hf:org/tiny", "--server", "none", "--json", *map(str, pair)],
+        ["evaluate", *hub, "allow_empty=true"],
+    ]
     code = (
         (
             "import json, runpy, sys\n"
@@ -105,11 +111,14 @@ def place(base: Path, world: World, tmp_path_factory: pytest.TempPathFactory) ->
         .replace("for name", "root, given = sys.argv[1:]\nfor name", 1)
     )
     code = code.replace("json.loads(sys.argv[2])", "json.loads(given)")
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(ROOT), json.dumps(commands)],
-        cwd=folder, env=environment(), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    with serving_hub(base) as (endpoint, _):
+        caches = {"HF_ENDPOINT": endpoint, "HF_HOME": str(folder / "hub-cache"), "IDC_CACHE": str(folder / "cache")}
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(ROOT), json.dumps(commands)],
+            cwd=folder, env=environment() | caches, capture_output=True, text=True, check=False,
+        )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.stderr.count("downloading org/tiny at revision") == 1
     return Place(folder, done.stdout, pair, row)
 
 
@@ -149,6 +158,17 @@ def test_the_zero_shot_model_says_what_its_makers_taught_it(place: Place, world:
     taught = list(iter_rows(world.pairs, ["pair_id", "captions"], "test"))[:TAUGHT]
     right = [captions[row["pair_id"]] == row["captions"][0] for row in taught]
     assert sum(right) > TAUGHT / 2
+
+
+def test_a_model_of_the_hub_by_its_name_is_the_wrapped_one(place: Place) -> None:
+    answers = [json.loads(line) for line in place.output.splitlines() if line.startswith('{"before"')]
+    assert answers[-1]["artifact"].startswith(str(place.folder / "cache" / "hf-org--tiny-"))
+    assert answers[-1]["caption"] == answers[0]["caption"]
+    wrapped, named = (
+        json.loads((place.folder / folder / "evaluation.json").read_text())["scores"]["CIDEr"]
+        for folder in ("runs/zeroshot-0/evaluation", "hub")
+    )
+    assert wrapped == named
 
 
 def test_both_are_in_the_registry_and_on_the_leaderboard(place: Place) -> None:

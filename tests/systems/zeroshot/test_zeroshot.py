@@ -91,18 +91,40 @@ def test_a_base_elsewhere_is_found_by_its_setting_and_another_model_refused(base
         CaptionerLoader("shipped", LoadConfig(base=BaseAt(source=str(moved))))
 
 
-def test_bfloat16_is_a_setting_of_the_command(base: Path, tmp_path: Path) -> None:
+@every_family
+def test_bfloat16_is_a_setting_of_the_command(kind: str, tmp_path: Path) -> None:
     import torch
 
-    wrap(job(base, tmp_path / "artifact"))
+    wrap(job(speaking_folder(kind), tmp_path / "artifact"))
+    found = {}
     for speed, dtype in (("auto", torch.float32), ("exact", torch.float32), ("bf16", torch.bfloat16)):
         captioner = load_captioner(str(tmp_path / "artifact"), speed=speed)  # type: ignore[arg-type]
         assert isinstance(captioner, VlmCaptioner)
         assert captioner.model.dtype == dtype
-        (found,) = captioner.describe(BEFORES[:1], AFTERS[:1], change_map=True)
-        assert found.best.caption == CAPTIONS[0]
-        assert np.isfinite(found.best.log_probability)
-        assert found.change_map is not None
+        (found[speed],) = captioner.describe(BEFORES[:1], AFTERS[:1], beams=2, candidates=2, change_map=True)
+        (scores,) = captioner.score(BEFORES[:1], AFTERS[:1], [[CAPTIONS[0]]])
+        assert scores[0].mean == pytest.approx(found[speed].best.log_probability, abs=0.05)
+    assert found["auto"].candidates == found["exact"].candidates
+    assert {one.best.caption for one in found.values()} == {CAPTIONS[0]}
+    assert found["bf16"].best.log_probability == pytest.approx(found["auto"].best.log_probability, abs=0.05)
+    assert found["bf16"].change_map is not None
+    assert found["auto"].change_map is not None
+    assert np.abs(found["bf16"].change_map - found["auto"].change_map).max() < 0.01
+
+
+def test_a_server_and_a_calibration_refuse_at_once_what_they_cannot_use(base: Path, tmp_path: Path) -> None:
+    from idc.captioning.calibration import CalibrateJob
+    from serve.config import ServeConfig
+
+    out = tmp_path / "artifact"
+    wrap(job(base, out))
+    base.rename(tmp_path / "moved")
+    config = ServeConfig.model_validate({"models": {"mine": str(out)}, "port": 0})
+    assert [f for f in config.preflight() if f.startswith("models.mine: base.source: there is no folder")]
+    moved = {"models": {"mine": str(out)}, "port": 0, "loading": {"base": {"source": str(tmp_path / "moved")}}}
+    assert not list(ServeConfig.model_validate(moved).preflight())
+    (fault,) = CalibrateJob(artifact="hf:org/tiny@v1", pairs=str(tmp_path)).preflight()
+    assert fault.endswith("python jobs/wrap_vlm.py base.source=org/tiny out=FOLDER")
 
 
 def damage(base: Path, fault: str) -> None:
