@@ -26,9 +26,9 @@ from tests.vlm.speaking import teach
 ROOT = Path(__file__).resolve().parents[2]
 KIND = "internvl"
 SYSTEMS = {
-    "zeroshot": ["wrap_vlm", "out=runs/zeroshot-0/artifact", "generation.max_new_tokens=24"],
+    "zeroshot": ["wrap_vlm", "out=runs/zeroshot-0/artifact"],
     "sft": [
-        "finetune_vlm", "runs=runs", "name=sft-0", "generation.max_new_tokens=24", "train.epochs=null", "train.steps=4",
+        "finetune_vlm", "runs=runs", "name=sft-0", "train.epochs=null", "train.steps=4",
         "train.batch_size=4", "train.precision=fp32", "train.tracking.enabled=false", "validation_samples=2",
         "tune.lora.rank=4", "--local",
     ],
@@ -232,15 +232,16 @@ def test_they_are_served_from_folders_and_from_the_registry(place: Place) -> Non
 
 
 def test_no_line_outside_knows_these_systems() -> None:
-    """Issue 15: nothing outside idc/vlm, the folders of the systems and their jobs names them."""
+    """Issue 15: nothing outside idc/vlm, the folders of the systems and their jobs names them; a benchmark
+    may."""
     own = (
         "idc/vlm/",
         "idc/systems/zeroshot/",
         "idc/systems/sft/",
         "idc/systems/__init__.py",
         "jobs/",
+        "benchmarks/",
         "tests/",
-        "docs/",
     )
     listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
     for name in listed.stdout.split():

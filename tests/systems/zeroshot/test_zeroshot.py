@@ -17,6 +17,7 @@ from idc.systems.zeroshot.config import WrapJob
 from idc.systems.zeroshot.wrap import wrap
 from idc.training.artifact import num_parameters, read_artifact
 from idc.vlm.describer import VlmCaptioner
+from tests.serve.command import free_port
 from tests.vlm.models import every_family, tiny_folder
 from tests.vlm.speaking import CAPTIONS, pairs, speaking_folder
 
@@ -114,15 +115,22 @@ def test_bfloat16_is_a_setting_of_the_command(kind: str, tmp_path: Path) -> None
 
 def test_a_server_and_a_calibration_refuse_at_once_what_they_cannot_use(base: Path, tmp_path: Path) -> None:
     from idc.captioning.calibration import CalibrateJob
-    from serve.config import ServeConfig
+    from serve.config import CommandConfig
 
     out = tmp_path / "artifact"
     wrap(job(base, out))
     base.rename(tmp_path / "moved")
-    config = ServeConfig.model_validate({"models": {"mine": str(out)}, "port": 0})
+    config = CommandConfig.model_validate(
+        {"models": {"mine": str(out)}, "port": free_port(), "auth": {"mode": "loopback"}}
+    )
     assert [f for f in config.preflight() if f.startswith("models.mine: base.source: there is no folder")]
-    moved = {"models": {"mine": str(out)}, "port": 0, "loading": {"base": {"source": str(tmp_path / "moved")}}}
-    assert not list(ServeConfig.model_validate(moved).preflight())
+    moved = {
+        "models": {"mine": str(out)},
+        "port": free_port(),
+        "auth": {"mode": "loopback"},
+        "loading": {"base": {"source": str(tmp_path / "moved")}},
+    }
+    assert not list(CommandConfig.model_validate(moved).preflight())
     (fault,) = CalibrateJob(artifact="hf:org/tiny@v1", pairs=str(tmp_path)).preflight()
     assert fault.endswith("python jobs/wrap_vlm.py base.source=org/tiny out=FOLDER")
 
@@ -202,6 +210,10 @@ def test_wrong_settings_of_the_job_are_named_together(
     assert "prompt.text: <image> is in it 0 times; it must stand for the image before and the image after" in err
     assert "out: 's3://bucket/artifact' is a URI" in err
     monkeypatch.setattr(sys, "argv", ["wrap_vlm.py", "base.source=/nowhere", "out=artifact"])
-    with pytest.raises(SystemExit, match=r"wrap: base\.source: there is no folder /nowhere; give the folder with"):
+    with pytest.raises(SystemExit):
+        wrap_vlm.main()
+    assert "base.source: no such file or folder: '/nowhere'" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["wrap_vlm.py", "base.source=org/never-downloaded", "out=artifact"])
+    with pytest.raises(SystemExit, match=r"wrap: the base model org/never-downloaded is not on this machine: download"):
         wrap_vlm.main()
     assert not list(tmp_path.iterdir())
