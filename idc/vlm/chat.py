@@ -74,7 +74,8 @@ class Chat:
             ValueError: as :meth:`encode`.
         """
         self._check(turns, sizes)
-        ids = self._tokens(self._render(turns, ask=True), iter(sizes))
+        images = iter(sizes)
+        ids = [token for text, _ in self._segments(turns, ask=True) for token in self._tokens(text, images)]
         self._refuse_long(ids, sizes)
         return ids
 
@@ -154,24 +155,40 @@ class Chat:
             parts.append({"type": "text", "text": text.replace(IMAGE, self.family.inline)})
         return parts
 
-    def _segments(self, turns: Sequence[Said]) -> Iterator[tuple[str, bool]]:
-        """The rendered text in pieces: what is read, and what is said."""
+    def _segments(self, turns: Sequence[Said], ask: bool = False) -> Iterator[tuple[str, bool]]:
+        """The text in pieces: what is read, and what is said; with ``ask``, a last piece asks for the next answer.
+
+        Every answer follows the template's prompt for an answer. Some templates write an answer that was given in
+        another way (LLaVA-OneVision's: "assistant \\n" for "assistant\\n"): one of two learned answers would then be
+        learned after a text that generation never shows.
+        """
         done = ""
         for number, turn in enumerate(turns):
             if turn.role != "assistant":
                 continue
-            ask = self._render(turns[:number], ask=True)
-            full = self._render(turns[: number + 1], ask=False)
-            if not (ask.startswith(done) and full.startswith(ask)):
+            asked, full = self._render(turns[:number], ask=True), self._render(turns[: number + 1], ask=False)
+            before = asked if full.startswith(asked) else self._render(turns[:number], ask=False)
+            if not (before.startswith(done) and asked.startswith(before) and full.startswith(before)):
                 raise ValueError("the model's chat template rewrites earlier turns; it cannot be trained on dialogues")
-            said = full[len(ask) :]
-            if self.end not in said:
-                raise ValueError(f"the model's chat template writes no {self.end!r} after an answer")
-            said = said[: said.index(self.end) + len(self.end)]
-            yield ask[len(done) :], False
-            yield said, True
-            done = ask + said
-        assert turns[-1].role == "assistant", "a dialogue that is learned ends with an answer"
+            answer = turn.text.strip() + self.end
+            start = full.find(answer, len(before))
+            if start < 0:
+                raise ValueError(f"the model's chat template does not write an answer and {self.end!r} after it")
+            if full[len(before) : start].split() != asked[len(before) :].split():
+                raise ValueError(
+                    f"the model's chat template asks for an answer with {asked[len(before) :]!r}, and writes one after "
+                    f"{full[len(before) : start]!r}; it cannot be trained on answers"
+                )
+            yield asked[len(done) :], False
+            yield answer, True
+            done = full[: start + len(answer)]
+        if ask:
+            asked = self._render(turns, ask=True)
+            if not asked.startswith(done):
+                raise ValueError("the model's chat template rewrites earlier turns; ask it one question at a time")
+            yield asked[len(done) :], False
+        else:
+            assert turns[-1].role == "assistant", "a dialogue that is learned ends with an answer"
 
     def _tokens(self, text: str, sizes: Iterator[Size]) -> list[int]:
         ids: list[int] = []

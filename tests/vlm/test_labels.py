@@ -1,0 +1,238 @@
+"""Dialogues as ids: what is learned, the prompt, transformers' own processors, and batches."""
+
+from __future__ import annotations
+
+import json
+import random
+import unicodedata
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from idc.schema import IMAGE, Turn
+from idc.vlm.batch import Sample, collate, encode_images, model_inputs
+from idc.vlm.chat import Chat, Encoded
+from idc.vlm.families import Family, family_class
+from tests.vlm.models import every_family, found, model, picture
+
+TEMPLATES = Path(__file__).parent / "chat_templates"
+COUNT = 200
+NAMED_TOKENS = {
+    "start_image_token": "<img>",
+    "end_image_token": "</img>",
+    "context_image_token": "<IMG_CONTEXT>",
+    "video_token": "<video>",
+}
+WORDS = (
+    "the", "cube", "was", "added .", "don't", "Größe", "naïve café", "e\u0301te\u0301", "東側に", "建物が増えた。",
+    "مبنى", "जोड़ा", "🏠➡️🏢", "👩‍🚀", "\u200bzero\u200d", "3.5", "1234567", "\n\n", "\t", "  ", "(x, y)", "<image",
+    "<|im_", "image>", "{{ x }}", "{% if %}", "%s", "</s>", "\\n", "'''", '"', "—", "\u00a0", "user", "assistant",
+)  # fmt: skip
+
+
+@cache
+def family_of(kind: str, real: bool) -> Family:
+    """A small model's family; ``real`` has the chat template and the tokenizer class of the real models, on the small
+    vocabulary."""
+    family = found(kind).family
+    if not real:
+        return family
+    from transformers import Qwen2Tokenizer
+
+    small = json.loads(family.tokenizer.backend_tokenizer.to_str())
+    special = {one["content"] for one in small["added_tokens"]}
+    tokenizer = Qwen2Tokenizer(
+        vocab={token: number for token, number in small["model"]["vocab"].items() if token not in special},
+        merges=[tuple(pair) for pair in small["model"]["merges"]],
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        extra_special_tokens=NAMED_TOKENS if kind == "internvl" else {},
+    )
+    tokenizer.add_special_tokens({"additional_special_tokens": sorted(special)}, replace_extra_special_tokens=False)
+    tokenizer.chat_template = (TEMPLATES / f"{kind}.jinja").read_text(encoding="utf-8")
+    return family_class(kind, "here")(family.config, tokenizer, family.images, family.max_pixels)
+
+
+def text(rng: random.Random, most: int) -> str:
+    """Words and worse; never white space alone."""
+    found = rng.choice((" ", " ", "")).join(rng.choices(WORDS, k=rng.randint(1, most)))
+    return found if found.strip() else text(rng, most)
+
+
+def dialogues(kind: str, count: int = COUNT) -> Iterator[tuple[list[Turn], list[tuple[int, int]]]]:
+    """Random dialogues: 1 to 5 answers, 1 to 4 images of any size anywhere in the questions, at times a system turn."""
+    rng = random.Random(f"dialogues of {kind}")
+    for _ in range(count):
+        turns = [Turn("system", text(rng, 5) + " system")] if rng.random() < 0.3 else []
+        rounds = rng.randint(1, 5)
+        places = sorted(rng.choices(range(rounds), k=rng.randint(1, 4)))
+        for number in range(rounds):
+            parts = [text(rng, 6)]
+            for _ in range(places.count(number)):
+                parts.insert(0 if rng.random() < 0.4 else rng.randint(0, len(parts)), IMAGE)
+                parts.append(text(rng, 3))
+            turns += [Turn("user", " ".join(parts)), Turn("assistant", text(rng, 12), "caption")]
+        yield turns, [(rng.randint(20, 150), rng.randint(20, 150)) for _ in places]
+
+
+def answers(turns: Sequence[Turn]) -> list[str]:
+    return [turn.text.strip() for turn in turns if turn.role == "assistant"]
+
+
+def learned_runs(encoded: Encoded) -> list[list[int]]:
+    """The learned ids, one list for each run of them."""
+    return [
+        [token for token, _ in run]
+        for said, run in groupby(zip(encoded.ids, encoded.learned, strict=True), key=lambda one: one[1])
+        if said
+    ]
+
+
+@cache
+def encoded_dialogues(kind: str, real: bool) -> list[tuple[list[Turn], list[tuple[int, int]], Encoded]]:
+    chat = Chat(family_of(kind, real))
+    return [(turns, sizes, chat.encode(turns, sizes)) for turns, sizes in dialogues(kind)]
+
+
+both = pytest.mark.parametrize("real", [False, True], ids=["small-template", "real-template"])
+
+
+@both
+@every_family
+def test_learned_tokens_are_the_answers_with_their_ends(kind: str, real: bool) -> None:
+    family = family_of(kind, real)
+    chat, tokenizer = Chat(family), family.tokenizer
+    for turns, _, encoded in encoded_dialogues(kind, real):
+        runs = learned_runs(encoded)
+        # The real models' tokenizer composes characters.
+        wanted = [unicodedata.normalize("NFC", one) if real else one for one in answers(turns)]
+        assert [tokenizer.decode(run) for run in runs] == [one + tokenizer.eos_token for one in wanted]
+        assert [chat.decode(run) for run in runs] == wanted
+        assert all(run.count(tokenizer.eos_token_id) == 1 and run[-1] == tokenizer.eos_token_id for run in runs)
+        assert runs == [chat.answer_ids(one) for one in answers(turns)]
+
+
+@both
+@every_family
+def test_the_prompt_of_training_is_that_of_generation(kind: str, real: bool) -> None:
+    """For each answer: what stands before it in training is what generation is given."""
+    chat = Chat(family_of(kind, real))
+    for turns, sizes, encoded in encoded_dialogues(kind, real):
+        starts = [number for number, said in enumerate(encoded.learned) if said and not encoded.learned[number - 1]]
+        places = [number for number, turn in enumerate(turns) if turn.role == "assistant"]
+        for start, place in zip(starts, places, strict=True):
+            shown = sum(turn.text.count(IMAGE) for turn in turns[:place])
+            assert chat.prompt(turns[:place], sizes[:shown]) == encoded.ids[:start]
+
+
+@both
+@every_family
+def test_ids_are_those_of_the_processor(kind: str, real: bool) -> None:
+    """The whole dialogue through transformers' own processor: its template, its placeholders, its tokenizer."""
+    family = family_of(kind, real)
+    processor = processor_of(family)
+    for turns, sizes, encoded in encoded_dialogues(kind, real):
+        messages = [{"role": turn.role, "content": parts(turn.text, family)} for turn in turns]
+        whole = processor.apply_chat_template(messages, tokenize=False)
+        if kind == "llava_onevision":  # its template opens answers in two ways; here all are as in its prompt
+            whole = whole.replace("<|im_start|>assistant \n", "<|im_start|>assistant\n")
+        ids, own = read(processor, family, whole, sizes), encoded.ids
+        if family.tokenizer.decode(ids[-1:]) == "\n":  # after the end of the last turn: nobody reads or learns it
+            ids = ids[:-1]
+        if kind == "llava_onevision" and len(sizes) == 1:  # the processor cuts the only image of a sample into patches
+            assert collapsed(ids, family) == collapsed(own, family)
+            continue
+        assert ids == own
+        assert ids.count(family.image_id) == sum(family.num_tokens(size) for size in sizes)
+
+
+def parts(said: str, family: Family) -> list[dict[str, str]]:
+    """The content of a message. Templates may move images before the text, or write a line after each (all but
+    Qwen's): there, images inside a sentence are written as the family's placeholder."""
+    said = said.strip()
+    if family.name.startswith("qwen"):
+        pieces = Turn("user", said).pieces()
+        leading = next((number for number, piece in enumerate(pieces) if piece.strip() not in ("", IMAGE)), len(pieces))
+        pieces = [piece for piece in pieces[:leading] if piece == IMAGE] + pieces[leading:]
+        found = [{"type": "image"} if piece == IMAGE else {"type": "text", "text": piece} for piece in pieces]
+        first = next((one for one in found if one["type"] == "text"), None)
+        if first is not None and found.index(first):
+            first["text"] = first["text"].lstrip()
+        return found
+    images = 0
+    while said.startswith(IMAGE):
+        said, images = said.removeprefix(IMAGE).lstrip(), images + 1
+    written: list[dict[str, str]] = [{"type": "text", "text": said.replace(IMAGE, family.image_token)}] if said else []
+    return [{"type": "image"}] * images + written
+
+
+def processor_of(family: Family) -> Any:
+    """Transformers' processor of a family, without its video part (which needs torchvision)."""
+    import transformers
+
+    name = {"qwen2_5_vl": "Qwen2_5_VLProcessor", "qwen3_vl": "Qwen3VLProcessor", "internvl": "InternVLProcessor",
+            "llava_onevision": "LlavaOnevisionProcessor"}[family.name]  # fmt: skip
+    theirs: Any = getattr(transformers, name)
+
+    class ImagesOnly(theirs):  # type: ignore[misc]
+        def check_argument_for_proper_class(self, argument: str, value: Any) -> Any:
+            return None if argument == "video_processor" else super().check_argument_for_proper_class(argument, value)
+
+    more: dict[str, Any] = {}
+    vision = family.config.vision_config
+    if family.name == "llava_onevision":
+        more = {"num_image_tokens": (vision.image_size // vision.patch_size) ** 2}
+        more["vision_feature_select_strategy"] = family.config.vision_feature_select_strategy
+    if family.name == "internvl":
+        more = {"image_seq_length": family.config.image_seq_length}
+    template = family.tokenizer.chat_template
+    return ImagesOnly(
+        image_processor=family.images, tokenizer=family.tokenizer, video_processor=None, chat_template=template, **more
+    )
+
+
+def read(processor: Any, family: Family, said: str, sizes: Sequence[tuple[int, int]]) -> list[int]:
+    images: Any = [np.zeros((*size, 3), np.uint8) for size in sizes]
+    more = {"crop_to_patches": False} if family.name == "internvl" else {}
+    ids = processor(text=[said], images=[images] if family.name == "llava_onevision" else images, **more)["input_ids"]
+    return list(ids[0])
+
+
+def collapsed(ids: Sequence[int], family: Family) -> list[int]:
+    """Ids with one image token for each image."""
+    return [token for n, token in enumerate(ids) if token != family.image_id or not n or ids[n - 1] != token]
+
+
+@every_family
+def test_a_sample_alone_and_in_a_batch(kind: str) -> None:
+    """The log-probability of a sample does not depend on the samples it is padded with, on either side."""
+    family, chat = found(kind).family, Chat(found(kind).family)
+    samples = []
+    for number, (turns, sizes) in enumerate(dialogues(kind, 12)):
+        images = [picture(100 * number + seed, *size) for seed, size in enumerate(sizes)]
+        encoded = chat.encode(turns, sizes)
+        samples.append(Sample(encoded.ids, encoded.learned, family.pixels(images)))
+    alone = torch.cat([logps(kind, [sample]) for sample in samples])
+    assert len({len(sample.ids) for sample in samples}) > 6
+    assert alone.std() > 1
+    for start in range(0, 12, 4):
+        together = logps(kind, samples[start : start + 4])
+        torch.testing.assert_close(together, alone[start : start + 4], rtol=1e-5, atol=0)
+    left = logps(kind, samples[:4], "left")
+    torch.testing.assert_close(left, alone[:4], rtol=1e-5, atol=0)
+
+
+def logps(kind: str, samples: Sequence[Sample], side: Any = "right") -> torch.Tensor:
+    """Sum of the log-probabilities of each sample's learned tokens."""
+    family, net = found(kind).family, model(kind)
+    batch = collate(samples, family, side)
+    with torch.no_grad():
+        logits = net(**model_inputs(batch, encode_images(net, batch, family), family)).logits
+    each = logits[:, :-1].log_softmax(-1).gather(2, batch["input_ids"][:, 1:, None])[..., 0]
+    return (each * batch["learned"][:, 1:]).sum(1)
