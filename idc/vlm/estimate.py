@@ -64,24 +64,35 @@ class Layers:
     def parameters(self) -> int:
         return self.count * (self.matrices + self.vectors)
 
-    def forward(self, tokens: int) -> float:
-        """Operations of a forward pass of one sequence."""
-        seen = self.whole * tokens + (self.count - self.whole) * min(tokens, self.window)
-        attention = 4 * tokens * seen * self.queries * (0.5 if self.causal else 1)
-        return 2 * self.count * self.matrices * tokens + attention
-
-    def kept(self, lora_dropout: bool, wide: bool) -> int:
-        """Bytes that one layer keeps of one token for its backward pass, attention by a fused kernel.
+    def operations(self, tokens: int, through: bool = False, trained: bool = False, again: bool = False) -> float:
+        """Operations for one sequence.
 
         Args:
-            lora_dropout: adapters with dropout are in all of its matrices: each keeps its input and a mask.
-            wide: the residual stream is float32.
+            through: with the backward pass to the layers' inputs.
+            trained: with the gradients of the matrices.
+            again: with a second forward pass before the backward pass.
         """
-        stream = 4 if wide else 2
-        norms = 2 * (stream + 4 + 2) * self.width  # input, its float32 form, result
+        seen = self.whole * tokens + (self.count - self.whole) * min(tokens, self.window)
+        attention = 4 * tokens * seen * self.queries * (0.5 if self.causal else 1)
+        matrices = 2 * self.count * self.matrices * tokens
+        return matrices * (1 + through + trained + again) + attention * (1 + 2 * through + again)
+
+    def kept(self, rank: int = 0, dropout: bool = False, trained: bool = False) -> int:
+        """Bytes that one layer keeps of one token for its backward pass under autocast in bfloat16, with a fused kernel
+        for attention.
+
+        Args:
+            rank: of the adapters at all of its matrices; 0: there are none.
+            dropout: the adapters have dropout.
+            trained: the matrices are trained, which keeps their inputs and the residual stream in float32.
+        """
+        norms = 2 * (8 if trained else 4) * self.width  # what a norm reads, and if it is trained its quotient
         attention = 2 * (2 * self.queries + 2 * self.keys)  # q, k, v, result
-        feed = 2 * self.inner * (4 if self.gated else 2)
-        adapters = sum(inputs for inputs, _ in self.linears) * (4 + 1) if lora_dropout else 0
+        feed = 2 * self.inner * (3 if self.gated else 1)
+        inputs = sum(inputs for inputs, _ in self.linears)
+        if trained:
+            return norms + attention + feed + 2 * (inputs - self.queries)  # the result of attention is counted
+        adapters = (2 + dropout) * inputs + 2 * rank * len(self.linears) if rank else 0
         return norms + attention + feed + adapters
 
 
@@ -92,9 +103,10 @@ class Model:
     Attributes:
         tower, language: their layers.
         patches: of the tower for one token of an image.
-        more_patches: of an image, besides (a class token).
+        more_patches: of an image, besides: 1 for a class token, -1 for a token (a newline) that is no patch.
         tower_rest, projector, language_rest: parameters outside the layers: embeddings and norms; all of the module
             between tower and language model; embeddings, output layer and norm.
+        embedding: operations of the embedding of a patch.
         projection: operations of the projector for one token of an image.
         vocabulary: entries of the output layer.
     """
@@ -106,6 +118,7 @@ class Model:
     tower_rest: int
     projector: int
     language_rest: int
+    embedding: int
     projection: int
     vocabulary: int
 
@@ -168,7 +181,9 @@ def _qwen2_5(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping
     language, rest = _language(text, config["tie_word_embeddings"])
     projector = width + wide * wide + wide + wide * out + out
     patch = vision["in_channels"] * vision["temporal_patch_size"] * side**2 * width
-    return Model(tower, language, merge, 0, patch, projector, rest, 2 * wide * (wide + out), text["vocab_size"])
+    return Model(
+        tower, language, merge, 0, patch, projector, rest, 2 * patch, 2 * wide * (wide + out), text["vocab_size"]
+    )
 
 
 def _qwen3(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[str, Any]) -> Model:
@@ -177,22 +192,26 @@ def _qwen3(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[s
     tower = _tower(vision["depth"], width, inner, False, 4 * width + 4 * width + inner + width)
     wide, deep = merge * width, len(vision["deepstack_visual_indexes"])
     merger = wide * wide + wide + wide * out + out
-    patch = vision["in_channels"] * vision["temporal_patch_size"] * vision["patch_size"] ** 2 * width + width
+    patch = vision["in_channels"] * vision["temporal_patch_size"] * vision["patch_size"] ** 2 * width
     language, rest = _language(text, config["tie_word_embeddings"])
     return Model(
-        tower, language, merge, 0, patch + vision["num_position_embeddings"] * width,
-        merger + 2 * width + deep * (merger + 2 * wide), rest, (1 + deep) * 2 * wide * (wide + out), text["vocab_size"],
+        tower, language, merge, 0, patch + width + vision["num_position_embeddings"] * width,
+        merger + 2 * width + deep * (merger + 2 * wide), rest, 2 * patch, (1 + deep) * 2 * wide * (wide + out),
+        text["vocab_size"],
     )  # fmt: skip
 
 
 def _llava(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[str, Any]) -> Model:
     width, inner, side = vision["hidden_size"], vision["intermediate_size"], vision["patch_size"]
     tower = _tower(vision["num_hidden_layers"], width, inner, False, 4 * width + 4 * width + inner + width)
-    embeddings = 3 * side**2 * width + width + (vision["image_size"] // side) ** 2 * width + 2 * width
+    patch = 3 * side**2 * width
+    embeddings = patch + width + (vision["image_size"] // side) ** 2 * width + 2 * width
     language, rest = _language(text, config["tie_word_embeddings"])
     out = language.width
     projector = width * out + out + out * out + out + out
-    return Model(tower, language, 1, 0, embeddings, projector, rest, 2 * out * (width + out), text["vocab_size"])
+    return Model(
+        tower, language, 1, -1, embeddings, projector, rest, 2 * patch, 2 * out * (width + out), text["vocab_size"]
+    )
 
 
 def _internvl(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mapping[str, Any]) -> Model:
@@ -200,13 +219,16 @@ def _internvl(config: Mapping[str, Any], text: Mapping[str, Any], vision: Mappin
     biases = 3 * width if vision["attention_bias"] else 0
     tower = _tower(vision["num_hidden_layers"], width, inner, False, 6 * width + biases + width + inner + width)
     (high, wide), (rows, columns) = vision["image_size"], vision["patch_size"]
-    embeddings = 3 * rows * columns * width + width + (high // rows * (wide // columns) + 1) * width + width
+    patch = 3 * rows * columns * width
+    embeddings = patch + width + (high // rows * (wide // columns) + 1) * width + width
     merge = round(1 / config["downsample_ratio"]) ** 2
     joined = merge * width
     language, rest = _language(text, config["tie_word_embeddings"])
     out = language.width
     projector = 2 * joined + joined * out + out + out * out + out
-    return Model(tower, language, merge, 1, embeddings, projector, rest, 2 * out * (joined + out), text["vocab_size"])
+    return Model(
+        tower, language, merge, 1, embeddings, projector, rest, 2 * patch, 2 * out * (joined + out), text["vocab_size"]
+    )
 
 
 @dataclass(frozen=True)
@@ -285,7 +307,9 @@ def memory(model: Model, tuning: Tuning, sample: Sample) -> Memory:
     adapters = model.lora(tuning.rank) if tuning.language == "lora" else 0
     frozen = model.parameters + adapters - trained
     shares = {stage: tuning.gpus if tuning.zero_stage >= stage else 1 for stage in (1, 2, 3)}
-    gathered = COPY * model.language.matrices if shares[3] > 1 else COPY * trained
+    # ZeRO-3 gathers what is needed next: two layers, and the largest single matrix.
+    largest = 2 * model.language.matrices + model.vocabulary * model.language.width
+    gathered = TRAINED * largest if shares[3] > 1 else COPY * trained
     return Memory(
         weights=(frozen * FROZEN + trained * TRAINED) / shares[3] + gathered,
         gradients=trained * GRADIENT / shares[2],
@@ -295,44 +319,51 @@ def memory(model: Model, tuning: Tuning, sample: Sample) -> Memory:
 
 
 def _activations(model: Model, tuning: Tuning, sample: Sample) -> float:
-    """Bytes for one sample, at the larger of the moments in the tower and in the language model."""
-    wide = tuning.language == "full"
-    each = model.language.kept(tuning.language == "lora", wide) * sample.tokens
-    stream = (4 if wide else 2) * model.language.width * sample.tokens
-    logits = sample.learned * model.vocabulary * (2 + 4 + 4)  # bfloat16, float32, its gradient
-    language = (each + model.language.count * stream if tuning.checkpointing else model.language.count * each) + logits
-    patches = sample.images * (sample.image_tokens * model.patches + model.more_patches)
-    layer = model.tower.kept(False, tuning.tower) * patches
+    """Bytes for one sample."""
+    full, lora = tuning.language == "full", tuning.language == "lora"
+    language = _kept(model.language, tuning.checkpointing, full, tuning.rank if lora else 0) * sample.tokens
+    language += sample.learned * model.vocabulary * (2 + 4 + 4)  # logits in bfloat16, in float32, and the gradient
+    patches = sample.images * _patches(model, sample)[0]
     if not tuning.tower:  # nothing of a frozen tower is kept: one layer at a time
-        return max(layer, language)
-    stream = 4 * model.tower.width * patches
-    kept = model.tower.count * (stream if tuning.checkpointing else layer)
-    return max(kept + layer, kept + language)
+        return max(model.tower.kept() * patches, language)
+    return language + _kept(model.tower, tuning.checkpointing, True, 0) * patches
+
+
+def _kept(layers: Layers, checkpointing: bool, trained: bool, rank: int) -> int:
+    """Bytes of one token in all layers."""
+    layer = layers.kept(rank, dropout=True, trained=trained)
+    return layers.count * (4 if trained else 2) * layers.width + layer if checkpointing else layers.count * layer
 
 
 def step_operations(model: Model, tuning: Tuning, sample: Sample) -> float:
-    """Operations of forward and backward pass for one sample.
-
-    A part through which the gradient passes costs its forward pass once more, one whose weights are trained twice more,
-    and checkpointing once more. Adapters and the optimizer are left out.
-    """
-    patches = sample.image_tokens * model.patches + model.more_patches
-    tower, projector = sample.images * model.tower.forward(patches), sample.images * model.projection * sample.image_tokens
-    language = model.language.forward(sample.tokens)
-    head = 2 * model.vocabulary * model.language.width * sample.learned
-    again = 1 if tuning.checkpointing else 0
-    total = tower * (1 if not tuning.tower else 3 + again)
-    total += projector * (1 + (tuning.tower or tuning.projector) + tuning.projector)
-    total += language * (2 + again + (tuning.language == "full"))
-    return total + head * (2 + (tuning.language == "full"))
+    """Operations of forward and backward pass for one sample; adapters and the optimizer are left out."""
+    language = model.language.operations(sample.tokens, True, tuning.language == "full", tuning.checkpointing)
+    head = _head(model, sample) * (2 + (tuning.language == "full"))
+    again = tuning.checkpointing and tuning.tower
+    return _images(model, sample, tuning.tower, tuning.projector, again) + language + head
 
 
 def generation_operations(model: Model, sample: Sample) -> float:
     """Operations of a greedy answer of ``learned`` tokens, its prompt read once."""
-    patches = sample.image_tokens * model.patches + model.more_patches
-    images = sample.images * (model.tower.forward(patches) + model.projection * sample.image_tokens)
-    head = 2 * model.vocabulary * model.language.width * sample.learned
-    return images + model.language.forward(sample.tokens) + head
+    return _images(model, sample) + model.language.operations(sample.tokens) + _head(model, sample)
+
+
+def _head(model: Model, sample: Sample) -> float:
+    return 2 * model.vocabulary * model.language.width * sample.learned
+
+
+def _images(model: Model, sample: Sample, tower: bool = False, projector: bool = False, again: bool = False) -> float:
+    """Operations of tower and projector, with the backward pass of what is trained."""
+    patches, tokens = _patches(model, sample)
+    embedding = model.embedding * tokens * model.patches * (1 + tower)
+    projection = model.projection * tokens * (1 + (tower or projector) + projector)
+    return sample.images * (embedding + model.tower.operations(patches, tower, tower, again) + projection)
+
+
+def _patches(model: Model, sample: Sample) -> tuple[int, int]:
+    """Tokens of an image in the tower, and those of them in the language model that come from patches."""
+    tokens = sample.image_tokens + min(0, model.more_patches)
+    return tokens * model.patches + max(0, model.more_patches), tokens
 
 
 def hours(operations: float, samples: float, peak: float, gpus: int = 1, utilisation: float = 0.4) -> float:

@@ -1,0 +1,122 @@
+"""The published models at their real sizes, on torch's meta device: parameters, shapes, adapters, image tokens."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks.published_models import PUBLISHED
+from idc.vlm.base import read_family
+from idc.vlm.config import LoraConfig
+from idc.vlm.estimate import Model
+from idc.vlm.families import Family
+from idc.vlm.lora import add_lora, is_adapter
+from tests.vlm.models import tiny_folder
+
+every_model = pytest.mark.parametrize("name", PUBLISHED)
+SIZES = {"LEVIR-CC": (256, 256), "640x480": (480, 640), "CLEVR-Change": (320, 480), "1024x1024": (1024, 1024)}
+TOKENS = {  # of one image of each size, with max_pixels of 262,144
+    "qwen2_5_vl": (81, 315, 187, 324),
+    "qwen3_vl": (64, 234, 150, 256),
+    "llava_onevision": (730,) * 4,
+    "internvl": (256,) * 4,
+}
+UNLIMITED = {"qwen2_5_vl": (81, 391, 187, 1369), "qwen3_vl": (64, 300, 150, 1024)}
+"""With the model's own limit."""
+
+
+@cache
+def family(name: str, max_pixels: int | None = 262_144) -> Family:
+    """The family as it is read from a hub folder: the real config and image processor, a small tokenizer."""
+    import tempfile
+
+    folder, small = Path(tempfile.mkdtemp()), tiny_folder(PUBLISHED[name].config["model_type"])
+    for path in small.iterdir():
+        if path.name not in ("config.json", "model.safetensors", "preprocessor_config.json", "processor_config.json"):
+            (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "config.json").write_text(json.dumps(PUBLISHED[name].config))
+    means = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    (folder / "preprocessor_config.json").write_text(json.dumps(PUBLISHED[name].images | means))
+    return read_family(folder, folder, max_pixels)
+
+
+def meta(name: str) -> Any:
+    from transformers import AutoModelForImageTextToText
+
+    config = family(name).config
+    with torch.device("meta"):
+        return AutoModelForImageTextToText.from_config(config)
+
+
+def count(parameters: Any) -> int:
+    return sum(parameter.numel() for parameter in parameters)
+
+
+@every_model
+def test_parameters_of_each_part(name: str) -> None:
+    """The model has as many as published, tower, projector and language model as many as computed from config.json."""
+    published, model, own = PUBLISHED[name], meta(name), family(name)
+    found = count(model.parameters())
+    assert f"{found:.{published.digits - 1}e}" == f"{published.parameters:.{published.digits - 1}e}"
+    parts = {"tower": 0, "projector": 0, "language": 0}
+    for key, parameter in model.named_parameters():
+        part = "tower" if own.is_tower(key) else "projector" if own.is_projector(key) else "language"
+        assert (part == "language") == ("language_model" in key or key == "lm_head.weight"), key
+        parts[part] += parameter.numel()
+    assert parts == Model.of(own.config.to_dict()).parts()
+    assert sum(parts.values()) == found
+
+
+@every_model
+def test_adapters_are_in_the_seven_linear_layers(name: str) -> None:
+    model, own, rank = meta(name), family(name), 8
+    layers = own.config.text_config.num_hidden_layers
+    add_lora(model, LoraConfig(rank=rank), own)
+    adapters = {key: parameter for key, parameter in model.named_parameters() if is_adapter(key)}
+    assert len(adapters) == 2 * 7 * layers
+    assert all("language_model.layers." in key for key in adapters)
+    assert all(rank in parameter.shape for parameter in adapters.values())
+    assert count(adapters.values()) == Model.of(own.config.to_dict()).lora(rank)
+
+
+def test_adapters_of_published_ranks() -> None:
+    """M3Diff's rank 128 and ChangeVG's 8 on the language model of 7B: 323.0 and 20.2 million."""
+    model = Model.of(family("Qwen/Qwen2.5-VL-7B-Instruct").config.to_dict())
+    assert (model.lora(128), model.lora(8)) == (322_961_408, 20_185_088)
+
+
+@every_model
+def test_adapters_everywhere(name: str) -> None:
+    """targets=all: every linear layer but the output layer."""
+    model, own = meta(name), family(name)
+    linears = {key for key, module in model.named_modules() if isinstance(module, nn.Linear)}
+    wanted = {key for key in linears if key != "lm_head" and not own.is_unused(key)}
+    add_lora(model, LoraConfig(rank=4, targets="all"), own)
+    assert {key.partition(".lora_A")[0] for key, _ in model.named_parameters() if ".lora_A." in key} == wanted
+    assert any(own.is_tower(key) for key in wanted)
+    assert any(own.is_projector(key) for key in wanted)
+
+
+@every_model
+def test_image_tokens_of_real_sizes(name: str) -> None:
+    own = family(name)
+    assert tuple(own.num_tokens(size) for size in SIZES.values()) == TOKENS[own.name]
+    assert tuple(family(name, None).num_tokens(size) for size in SIZES.values()) == (
+        UNLIMITED.get(own.name, TOKENS[own.name])
+    )
+
+
+@pytest.mark.parametrize("name", ["llava-hf/llava-onevision-qwen2-7b-ov-hf", "OpenGVLab/InternVL3-8B-hf"])
+def test_features_of_a_pair_fit_the_language_model(name: str) -> None:
+    """A pair through tower and projector at real size: as many tokens as are counted, as wide as the language model."""
+    model, own = meta(name), family(name)
+    side = own.seen_size((480, 640))
+    encoded = own.encode(model, {"pixel_values": torch.zeros(2, 3, *side, device="meta")})
+    tokens = own.tokens_of(encoded)
+    assert [tuple(one.shape) for one in tokens] == [(own.num_tokens((480, 640)), 3584)] * 2
