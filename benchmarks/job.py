@@ -32,13 +32,14 @@ from benchmarks.serving import ServingConfig, serving
 from benchmarks.systems import SystemsConfig, measure_systems
 from benchmarks.train_overhead import TrainOverheadConfig, train_overhead
 from benchmarks.unit_costs import measure_unit_costs
+from benchmarks.vision_language import VlmBenchmarkConfig, measure_vision_language
 from cluster.config import ClusterConfig
 from idc.config import ConfigModel, load, missing
 from idc.systems.procap.config import PretrainJob
 from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
 
 WITHOUT_RAY = frozenset(
-    {"decoding", "captioning", "official", "pretraining", "hardware", "scoring", "rendering", "systems"}
+    {"decoding", "captioning", "official", "pretraining", "hardware", "scoring", "rendering", "systems", "vlm"}
 )
 """Parts that --local can measure."""
 
@@ -48,7 +49,7 @@ class BenchmarkJob(ConfigModel):
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
     """Parts to measure. Only by name: captioning, official, pretraining and hardware (ProCap at full size), scoring,
-    rendering, serving, batch, systems, mining, scale, faults."""
+    rendering, serving, batch, systems, mining, scale, faults, vlm."""
     variant: str = Field("", pattern=r"^[a-z0-9-]*$")
     """Name of these sizes. Results are stored as the figure PART-VARIANT; only runs of one figure are compared."""
     out: str = "runs/benchmark"
@@ -105,6 +106,8 @@ class BenchmarkJob(ConfigModel):
     """Chunks of a data job over many nodes; before them, what an item costs in each stage, which has no settings."""
     injected: FaultsConfig = FaultsConfig()
     """Part `faults`: workers, drivers, disks, checkpoints, servers that fail."""
+    vlm: VlmBenchmarkConfig = VlmBenchmarkConfig()
+    """Small vision-language models of each family."""
 
     def faults(self) -> Iterator[str]:
         if self.anyway and not self.record:
@@ -245,6 +248,8 @@ def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measure
     elif part == "scale":
         yield from measure_unit_costs()
         yield from measure_scheduling(job.scale)
+    elif part == "vlm":
+        yield from measure_vision_language(job.vlm)
     elif part == "faults":
         yield from measure_faults(job.injected)
     elif part == "batch":

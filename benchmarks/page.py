@@ -14,6 +14,7 @@ from pathlib import Path
 
 from benchmarks.fault_table import fault_table, rows_elsewhere
 from benchmarks.measurement import HEADER, Environment, Row, markdown
+from benchmarks.on_paper import models_table, presets_table
 from benchmarks.record import RECORDS, Figure, Run, figures
 
 PAGE = Path(__file__).resolve().parent.parent / "BENCHMARKS.md"
@@ -25,8 +26,8 @@ def render(template: str, found: Mapping[str, Figure]) -> str:
 
     Args:
         template: Jinja2. ``table(NAME)`` is a figure, ``breakdown(NAME, KEY)`` what its newest run has as ``KEY`` in a
-            row's ``more``, ``faults`` the table of faults, ``machine`` the page's machine, ``others`` the figures that
-            are named nowhere else (use it last).
+            row's ``more``, ``faults`` the table of faults, ``machine`` the page's machine, ``presets`` and ``models``
+            the tables of :mod:`benchmarks.on_paper`, ``others`` the figures that are named nowhere else (use it last).
         found: the figures by name.
     """
     from jinja2 import Environment as Jinja
@@ -61,7 +62,15 @@ def render(template: str, found: Mapping[str, Figure]) -> str:
     machine = "none yet" if home is None else machine_text(home)
     return (
         jinja.from_string(template)
-        .render(table=table, breakdown=breakdown, faults=faults, others=others, machine=machine)
+        .render(
+            table=table,
+            breakdown=breakdown,
+            faults=faults,
+            others=others,
+            machine=machine,
+            presets=presets_table,
+            models=models_table,
+        )
         .rstrip()
         + "\n"
     )

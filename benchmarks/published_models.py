@@ -49,11 +49,12 @@ def _qwen2_5(text: dict[str, Any], tied: bool) -> dict[str, Any]:
         "temporal_patch_size": 2,
         "window_size": 112,
         "fullatt_block_indexes": [7, 15, 23, 31],
+        "in_channels": 3,
         "out_hidden_size": text["hidden_size"],
     }
     return {
         "model_type": "qwen2_5_vl",
-        "text_config": text | {"rope_parameters": rope},
+        "text_config": text | {"model_type": "qwen2_5_vl_text", "rope_parameters": rope},
         "vision_config": vision,
         "tie_word_embeddings": tied,
     }
@@ -67,11 +68,12 @@ def _qwen3(text: dict[str, Any], vision: dict[str, Any], tied: bool) -> dict[str
         "spatial_merge_size": 2,
         "temporal_patch_size": 2,
         "num_position_embeddings": 2304,
+        "in_channels": 3,
         "out_hidden_size": text["hidden_size"],
     }
     return {
         "model_type": "qwen3_vl",
-        "text_config": text | {"head_dim": 128, "rope_parameters": rope},
+        "text_config": text | {"model_type": "qwen3_vl_text", "head_dim": 128, "rope_parameters": rope},
         "vision_config": vision | common,
         "tie_word_embeddings": tied,
     }
