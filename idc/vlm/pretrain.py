@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from idc.schema import IMAGE, Turn
@@ -23,10 +22,12 @@ from idc.training.data import EvalLoader, Loader, Loaders
 from idc.training.loop import fit, read_log
 from idc.training.task import Batch, Task
 from idc.vlm.base import load_model, read_family, save_processor
-from idc.vlm.batch import Sample, collate, encode_images, model_inputs
+from idc.vlm.batch import Sample, collate, encode_images
 from idc.vlm.chat import Chat
-from idc.vlm.config import PAIR_PROMPT, BaseConfig
+from idc.vlm.config import PAIR_PROMPT, BaseConfig, GenerateConfig
 from idc.vlm.families import Family
+from idc.vlm.generate import generate
+from idc.vlm.logps import log_probabilities
 from idc.vlm.pretrain_config import TASKS, PretrainVlmJob
 from idc.vlm.scene_samples import RenderedScenes, SceneDialogues, SceneSample, ValidationDialogues
 from idc.vlm.start_weights import comparing_head, lively_weights
@@ -56,26 +57,14 @@ class SceneTask(Task):
 
     def _losses(self, batch: Batch, encoded: Any) -> Tensor:
         """Per sample the mean loss of its learned tokens, (B,)."""
-        hidden = self.model.model(**model_inputs(batch, encoded, self.family), use_cache=False).last_hidden_state
-        learned, targets = batch["learned"][:, 1:], batch["input_ids"][:, 1:]
-        logits = self.model.lm_head(hidden[:, :-1][learned]).float()
-        each = torch.zeros(learned.shape, device=logits.device)
-        each[learned] = F.cross_entropy(logits, targets[learned], reduction="none")
-        return each.sum(1) / learned.sum(1)
+        totals, counts = log_probabilities(self.model, batch, encoded, self.family)
+        return -totals / counts
 
     def caption(self, batch: Batch) -> list[str]:
         """Greedy answers to prompts, which are padded on the left."""
-        from transformers import GenerationConfig
-
-        inputs = model_inputs(batch, encode_images(self.model, batch, self.family), self.family)
-        settings = GenerationConfig(
-            do_sample=False,
-            max_new_tokens=_LONGEST_CAPTION,
-            eos_token_id=self.family.tokenizer.eos_token_id,
-            pad_token_id=self.family.tokenizer.pad_token_id,
-        )
-        found = self.model.generate(**inputs, generation_config=settings)
-        return [self.chat.decode(ids) for ids in found[:, batch["input_ids"].shape[1] :].tolist()]
+        encoded = encode_images(self.model, batch, self.family)
+        answers = generate(self.model, batch, encoded, self.family, GenerateConfig(max_new_tokens=_LONGEST_CAPTION))
+        return [self.chat.decode(found[0].ids) for found in answers]
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
