@@ -79,7 +79,7 @@ def tuning(job: SftJob) -> Tuning:
 
 def needs(preset: Preset) -> tuple[SftJob, Model, Tuning, Sample]:
     """A preset's settings, its model, how it is tuned, and a sample of its data."""
-    job = load(SftJob, CONFIGS / preset.file, {})
+    job = load(SftJob, str(CONFIGS / preset.file), {})
     model = Model.of(PUBLISHED[job.base.source].config)
     return job, model, tuning(job), Sample(preset.image_tokens, text=TEXT + CAPTION, learned=CAPTION)
 

@@ -294,9 +294,10 @@ def _write_pairs(folder: Path, count: int, side: int) -> Path:
     rows = []
     for split in ("train", "val"):
         for number in range(count):
-            images = [encode_png(rng.integers(0, 256, (side, side, 3), np.uint8)) for _ in range(2)]
+            before, after = (encode_png(rng.integers(0, 256, (side, side, 3), np.uint8)) for _ in range(2))
             captions = (_WORDINGS[number % len(_WORDINGS)],)
-            rows.append(ChangePair(f"{split}-{number}", *images, captions=captions, split=split).to_row())
+            pair = ChangePair(f"{split}-{number}", before, after, captions=captions, split=split)
+            rows.append(pair.to_row())
     made = DatasetFolder.open_for_build(
         folder, kind="pairs", schema=pair_arrow_schema(), fingerprint="noise", config={}, num_chunks=1
     )

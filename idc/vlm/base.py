@@ -61,7 +61,9 @@ def model_type(folder: Path) -> str:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"{folder} is no transformers model: it has no config.json") from None
+        raise ValueError(
+            f"{folder} is no transformers model: it has no config.json; give the folder that has it"
+        ) from None
     except ValueError as error:
         raise ValueError(f"{path} is not JSON ({error}); copy or download the model again") from None
     if not isinstance(found, dict) or not isinstance(found.get("model_type"), str):
@@ -82,12 +84,21 @@ def read_family(folder: Path, processor: Path, max_pixels: int | None) -> Family
         config = AutoConfig.from_pretrained(folder)
         tokenizer = AutoTokenizer.from_pretrained(processor)
         images = AutoImageProcessor.from_pretrained(processor, backend="pil")
+        _take_template(tokenizer, processor)
     except Exception as error:  # transformers raises many kinds for files that are missing or damaged
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
             f"{processor} has no usable tokenizer or image processor ({reason}); copy or download the model again"
         ) from error
     return make(config, tokenizer, images, max_pixels)
+
+
+def _take_template(tokenizer: Any, folder: Path) -> None:
+    """Give a tokenizer the chat template of the model's processor where that is in an older kind of file, which
+    tokenizers do not read: theirs may be that of the language model alone, which does not write images."""
+    path = folder / "chat_template.json"
+    if path.is_file() and not (folder / "chat_template.jinja").is_file():
+        tokenizer.chat_template = json.loads(path.read_text(encoding="utf-8"))["chat_template"]
 
 
 def save_processor(family: Family, folder: Path) -> None:

@@ -13,23 +13,24 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from idc.schema import IMAGE
+from idc.schema import IMAGE, Turn
 from idc.training.caption_validation import Captioned, score_captions
 from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders
 from idc.training.loop import fit, read_log
 from idc.training.task import Batch, Task
 from idc.vlm.base import load_model, read_family, save_processor
-from idc.vlm.batch import Sample, collate, encode_images, model_inputs
+from idc.vlm.batch import Sample, collate, encode_images
 from idc.vlm.chat import Chat
-from idc.vlm.config import BaseConfig
+from idc.vlm.config import PAIR_PROMPT, BaseConfig, GenerateConfig
 from idc.vlm.families import Family
+from idc.vlm.generate import generate
+from idc.vlm.logps import log_probabilities
 from idc.vlm.pretrain_config import TASKS, PretrainVlmJob
 from idc.vlm.scene_samples import RenderedScenes, SceneDialogues, SceneSample, ValidationDialogues
-from idc.vlm.start_weights import lively_weights
+from idc.vlm.start_weights import comparing_head, lively_weights
 from idc.vlm.tiny import make_tiny
 
 START = "start"
@@ -56,32 +57,20 @@ class SceneTask(Task):
 
     def _losses(self, batch: Batch, encoded: Any) -> Tensor:
         """Per sample the mean loss of its learned tokens, (B,)."""
-        hidden = self.model.model(**model_inputs(batch, encoded, self.family), use_cache=False).last_hidden_state
-        learned, targets = batch["learned"][:, 1:], batch["input_ids"][:, 1:]
-        logits = self.model.lm_head(hidden[:, :-1][learned]).float()
-        each = torch.zeros(learned.shape, device=logits.device)
-        each[learned] = F.cross_entropy(logits, targets[learned], reduction="none")
-        return each.sum(1) / learned.sum(1)
+        totals, counts = log_probabilities(self.model, batch, encoded, self.family)
+        return -totals / counts
 
     def caption(self, batch: Batch) -> list[str]:
         """Greedy answers to prompts, which are padded on the left."""
-        from transformers import GenerationConfig
-
-        inputs = model_inputs(batch, encode_images(self.model, batch, self.family), self.family)
-        settings = GenerationConfig(
-            do_sample=False,
-            max_new_tokens=_LONGEST_CAPTION,
-            eos_token_id=self.family.tokenizer.eos_token_id,
-            pad_token_id=self.family.tokenizer.pad_token_id,
-        )
-        found = self.model.generate(**inputs, generation_config=settings)
-        return [self.chat.decode(ids) for ids in found[:, batch["input_ids"].shape[1] :].tolist()]
+        encoded = encode_images(self.model, batch, self.family)
+        answers = generate(self.model, batch, encoded, self.family, GenerateConfig(max_new_tokens=_LONGEST_CAPTION))
+        return [self.chat.decode(found[0].ids) for found in answers]
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
-        """Of each task the loss per token with the right images (``compare``) and with those of another scene
-        (``compare_shuffled``). Their difference (``compare_sight``) is 0 for a model that is blind, and below 0 for one
-        that sees. Of pairs also the measures of captions."""
+        """Of each task the loss per token with the right images (``compare``), with those of another scene
+        (``compare_shuffled``), and their difference (``compare_right_minus_shuffled``): 0 for a model that is blind,
+        below 0 for one that sees. Of pairs also the measures of captions."""
         mine: list[tuple[str, float, float]] = []
         captions: list[Captioned] = []
         for batch in loader:
@@ -101,8 +90,8 @@ class SceneTask(Task):
         for task in TASKS:
             values = np.array([(right, wrong) for name, right, wrong in rows if name == task])
             if len(values):
-                right_loss, wrong_loss = values.mean(axis=0).tolist()
-                metrics |= {task: right_loss, f"{task}_shuffled": wrong_loss, f"{task}_sight": right_loss - wrong_loss}
+                own, other = values.mean(axis=0).tolist()
+                metrics |= {task: own, f"{task}_shuffled": other, f"{task}_right_minus_shuffled": own - other}
         return metrics | score_captions(captions, context)
 
     def param_groups(self) -> list[dict[str, Any]]:
@@ -195,9 +184,20 @@ def _make_start(job: PretrainVlmJob, training: SceneDialogues, folder: Path) -> 
     make_tiny(job.model, _texts(training), partial, job.train.seed)
     base = BaseConfig(source=str(partial), dtype="float32")
     model = load_model(partial, base)
-    lively_weights(model, torch.Generator().manual_seed(job.train.seed))
+    family, generator = read_family(partial, partial, None), torch.Generator().manual_seed(job.train.seed)
+    lively_weights(model, generator)
+    if not family.language_keys:  # else its positions have two dimensions
+        image = training.get(0, 0).images[0]
+        comparing_head(model, image_distance(family, image.shape[:2]), generator)
     model.save_pretrained(partial)
     partial.rename(folder)
+
+
+def image_distance(family: Family, size: tuple[int, int]) -> int:
+    """Number of tokens from a place of the first image to the same place of the second in the prompt for pairs."""
+    ids = np.array(Chat(family).prompt([Turn("user", PAIR_PROMPT)], [size, size]))
+    places = np.flatnonzero(ids == family.image_id)
+    return int(places[len(places) // 2] - places[0])
 
 
 def _texts(training: SceneDialogues) -> Iterator[str]:
@@ -221,7 +221,7 @@ def write_page(job: PretrainVlmJob, run_dir: Path, metrics: Mapping[str, float])
     """The page of the run: every curve of its log, and the settings."""
     from idc.report.run import RunReport, write_report
 
-    facts = ", ".join(f"{name} {metrics[name]:.3f}" for name in metrics if name.endswith("_sight"))
+    facts = ", ".join(f"{name} {metrics[name]:.3f}" for name in metrics if name.endswith("_right_minus_shuffled"))
     write_report(
         run_dir / "report.html",
         RunReport(

@@ -50,9 +50,9 @@ class PretrainVlmJob(ConfigModel):
     """Family and sizes."""
     stages: tuple[StageConfig, ...] = Field(
         (
-            StageConfig(share=0.4, describe=1.0),
-            StageConfig(share=0.1, describe=0.4, choose=0.6),
-            StageConfig(share=0.5, describe=0.1, choose=0.1, compare=0.8),
+            StageConfig(share=0.35, describe=1.0),
+            StageConfig(share=0.07, describe=0.4, choose=0.6),
+            StageConfig(share=0.58, describe=0.1, choose=0.1, compare=0.8),
         ),
         min_length=1,
     )

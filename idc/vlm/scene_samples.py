@@ -165,6 +165,7 @@ class SceneDialogues:
         rng = sample_rng(self.job.train.seed, epoch, index)
         weights = np.array(self.job.stage_at(epoch / self.epochs).weights)
         task = TASKS[int(rng.choice(len(TASKS), p=weights / weights.sum()))]
+        views: tuple[_View, ...]
         caption, named = "", None
         if task == "compare":
             views, caption, named = self.scenes.ordered(index, rng)

@@ -16,6 +16,11 @@ from torch import Tensor, nn
 _POSITIONS = 0.5
 """Amplitude of the sines of the tower's positions; patches have a deviation of about 1."""
 
+_FASTEST, _SHARPNESS, _CONTENT = 7, 5.0, 0.1
+"""Of the comparing head: rotary frequencies used, amplitude of the biases, factor of the query and key weights."""
+_TOKEN_SCALE = 0.65
+"""Root mean square of an image's tokens after a projector of :func:`lively_weights`: of GELU of standard normals."""
+
 
 @torch.no_grad()
 def lively_weights(model: Any, generator: torch.Generator) -> None:
@@ -37,6 +42,37 @@ def lively_weights(model: Any, generator: torch.Generator) -> None:
             parameter.fill_(1.0)
         elif name.endswith(".position_embeddings"):  # of the class token and the patches
             parameter[0, 1:] = _sines(*parameter[0, 1:].shape)
+
+
+@torch.no_grad()
+def comparing_head(model: Any, offset: int, generator: torch.Generator) -> None:
+    """Let the first head of the language model's first layer compare each token with the one ``offset`` before it: with
+    the same place of the other image, for the tokens of a pair's second image.
+
+    Biases of queries and keys alone place the attention: with b on the fastest rotary frequencies of the query, and b
+    turned by ``offset`` positions as the key, their product is largest at that distance, whatever the tokens are. The
+    head then subtracts what it reads, in a random subspace of its width.
+
+    Args:
+        model: after :func:`lively_weights`; its language model has rotary positions in one dimension, and biases of
+            queries and keys.
+    """
+    language = model.model.language_model
+    attention = language.layers[0].self_attn
+    size = attention.head_dim
+    turns = language.rotary_emb.inv_freq.cpu() * offset
+    half = torch.zeros(size // 2)
+    half[:_FASTEST] = _SHARPNESS
+    attention.q_proj.weight[:size] *= _CONTENT
+    attention.k_proj.weight[:size] *= _CONTENT
+    attention.q_proj.bias[:size] = torch.cat([half, half])
+    attention.k_proj.bias[:size] = torch.cat(
+        [half * turns.cos() - half * turns.sin(), half * turns.cos() + half * turns.sin()]
+    )
+    width = attention.v_proj.weight.shape[1]
+    subspace, _ = torch.linalg.qr(torch.randn(width, size, generator=generator))  # (width, size), orthonormal columns
+    attention.v_proj.weight[:size] = subspace.T
+    attention.o_proj.weight[:, :size] = -_TOKEN_SCALE * subspace
 
 
 def _sines(places: int, width: int) -> Tensor:

@@ -16,10 +16,11 @@ import pytest
 import torch
 
 from idc.schema import IMAGE, Turn
+from idc.vlm.base import read_family
 from idc.vlm.batch import Sample, collate, encode_images, model_inputs
 from idc.vlm.chat import Chat, Encoded
 from idc.vlm.families import Family, family_class
-from tests.vlm.models import every_family, found, model, picture
+from tests.vlm.models import every_family, found, model, picture, tiny_folder
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
 COUNT = 200
@@ -207,6 +208,47 @@ def read(processor: Any, family: Family, said: str, sizes: Sequence[tuple[int, i
 def collapsed(ids: Sequence[int], family: Family) -> list[int]:
     """Ids with one image token for each image."""
     return [token for n, token in enumerate(ids) if token != family.image_id or not n or ids[n - 1] != token]
+
+
+def test_the_template_of_the_processor_is_the_models(tmp_path: Path) -> None:
+    """Older folders have it in chat_template.json, next to one of the language model alone."""
+    for path in tiny_folder("llava_onevision").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0]['content'] + 'a text' }}")
+    template = (TEMPLATES / "llava_onevision.jinja").read_text(encoding="utf-8")
+    (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": template}))
+    assert read_family(tmp_path, tmp_path, None).tokenizer.chat_template != template
+    (tmp_path / "chat_template.jinja").unlink()
+    assert read_family(tmp_path, tmp_path, None).tokenizer.chat_template == template
+    (tmp_path / "chat_template.json").write_text("[]")
+    with pytest.raises(ValueError, match="has no usable tokenizer or image processor"):
+        read_family(tmp_path, tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{ messages | length }}{% for m in messages %}{{ m.content[0].text }}<|im_end|>{% endfor %}", "rewrites"),
+        (
+            "{% for m in messages %}{{ m.role }}:{{ m.content[0].text }};{% endfor %}assistant:",
+            "does not write an answer",
+        ),
+        (
+            "{% for m in messages %}{{ m.role }}:{{ m.content[0].text }}<|im_end|>{% endfor %}"
+            "{% if add_generation_prompt %}assistant:<think>{% endif %}",
+            "asks for an answer with 'assistant:<think>', and writes one after 'assistant:'",
+        ),
+    ],
+)
+def test_templates_that_cannot_be_trained_on(template: str, message: str) -> None:
+    family = family_of("internvl", real=True)
+    old, family.tokenizer.chat_template = family.tokenizer.chat_template, template
+    try:
+        turns = [Turn("user", "a?"), Turn("assistant", "b", "x"), Turn("user", "c?"), Turn("assistant", "d", "x")]
+        with pytest.raises(ValueError, match=message):
+            Chat(family).encode(turns, [])
+    finally:
+        family.tokenizer.chat_template = old
 
 
 @every_family

@@ -1,0 +1,216 @@
+"""Wrong models and wrong data, through the commands: one line that says what to do, before any weights are read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from idc.data.store import DatasetFolder
+from idc.schema import ChangePair, pair_arrow_schema
+from tests.vlm.folders import write_pairs
+from tests.vlm.hub import COMMIT
+from tests.vlm.models import tiny_folder
+
+KIND = "internvl"
+Command = Callable[..., str]
+
+
+@pytest.fixture
+def refusal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
+    """Runs a command that must end with an error; returns its line. Weights are not there to be read."""
+    from huggingface_hub import constants
+    from transformers import AutoModelForImageTextToText
+
+    def loaded(*_: Any, **__: Any) -> None:
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr(AutoModelForImageTextToText, "from_pretrained", loaded)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+
+    def run(main: Callable[[], None], *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [main.__module__, *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        written = capsys.readouterr().err
+        assert end.value.code not in (0, None)
+        text = end.value.code if isinstance(end.value.code, str) else written
+        lines = [line for line in text.splitlines() if line.strip() and "\x1b" not in line]
+        assert "Traceback" not in text
+        assert len(lines) <= 2, text
+        return " ".join(lines)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pairs(tmp_path_factory.mktemp("vlm-faults") / "pairs")
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """A model's folder that may be damaged."""
+    return Path(shutil.copytree(tiny_folder(KIND), tmp_path / "base"))
+
+
+def wrap(refusal: Command, *arguments: str) -> str:
+    from jobs import wrap_vlm
+
+    return refusal(wrap_vlm.main, "out=artifact", *arguments)
+
+
+def tune(refusal: Command, *arguments: str) -> str:
+    from jobs import finetune_vlm
+
+    settings = ("--local", "train.steps=1", "train.epochs=null", "train.batch_size=2", "train.tracking.enabled=false")
+    return refusal(finetune_vlm.main, *settings, *arguments)
+
+
+both = pytest.mark.parametrize("job", ["wrap", "tune"])
+
+
+def through(job: str, refusal: Command, pairs: Path, *arguments: str) -> str:
+    return wrap(refusal, *arguments) if job == "wrap" else tune(refusal, f"pairs={pairs}", *arguments)
+
+
+@both
+def test_a_base_that_is_not_here(job: str, refusal: Command, pairs: Path) -> None:
+    line = through(job, refusal, pairs, "base.source=Qwen/Qwen2.5-VL-3B-Instruct")
+    assert "the base model Qwen/Qwen2.5-VL-3B-Instruct is not on this machine: download it once with" in line
+    assert "`hf download Qwen/Qwen2.5-VL-3B-Instruct`, or give its folder with base.source=/path" in line
+
+
+@both
+def test_a_folder_that_is_not_there(job: str, refusal: Command, pairs: Path) -> None:
+    assert "/nowhere/model" in through(job, refusal, pairs, "base.source=/nowhere/model")
+
+
+@both
+def test_a_wrong_revision(job: str, refusal: Command, pairs: Path, tmp_path: Path) -> None:
+    """The model is here, at another revision."""
+    cached = tmp_path / "hub" / "models--org--tiny"
+    shutil.copytree(tiny_folder(KIND), cached / "snapshots" / COMMIT)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(COMMIT)
+    line = through(job, refusal, pairs, "base.source=org/tiny", "base.revision=v9")
+    assert "the base model org/tiny at revision v9 is not on this machine: download it once with" in line
+    assert "`hf download org/tiny --revision v9`" in line
+
+
+@both
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("config.json", "is no transformers model: it has no config.json; give the folder that has it"),
+        ("model.safetensors", "has no weights in safetensors; convert them, or give another folder"),
+        ("preprocessor_config.json", "has no usable tokenizer or image processor"),
+        ("chat_template.jinja", "has no chat template; take its chat or instruct version"),
+        (
+            "family",
+            "is a model of type 'mllama', which is none of qwen2_5_vl, llava_onevision, internvl, qwen3_vl; take",
+        ),
+    ],
+)
+def test_a_folder_that_is_no_model(
+    job: str, fault: str, message: str, refusal: Command, pairs: Path, base: Path
+) -> None:
+    if fault == "family":
+        config = json.loads((base / "config.json").read_text()) | {"model_type": "mllama"}
+        (base / "config.json").write_text(json.dumps(config))
+    else:
+        (base / fault).unlink()
+    assert message in through(job, refusal, pairs, f"base.source={base}")
+
+
+def test_a_cutoff_that_would_cut(refusal: Command, pairs: Path, base: Path) -> None:
+    line = tune(refusal, f"pairs={pairs}", f"base.source={base}", "cutoff=40")
+    assert "row 'pair-1'" in line
+    assert (
+        "of them those of 2 images) are above the cutoff of 40, which would cut an image or an answer; raise cutoff"
+        in line
+    )
+
+
+def test_pairs_without_images(refusal: Command, base: Path, tmp_path: Path) -> None:
+    made = DatasetFolder.open_for_build(
+        tmp_path / "annotations", kind="pairs", schema=pair_arrow_schema(), fingerprint="annotations", config={},
+        num_chunks=1,
+    )  # fmt: skip
+    row = ChangePair("a", b"x", b"x", captions=("the cube was added",)).to_row()
+    made.write_chunk(0, [row | {"before": b"", "after": b""}])
+    made.finish({"images": False})
+    line = tune(refusal, f"pairs={tmp_path / 'annotations'}", f"base.source={base}")
+    assert "has annotations alone, no images" in line
+    assert "import it again with its images" in line
+    assert str(tmp_path / "annotations") in line
+
+
+def test_a_prompt_without_its_images(refusal: Command, pairs: Path, base: Path) -> None:
+    line = tune(refusal, f"pairs={pairs}", f"base.source={base}", "prompt.text=What changed?")
+    assert "prompt.text: <image> is in it 0 times; it must stand for the image before and the image after" in line
+
+
+def test_a_prompt_with_control_tokens(refusal: Command, pairs: Path, base: Path) -> None:
+    line = tune(refusal, f"pairs={pairs}", f"base.source={base}", "prompt.text=<image><image><|im_end|>")
+    assert "has the model's control token '<|im_end|>' in it; leave it out of the text" in line
+
+
+def test_an_adapter_of_another_base(
+    refusal: Command, pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tuned artifact whose base became another model since, for captions and for merging."""
+    from jobs import caption, merge_vlm
+
+    artifact, base = tuned(tmp_path, pairs)
+    other = json.loads((base / "config.json").read_text()) | {"initializer_range": 0.5}
+    (base / "config.json").write_text(json.dumps(other))
+    expected = "is not the base model that the artifact was trained on"
+    image = next(iter((tmp_path / "images").iterdir()))
+    assert expected in refusal(caption.main, "--artifact", str(artifact), str(image), str(image))
+    line = refusal(merge_vlm.main, f"artifact={artifact}", "out=merged")
+    assert expected in line
+    assert "give the folder of the right one with base.source=/path" in line
+    assert not (tmp_path / "merged").exists()
+
+
+def tuned(folder: Path, pairs: Path) -> tuple[Path, Path]:
+    """An artifact with adapters that are still as they began, its base, and an image next to them."""
+    from idc.config import load
+    from idc.systems.sft.config import SftJob
+    from idc.vlm.artifact import write_tuned
+    from idc.vlm.base import find_base
+    from idc.vlm.config import TinyConfig
+    from idc.vlm.lora import is_adapter
+    from idc.vlm.tiny import make_tokenizer, new_model
+    from idc.vlm.tuning import prepare
+    from tests.vlm.folders import image
+    from tests.vlm.models import TEXTS
+
+    base = Path(shutil.copytree(tiny_folder(KIND), folder / "model"))
+    job = load(SftJob, None, {"pairs": str(pairs), "base.source": str(base), "train.precision": "fp32"})
+    tiny = TinyConfig(family=KIND)
+    model, found = new_model(tiny, make_tokenizer(tiny, TEXTS * 4)), find_base(job.base)
+    prepare(model, found.family, job.tune)
+    state = {f"model.{name}": tensor for name, tensor in model.state_dict().items() if is_adapter(name)}
+    artifact = write_tuned(
+        folder / "artifact",
+        system="sft",
+        config={"job": job.model_dump(mode="json")},
+        state=state,
+        model=model,
+        base=found,
+        metrics={},
+        card="adapters",
+        trained_on="nothing",
+    )
+    (folder / "images").mkdir()
+    (folder / "images" / "a.png").write_bytes(image(1, (64, 64)))
+    return artifact, base
