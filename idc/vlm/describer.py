@@ -153,7 +153,8 @@ class VlmCaptioner:
         self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray], captions: Sequence[Sequence[str]]
     ) -> list[list[CaptionScore]]:
         """See :class:`idc.captioning.contract.ScoringCaptioner`. A caption is cut to the maximum length of a generated
-        one; if it fills that, it has no room for the end token and is scored without it, as when it is generated.
+        one; if it fills that, it has no room for the end token and is scored without it, as when it is generated. Its
+        tokens are those of the tokenizer: a model may have generated the same text in other pieces.
 
         Raises:
             ValueError: not one list of captions per pair, or a caption has the model's control tokens in it.
