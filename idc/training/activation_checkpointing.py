@@ -35,6 +35,9 @@ def recompute_activations(task: Task) -> None:
         from transformers.modeling_layers import GradientCheckpointingLayer
 
         enable(activation_checkpointing_kwargs={"use_reentrant": False})
+        # Its hooks, by which embedded inputs want gradients, serve reentrant checkpoints. Here they would only make
+        # frozen layers, a whole vision tower, keep a graph, recompute and go backward for nothing.
+        part.disable_input_require_grads()  # type: ignore[operator]
         for layer in part.modules():  # transformers recomputes in training mode alone, which frozen layers never enter
             if isinstance(layer, GradientCheckpointingLayer) and not layer.training:
                 _recompute(layer)

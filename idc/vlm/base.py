@@ -7,7 +7,7 @@ processor. Nothing is downloaded unless ``base.download`` allows it (:func:`idc.
 from __future__ import annotations
 
 import json
-import os
+import logging
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,14 +110,21 @@ def save_processor(family: Family, folder: Path) -> None:
 
 
 def save_model(model: Any, folder: Path) -> None:
-    """Write config and weights of a transformers model. It imports DeepSpeed where that is installed, only to look
-    whether the model is wrapped: quietly."""
-    from transformers.utils import logging
+    """Write config and weights of a transformers model."""
+    from transformers.utils import logging as transformers_logging
 
-    os.environ.setdefault("DS_LOG_LEVEL", "error")
     if not sys.stderr.isatty():
-        logging.disable_progress_bar()
-    model.save_pretrained(folder)
+        transformers_logging.disable_progress_bar()
+    deepspeed = logging.getLogger("DeepSpeed")  # imported to see whether the model is wrapped; it reports the device
+    deepspeed.addFilter(_is_error)
+    try:
+        model.save_pretrained(folder)
+    finally:
+        deepspeed.removeFilter(_is_error)
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
 
 
 def weight_type(config: BaseConfig, device: torch.device | str) -> torch.dtype:
@@ -135,10 +142,10 @@ def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "c
         ValueError: weights are missing or of other shapes.
     """
     from transformers import AutoModelForImageTextToText
-    from transformers.utils import logging
+    from transformers.utils import logging as transformers_logging
 
     if not sys.stderr.isatty():
-        logging.disable_progress_bar()
+        transformers_logging.disable_progress_bar()
     load: Any = AutoModelForImageTextToText.from_pretrained  # its stub does not know output_loading_info
     try:
         model, report = load(

@@ -161,8 +161,11 @@ class DialogueSamples:
             self._measure(row)
         return self._lengths[row, number]
 
-    def check(self, rank: int = 0, world_size: int = 1) -> None:
-        """Encode every dialogue of this rank's share without its pixels.
+    def check(self, rank: int = 0, world_size: int = 1) -> int:
+        """Encode every dialogue of this rank's share without its pixels: half a millisecond of a core for each.
+
+        Returns:
+            The number of tokens of the longest one.
 
         Raises:
             ValueError: naming the row: it is longer than the cutoff, has other images than its text marks, control
@@ -170,6 +173,7 @@ class DialogueSamples:
         """
         for row in list(dict.fromkeys(row for row, _ in self.order))[rank::world_size]:
             self._measure(row)
+        return max(self._lengths.values(), default=0)
 
     def _measure(self, row: int) -> None:
         """The lengths of a row's dialogues, of which in validation only the first is used."""

@@ -51,14 +51,15 @@ gradient is near 0. Measured, largest of all cases and families: MEASURED."""
 OTHERS = [name for name in CASES if name != "plain"]
 
 
-def payload_of(kind: str, folder: Path) -> dict[str, Any]:
+def payload_of(kind: str, folder: Path, language: str = "lora") -> dict[str, Any]:
     """Adapters with dropout off, tower and projector trained whole: all kinds of parameters there are. Dropout depends
     on the micro-batch and the rank, so that no two layouts of a run share it."""
+    adapters = {"lora": {"rank": 4, "alpha": 8, "dropout": 0.0}} if language == "lora" else {"language": language}
     part = {"lr": 1e-2, "warmup_share": 0.1}
     job = load(SftJob, None, {
         "pairs": str(folder), "base.source": str(tiny_folder(kind)), "captions": "one", "validation_samples": 4,
-        "tune": {"lora": {"rank": 4, "alpha": 8, "dropout": 0.0}, "language_optim": part, "tower": part,
-                 "projector": part}, "generation.max_new_tokens": 8, "train": TRAIN,
+        "tune": {**adapters, "language_optim": part, "tower": part, "projector": part},
+        "generation.max_new_tokens": 8, "train": TRAIN,
     })  # fmt: skip
     return job.model_dump(mode="json")
 
@@ -80,7 +81,8 @@ def weights(run: Run) -> dict[str, torch.Tensor]:
     """Everything that was trained."""
     from safetensors.torch import load_file
 
-    return run.state | load_file(run.path / "artifact" / ADAPTER / "adapter_model.safetensors")
+    adapter = run.path / "artifact" / ADAPTER / "adapter_model.safetensors"
+    return run.state | (load_file(adapter) if adapter.exists() else {})
 
 
 def largest(one: Iterable[float], other: Iterable[float]) -> float:
@@ -111,6 +113,17 @@ def test_the_runs_moved_far_more_than_the_tolerances(runs: dict[str, Run]) -> No
     losses = runs["plain"].losses
     print(losses[0], losses[-1])
     assert losses[-1] < losses[0] * (1 - 1e4 * TOLERANCES["losses"])
+
+
+def test_a_model_that_is_trained_whole_with_tied_words(tmp_path: Path) -> None:
+    """The same weights read the words and predict them, which ZeRO-3 gathers in two places."""
+    pairs = write_pairs(tmp_path / "pairs", train=24, val=4)
+    cases = {name: CASES[name] for name in ("plain", "zero 2, two workers", "zero 3", "zero 3, two workers")}
+    runs = run_cases("idc.systems.sft.task:train", payload_of("internvl", pairs, "full"), cases, tmp_path / "runs")
+    state = weights(runs["zero 3"])
+    assert torch.equal(state["lm_head.weight"], state["model.language_model.embed_tokens.weight"])
+    for name in list(cases)[1:]:
+        agree(runs["plain"], runs[name])
 
 
 def test_recomputed_activations_change_nothing(runs: dict[str, Run]) -> None:

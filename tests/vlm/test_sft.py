@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections import Counter
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,11 @@ from torch import nn
 
 from idc.config import load
 from idc.data.images import decode_image
+from idc.systems.sft import sweep
 from idc.systems.sft.captioner import load_captioner
 from idc.systems.sft.config import SftJob
 from idc.systems.sft.task import train
+from idc.training.activation_checkpointing import recompute_activations
 from idc.training.artifact import ADAPTER, read_artifact
 from idc.training.context import LocalContext
 from idc.vlm.artifact import load_tuned
@@ -26,7 +30,7 @@ from idc.vlm.base import load_model
 from idc.vlm.chat import Chat
 from idc.vlm.config import FAMILIES, BaseConfig, GenerateConfig, PromptConfig, TinyConfig, TuneConfig
 from idc.vlm.lora import load_adapter, merge_adapter
-from idc.vlm.merging import merge
+from idc.vlm.merging import merge, push
 from idc.vlm.samples import DialogueSamples, collate_samples
 from idc.vlm.sft import SftTask
 from idc.vlm.tiny import make_tiny
@@ -248,6 +252,33 @@ def test_trained_parts_of_a_bfloat16_base_are_float32(kind: str, folders: dict[s
         assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters() if p.requires_grad)
 
 
+def layers_of(task: SftTask) -> dict[str, nn.Module]:
+    """The layers of tower and language model by name: two each."""
+    stacks = ("layers", "layer", "blocks")
+    parts = [(name, name.rsplit(".", 2), module) for name, module in task.model.named_modules()]
+    return {name: module for name, words, module in parts if len(words) == 3 and words[1] in stacks}
+
+
+@every_family
+def test_every_trained_layer_is_recomputed_once_and_no_frozen_one(kind: str, folders: dict[str, Path]) -> None:
+    """Else activations of the whole model would be kept, and equal losses would show nothing; or the tower would be
+    computed twice for nothing."""
+    dataset = samples(kind, folders["pairs"])
+    calls: Counter[str] = Counter()
+    for tune, times in ((TUNES["full"], 2), (TUNES["lora"], 1), (TUNES["projector"], 1)):
+        task = task_of(kind, tune).train()
+        recompute_activations(task)
+        calls.clear()
+        layers = layers_of(task)
+        for name, module in layers.items():
+            inner = next(child for child in module.modules() if "ttention" in type(child).__name__)
+            inner.register_forward_hook(partial(lambda name, *_: calls.update([name]), name))
+        batch = {**collate_samples([dataset.get(index, 0) for index in range(2)], task.family), "num_samples": 2}
+        task.training_step(batch)[0].backward()
+        assert len(layers) == 4
+        assert calls == {name: 2 if "language_model" in name else times for name in layers}
+
+
 # -- losses -------------------------------------------------------------------------------------------------------
 
 
@@ -295,6 +326,8 @@ def test_a_model_that_sees_has_a_lower_loss_with_the_right_images(tmp_path: Path
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        if loss < 0.02:
+            break
     task.eval()
     loader = EvalLoader(dataset, 4, 0, 1, lambda chosen: collate_samples(chosen, family))
     found_now = task.validate(loader, LocalContext(tmp_path / "run"))
@@ -311,7 +344,13 @@ def test_a_model_that_sees_has_a_lower_loss_with_the_right_images(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [*((kind, "lora and parts") for kind in FAMILIES), ("internvl", "lora"), ("internvl", "full")]
+    ("kind", "name"),
+    [
+        ("internvl", "lora"),
+        ("internvl", "full"),
+        ("qwen2_5_vl", "lora and parts"),
+        *(pytest.param(kind, "lora and parts", marks=pytest.mark.slow) for kind in FAMILIES if kind != "qwen2_5_vl"),
+    ],
 )
 def test_an_artifact_loaded_and_merged_captions_as_the_trained_model(
     kind: str, name: str, folders: dict[str, Path], runs: Path, tmp_path: Path
@@ -397,3 +436,36 @@ def test_what_is_stored_follows_what_is_trained(folders: dict[str, Path], runs: 
             assert (run / "artifact" / "model.safetensors").stat().st_size < 100
     assert sizes["lora"][0] < sizes["full"][0] / 5
     assert sizes["lora"][1] < sizes["full"][1] / 5
+
+
+def test_an_upload_that_fails_is_one_line_and_leaves_the_folder(
+    folders: dict[str, Path], runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = read_artifact(tuned("internvl", "lora", folders["pairs"], runs) / "artifact")
+    merge(artifact, tmp_path / "merged")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ValueError, match=r"push: the hub refused the upload of .*merged to me/mine .*is complete"):
+        push(tmp_path / "merged", "me/mine")
+    with pytest.raises(ValueError, match="exists and is not this model; choose another folder, or pass --overwrite"):
+        merge(artifact, tmp_path / "merged", dtype="bfloat16")
+    merge(artifact, tmp_path / "merged", dtype="bfloat16", overwrite=True)
+    config = json.loads((tmp_path / "merged" / "config.json").read_text())
+    assert config["dtype"] == "bfloat16"
+
+
+def test_a_trial_of_a_sweep_depends_on_the_content_of_its_base(folders: dict[str, Path], runs: Path) -> None:
+    def step(kind: str, **settings: Any) -> Any:
+        given = {"pairs": str(folders["pairs"]), "sft.base.source": str(tiny_folder(kind)), **settings}
+        (made, *_) = sweep.steps(load(sweep.Trial, None, given), "store").work
+        return made
+
+    plain = step("internvl")
+    names = {plain.name, step("qwen2_5_vl").name, step("internvl", **{"sft.tune.language": "full"}).name,
+             step("internvl", **{"sft.base.max_pixels": 4096}).name}  # fmt: skip
+    assert len(names) == 4
+    copy = shutil.copytree(tiny_folder("internvl"), runs / "copy")
+    assert step("internvl", **{"sft.base.source": str(copy)}).name == plain.name
+    job = SftJob.model_validate({**plain.payload, "train": plain.train})
+    assert (job.base.source, job.pairs) == (str(tiny_folder("internvl")), str(folders["pairs"]))
+    with pytest.raises(ValueError, match=r"sft\.pairs: the sweep sets it"):
+        step("internvl", **{"sft.pairs": "elsewhere"})

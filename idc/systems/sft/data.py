@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from idc import logs
 from idc.systems.sft.config import SftJob
 from idc.training.context import Context
 from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture
@@ -24,8 +25,12 @@ def make_loaders(job: SftJob, family: Family, context: Context) -> Loaders:
         for number, path in enumerate((job.pairs, *job.more_pairs))
     }
     validation = DialogueSamples(job.pairs, "val", chat, job.prompt, seed, validation=True)
-    for part in (*parts.values(), validation):
-        part.check(context.rank, context.world_size)
+    longest = max(part.check(context.rank, context.world_size) for part in (*parts.values(), validation))
+    longest = max(context.all_gather_object(longest))
+    if context.rank == 0:
+        number = sum(map(len, parts.values()))
+        text = f"{number:,} training dialogues; the longest of all, with validation, has {longest:,} tokens"
+        logs.event("dialogues", text, number=number, longest=longest)
     training: Dataset = parts[job.pairs] if len(parts) == 1 else Mixture(parts, seed)
     collate = partial(collate_samples, family=family)
     size = max(1, job.train.micro_batch_size // context.world_size)

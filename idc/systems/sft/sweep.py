@@ -8,23 +8,22 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
-from idc.data.store import read_manifest
+from idc.data.store import fingerprint, read_manifest
 from idc.evaluation.config import EvaluateSection
 from idc.sweep.chain import TrialSteps
 from idc.sweep.steps import EVALUATE_DERIVED, derived_faults, train_step, with_evaluation
 from idc.systems.sft.config import SftJob
-from idc.training.base import fingerprint, locate
-from idc.vlm.config import BaseConfig
+from idc.training.base import fingerprint as model_fingerprint
+from idc.training.base import locate
 
 SEEDS, WATCHED = ("sft.train.seed",), "sft.train"
-DERIVED = {"sft": ("name", "runs", "pairs", "more_pairs", "base"), "evaluate": EVALUATE_DERIVED}
+DERIVED = {"sft": ("name", "runs", "pairs", "more_pairs"), "evaluate": EVALUATE_DERIVED}
 
 
 class _Train(SftJob):
     """The training."""
 
     pairs: str = ""
-    base: BaseConfig = BaseConfig(source="-")
 
     def preflight(self) -> Iterator[str]:
         return iter(())
@@ -37,10 +36,8 @@ class Trial(ConfigModel):
     """Folder of pairs: its training split is learned, its test split is scored."""
     more_pairs: tuple[str, ...] = ()
     """Further folders of which the training split is learned too."""
-    base: BaseConfig
-    """The model that is tuned."""
-    sft: _Train = _Train()
-    """The training."""
+    sft: _Train
+    """The training, with its base."""
     evaluate: EvaluateSection = EvaluateSection()
     """Scores; the baselines are scored once for all trials, by a step of their own."""
 
@@ -59,9 +56,10 @@ def steps(trial: Trial, store: str) -> TrialSteps:
     Raises:
         ValueError: pairs or the base model cannot be read.
     """
-    base = trial.base
+    base = trial.sft.base
     content = [read_manifest(path, kind="pairs").fingerprint for path in (trial.pairs, *trial.more_pairs)]
-    content.append(fingerprint(locate(base.source, base.revision, download=base.download)))
+    content.append(model_fingerprint(locate(base.source, base.revision, download=base.download)))
+    content.append(fingerprint(base.model_dump(mode="json", exclude={"source", "revision", "download"})))
     made = {"pairs": trial.pairs, "more_pairs": list(trial.more_pairs), "base": base.model_dump(mode="json")}
     step = train_step("sft", "idc.systems.sft.task:train", trial.sft, made, store, content)
     return with_evaluation(
