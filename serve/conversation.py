@@ -21,6 +21,8 @@ _OPENINGS = (
     "why|which|what"
 )
 _QUESTION = re.compile(rf"\b(?:{_OPENINGS})\b[^?]*\?", re.IGNORECASE)
+_LONGEST = 500
+"""Number of letters of a line that are searched; the search takes quadratic time."""
 _REQUEST = re.compile(
     r"chang|differ|happen|describ|caption|compar|alter|modif|edit|before|after|between", re.IGNORECASE
 )  # fmt: skip
@@ -98,5 +100,5 @@ def is_question(turns: Sequence[Turn]) -> bool:
     """Whether the last line of the user is surely a question that a caption of the change does not answer: in English,
     and about something other than the change. For anything else a caption is a better answer than a refusal."""
     lines = [line for turn in turns if turn.role == "user" for line in turn.text.replace(IMAGE, "").splitlines()]
-    asked = next((line for line in reversed(lines) if line.strip()), "")
+    asked = next((line for line in reversed(lines) if line.strip()), "")[-_LONGEST:]
     return _QUESTION.search(asked) is not None and _REQUEST.search(asked) is None

@@ -146,6 +146,7 @@ def test_the_relevance_of_words_and_places_is_shown_for_a_model_that_has_it(
         page = seen.open()
         drop(page, page.locator("main"), *pair)
         expect(page.locator("#result")).to_be_visible()
+        expect(page.locator("#dialogue")).to_be_hidden()
         expect(page.locator("#relevance-figure")).to_be_hidden()
         page.locator("#model").select_option("relating")
         page.locator("#ask").click()

@@ -285,6 +285,11 @@ def _paths() -> Iterator[Hostile]:
     yield get("/v1/models\0", 400, plain=True)
 
 
+def asked(words: str) -> dict[str, Any]:
+    """A conversation about a pair that ends with these words."""
+    return {"messages": [*conversation(url(picture()), url(picture()))["messages"], {"role": "user", "content": words}]}
+
+
 def _chats() -> Iterator[Hostile]:
     def bad(name: str, status: int, param: str | None, value: Any) -> Hostile:
         return Hostile(f"a chat {name}", status, param, dumped(value), path=CHAT)
@@ -315,4 +320,13 @@ def _chats() -> Iterator[Hostile]:
               lambda: conversation(url(picture()), url(picture()[:60])))  # fmt: skip
     yield bad("about a truncated PNG, streamed", 400, "messages.0.content.1.image_url.url",
               lambda: conversation(url(picture()[:60]), url(picture()), stream=True))  # fmt: skip
+    yield bad("for an answer without tokens", 422, "max_tokens", good(max_tokens=0))
+    two = b'{"type":"image_url","image_url":{"url":"data:,"},"image_url":{"url":"data:,"}}'
+    body = b'{"messages":[{"role":"user","content":[' + two + b"]}]}"
+    yield Hostile("a chat with two images in one part", 400, None, lambda: body, path=CHAT)
+    hidden = {"type": "text", "text": "x", "image_url": {"url": "data:,"}}
+    turns = {"messages": [{"role": "user", "content": [hidden]}]}
+    yield bad("with an image in a text", 422, "messages.0.content.0", turns)
+    yield bad("that asks a captioner something else", 400, "messages", lambda: asked("How many cubes are there?"))
+    yield bad("with 200,000 letters", 413, "messages", lambda: asked("x" * 200_000))
     yield bad("of 100,000 turns", 413, None, {"messages": [{"role": "user", "content": "x"}] * 100_000})

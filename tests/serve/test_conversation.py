@@ -82,6 +82,7 @@ def test_what_a_model_cannot_read_is_named() -> None:
         ("How many cars are there?", True),
         ("Look closely. Is the cube red?", True),
         ("Are you sure?", True),
+        ("is " * 200_000, False),
     ],
 )
 def test_only_a_text_that_is_surely_another_question_is_one(text: str, question: bool) -> None:

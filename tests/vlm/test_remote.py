@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.chat_endpoint import EndpointConfig, EndpointError, NotAnswered, RequestRefused
 from idc.schema import IMAGE, Turn
-from idc.vlm.base import find_base
+from idc.training.artifact import PROCESSOR, write_artifact
+from idc.vlm.base import find_base, save_processor
 from idc.vlm.config import FAMILIES, BaseConfig, GenerateConfig, PromptConfig
 from idc.vlm.describer import VlmCaptioner
 from idc.vlm.remote import RemoteCaptioner, RemoteParts, messages_of
@@ -149,3 +153,32 @@ def test_refusals_and_failures_are_told_apart(qwen: Endpoint, tmp_path: Path) ->
         captioner.describe(*pairs(), beams=4)
     with pytest.raises(ValueError, match="returns no change map"):
         captioner.describe(*pairs(), change_map=True)
+
+
+@pytest.mark.parametrize("system", ["zeroshot", "sft"])
+@pytest.mark.parametrize("tuned", [False, True])
+def test_an_artifact_needs_no_base_here_and_a_tuned_one_needs_a_name_there(
+    qwen: Endpoint, tmp_path: Path, system: str, tuned: bool
+) -> None:
+    base = shutil.copytree(tiny_folder("qwen2_5_vl"), tmp_path / "base")
+    found = find_base(BaseConfig(source=str(base), max_pixels=64 * 64))
+    save_processor(found.family, tmp_path / "processor")
+    job = {"base": {"source": str(base), "max_pixels": 64 * 64}, "prompt": {"text": FIRST.text},
+           "generation": {"max_new_tokens": 6}}  # fmt: skip
+    artifact = str(write_artifact(
+        tmp_path / "artifact", system=system, config={"job": job}, base=found.name,
+        state_dict={"own": torch.zeros(1)} if tuned else {}, extras={PROCESSOR: tmp_path / "processor"},
+    ))  # fmt: skip
+    shutil.rmtree(base)
+    with pytest.raises(ValueError, match="there is no folder"):
+        CaptionerLoader(artifact, LoadConfig())
+    nameless = LoadConfig(endpoint=EndpointConfig(url=qwen.url))
+    if tuned:
+        with pytest.raises(ValueError, match=r"endpoint\.model: the artifact's model was tuned"):
+            CaptionerLoader(artifact, nameless)()
+    else:
+        assert CaptionerLoader(artifact, nameless)().describe(*pairs())[0].best.log_probability < 0
+    qwen.requests.clear()
+    named = LoadConfig(endpoint=EndpointConfig(url=qwen.url, model="merged"))
+    assert CaptionerLoader(artifact, named)()(*pairs()) == remote(qwen, tmp_path)(*pairs())
+    assert qwen.requests[0]["model"] == "merged"
