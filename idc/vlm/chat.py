@@ -134,8 +134,9 @@ class Chat:
         if self.cutoff is not None and len(ids) > self.cutoff:
             pictures = sum(len(self.family.token_ids(size)) for size in sizes)
             raise ValueError(
-                f"{len(ids)} tokens ({pictures} of them those of {len(sizes)} images) are above the cutoff of {self.cutoff}, which "
-                "would cut an image or an answer; raise cutoff, lower base.max_pixels, or leave the sample out"
+                f"{len(ids)} tokens ({pictures} of them those of {len(sizes)} images) are above the cutoff of "
+                f"{self.cutoff}, which would cut an image or an answer; raise cutoff, lower base.max_pixels, or leave "
+                "the sample out"
             )
 
     def _render(self, turns: Sequence[Said], ask: bool) -> str:
