@@ -23,7 +23,8 @@ from idc.vlm.families import Family, family_class
 from tests.vlm.models import every_family, found, model, picture, tiny_folder
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
-COUNT = 200
+COUNTS = {True: 200, False: 40}
+"""Dialogues of a family, with the real models' template and tokenizer class, and with those of the small models."""
 NAMED_TOKENS = {
     "start_image_token": "<img>",
     "end_image_token": "</img>",
@@ -66,7 +67,7 @@ def text(rng: random.Random, most: int) -> str:
     return found if found.strip() else text(rng, most)
 
 
-def dialogues(kind: str, count: int = COUNT) -> Iterator[tuple[list[Turn], list[tuple[int, int]]]]:
+def dialogues(kind: str, count: int) -> Iterator[tuple[list[Turn], list[tuple[int, int]]]]:
     """Random dialogues: 1 to 5 answers, 1 to 4 images of any size anywhere in the questions, at times a system turn."""
     rng = random.Random(f"dialogues of {kind}")
     for _ in range(count):
@@ -98,7 +99,7 @@ def learned_runs(encoded: Encoded) -> list[list[int]]:
 @cache
 def encoded_dialogues(kind: str, real: bool) -> list[tuple[list[Turn], list[tuple[int, int]], Encoded]]:
     chat = Chat(family_of(kind, real))
-    return [(turns, sizes, chat.encode(turns, sizes)) for turns, sizes in dialogues(kind)]
+    return [(turns, sizes, chat.encode(turns, sizes)) for turns, sizes in dialogues(kind, COUNTS[real])]
 
 
 both = pytest.mark.parametrize("real", [False, True], ids=["small-template", "real-template"])
