@@ -42,7 +42,7 @@ class EndpointConfig(ConfigModel):
             yield f"url: {self.url!r} is not of the form http://... or https://..."
 
 
-class EndpointError(RuntimeError):
+class EndpointError(OSError):
     """The endpoint cannot be used as it is configured (key, model, address). Earlier answers are kept."""
 
 

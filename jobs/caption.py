@@ -52,6 +52,9 @@ class Job(CaptionJob):
     """The language model of a vision-language artifact in vLLM on the cluster's GPUs, as in `ray_llm.replicas=8`.
     Default: the model runs in this program's own actors, or at `endpoint.url`."""
 
+    def loading_identity(self) -> dict[str, str]:
+        return super().loading_identity() | ({} if self.ray_llm is None else {"ray_llm": self.ray_llm.model})
+
     def faults(self) -> Iterator[str]:
         yield from super().faults()
         if self.ray_llm is not None and self.endpoint is not None:
@@ -66,7 +69,6 @@ def main() -> None:
         return
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
-    from idc.chat_endpoint import EndpointError
     from idc.report.gallery import write_gallery
 
     run: Callable[..., Manifest] = partial(run_chunks, args.local, args.config.cluster, job=args.config)
@@ -83,7 +85,7 @@ def main() -> None:
         if not done.captioned:
             raise SystemExit("caption: no row could be captioned")
         write_gallery(job, CaptionerLoader(job.captioner, job) if args.local else None)
-    except (ValueError, OSError, EndpointError) as error:
+    except (ValueError, OSError) as error:
         raise SystemExit(f"caption: {error}") from None
     if job.show:
         print(f"page: {job.out}/{PAGE}")

@@ -24,6 +24,7 @@ from serve.log import log
 from serve.versions import Resolver, public_name
 
 if TYPE_CHECKING:
+    from idc.chat_endpoint import Reply
     from idc.vlm.remote import Prepared, RemoteCaptioner
     from serve.captioner import Decoded, ServedCaptioner
 
@@ -81,21 +82,20 @@ class EndpointBackend:
             prepared = await loop.run_in_executor(self._threads, _prepare, captioner, decoded, options)
         except ValueError as error:  # control tokens in the text
             return PairResult(error=f"messages: {error}")
-        async with self._slots:
-            started = time.perf_counter()
-            try:
-                asked = [
-                    captioner.endpoint.chat_async(prepared.messages, log_probabilities=True, **one)
-                    for one in prepared.options
-                ]
-                replies = await asyncio.gather(*asked)
-            except RequestRefused as error:
-                log(event="endpoint_refused", error=str(error))
-                return PairResult(error=_REFUSED)
-            except EndpointError as error:
-                raise self._fault(error) from None
+        started = time.perf_counter()
+        try:
+            replies = await asyncio.gather(*(self._ask(captioner, prepared, one) for one in prepared.options))
+        except RequestRefused as error:
+            log(event="endpoint_refused", error=str(error))
+            return PairResult(error=_REFUSED)
+        except EndpointError as error:
+            raise self._fault(error) from None
         ms = 1000 * (time.perf_counter() - started)
         return await loop.run_in_executor(self._threads, _result, captioner, decoded, prepared, replies, options, ms)
+
+    async def _ask(self, captioner: RemoteCaptioner, prepared: Prepared, options: dict[str, Any]) -> list[Reply]:
+        async with self._slots:
+            return await captioner.endpoint.chat_async(prepared.messages, log_probabilities=True, **options)
 
     def _captioner(self, served: ServedCaptioner) -> RemoteCaptioner:
         return served.captioner  # type: ignore[return-value]  # loaded with an endpoint
@@ -173,7 +173,12 @@ def _prepare(captioner: RemoteCaptioner, pair: Decoded, options: Options) -> Pre
 
 
 def _result(
-    captioner: RemoteCaptioner, pair: Decoded, prepared: Prepared, replies: list[Any], options: Options, ms: float
+    captioner: RemoteCaptioner,
+    pair: Decoded,
+    prepared: Prepared,
+    replies: list[list[Reply]],
+    options: Options,
+    ms: float,
 ) -> PairResult:
     from serve.captioner import captioned
 

@@ -16,7 +16,7 @@ import yaml
 from cluster.promotion import PromoteJob, RegisterJob
 from cluster.registry import Registry
 from cluster.train import launch
-from idc.chat_endpoint import ChatEndpoint, EndpointError, NotAnswered
+from idc.chat_endpoint import ChatEndpoint, EndpointError, NotAnswered, RequestRefused
 from idc.config import ConfigError, ConfigModel, cli, load
 from idc.data.descriptions.config import DescribeJob
 from idc.evaluation.judge import JudgeJob
@@ -175,7 +175,7 @@ def test_an_endpoint_that_returns_the_key(monkeypatch: pytest.MonkeyPatch) -> No
     """In an error, in what is no answer, and in an answer, which is stored."""
     monkeypatch.setenv("SOME_VARIABLE", SECRET)
     with serving() as server:
-        for status, error in ((401, EndpointError), (500, NotAnswered), (400, RuntimeError)):
+        for status, error in ((401, EndpointError), (500, NotAnswered), (400, RequestRefused)):
             server.answer = partial(refusing, status)
             with pytest.raises(error, match=r"wrong key \*\*\*") as refused:
                 endpoint(server.url).ask("x")

@@ -62,10 +62,11 @@ def speaking_folder(kind: str) -> Path:
     return folder
 
 
-def wrapped(out: Path, kind: str = "qwen2_5_vl", **settings: Any) -> str:
-    """The folder of an artifact of a speaking model, which sees images at up to 64 x 64 pixels."""
+def wrapped(out: Path, kind: str = "qwen2_5_vl", folder: Path | None = None, **settings: Any) -> str:
+    """The folder of an artifact of a speaking model (or of that in ``folder``), which sees images at up to 64 x 64
+    pixels."""
     given = {
-        "base": {"source": str(speaking_folder(kind)), "max_pixels": 64 * 64},
+        "base": {"source": str(folder or speaking_folder(kind)), "max_pixels": 64 * 64},
         "prompt": {"text": TEXT},
         "generation": {"max_new_tokens": 12},
         "trained_on": "pictures of noise",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sys
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -14,12 +16,15 @@ import torch
 
 from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.chat_endpoint import EndpointConfig, EndpointError, NotAnswered, RequestRefused
+from idc.data.images import encode_png
 from idc.schema import IMAGE, Turn
 from idc.training.artifact import PROCESSOR, write_artifact
 from idc.vlm.base import find_base, save_processor
 from idc.vlm.config import FAMILIES, BaseConfig, GenerateConfig, PromptConfig
 from idc.vlm.describer import VlmCaptioner
 from idc.vlm.remote import RemoteCaptioner, RemoteParts, messages_of
+from jobs.caption import main
+from tests.vlm.artifacts import wrapped
 from tests.vlm.endpoint import Endpoint, endpoint
 from tests.vlm.models import model, picture, tiny_folder
 
@@ -182,3 +187,22 @@ def test_an_artifact_needs_no_base_here_and_a_tuned_one_needs_a_name_there(
     named = LoadConfig(endpoint=EndpointConfig(url=qwen.url, model="merged"))
     assert CaptionerLoader(artifact, named)()(*pairs()) == remote(qwen, tmp_path)(*pairs())
     assert qwen.requests[0]["model"] == "merged"
+
+
+def test_a_command_whose_endpoint_is_not_there_ends_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    artifact = wrapped(tmp_path / "artifact", folder=tiny_folder("internvl"))
+    for number in range(2):
+        (tmp_path / f"{number}.png").write_bytes(encode_png(picture(number)))
+    images = [str(tmp_path / f"{number}.png") for number in range(2)]
+    nobody = "http://127.0.0.1:9/v1"
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # between the attempts
+    monkeypatch.setattr(sys, "argv", ["caption.py", *images, "--artifact", artifact, "--endpoint", nobody])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
+    said = capsys.readouterr().err.strip().splitlines()
+    assert len(said) == 1
+    assert said[0].startswith(f"{nobody}/chat/completions, model {tiny_folder('internvl')}: ")
+    assert said[0].endswith("gave up after 6 attempts")
