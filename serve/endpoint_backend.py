@@ -53,6 +53,8 @@ class EndpointBackend:
             name: ModelStatus(name, "unknown", error="the version has not been looked up yet")
             for name in sorted(config.models, key=lambda name: name != config.default_model)
         }
+        self.reasons: dict[str, str] = {}
+        """Model name -> why it, or its newest version, cannot be served; not for clients."""
         self._logged = 0.0
 
     def models(self) -> list[ModelStatus]:
@@ -129,9 +131,11 @@ class EndpointBackend:
                 if serving is None or serving[0] != version:
                     self._captioners[name] = version, await asyncio.to_thread(self._load, version)
             except ValueError as error:
+                self.reasons[name] = str(error)
                 field = "error" if serving is None else "newer_error"
                 self._note(name, str(error), **{field: f"the version of {name} cannot be served; {_SEE_LOG}"})
                 continue
+            self.reasons.pop(name, None)
             abilities = self._captioners[name][1].abilities
             shown = public_name(version)
             self._note(name, version=shown, error=None, newer_error=None, abilities=abilities)

@@ -39,8 +39,9 @@ class Front:
         self._backend: Replicas | EndpointBackend
         self._backend = EndpointBackend(config) if model is None else Replicas(config, model)
         await self._backend.refresh()
-        if all(served.error is not None for served in self._backend.models()) and model is None:
-            raise ValueError("\n".join(f"models.{served.name}: {served.error}" for served in self._backend.models()))
+        if isinstance(self._backend, EndpointBackend) and len(self._backend.reasons) == len(config.models):
+            # As replicas do: a model that cannot be loaded must fail the deployment, not a request.
+            raise ValueError("\n".join(f"models.{name}: {why}" for name, why in self._backend.reasons.items()))
         self._watching = asyncio.create_task(self._backend.watch())
 
     def __serve_build_asgi_app__(self) -> FastAPI:

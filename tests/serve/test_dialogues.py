@@ -7,6 +7,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -226,3 +227,14 @@ def test_what_an_endpoint_does_not_do_is_refused(artifact: str, behind: Endpoint
         found = httpx2.post(f"{address}/v1/captions", json={"pairs": pairs}, timeout=60).json()["results"]
         assert [one["error"] for one in found] == [None] * 6
         assert all(one["seen"]["before"][0] * one["seen"]["before"][1] <= 64 * 64 for one in found)
+
+
+def test_an_artifact_that_cannot_run_behind_an_endpoint_is_named(behind: Endpoint, captioner_artifact: Path) -> None:
+    config = config_with(str(captioner_artifact), behind)
+    backend = behind_endpoint(config)
+    assert backend.reasons == {
+        "demo": "endpoint: an artifact of procap has no language model that runs elsewhere; leave it out"
+    }
+    (model,) = backend.models()
+    assert model.error == "the version of demo cannot be served; see the server log for the reason"
+    assert asyncio.run(backend.ready()) == f"demo: {model.error}"
