@@ -25,7 +25,7 @@ def main() -> None:
     for name, one in found.captioners.items():
         median, low, high = found.tokens_per_second(name)
         rounds = f"{low:,.0f} to {high:,.0f} in {len(one.seconds)} rounds"
-        print(f"{name:{width}}  {one.parameters:>13,} parameters  {median:>9,.0f} tokens a second ({rounds})")
+        print(f"{name:{width}}  {one.size:>13} parameters  {median:>9,.0f} tokens a second ({rounds})")
     print(f"{found.pairs} pairs, {found.tokens} tokens each, {found.device}, {found.cores} cores: {args.config.out}")
 
 

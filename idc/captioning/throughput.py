@@ -20,7 +20,7 @@ from idc.data.images import decode_image
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.data.text import words
 from idc.systems import load_captioner
-from idc.training.artifact import captioning_identity, num_parameters
+from idc.training.artifact import captioning_identity, num_parameters, read_artifact
 
 if TYPE_CHECKING:
     from idc.data.pipeline import Runner
@@ -44,6 +44,12 @@ class ThroughputJob(LoadConfig):
     out: str = Field(min_length=1)
     """JSON file to write."""
 
+    def faults(self) -> Iterator[str]:
+        if self.base.source is not None:
+            yield "base.source: several captioners have no one base; put it where their artifacts name it"
+        if self.endpoint is not None:
+            yield "endpoint: the models that are measured run here; leave it out"
+
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")
         for name, path in self.artifacts.items():
@@ -58,6 +64,7 @@ class CaptionerSpeed(BaseModel):
         identity: :func:`idc.training.artifact.captioning_identity`.
         parameters: :func:`idc.training.artifact.num_parameters`.
         seconds: of each round.
+        base: the base model, whose parameters are not counted; None if it has none.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -65,6 +72,12 @@ class CaptionerSpeed(BaseModel):
     identity: str
     parameters: int
     seconds: list[float]
+    base: str | None = None
+
+    @property
+    def size(self) -> str:
+        """The parameters in words, with the base."""
+        return f"{self.parameters:,}" if self.base is None else f"{self.parameters:,} and {self.base}"
 
 
 class Throughput(BaseModel):
@@ -138,12 +151,24 @@ def run(job: ThroughputJob, overwrite: bool = False) -> Throughput:
         speed=job.speed,
         cores=usable_cores(),
         captioners={
-            name: CaptionerSpeed(artifact=path, identity=identities[name], parameters=num_parameters(path), seconds=own)
+            name: CaptionerSpeed(
+                artifact=path,
+                identity=identities[name],
+                parameters=num_parameters(path),
+                seconds=own,
+                base=_base_of(path),
+            )
             for (name, path), own in zip(job.artifacts.items(), seconds, strict=True)
         },
     )
     write_text(Path(job.out), done.model_dump_json(indent=1) + "\n")
     return done
+
+
+def _base_of(artifact: str) -> str | None:
+    """Name of the base model of an artifact: its id, or the name of its folder."""
+    base = read_artifact(artifact).base
+    return None if base is None else base.source if base.revision else Path(base.source).name
 
 
 def tokens_per_second(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:

@@ -49,6 +49,7 @@ class Place:
     output: str
     pair: tuple[Path, Path]
     row: dict[str, Any]
+    base: Path
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, str(ROOT / "jobs" / f"{arguments[0]}.py"), *arguments[1:]]
@@ -94,7 +95,14 @@ def place(base: Path, world: World, tmp_path_factory: pytest.TempPathFactory) ->
         ]  # fmt: skip
     hub = ["artifact=hf:org/tiny", f"pairs={world.pairs}", "out=hub", "metrics=[CIDEr]", "nearest_train_pairs=0"]
     commands += [
-        ["leaderboard", "--runs", "runs", "--any-commit"],
+        [
+            "throughput",
+            *(f"artifacts.{system}=runs/{system}-0/artifact" for system in SYSTEMS),
+            "rounds=1",
+            f"pairs={world.pairs}",
+            "out=throughput.json",
+        ],
+        ["leaderboard", "--runs", "runs", "--any-commit", "--throughput", "throughput.json"],
         ["caption", "--artifact", "hf:org/tiny", "--server", "none", "--json", *map(str, pair)],
         ["evaluate", *hub, "allow_empty=true"],
     ]
@@ -119,7 +127,7 @@ def place(base: Path, world: World, tmp_path_factory: pytest.TempPathFactory) ->
         )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stderr.count("downloading org/tiny at revision") == 1
-    return Place(folder, done.stdout, pair, row)
+    return Place(folder, done.stdout, pair, row, base)
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
@@ -183,9 +191,14 @@ def test_both_are_in_the_registry_and_on_the_leaderboard(place: Place) -> None:
     for number, system in enumerate(SYSTEMS, start=1):
         (line,) = [one for one in table if one.startswith(f"{number:8d}  ") and f" {system} " in one]
         assert line.endswith("<- champion") == (number == len(SYSTEMS))
+    speeds = json.loads((place.folder / "throughput.json").read_text())["captioners"]
+    assert {one["base"] for one in speeds.values()} == {place.base.name}
+    assert speeds["zeroshot"]["parameters"] == 0 < speeds["sft"]["parameters"]
     pages = [page.read_text(encoding="utf-8") for page in (place.folder / "runs/leaderboard").rglob("*.md")]
     for system in SYSTEMS:
         assert any(system in page for page in pages), system
+    html = [page.read_text(encoding="utf-8") for page in (place.folder / "runs/leaderboard").rglob("*.html")]
+    assert any(f"0 and {place.base.name}" in page for page in html)
 
 
 @pytest.mark.ray

@@ -155,7 +155,7 @@ def _captioners(rows: Sequence[Row], measured: Measured) -> Section:
         if measured.throughput is not None and name is not None:
             median, low, high = measured.throughput.tokens_per_second(name)
             speed = [
-                f"{measured.throughput.captioners[name].parameters:,}",
+                measured.throughput.captioners[name].size,
                 f"{median:,.0f} ({low:,.0f} to {high:,.0f})",
             ]
         elif not table and training is None:
@@ -167,7 +167,8 @@ def _captioners(rows: Sequence[Row], measured: Measured) -> Section:
             f"Tokens a second: {found.pairs} pairs x {found.tokens} tokens (the longest reference, padding included), "
             f"from images to words, on {found.device} with {found.cores} cores: the median of "
             f"{len(next(iter(found.captioners.values())).seconds)} rounds, in which the captioners took turns, and the "
-            "slowest and fastest. Parameters: all numbers in the weights of the artifact."
+            "slowest and fastest. Parameters: all numbers in the weights of the artifact; a base model, which is "
+            "named, is not in it."
         )
     if changes:
         sizes = sorted({one.pairs for table in measured.robustness.values() for one in table.values()})
