@@ -47,7 +47,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 TOLERANCES = {"losses": 1e-5, "gradient norms": 2e-4, "validation loss": 1e-5, "weights": 1e-3}
 """Relative, of the weights absolute; rates are 1e-2, so that Adam makes steps of that size from rounding errors where a
-gradient is near 0. Measured, largest of all cases and families : 9e-7, 3e-5, 4e-8, 1e-4."""
+gradient is near 0. Measured, largest of all cases and families: 9e-7, 3e-5, 4e-8, 1e-4."""
 OTHERS = [name for name in CASES if name != "plain"]
 
 
