@@ -40,19 +40,21 @@ class SftTask(Task):
         """Features of a batch's images, in the form of :meth:`idc.vlm.families.Family.encode`."""
         return encode_images(self.model, batch, self.family)
 
-    def token_losses(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Losses of the K learned tokens of a batch (K,), and the sample of each (K,)."""
-        logs, rows = token_log_probabilities(self.model, batch, self.encode(batch), self.family)
+    def token_losses(self, batch: Batch, encoded: Any) -> tuple[Tensor, Tensor]:
+        """Losses of the K learned tokens of a batch (K,), and the sample of each (K,), from its images' features."""
+        logs, rows = token_log_probabilities(self.model, batch, encoded, self.family)
         return -logs, rows
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
-        losses, rows = self.token_losses(batch)
+        losses, rows = self.token_losses(batch, self.encode(batch))
         return sample_losses(losses, rows, batch[SAMPLES]).mean(), {}
 
     def caption(self, batch: Batch) -> list[str]:
+        return self._answers(batch, self.encode(batch))
+
+    def _answers(self, batch: Batch, encoded: Any) -> list[str]:
         pixels = {key: batch[key] for key in self.family.pixel_keys if key in batch}
-        prompt = {**batch["prompt"], **pixels}
-        answers = generate(self.model, prompt, self.encode(batch), self.family, self.generation)
+        answers = generate(self.model, {**batch["prompt"], **pixels}, encoded, self.family, self.generation)
         chat = Chat(self.family)
         return [chat.decode(found[0].ids) for found in answers]
 
@@ -73,15 +75,16 @@ class SftTask(Task):
         mine: list[Captioned] = []
         sums = torch.zeros(5, dtype=torch.float64)  # samples, their loss; tokens, their loss right and shuffled
         for batch in loader:
-            losses, rows = self.token_losses(batch)
+            encoded = self.encode(batch)
+            losses, rows = self.token_losses(batch, encoded)
             each = sample_losses(losses, rows, batch[SAMPLES])
             found = [batch[SAMPLES], float(each.sum()), 0.0, 0.0, 0.0]
             if batch["shuffled"] is not None:
                 right = torch.isin(rows, torch.tensor(batch["right"], device=rows.device))
-                other = self.token_losses(batch["shuffled"])[0]
+                other = self.token_losses(batch["shuffled"], self.encode(batch["shuffled"]))[0]
                 found[2:] = [len(other), float(losses[right].sum()), float(other.sum())]
             sums += torch.tensor(found, dtype=torch.float64)
-            mine += zip(batch["name"], self.caption(batch), batch["references"], batch["scene"], strict=True)
+            mine += zip(batch["name"], self._answers(batch, encoded), batch["references"], batch["scene"], strict=True)
         samples, loss, tokens, own, shuffled = sum(context.all_gather_object(sums)).tolist()
         seen = {"right_minus_shuffled": (own - shuffled) / tokens} if tokens else {}
         return {"loss": loss / samples, **seen, **score_captions(mine, context)}

@@ -45,9 +45,9 @@ CASES: dict[str, dict[str, Any]] = {
     "zero 3, recomputed": {**ZERO3, "activation_checkpointing": True},
     "zero 3, two workers": {**ZERO3, "num_workers": 2, "grad_accumulation": 2},
 }
-TOLERANCES = {"losses": 2e-6, "gradient norms": 2e-4, "validation loss": 2e-6, "weights": 1e-3}
+TOLERANCES = {"losses": 1e-5, "gradient norms": 2e-4, "validation loss": 1e-5, "weights": 1e-3}
 """Relative, of the weights absolute; rates are 1e-2, so that Adam makes steps of that size from rounding errors where a
-gradient is near 0. Measured, largest of all cases and families: MEASURED."""
+gradient is near 0. Measured, largest of all cases and families: 9e-7, 3e-5, 4e-8, 1e-4."""
 OTHERS = [name for name in CASES if name != "plain"]
 
 
@@ -112,7 +112,7 @@ def test_the_numbers_are_the_same(runs: dict[str, Run], name: str) -> None:
 def test_the_runs_moved_far_more_than_the_tolerances(runs: dict[str, Run]) -> None:
     losses = runs["plain"].losses
     print(losses[0], losses[-1])
-    assert losses[-1] < losses[0] * (1 - 1e4 * TOLERANCES["losses"])
+    assert losses[-1] < losses[0] * (1 - 1e3 * TOLERANCES["losses"])
 
 
 def test_a_model_that_is_trained_whole_with_tied_words(tmp_path: Path) -> None:

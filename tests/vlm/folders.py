@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ import pyarrow as pa
 from idc.data.images import encode_png
 from idc.data.store import DatasetFolder
 from idc.schema import ChangePair, Instruction, Turn, instruction_arrow_schema, pair_arrow_schema
-from tests.vlm.models import TEXTS, picture
+from idc.vlm.chat import Chat
+from idc.vlm.config import PromptConfig
+from idc.vlm.samples import DialogueSamples
+from tests.vlm.models import TEXTS, found, picture
 
 SIZES = ((64, 64), (48, 90), (100, 30))
 CAPTIONS = TEXTS[:3]
@@ -63,3 +67,10 @@ def _write(folder: Path, kind: str, schema: pa.Schema, rows: list[dict[str, Any]
     made.write_chunk(0, rows)
     made.finish()
     return folder
+
+
+@cache
+def samples(kind: str, folder: Path, **options: Any) -> DialogueSamples:
+    """The training split for a family, with the default question."""
+    chat = Chat(found(kind).family)
+    return DialogueSamples(str(folder), "train", chat, PromptConfig(), 0, **options)

@@ -1,0 +1,94 @@
+"""Samples of supervised tuning: captions, lengths, shuffled images."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from idc.data.images import decode_image, image_size
+from idc.vlm.chat import Chat
+from idc.vlm.config import PromptConfig
+from idc.vlm.samples import DialogueSamples, collate_samples
+from tests.vlm.folders import CAPTIONS, SIZES, image, samples, write_instructions, write_pairs
+from tests.vlm.models import found
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("data")
+    return {"pairs": write_pairs(root / "pairs"), "instructions": write_instructions(root / "instructions")}
+
+
+def test_every_caption_is_a_sample_or_one_of_a_pair_is_drawn(folders: dict[str, Path]) -> None:
+    each, one = (samples("internvl", folders["pairs"], captions=how) for how in ("each", "one"))
+    counts = [number % 3 for number in range(12)]
+    assert len(each) == sum(counts)
+    assert len(one) == sum(count > 0 for count in counts)
+    chat = Chat(found("internvl").family)
+
+    def texts(dataset: DialogueSamples, epoch: int) -> list[str]:
+        made = [dataset.get(index, epoch).sample for index in range(len(dataset))]
+        return [chat.decode([i for i, learned in zip(s.ids, s.learned, strict=True) if learned]) for s in made]
+
+    expected = [CAPTIONS[(number + n) % 3] for number, count in enumerate(counts) for n in range(count)]
+    assert texts(each, 0) == expected
+    assert texts(one, 3) == texts(one, 3)
+    assert len({tuple(texts(one, epoch)) for epoch in range(8)}) > 1
+
+
+def test_the_length_is_that_of_the_sample_without_opening_its_images(
+    folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in ("qwen2_5_vl", "internvl"):
+        for data in folders.values():
+            dataset = samples(kind, data)
+            lengths = [len(dataset.get(index, 1).sample.ids) for index in range(len(dataset))]
+            with monkeypatch.context() as patch:
+                patch.setattr("idc.vlm.samples.decode_image", None)
+                assert [dataset.length(index, 1) for index in range(len(dataset))] == lengths
+                dataset.check()
+            if kind == "qwen2_5_vl":
+                assert len(set(lengths)) > 2
+
+
+def test_each_rank_checks_its_share(folders: dict[str, Path]) -> None:
+    chat = Chat(found("internvl").family, cutoff=16)
+    dataset = DialogueSamples(str(folders["pairs"]), "train", chat, PromptConfig(), 0)
+    names = set()
+    for rank in range(2):
+        with pytest.raises(ValueError, match="above the cutoff") as caught:
+            dataset.check(rank, 2)
+        names.add(str(caught.value).split("'")[1])
+    assert len(names) == 2
+
+
+def test_validation_shuffles_the_images_among_rows_with_as_many(folders: dict[str, Path]) -> None:
+    family = found("qwen2_5_vl").family
+    dataset = DialogueSamples(str(folders["instructions"]), "train", Chat(family), PromptConfig(), 0, validation=True)
+    batch = collate_samples([dataset.get(index, 0) for index in range(len(dataset))], family)
+    assert batch["name"] == ["row-0", "row-1", "row-2", "row-3"]
+    assert batch["right"] == [0, 1, 2, 3]
+    shuffled = batch["shuffled"]
+    assert (shuffled["learned"].sum(1) == batch["learned"].sum(1)).all(), "the answers stay"
+    for index, other in enumerate((2, 3, 0, 1)):
+        theirs, own = dataset.get(other, 0).sample.pixels, dataset.get(index, 0).scored
+        assert own is not None
+        assert own.shuffled is not None
+        for key in family.pixel_keys:
+            assert torch.equal(own.shuffled.pixels[key], theirs[key])
+
+
+def test_a_turned_photograph_has_the_size_that_is_decoded() -> None:
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        out = io.BytesIO()
+        Image.fromarray(np.zeros((30, 50, 3), np.uint8)).save(out, "JPEG", exif=exif)
+        assert image_size(out.getvalue()) == decode_image(out.getvalue()).shape[:2]
+    for size in SIZES:
+        assert image_size(image(0, size)) == size
