@@ -74,7 +74,7 @@ def test_parameters_of_each_part(name: str) -> None:
     assert sum(parts.values()) == found
 
 
-@every_model
+@pytest.mark.parametrize("name", OF_EACH_FAMILY)
 def test_adapters_are_in_the_seven_linear_layers(name: str) -> None:
     model, own, rank = meta(name), family(name), 64
     layers = own.config.text_config.num_hidden_layers
