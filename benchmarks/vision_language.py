@@ -72,8 +72,8 @@ def measure_family(kind: str, settings: Mapping[str, Any]) -> list[dict[str, Any
     with scratch() as folder:
         parts = _Parts(kind, config, folder)
         return [
-            _rate(f"training, {kind}", parts, parts.step, lambda: parts.trained_tokens),
             _rate(f"generation, {kind}", parts, parts.generate, lambda: parts.generated_tokens),
+            _rate(f"training, {kind}", parts, parts.step, lambda: parts.trained_tokens),
             _two_captions(kind, parts),
             _loop(kind, parts, folder),
         ]
@@ -119,6 +119,7 @@ class _Parts:
                     "keep_best": None,
                     "log_every": 1,
                     "checkpoint_every": 10**6,
+                    "cpus_per_worker": config.threads,
                     "tracking": {"enabled": False},
                 },
             },
@@ -139,6 +140,7 @@ class _Parts:
         self.passes = self.generated_tokens = 0
         tower_module = model.model.visual if hasattr(model.model, "visual") else model.model.vision_tower
         tower_module.register_forward_hook(self._count)
+        self.loaded = self.forget()
 
     def _count(self, *_: Any) -> None:
         self.passes += 1
@@ -178,7 +180,7 @@ class _Parts:
         return peak_memory_mib()
 
     def forget(self) -> float:
-        """Start the peak anew; MiB now."""
+        """Start the peak anew; MiB that are in use."""
         import torch
 
         if self.device.type == "cuda":
@@ -189,7 +191,7 @@ class _Parts:
 
 
 def _rate(title: str, parts: _Parts, action: Callable[[], None], tokens: Callable[[], int]) -> dict[str, Any]:
-    before = parts.forget()
+    parts.forget()
     parts.passes = 0
     action()
     passes = parts.passes
@@ -202,7 +204,7 @@ def _rate(title: str, parts: _Parts, action: Callable[[], None], tokens: Callabl
             "tokens": tokens(),
             "parameters": f"{parts.parameters / 1e6:.2f} M",
             "vision_passes": passes,
-            "MiB_above_the_loaded_model": round(parts.memory() - before, 1),
+            "MiB_above_the_loaded_model": round(parts.memory() - parts.loaded, 1),
         },
     }
 

@@ -41,10 +41,25 @@ def family(name: str, max_pixels: int | None = 262_144) -> Family:
     for path in small.iterdir():
         if path.name not in ("config.json", "model.safetensors", "preprocessor_config.json", "processor_config.json"):
             (folder / path.name).write_bytes(path.read_bytes())
-    (folder / "config.json").write_text(json.dumps(PUBLISHED[name].config))
+    (folder / "config.json").write_text(json.dumps(as_on_the_hub(PUBLISHED[name].config)))
     means = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     (folder / "preprocessor_config.json").write_text(json.dumps(PUBLISHED[name].images | means))
     return read_family(folder, folder, max_pixels)
+
+
+def as_on_the_hub(config: dict[str, Any]) -> dict[str, Any]:
+    """A config.json as transformers 4 wrote it: rotary positions in two fields, and of Qwen2.5-VL the language model's
+    settings next to the others."""
+    text = dict(config["text_config"])
+    if (rope := text.pop("rope_parameters", None)) is None:
+        return config
+    rope = dict(rope)
+    text |= {"rope_theta": rope.pop("rope_theta"), "rope_scaling": rope}
+    if config["model_type"] != "qwen2_5_vl":
+        return config | {"text_config": text}
+    text.pop("model_type")
+    text["rope_scaling"] = {"type": "mrope", "mrope_section": rope["mrope_section"]}
+    return {key: value for key, value in config.items() if key != "text_config"} | text
 
 
 def meta(name: str) -> Any:
@@ -74,7 +89,7 @@ def test_parameters_of_each_part(name: str) -> None:
     assert sum(parts.values()) == found
 
 
-@every_model
+@pytest.mark.parametrize("name", OF_EACH_FAMILY)
 def test_adapters_are_in_the_seven_linear_layers(name: str) -> None:
     model, own, rank = meta(name), family(name), 64
     layers = own.config.text_config.num_hidden_layers
@@ -85,6 +100,16 @@ def test_adapters_are_in_the_seven_linear_layers(name: str) -> None:
     assert all("language_model.layers." in key for key in adapters)
     assert all(rank in parameter.shape for parameter in adapters.values())
     assert count(adapters.values()) == Model.of(own.config.to_dict()).lora(rank)
+
+
+@every_model
+def test_the_config_is_read_as_it_is_on_the_hub(name: str) -> None:
+    config, wanted = family(name).config, PUBLISHED[name].config
+    found = {**config.to_dict(), "text_config": config.text_config.to_dict()}
+    found["text_config"].get("rope_parameters", {}).pop("type", None)  # the older name of rope_type, which is there too
+    for part in ("text_config", "vision_config"):
+        assert {key: found[part][key] for key in wanted[part]} == wanted[part], part
+    assert found["tie_word_embeddings"] == wanted["tie_word_embeddings"]
 
 
 def test_adapters_of_published_ranks() -> None:
