@@ -33,7 +33,6 @@ from idc.vlm.scene_sentences import (
     listing,
     moved,
     named_change,
-    object_by_object,
     seen_objects,
     which_image,
 )
@@ -41,8 +40,6 @@ from idc.vlm.scene_sentences import (
 COLUMNS = ("pair_id", "before", "after", "captions", "change_type", "meta")
 _TWO_IMAGES = PAIR_PROMPT[: PAIR_PROMPT.rindex(IMAGE) + len(IMAGE)] + "\n"
 """The start of a question about two images, as that of the prompt for pairs."""
-_COMPARISONS = (0.35, 0.25, 0.3, 0.1)
-"""Shares of what is asked of a pair: a caption, the change by name, each object, which image shows an object."""
 _RELATION_SHARE = 0.25
 _MARGIN = 0.04
 """Least distance of an object's centre from the border of a shifted image, as a share of the image."""
@@ -245,8 +242,8 @@ def dialogue(
 
     Args:
         caption: of a pair.
-        named: the change of a pair by name; if it is given, the question is drawn by :data:`_COMPARISONS`, else it is
-            that for a caption.
+        named: the change of a pair by name; if it is given, three of five pairs are asked for it, or which of
+            their images shows an object, instead of a caption.
         questions: after the first one, where the task is not to compare.
     """
     if task == "describe":
@@ -265,9 +262,8 @@ def dialogue(
         else:
             asked = [Asked(PAIR_PROMPT.removeprefix(_TWO_IMAGES), caption)]
             if named is not None:
-                others = [named, object_by_object(first, second), which_image(first, second, rng)]
-                number = int(rng.choice(4, p=_COMPARISONS))
-                asked = asked if number == 0 else [others[number - 1]]
+                draw = rng.random()
+                asked = asked if draw < 0.4 else [named] if draw < 0.8 else [which_image(first, second, rng)]
     asked[0] = Asked(head + asked[0].question, asked[0].answer)
     return tuple(turn for one in asked for turn in (Turn("user", one.question), Turn("assistant", one.answer, task)))
 

@@ -9,7 +9,7 @@ Objects are described by size, colour, material and shape, and placed by thirds 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -49,7 +49,6 @@ class SeenObject:
 
     Attributes:
         x, y: its centre, as shares of width and height from the upper left corner.
-        ground: its centre on the scene's ground, the same in all images in which it did not move.
     """
 
     x: float
@@ -58,7 +57,6 @@ class SeenObject:
     color: str
     material: str
     shape: str
-    ground: tuple[float, float] = field(default=(0.0, 0.0), compare=False)
 
     @property
     def name(self) -> str:
@@ -87,7 +85,7 @@ def seen_objects(
     centres = np.array([(one.x, one.y, one.half_height) for one in objects]).reshape(-1, 3)
     places = View.of_record(view).project(centres, width, height) / (width, height)
     return sorted(
-        SeenObject(float(x), float(y), one.size, one.color, one.material, one.shape, (one.x, one.y))
+        SeenObject(float(x), float(y), one.size, one.color, one.material, one.shape)
         for one, (x, y) in zip(objects, places, strict=True)
     )
 
@@ -172,29 +170,6 @@ def list_one(first: Sequence[SeenObject], second: Sequence[SeenObject], rng: np.
     """The objects of one of two images."""
     number = int(rng.integers(2))
     return listing((first, second)[number], BOTH_IMAGES[number])
-
-
-def object_by_object(first: Sequence[SeenObject], second: Sequence[SeenObject]) -> Asked:
-    """Of each object of the first image, from left to right, what became of it; then what is new in the second.
-
-    A step towards captions: each answer needs one object of the first image, which was just named, and its place in the
-    second.
-    """
-    then = {one.ground: one for one in second}
-    appeared = [one for one in sorted(second) if one.ground not in {old.ground for old in first}]
-    said = []
-    for one in sorted(first):
-        now = then.get(one.ground)
-        if now is not None:
-            values = [getattr(now, name) for name in ATTRIBUTES if getattr(now, name) != getattr(one, name)]
-            fate = f"now {' '.join(values)}" if values else "same"
-        else:
-            moved_to = next((new for new in appeared if new.name == one.name), None)
-            fate = "gone" if moved_to is None else f"moved to the {moved_to.place}"
-            appeared = [new for new in appeared if new is not moved_to]
-        said.append(f"{one.place}: {one.name}: {fate}")
-    said += [f"{one.place}: {one.name}: new" for one in appeared]
-    return Asked("What became of each object?", ", ".join(said) or NOTHING)
 
 
 def named_change(kind: str, before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]) -> Asked:
