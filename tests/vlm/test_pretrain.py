@@ -276,5 +276,5 @@ def test_it_sees_after_some_hundred_steps(tmp_path: Path) -> None:
                 "train.eval_every": 100, "validation_pairs": 30, "train.tracking.enabled": False}  # fmt: skip
     start(load(PretrainVlmJob, preset, settings), tmp_path / "run")
     log = [line for line in read_log(tmp_path / "run" / "log.jsonl") if "validation/describe" in line]
-    assert log[-1]["validation/describe_right_minus_shuffled"] < -0.2
+    assert log[-1]["validation/describe_right_minus_shuffled"] < -0.1  # a blind model has 0
     assert log[-1]["validation/describe"] < log[0]["validation/describe"]
