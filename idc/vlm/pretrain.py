@@ -21,7 +21,7 @@ from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders
 from idc.training.loop import fit, read_log
 from idc.training.task import Batch, Task
-from idc.vlm.base import load_model, read_family, save_processor
+from idc.vlm.base import load_model, read_family, save_model, save_processor
 from idc.vlm.batch import Sample, collate, encode_images
 from idc.vlm.chat import Chat
 from idc.vlm.config import PAIR_PROMPT, BaseConfig, GenerateConfig
@@ -48,7 +48,7 @@ class SceneTask(Task):
         self.job, self.model, self.family = job, model, family
         self.chat = Chat(family)
         for name, parameter in model.named_parameters():
-            if family.unused and name.startswith(family.unused):
+            if family.is_unused(name):
                 parameter.requires_grad_(False)
 
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
@@ -189,7 +189,7 @@ def _make_start(job: PretrainVlmJob, training: SceneDialogues, folder: Path) -> 
     if not family.language_keys:  # else its positions have two dimensions
         image = training.get(0, 0).images[0]
         comparing_head(model, image_distance(family, image.shape[:2]), generator)
-    model.save_pretrained(partial)
+    save_model(model, partial)
     partial.rename(folder)
 
 
@@ -213,7 +213,7 @@ def _texts(training: SceneDialogues) -> Iterator[str]:
 
 def save_base(model: Any, family: Family, folder: Path) -> None:
     """Write a model as an ordinary hub folder: config, weights, tokenizer with chat template, image processor."""
-    model.save_pretrained(folder)
+    save_model(model, folder)
     save_processor(family, folder)
 
 

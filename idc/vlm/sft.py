@@ -35,6 +35,7 @@ class SftTask(Task):
         super().__init__()
         prepare(model, family, tune)
         self.model, self.family, self.tune, self.generation = model, family, tune, generation
+        self.chat = Chat(family)
 
     def encode(self, batch: Batch) -> Any:
         """Features of a batch's images, in the form of :meth:`idc.vlm.families.Family.encode`."""
@@ -55,8 +56,7 @@ class SftTask(Task):
     def _answers(self, batch: Batch, encoded: Any) -> list[str]:
         pixels = {key: batch[key] for key in self.family.pixel_keys if key in batch}
         answers = generate(self.model, {**batch["prompt"], **pixels}, encoded, self.family, self.generation)
-        chat = Chat(self.family)
-        return [chat.decode(found[0].ids) for found in answers]
+        return [self.chat.decode(found[0].ids) for found in answers]
 
     def param_groups(self) -> list[dict[str, Any]]:
         return groups(self.model, self.family, self.tune)

@@ -14,7 +14,6 @@ from idc.systems.zeroshot.config import ZeroShotConfig
 from idc.training.artifact import CONFIG
 from idc.vlm.config import BaseConfig
 
-SCHEME = "hf:"
 _NAME = re.compile(r"hf:(?P<source>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?", re.ASCII)
 
 
