@@ -27,7 +27,7 @@ from idc.vlm.chat import Chat
 from idc.vlm.config import PAIR_PROMPT, BaseConfig, GenerateConfig
 from idc.vlm.families import Family
 from idc.vlm.generate import generate
-from idc.vlm.logps import log_probabilities
+from idc.vlm.logps import log_probabilities, repeated
 from idc.vlm.pretrain_config import TASKS, PretrainVlmJob
 from idc.vlm.scene_samples import RenderedScenes, SceneDialogues, SceneSample, ValidationDialogues
 from idc.vlm.start_weights import comparing_head, lively_weights
@@ -60,10 +60,12 @@ class SceneTask(Task):
         totals, counts = log_probabilities(self.model, batch, encoded, self.family)
         return -totals / counts
 
-    def caption(self, batch: Batch) -> list[str]:
-        """Greedy answers to prompts, which are padded on the left."""
-        encoded = encode_images(self.model, batch, self.family)
-        answers = generate(self.model, batch, encoded, self.family, GenerateConfig(max_new_tokens=_LONGEST_CAPTION))
+    def _captions(self, batch: Batch, encoded: Any) -> list[str]:
+        """Greedy answers to the prompts of the samples that are scored, whose images are encoded with all others."""
+        pixels = {key: batch[key] for key in self.family.pixel_keys}
+        own, language = repeated(encoded, pixels, batch["scored_images"], self.family)
+        prompts, settings = {**batch["prompts"], **language}, GenerateConfig(max_new_tokens=_LONGEST_CAPTION)
+        answers = generate(self.model, prompts, own, self.family, settings)
         return [self.chat.decode(found[0].ids) for found in answers]
 
     @torch.no_grad()
@@ -83,7 +85,7 @@ class SceneTask(Task):
                 if batch["scenes"][images] != batch["scenes"][text]:
                     mine.append((batch["tasks"][text], right[text], wrong[images]))
             if "prompts" in batch:
-                said = zip(batch["scored"], self.caption(batch["prompts"]), strict=True)
+                said = zip(batch["scored"], self._captions(batch, encoded), strict=True)
                 captions += [(one["pair_id"], text, one["references"], one["truth"]) for one, text in said]
         rows = [row for part in context.all_gather_object(mine) for row in part]
         metrics: dict[str, float] = {}
@@ -122,7 +124,8 @@ def swapped(tasks: Sequence[str]) -> list[int]:
 
 class SceneCollate:
     """Makes batches of scene samples: those of :func:`idc.vlm.batch.collate`, and ``tasks`` and ``scenes`` of the
-    samples. Where samples are scored also ``scored`` and, for these samples, ``prompts``: a batch for generation."""
+    samples. Where samples are scored also ``scored`` and, for these samples, ``prompts``, a batch for generation
+    without pixels, and ``scored_images``, the numbers of their images in the batch."""
 
     def __init__(self, family: Family):
         self.family, self.chat = family, Chat(family)
@@ -132,19 +135,22 @@ class SceneCollate:
         for sample in samples:
             encoded = self.chat.encode(sample.turns, [image.shape[:2] for image in sample.images])
             texts.append(Sample(encoded.ids, encoded.learned, {}))
-        batch = collate(texts, self.family) | self._pixels(samples)
+        pixels = self.family.pixels([image for sample in samples for image in sample.images])
+        batch = collate(texts, self.family) | pixels
         batch |= {"tasks": [sample.task for sample in samples], "scenes": [sample.scene for sample in samples]}
-        if scored := [sample for sample in samples if sample.scored is not None]:
-            prompts = []
-            for sample in scored:
+        prompts, scored, first = [], [], 0
+        images: list[int] = []
+        for sample in samples:
+            if sample.scored is not None:
                 ids = self.chat.prompt(sample.turns[:1], [image.shape[:2] for image in sample.images])
                 prompts.append(Sample(ids, [False] * len(ids), {}))
-            batch["prompts"] = collate(prompts, self.family, side="left") | self._pixels(scored)
-            batch["scored"] = [sample.scored for sample in scored]
+                scored.append(sample.scored)
+                images += range(first, first + len(sample.images))
+            first += len(sample.images)
+        if scored:
+            batch["prompts"] = collate(prompts, self.family, side="left")
+            batch |= {"scored": scored, "scored_images": images}
         return batch
-
-    def _pixels(self, samples: Sequence[SceneSample]) -> dict[str, Tensor]:
-        return self.family.pixels([image for sample in samples for image in sample.images])
 
 
 def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:

@@ -193,6 +193,25 @@ def test_every_weight_that_is_trained_gets_a_gradient_and_images_count(kind: str
         assert float(single[0]) == pytest.approx(float(right[2]), abs=1e-4), "alone as in a batch"
 
 
+@every_family
+def test_a_pair_among_other_samples_has_the_caption_that_it_has_alone(kind: str, pairs: str) -> None:
+    """Their images are encoded once for losses and captions."""
+    task, samples = task_of(kind, pairs)
+    validation = ValidationDialogues(RenderedScenes(pairs, "val"), task.job)
+    scored = [one for one in (validation.get(index, 0) for index in range(len(validation))) if one.scored is not None]
+    gather = SceneCollate(task.family)
+    mixed = gather([samples[0], scored[0], samples[1], scored[1]])
+    task.eval()
+    with torch.no_grad():
+        together = task._captions(mixed, encode_images(task.model, mixed, task.family))
+        alone = []
+        for one in scored[:2]:
+            batch = gather([one])
+            alone += task._captions(batch, encode_images(task.model, batch, task.family))
+    assert together == alone
+    assert mixed["scored"] == [one.scored for one in scored[:2]]
+
+
 @pytest.mark.parametrize("kind", ["internvl", "llava_onevision"])
 def test_the_second_image_is_compared_with_the_first_from_the_start(kind: str, pairs: str) -> None:
     """The tokens of the second image attend to their places in the first."""
