@@ -1,0 +1,432 @@
+"""The differences that a caption claims, read by rules: what changed, of which object, and its old and new look.
+
+A caption is cut into segments (at full stops, commas, "and", "while", and where a new clause begins without one). In a
+segment the words of an object with the noun after them are a noun phrase; the words around it decide its role:
+
+=========== ==========================================================================================================
+role        words
+=========== ==========================================================================================================
+anchor      the phrase after "left of", "in front of", "behind", ...: a second object
+old look    after "from", "instead of"
+new look    after "to", "into", "turned", "became", "now", "replaced by"; before "has replaced", "in place of"
+described   all others: the object that changed
+=========== ==========================================================================================================
+
+The kind of a segment is the first that fits: no difference (:mod:`idc.metrics.changes`), text ("letter", "reads"),
+count ("number of", "three instead of two", "two ... were removed"), replace, orientation ("rotated", "faces another
+direction"), size ("grown", "smaller", "from small to large"), then drop, move, add, color and material by
+:mod:`idc.metrics.changes`, at last by the new look. A segment with a kind and no object is about the object before it
+("... and moved to the left"); objects without a kind share that of the segment after them ("the cube and the ball have
+disappeared"), or of the one before ("someone removed the cube and the ball"). "Something changed" of an object is a
+claim without a kind. Unknown words are skipped; what is left unfinished at the end claims nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from idc.metrics.changes import named_type
+from idc.metrics.difference_words import (
+    ANCHOR,
+    ARTICLES,
+    ATTRIBUTE_WORDS,
+    COMPARED,
+    COUNT,
+    COUNT_STEP,
+    COUNTS_NEW,
+    COUNTS_OLD,
+    DOWN,
+    FEWER,
+    FROM_SIDE,
+    FURTHER,
+    GROWN,
+    HEADS,
+    IS_AT,
+    JOINTS,
+    KINDS,
+    LETTER_NEW,
+    LETTER_OLD,
+    LINKS,
+    MARK,
+    MORE,
+    MOVES,
+    NEW,
+    NOUNS,
+    NUMBERS,
+    OLD,
+    PLURALS,
+    PREDICATE,
+    SHRUNK,
+    SIDE,
+    SIDES,
+    SOME,
+    STOPS,
+    TAKES_PLACE,
+    TEXT,
+    THERE,
+    TO_SIDE,
+    TRANSITIVE,
+    UP,
+    VAGUE,
+    WAYS,
+)
+from idc.metrics.hallucination import Attributes
+from idc.schema import NO_CHANGE
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A difference that a caption claims.
+
+    Attributes:
+        kind: of :data:`idc.data.rendered.differences.KINDS`; None if only "changed" is said.
+        described: attributes of the object.
+        old, new: what is said of it before and after: attributes, ``("side", "left")``, ``("text", "B")``,
+            ``("count", "3")``.
+        sides: of the picture, on which it is said to be.
+        relations: (relation, attributes of the second object); ``near`` is a relation too.
+    """
+
+    kind: str | None
+    described: Attributes = frozenset()
+    old: Attributes = frozenset()
+    new: Attributes = frozenset()
+    sides: frozenset[str] = frozenset()
+    relations: tuple[tuple[str, Attributes], ...] = ()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a caption says: its claims in order, and whether it says that nothing changed (and claims nothing)."""
+
+    claims: tuple[Claim, ...]
+    no_change: bool
+
+
+# ------------------------------------------------------------------------------------------------------------- reading
+
+
+@dataclass(frozen=True)
+class _Phrase:
+    """A noun phrase, or attribute words without a noun."""
+
+    named: Attributes
+    has_noun: bool
+    number: int | None
+    article: bool
+    words: str
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A described object with where it is said to be."""
+
+    described: Attributes
+    sides: frozenset[str] = frozenset()
+    relations: tuple[tuple[str, Attributes], ...] = ()
+
+
+@dataclass
+class _Part:
+    """A segment as it was read."""
+
+    kind: str | None
+    vague: bool
+    no_change: bool
+    subjects: list[_Subject]
+    where: _Subject
+    """Sides and relations that belong to no object of the segment."""
+    old: Attributes
+    new: Attributes
+    object_last: bool
+    """Whether the object comes after the verb."""
+
+
+@lru_cache(maxsize=65536)
+def read_claims(caption: str) -> Reading:
+    """The claims of a caption. Never fails: of a text that claims nothing the reading is empty."""
+    claims: list[Claim] = []
+    no_change = False
+    last: list[_Subject] = []
+    for sentence in _sentences(caption):
+        pending: list[_Subject] = []
+        where = _Subject(frozenset())
+        previous: _Part | None = None
+        for part in sentence:
+            if part.no_change:
+                no_change = True
+                pending = []
+                continue
+            if part.kind is None and not (part.vague and part.subjects):
+                if part.subjects:
+                    pending += [_joined(one, where) for one in part.subjects]
+                    where = _Subject(frozenset())
+                elif pending:
+                    pending[-1] = _joined(pending[-1], part.where)
+                else:
+                    where = _joined(where, part.where)
+                continue
+            own = bool(part.subjects)
+            subjects = [*pending, *part.subjects] if own else pending or last
+            if not own and not pending and claims and last and _continues(claims[-1], part):
+                claims[-1] = replace(claims[-1], old=claims[-1].old | part.old, new=claims[-1].new | part.new)
+                continue
+            subjects = [_joined(one, where if own else _joined(where, part.where)) for one in subjects]
+            if not subjects and part.kind is not None:
+                subjects = [_joined(part.where, where)]
+            claims += [
+                Claim(part.kind, one.described, part.old, part.new, one.sides, one.relations) for one in subjects
+            ]
+            last, pending, where, previous = subjects, [], _Subject(frozenset()), part
+        if pending and previous is not None and previous.object_last and previous.kind is not None:
+            claims += [Claim(previous.kind, one.described, frozenset(), previous.new, one.sides, one.relations)
+                       for one in pending]  # fmt: skip
+    return Reading(tuple(claims), no_change and not claims)
+
+
+def _continues(claim: Claim, part: _Part) -> bool:
+    """Whether a segment without an object only goes on with the claim before: "... was two | and is now three"."""
+    return claim.kind == part.kind and not (claim.new and part.new and claim.kind != COUNT)
+
+
+def _joined(one: _Subject, other: _Subject) -> _Subject:
+    return _Subject(one.described | other.described, one.sides | other.sides, one.relations + other.relations)
+
+
+def _sentences(caption: str) -> Iterator[list[_Part]]:
+    """The segments of each sentence."""
+    text = caption.lower().replace("\u2019", "'").replace("not the same", "different").replace("there are", "there is")
+    for pattern, new in COMPARED:
+        text = pattern.sub(new, text)
+    words = re.findall(r"[a-z]+(?:'[a-z]+)?|\d+|[.,;!?:]", text)
+    sentence: list[str] = []
+    for word in [*words, "."]:
+        if word not in STOPS:
+            if sentence[-1:] != [word] or word == "there" or len(word) == 1:  # weak models repeat words
+                sentence.append(word)
+        elif sentence:
+            yield list(_parts(sentence))
+            sentence = []
+
+
+def _parts(words: Sequence[str]) -> Iterator[_Part]:
+    tokens, phrases = _phrases(words)
+    segment: list[str] = []
+    for place, token in enumerate([*tokens, ","]):
+        following = tokens[place + 1] if place + 1 < len(tokens) else ""
+        if token in JOINTS or (segment and _begins(segment, token, following, phrases)):
+            if segment:
+                yield _part(segment, phrases)
+            segment = [] if token in JOINTS else [token]
+        else:
+            segment.append(token)
+
+
+def _begins(segment: Sequence[str], token: str, following: str, phrases: Sequence[_Phrase]) -> bool:
+    """Whether a new clause begins at a token, though nothing but its words show it."""
+    phrase = phrases[int(token[2:])] if re.fullmatch(r"np\d+", token) else None
+    starts = (
+        (phrase is not None and phrase.article)
+        or token == "someone"
+        or (token == "there" and following in ("is", "was", "were"))
+        or (token == "the" and following in HEADS)
+    )
+    if not starts or segment[-1] in LINKS:
+        return False
+    has_object = any(one.startswith("np") for one in segment)
+    if segment[-1] in TRANSITIVE and not has_object:
+        return False
+    part = _part(segment, phrases)
+    return part.kind is not None or part.no_change
+
+
+def _phrases(words: Sequence[str]) -> tuple[list[str], list[_Phrase]]:
+    """The words with ``npN`` in place of the N-th phrase if it has a noun, else ``lookN``; articles go with it."""
+    tokens: list[str] = []
+    phrases: list[_Phrase] = []
+    place = 0
+    while place < len(words):
+        end, named, number, noun = place, set[tuple[str, str]](), None, False
+        while end < len(words) and not noun:
+            word = words[end]
+            single = PLURALS.get(word, word)
+            if single in NOUNS:
+                named |= NOUNS[single]
+                noun = True
+            elif word == "one" and named:
+                noun = True
+            elif word in ATTRIBUTE_WORDS:
+                named.add(ATTRIBUTE_WORDS[word])
+            elif end == place and word in NUMBERS and end + 1 < len(words) and _in_phrase(words[end + 1]):
+                number = NUMBERS[word]
+            elif end == place and word.isdigit() and end + 1 < len(words) and _in_phrase(words[end + 1]):
+                number = int(word)
+            elif not (word == "," and named and end + 1 < len(words) and words[end + 1] in ATTRIBUTE_WORDS):
+                break
+            end += 1
+        if end == place or not (named or noun):
+            tokens.append(words[place])
+            place += 1
+            continue
+        article = bool(tokens) and tokens[-1] in ARTICLES
+        if article:
+            tokens.pop()
+        if number is not None and number != 1:
+            tokens.append(str(number))
+        elif number == 1:
+            tokens.append("one")
+        tokens.append(f"{'np' if noun else 'look'}{len(phrases)}")
+        spoken = [word for word in words[place:end] if word not in NUMBERS and word != ","]
+        phrases.append(_Phrase(frozenset(named), noun, number, article, " ".join(spoken)))
+        place = end
+    return tokens, phrases
+
+
+def _in_phrase(word: str) -> bool:
+    return word in ATTRIBUTE_WORDS or PLURALS.get(word, word) in NOUNS
+
+
+# ----------------------------------------------------------------------------------------------------------- a segment
+
+
+def _part(segment: Sequence[str], phrases: Sequence[_Phrase]) -> _Part:
+    """Read a segment, whose tokens are those of :func:`_phrases`."""
+    marks = [MARK.match(token) for token in segment]
+    numbered = {place: int(mark[2]) for place, mark in enumerate(marks) if mark is not None}
+    raw = " ".join(
+        phrases[numbered[place]].words if place in numbered else token for place, token in enumerate(segment)
+    )
+    text = THERE.sub("now there_is", " ".join(segment))
+    named = named_type(raw)
+    if named == NO_CHANGE:
+        return _Part(None, False, True, [], _Subject(frozenset()), frozenset(), frozenset(), False)
+    kind = next((own for own, pattern in KINDS if pattern.search(text)), None)
+    kind = kind or named or next((own for own, pattern in FURTHER if pattern.search(text)), None)
+    roles = _roles(text, kind)
+    look = {role: frozenset[tuple[str, str]]().union(*(phrases[n].named for n in numbers))
+            for role, numbers in roles.items()}  # fmt: skip
+    given = {number for numbers in roles.values() for number in numbers}
+    described = [n for n in numbered.values() if phrases[n].has_noun and n not in given]
+    if not described:
+        described = [n for n in numbered.values() if phrases[n].article and not phrases[n].has_noun and n not in given]
+    shaped = any(phrases[n].has_noun and any(name == "shape" for name, _ in phrases[n].named) for n in roles["new"])
+    if kind in (None, "color", "material") and shaped and described:
+        kind = "replace"
+    if kind in ("add", "drop") and any((phrases[n].number or 0) > 1 for n in described):
+        kind = COUNT
+    elif kind is None:
+        kind = next((name for name in ("color", "material", "size") if name in dict(look["new"])), None)
+    old, new = _looks(kind, text, look)
+    if kind == COUNT and not (old or new) and (steps := [phrases[n].number for n in described if phrases[n].number]):
+        new = frozenset(((COUNT, f"{FEWER if DOWN.search(text) else MORE} by {steps[0]}"),))
+    subjects, where, more_new = _placed(kind, text, described, phrases)
+    if kind == "move":
+        old, new = old | _sides_of(FROM_SIDE, text), new | more_new | _sides_of(TO_SIDE, text) | _ways(text)
+    vague = kind is None and VAGUE.search(raw) is not None
+    ends = bool(described) and re.search(rf"\b(?:np|look){described[-1]}\b(?! (?:has|is|was))", text) is not None
+    object_last = text.startswith(("someone", "there", "now there_is")) or (
+        ends and text.endswith(f"np{described[-1]}")
+    )
+    return _Part(kind, vague, False, subjects, where, old, new, object_last)
+
+
+def _roles(text: str, kind: str | None) -> dict[str, set[int]]:
+    """Role -> numbers of its phrases; those of the described objects are in none."""
+    anchors = {int(found[5]) for found in ANCHOR.finditer(text)}
+    old = {int(found[2]) for found in OLD.finditer(text)}
+    new = set()
+    for found in NEW.finditer(text):
+        # "someone painted the cube": a noun phrase is a new look only of an object that was named before
+        if found[1] == "look" or kind == "replace" or re.search(r"\bnp\d+", text[: found.start()]):
+            new.add(int(found[2]))
+    if kind == "replace":
+        new |= {int(found[1]) for found in re.finditer(r"\b(?:by|with|for) np(\d+)\b", text)}
+        if (inverse := TAKES_PLACE.search(text)) is not None:
+            new = {int(inverse[1])}
+    predicates = {int(found[1]) for found in PREDICATE.finditer(text)}
+    return {"anchor": anchors, "old": old, "new": new - anchors, "predicate": predicates}
+
+
+def _looks(kind: str | None, text: str, look: dict[str, Attributes]) -> tuple[Attributes, Attributes]:
+    """Old and new look, as far as they belong to a kind."""
+    if kind == COUNT:
+        return _numbers(text)
+    if kind == TEXT:
+        letters = [{(TEXT, (found[1] or found[found.lastindex or 1]).upper()) for found in pattern.finditer(text)}
+                   for pattern in (LETTER_OLD, LETTER_NEW)]  # fmt: skip
+        return frozenset(letters[0]), frozenset(letters[1])
+    if kind == "replace":
+        return frozenset(), look["new"]
+    if kind not in ("color", "material", "size"):
+        return frozenset(), frozenset()
+    old, new = (frozenset(one for one in look[side] if one[0] == kind) for side in ("old", "new"))
+    if kind == "size" and not new:
+        grown, shrunk = GROWN.search(text), SHRUNK.search(text)
+        new = frozenset((("size", "large" if grown else "small"),)) if grown or shrunk else new
+    return old, new
+
+
+def _numbers(text: str) -> tuple[Attributes, Attributes]:
+    def value(word: str) -> str:
+        return str(NUMBERS.get(word, word))
+
+    old = {(COUNT, value(found[1])) for found in COUNTS_OLD.finditer(text)}
+    new = {(COUNT, value(found[1])) for found in COUNTS_NEW.finditer(text)}
+    if (found := re.search(rf"\bthere_is ({SOME})\b", text)) is not None:
+        new.add((COUNT, value(found[1])))
+    if (step := COUNT_STEP.search(text)) is not None:
+        up = step[2] not in ("fewer", "less")
+        new = {(COUNT, f"{MORE if up else FEWER} by {value(step[1])}")}
+    elif not new and (UP.search(text) or DOWN.search(text)) and not re.search(r"\b\d+ np", text):
+        new = {(COUNT, FEWER if DOWN.search(text) else MORE)}
+    return frozenset(old), frozenset(new)
+
+
+def _placed(
+    kind: str | None, text: str, described: Sequence[int], phrases: Sequence[_Phrase]
+) -> tuple[list[_Subject], _Subject, Attributes]:
+    """The described objects with their sides and relations, those of none of them, and sides that are a new place."""
+    starts = {n: re.search(rf"\b(?:np|look){n}\b", text).start() for n in described}  # type: ignore[union-attr]
+    found = {n: _Subject(phrases[n].named) for n in described}
+    where, new = _Subject(frozenset()), set[tuple[str, str]]()
+
+    def give(at: int, one: _Subject) -> None:
+        nonlocal where
+        before = [n for n in described if starts[n] < at]
+        if before:
+            found[before[-1]] = _joined(found[before[-1]], one)
+        else:
+            where = _joined(where, one)
+
+    for match in PREDICATE.finditer(text):
+        give(match.start(), _Subject(phrases[int(match[1])].named))
+    for match in ANCHOR.finditer(text):
+        relation = match[1] or (match[2] and "front") or match[3] or "near"
+        give(match.start(), _Subject(frozenset(), frozenset(), ((relation, phrases[int(match[5])].named),)))
+    verb = MOVES.search(text)
+    for match in IS_AT.finditer(text):
+        side = SIDES[match[1]]
+        if (
+            kind == "move"
+            and verb
+            and match.start() > verb.start()
+            and any(at < verb.start() for at in starts.values())
+        ):
+            new.add((SIDE, side))
+        else:
+            give(match.start(), _Subject(frozenset(), frozenset((side,))))
+    if kind != "move":
+        for match in TO_SIDE.finditer(text):
+            give(match.start(), _Subject(frozenset(), frozenset((SIDES[match[1]],))))
+    return list(found.values()), where, frozenset(new)
+
+
+def _sides_of(pattern: re.Pattern[str], text: str) -> Attributes:
+    return frozenset((SIDE, SIDES[found[1]]) for found in pattern.finditer(text))
+
+
+def _ways(text: str) -> Attributes:
+    return frozenset((SIDE, side) for pattern, side in WAYS if pattern.search(text))
