@@ -19,7 +19,7 @@ from idc.data.rendered.draw import UnplaceableScene, draw_scene, pairs_of, split
 from idc.data.rendered.lettering import letter_stencil
 from idc.data.rendered.look import Exposure, Look
 from idc.data.rendered.scene import IMAGES, PAIRS, Order, Scene, Thing, View
-from idc.data.rendered.several import draw_several, plain_caption
+from idc.data.rendered.several import captions_of_differences, draw_several
 from idc.data.store import DatasetFolder, fingerprint
 from idc.schema import NO_CHANGE, PAIR_SCHEMA_VERSION, ChangePair, pair_arrow_schema
 
@@ -162,7 +162,7 @@ class RenderScenes:
 
     def _pair_of_several(self, index: int) -> ChangePair:
         config = self.config
-        scene, _ = draw_several(config, index)
+        scene, rng = draw_several(config, index)
         seeds = np.random.SeedSequence((config.seed, index)).generate_state(2)
         before, after = (
             encode(self.render(things, view, int(seed), scene.look, exposure), exposure)
@@ -170,16 +170,17 @@ class RenderScenes:
                 (scene.before, scene.after), scene.views, seeds, scene.exposures, strict=True
             )
         )
+        meta = {"scene": index, **scene.record()}
         return ChangePair(
             pair_id=f"r{config.seed}-{index:06d}",
             before=before,
             after=after,
-            captions=(plain_caption(scene),),
+            captions=tuple(captions_of_differences(meta, config.captions_per_pair, rng)),
             change_type=scene.change_type,
             split=split_of(config, index),
             mask=encode_png(two_masks(scene.changed_pixels(0), scene.changed_pixels(1))),
             source=f"rendered:seed={config.seed}:scene={index}:several",
-            meta={"scene": index, **scene.record()},
+            meta=meta,
         )
 
     def render(

@@ -19,7 +19,7 @@ What holds for every scene:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +27,7 @@ import numpy as np
 
 from idc.data.rendered.captions import ATTRIBUTES
 from idc.data.rendered.config import JITTERS, RenderConfig, SeveralConfig
-from idc.data.rendered.differences import DIFFERENCES, OMNIDIFF_TYPES
+from idc.data.rendered.differences import DIFFERENCES, OMNIDIFF_TYPES, differences_of
 from idc.data.rendered.draw import (
     DEFAULT_JITTER,
     MAX_ATTEMPTS,
@@ -38,6 +38,7 @@ from idc.data.rendered.draw import (
 )
 from idc.data.rendered.look import Exposure, Look, draw_exposures, draw_look
 from idc.data.rendered.scene import Thing, View, overlap, pair_record
+from idc.data.rendered.sentences import describable_difference, several_captions
 
 LETTERS = "ACEHKLPSTUXZ"
 """Letters that are told apart in few pixels: of those that look alike (O, Q, C, G, D) one at most."""
@@ -147,7 +148,7 @@ def draw_several(config: RenderConfig, index: int) -> tuple[SeveralScene, np.ran
         if kinds and attempt and attempt % PATIENCE == 0:
             kinds[int(rng.integers(len(kinds)))] = str(rng.choice(several.kinds))
         scene = _draw(config, several, kinds, rng, look_rng)
-        if scene is not None:
+        if scene is not None and _describable(scene):
             return scene, rng
     raise UnplaceableScene(
         f"{MAX_ATTEMPTS} scenes with {len(kinds)} changes among {config.min_objects} to {config.max_objects} objects "
@@ -168,19 +169,27 @@ def kinds_of(several: SeveralConfig, seed: int, index: int) -> list[str]:
     return found
 
 
+def captions_of_differences(meta: Mapping[str, Any], count: int, rng: np.random.Generator) -> list[str]:
+    """``count`` captions of all differences of a pair with a list of them in its ``meta``; empty if one of them has no
+    unambiguous description (possible for a pair in reverse order)."""
+    listed, views = differences_of(meta), [View.of_record(view) for view in meta["views"]]
+    assert listed is not None
+    if not all(describable_difference(one, meta["before"], meta["after"], views) for one in listed):
+        return []
+    return several_captions(listed, meta["before"], meta["after"], views, count, rng)
+
+
+def _describable(scene: SeveralScene) -> bool:
+    """Whether every difference has an unambiguous description, from what the pair's ``meta`` says."""
+    meta = scene.record()
+    listed, views = differences_of(meta), [View.of_record(view) for view in meta["views"]]
+    assert listed is not None
+    return all(describable_difference(one, meta["before"], meta["after"], views) for one in listed)
+
+
 def look(thing: Thing) -> tuple[str, ...]:
     """All attributes of an object."""
     return tuple(str(getattr(thing, name)) for name in ATTRIBUTES)
-
-
-def plain_caption(scene: SeveralScene) -> str:
-    """The differences, each as its kind and the looks before and after."""
-    parts = []
-    for one in scene.differences:
-        sides = ((scene.before, one.before), (scene.after, one.after))
-        looks = [" and ".join(" ".join(look(things[place])) for place in places) for things, places in sides]
-        parts.append(f"{one.kind} {looks[0]} to {looks[1]}".strip())
-    return "; ".join(parts) or "no change"
 
 
 def _draw(
