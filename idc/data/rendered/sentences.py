@@ -58,21 +58,7 @@ SIDES: dict[str, tuple[str, ...]] = {
 
 SIDE_NAMES = {"left": "left", "right": "right", "front": "front", "behind": "back"}
 
-NUMBER_WORDS = (
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-)
+NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 _UP, _DOWN = {"w": "grown", "c": "larger"}, {"w": "shrunk", "c": "smaller"}
 
@@ -239,7 +225,9 @@ def describable_difference(
     return _told(difference, before, after, views).describable
 
 
-def tell(difference: Difference, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]) -> Told:
+def tell(
+    difference: Difference, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]
+) -> Told:
     """What a clause may say of a difference.
 
     Raises:
@@ -425,9 +413,7 @@ def _told_count(difference: Difference, images: Sequence[Sequence[Thing]]) -> To
 
     def alone(attributes: Sequence[str]) -> bool:
         fitting = [matching(things, thing, attributes) for things in images]
-        return all(
-            len(own) == len(group) and set(own) == set(group) for own, group in zip(fitting, groups, strict=True)
-        )
+        return all(len(own) == len(group) and set(own) == set(group) for own, group in zip(fitting, groups, strict=True))
 
     named = [Referring(Description(own)) for own in SUBSETS if len(own) >= 2 and alone(own)]
     return Told(difference, thing, tuple(named), (), ())
