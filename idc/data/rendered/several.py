@@ -107,7 +107,8 @@ class SeveralScene:
     def record(self) -> dict[str, Any]:
         """The scene graphs, views, differences and distractors as JSON-able values.
 
-        ``distractors``: ``camera`` and ``lamps``, the way of the camera and the longest of a lamp (scene units), and
+        ``types``: OmniDiff's names of the kinds that have one. ``changeflag``: 1 with a difference, else 0, as the
+        change type of several is not known. ``distractors``: ``camera`` and ``lamps``, the way of the camera and the longest of a lamp (scene units), and
         ``brightness``, the lamps' power after over that before.
         """
         first, second = self.views
@@ -117,6 +118,7 @@ class SeveralScene:
             **pair_record(self.before, self.after, self.views),
             DIFFERENCES: [difference.record() for difference in self.differences],
             "types": sorted({OMNIDIFF_TYPES[d.kind] for d in self.differences if d.kind in OMNIDIFF_TYPES}),
+            "changeflag": int(bool(self.differences)),
             "distractors": {
                 "camera": round(_distance(first.origin, second.origin), 4),
                 "lamps": round(max(ways), 4),
