@@ -33,6 +33,7 @@ from idc.metrics.hallucination import hallucination, truth_of
 from idc.metrics.java import java_version, spice_missing
 from idc.metrics.protocols import BESIDE, LEVIR, SPOT, LevirVocabulary, Protocol, protocol
 from idc.provenance import origin
+from idc.schema import CHANGE_TYPES
 from idc.training.artifact import CONFIG, FAMILIARITY, captioning_files, captioning_identity
 from idc.training.hashing import contents, file_hash
 
@@ -317,7 +318,8 @@ def _references(job: EvaluateJob, data: _Data, scenes: Mapping[str, Scene] | Non
     elif job.constant_candidates:
         logs.event("evaluation", f"no constant baseline: {data.path} has no training captions")
     nearest = _nearest(job, kept)
-    truth = None if scenes is None else {name: true_captions(*scene) for name, scene in scenes.items()}
+    whole = scenes is not None and scenes.keys() == {row.pair_id for row in data.known}
+    truth = {name: true_captions(*scene) for name, scene in (scenes or {}).items()} if whole else None
     return _References(candidates, nearest, truth)
 
 
@@ -351,7 +353,8 @@ def _trained(job: EvaluateJob, scored: list[Known], by: Protocol) -> ev.Baseline
 
 
 def _scenes(job: EvaluateJob) -> dict[str, Scene] | None:
-    """Pair -> its scenes, if all pairs are rendered, so that the truth is known; else None."""
+    """Pair -> its scenes, if all pairs are rendered, so that the truth is known; else None. Pairs with several changes,
+    or with one of another kind than CLEVR-Change's, are left out; None if this leaves none."""
     if job.pairs is None:
         return None
     scenes = {}
@@ -359,8 +362,9 @@ def _scenes(job: EvaluateJob) -> dict[str, Scene] | None:
         if not row["source"].startswith("rendered:"):
             return None
         things = json.loads(row["meta"])
-        scenes[row["pair_id"]] = (row["change_type"], things["before"], things["after"])
-    return scenes
+        if row["change_type"] in CHANGE_TYPES:
+            scenes[row["pair_id"]] = (row["change_type"], things["before"], things["after"])
+    return scenes or None
 
 
 def _images(pairs: str, split: str, limit: int | None) -> Iterator[dict[str, Any]]:

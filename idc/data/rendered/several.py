@@ -19,7 +19,7 @@ What holds for every scene:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,7 +37,7 @@ from idc.data.rendered.draw import (
     draw_view,
 )
 from idc.data.rendered.look import Exposure, Look, draw_exposures, draw_look
-from idc.data.rendered.scene import Thing, View, overlap, pair_record
+from idc.data.rendered.scene import REVERSED, Thing, View, overlap, pair_record
 from idc.data.rendered.sentences import describable_difference, several_captions
 
 LETTERS = "ACEHKLPSTUXZ"
@@ -107,18 +107,16 @@ class SeveralScene:
     def record(self) -> dict[str, Any]:
         """The scene graphs, views, differences and distractors as JSON-able values.
 
-        ``types``: OmniDiff's names of the kinds that have one. ``changeflag``: 1 with a difference, else 0, as the
-        change type of several is not known. ``distractors``: ``camera`` and ``lamps``, the way of the camera and the longest of a lamp (scene units), and
-        ``brightness``, the lamps' power after over that before.
+        ``types``: OmniDiff's names of the kinds that have one. ``changeflag``: 1 with a difference, else 0, as several
+        have no change type. ``distractors``: ``camera`` and ``lamps``, the way of the camera and the longest way of a
+        lamp (scene units), and ``brightness``, the lamps' power after over that before.
         """
         first, second = self.views
         ways = [_distance(a.position, b.position) for a, b in zip(first.lamps, second.lamps, strict=True)]
         power = [sum(lamp.radiance * lamp.half_edge**2 for lamp in view.lamps) for view in self.views]
         return {
             **pair_record(self.before, self.after, self.views),
-            DIFFERENCES: [difference.record() for difference in self.differences],
-            "types": sorted({OMNIDIFF_TYPES[d.kind] for d in self.differences if d.kind in OMNIDIFF_TYPES}),
-            "changeflag": int(bool(self.differences)),
+            **_told(self.differences),
             "distractors": {
                 "camera": round(_distance(first.origin, second.origin), 4),
                 "lamps": round(max(ways), 4),
@@ -179,6 +177,31 @@ def captions_of_differences(meta: Mapping[str, Any], count: int, rng: np.random.
     if not all(describable_difference(one, meta["before"], meta["after"], views) for one in listed):
         return []
     return several_captions(listed, meta["before"], meta["after"], views, count, rng)
+
+
+def reversed_record(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``meta`` of a rendered pair, with one change or several, for its images in reverse order."""
+    swapped = {**meta, "before": meta["after"], "after": meta["before"], "views": meta["views"][::-1]}
+    if DIFFERENCES in meta:
+        listed = [
+            Difference(REVERSED.get(one["kind"], one["kind"]), tuple(one["after"]), tuple(one["before"]))
+            for one in meta[DIFFERENCES]
+        ]
+        swapped |= _told(listed)
+        swapped["distractors"] = {
+            **meta["distractors"],
+            "brightness": round(1 / meta["distractors"]["brightness"], 4),
+        }
+    return swapped
+
+
+def _told(differences: Sequence[Difference]) -> dict[str, Any]:
+    """What ``meta`` says of the differences."""
+    return {
+        DIFFERENCES: [difference.record() for difference in differences],
+        "types": sorted({OMNIDIFF_TYPES[one.kind] for one in differences if one.kind in OMNIDIFF_TYPES}),
+        "changeflag": int(bool(differences)),
+    }
 
 
 def _describable(scene: SeveralScene) -> bool:
