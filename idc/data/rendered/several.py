@@ -326,7 +326,7 @@ def _change(config: RenderConfig, several: SeveralConfig, kind: str, rng: np.ran
         new = replace(old, shape=_other(config.shapes, old.shape, rng))
     elif kind == "size":
         size = _other(("large", "small"), old.size, rng)
-        new = replace(old, size=size, radius=old.radius * _radius(config, size) / _radius(config, old.size))
+        new = replace(old, size=size, radius=_radius(config, size) * (old.radius / _radius(config, old.size)))
     elif kind == "color":
         new = replace(old, color=_other(config.colors, old.color, rng))
     elif kind == "material":
