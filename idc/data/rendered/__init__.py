@@ -36,6 +36,6 @@ The columns of a pair that need explanation:
 
 Modules: ``config`` (settings), ``scene`` (objects, views, changes), ``captions``, ``look`` (the rest of the
 appearance), ``lettering`` (letters on cubes), ``draw`` (random scenes; numpy only), ``several`` (those with several
-changes) with ``differences`` (their lists) and ``sentences`` (their references), ``render`` (pixels, the data stage, the
-build). The command is ``jobs/render.py``, its presets ``jobs/configs/render``.
+changes) with ``differences`` (their lists) and ``sentences`` (their references), ``render`` (pixels, the data stage,
+the build). The command is ``jobs/render.py``, its presets ``jobs/configs/render``.
 """
