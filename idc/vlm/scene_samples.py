@@ -19,8 +19,10 @@ from idc.data.images import decode_image
 from idc.data.mapped_rows import MappedRows
 from idc.data.rendered.captions import captions_of_record, no_change_captions
 from idc.data.rendered.config import ChangeType
+from idc.data.rendered.differences import DIFFERENCES
 from idc.data.rendered.scene import REVERSED
-from idc.metrics.hallucination import truth_of
+from idc.data.rendered.several import captions_of_differences, reversed_record
+from idc.metrics.hallucination import truth_in
 from idc.schema import IMAGE, NO_CHANGE, Turn
 from idc.training.data import sample_rng
 from idc.vlm.config import PAIR_PROMPT
@@ -54,7 +56,7 @@ class SceneSample:
         scene: of its first image; images of other samples of the same scene may be equal.
         images: uint8 (H, W, 3), one or two.
         turns: questions and answers in turn.
-        scored: of a pair as it is stored: ``pair_id``, ``references``, ``truth``.
+        scored: of a pair as it is stored: ``pair_id``, ``references``, ``truth`` (None if its change is not single).
     """
 
     task: str
@@ -119,8 +121,8 @@ class RenderedScenes:
             self._decoded[key] = decode_image(data)
         return self._decoded[key]
 
-    def ordered(self, row: int, rng: np.random.Generator) -> tuple[tuple[_View, _View], str, Asked]:
-        """Two images of a pair's scene in any order, a caption, and the change by name.
+    def ordered(self, row: int, rng: np.random.Generator) -> tuple[tuple[_View, _View], str, Asked | None]:
+        """Two images of a pair's scene in any order, a caption, and the change by name, unless there may be several.
 
         Every other draw shows a change, if one of the scene's can be described."""
         views = [view for one in self._rows_of[self.scenes[row]] for view in self.views(one)]
@@ -128,6 +130,11 @@ class RenderedScenes:
             wanted = [(a, b) for a in views for b in views if a.things != b.things]
             for choice in rng.permutation(len(wanted)):
                 first, second = wanted[int(choice)]
+                if DIFFERENCES in (meta := self.metas[row]):
+                    told = meta if first.things == meta["before"] else reversed_record(meta)
+                    if captions := captions_of_differences(told, 1, rng):
+                        return (first, second), captions[0], None
+                    continue
                 kind = self._kind(row, first)
                 captions = captions_of_record(
                     kind,
@@ -224,7 +231,7 @@ class ValidationDialogues:
         elif task == "compare":
             stored, meta = self.scenes.rows[row], self.scenes.metas[row]
             views, caption = (before, after), stored["captions"][0]
-            truth = truth_of(stored["change_type"], meta["before"], meta["after"])
+            truth = truth_in(stored["change_type"], meta)
             scored = {"pair_id": stored["pair_id"], "references": stored["captions"], "truth": truth}
         turns = dialogue(task, [view.objects for view in views], rng, caption)
         return SceneSample(task, self.scenes.scenes[row], tuple(view.image for view in views), turns, scored)

@@ -17,6 +17,12 @@ so pixels, captions and masks do not depend on the number or the order of worker
 Guarantees: no two objects are nearer than ``min_gap``; every object shows ``min_visible_pixels`` in every image it is
 in; the changed object has an unambiguous description in every pair of the scene. A draw that violates one is repeated.
 
+With ``several``, scene n gives instead one pair ``r{s}-{n:06d}`` with none to several changes of ten kinds
+(:mod:`idc.data.rendered.differences`); :mod:`idc.data.rendered.several` has its guarantees. Its ``change_type`` is the
+kind if there is one difference, ``none`` if there is none, null if there are several; ``meta`` has in addition
+``differences``, ``types`` (OmniDiff's names), ``changeflag`` and ``distractors`` (how far camera and lamps moved, the
+lamps' power after over before).
+
 The columns of a pair that need explanation:
 
 - ``captions``: several true references from varied templates; descriptions by attributes, and by a relation ("... that
@@ -29,6 +35,7 @@ The columns of a pair that need explanation:
   the two images; 1 if the camera did not move. With ``jitter: moderate`` it has CLEVR-Change's mean (0.51).
 
 Modules: ``config`` (settings), ``scene`` (objects, views, changes), ``captions``, ``look`` (the rest of the
-appearance), ``draw`` (random scenes; numpy only), ``render`` (pixels, the data stage, the build). The command is
-``jobs/render.py``, its presets ``jobs/configs/render``.
+appearance), ``lettering`` (letters on cubes), ``draw`` (random scenes; numpy only), ``several`` (those with several
+changes) with ``differences`` (their lists) and ``sentences`` (their references), ``render`` (pixels, the data stage,
+the build). The command is ``jobs/render.py``, its presets ``jobs/configs/render``.
 """

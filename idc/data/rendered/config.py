@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
 from idc.config import ConfigModel
+from idc.data.rendered.differences import DifferenceKind
 
 Shape = Literal["cube", "sphere", "cylinder"]
 Color = Literal["gray", "red", "blue", "green", "brown", "purple", "cyan", "yellow"]
@@ -97,6 +98,37 @@ class VariationConfig(ConfigModel):
     """Share of scenes whose images are JPEG files of a quality from 60 to 95; the others are PNG. Per scene."""
 
 
+class SeveralConfig(ConfigModel):
+    """Scenes that give one pair each, with none to several changes."""
+
+    min_changes: int = Field(default=0, ge=0, le=5)
+    """Fewest changes of a pair. Scene n has `min_changes + n % (max_changes - min_changes + 1)`, so the numbers are
+    balanced."""
+    max_changes: int = Field(default=5, ge=0, le=5)
+    """Most changes of a pair."""
+    kinds: tuple[DifferenceKind, ...] = Field(default=get_args(DifferenceKind), min_length=1)
+    """Kinds of change to draw from, balanced over the scenes."""
+    max_group: int = Field(default=4, ge=2, le=6)
+    """Most objects of one look if their number changes (kind `count`)."""
+    letter_share: float = Field(default=0.4, ge=0, le=1)
+    """Share of large cubes with a letter on them, if kinds has `text`; those whose letter changes come on top."""
+    camera_share: float = Field(default=0.75, ge=0, le=1)
+    """Share of the pairs between whose images the camera moves, by `jitter`: a distractor, no change."""
+    lamp_share: float = Field(default=0.75, ge=0, le=1)
+    """Share of the pairs between whose images the lamps move and change their power, by `jitter`."""
+
+    @property
+    def num_counts(self) -> int:
+        """How many numbers of changes there are."""
+        return self.max_changes - self.min_changes + 1
+
+    def faults(self) -> Iterator[str]:
+        if self.min_changes > self.max_changes:
+            yield f"min_changes {self.min_changes} is above max_changes {self.max_changes}"
+        if len(set(self.kinds)) < len(self.kinds):
+            yield "kinds names a value twice"
+
+
 class RenderConfig(ConfigModel):
     """Appearance of the scenes. The defaults are CLEVR-Change's: 480x320, 3 to 10 objects, moderate jitter."""
 
@@ -154,6 +186,9 @@ class RenderConfig(ConfigModel):
     """Share of the scenes in the test split."""
     variation: VariationConfig = VariationConfig()
     """How much scenes and pictures vary."""
+    several: SeveralConfig | None = None
+    """If given, each scene gives one pair with none to several changes, instead of one with one change and one without;
+    `change_types` and `relation_share` are not used."""
 
     def faults(self) -> Iterator[str]:
         if self.min_objects > self.max_objects:
@@ -176,6 +211,26 @@ class RenderConfig(ConfigModel):
         for name in ("change_types", "shapes", "colors", "materials"):
             if len(set(getattr(self, name))) < len(getattr(self, name)):
                 yield f"{name} names a value twice"
+        if self.several is not None:
+            yield from self._faults_of_several(self.several)
+
+    def _faults_of_several(self, several: SeveralConfig) -> Iterator[str]:
+        for name in ("ordered_pairs", "change_types", "relation_share"):
+            if getattr(self, name) != RenderConfig.model_fields[name].default:
+                yield f"{name} is not used with several; leave it out"
+        if not several.max_changes:
+            return
+        for kind, name, least in (("replace", "shapes", 2), ("color", "colors", 2), ("material", "materials", 2)):
+            if kind in several.kinds and len(set(getattr(self, name))) < least:
+                yield f"several.kinds has {kind!r}, so {name} needs at least {least}; add one or leave the kind out"
+        for kind in ("orientation", "text"):
+            if kind in several.kinds and "cube" not in self.shapes:
+                yield f"several.kinds has {kind!r}, which only cubes show; add cube to shapes or leave the kind out"
+        if several.max_changes >= self.max_objects:
+            yield (
+                f"several.max_changes {several.max_changes} needs more than max_objects {self.max_objects} objects: "
+                "one a change and one that stays; lower it or raise max_objects"
+            )
 
 
 class MotionConfig(RenderConfig):
@@ -200,6 +255,8 @@ class MotionConfig(RenderConfig):
         yield from super().faults()
         if self.ordered_pairs:
             yield "ordered_pairs: scenes in motion have no pairs"
+        if self.several is not None:
+            yield "several: scenes in motion have no pairs"
         if self.variation != VariationConfig():
             yield "variation: scenes in motion do not vary"
 

@@ -82,10 +82,12 @@ def draw_scene(config: RenderConfig, index: int) -> tuple[Scene, np.random.Gener
 
 
 def split_of(config: RenderConfig, index: int) -> str:
-    """The split of a scene. Shares are kept within each change type and for every number of scenes."""
-    block, position = divmod(index, len(config.change_types))
+    """The split of a scene. Shares are kept for every number of scenes and within each change type, with ``several``
+    within each number of changes."""
+    cases = len(config.change_types) if config.several is None else config.several.num_counts
+    block, position = divmod(index, cases)
     golden = 0.6180339887498949
-    u = (block * golden + position / len(config.change_types)) % 1.0
+    u = (block * golden + position / cases) % 1.0
     if u < config.test_share:
         return "test"
     return "val" if u < config.test_share + config.val_share else "train"
@@ -99,7 +101,7 @@ def pairs_of(config: RenderConfig, index: int) -> dict[str, Order]:
 def _draw(
     config: RenderConfig, kind: ChangeType, rng: np.random.Generator, look_rng: np.random.Generator
 ) -> Scene | None:
-    base, look = _base(config, look_rng), draw_look(config, look_rng)
+    base, look = draw_base(config, look_rng), draw_look(config, look_rng)
     exposures = draw_exposures(config, len(IMAGES), look_rng)
     before = _place(config, rng, int(rng.integers(config.min_objects, config.max_objects + 1)))
     if before is None:
@@ -108,9 +110,9 @@ def _draw(
     if changed is None:
         return None
     change, after = changed
-    first = _view(rng, DEFAULT_JITTER, base)
+    first = draw_view(rng, DEFAULT_JITTER, base)
     jitter = JITTERS[config.jitter]
-    views = (first, _view(rng, jitter, first), _view(rng, jitter, first))
+    views = (first, draw_view(rng, jitter, first), draw_view(rng, jitter, first))
     ids = []
     for view, things in zip(views, (before, after, before), strict=True):
         image = cast(things, view, config.width, config.height)
@@ -121,7 +123,7 @@ def _draw(
     return Scene(before, after, change, views, look, exposures, (ids[0], ids[1], ids[2]))
 
 
-def _base(config: RenderConfig, rng: np.random.Generator) -> Base:
+def draw_base(config: RenderConfig, rng: np.random.Generator) -> Base:
     """The base of a scene."""
     wide = config.variation
     tilt, away, lens, turn = rng.uniform(-1, 1, 4)
@@ -210,7 +212,7 @@ def _change(
     return Change(kind, old, new), (*before[:at], new, *before[at + 1 :])
 
 
-def _view(rng: np.random.Generator, jitter: Jitter, base: Base | View) -> View:
+def draw_view(rng: np.random.Generator, jitter: Jitter, base: Base | View) -> View:
     """A view near ``base``."""
     lamps = base.lamps
     if isinstance(base, Base):

@@ -16,15 +16,17 @@ from idc.data.pipeline import Batch, StageSpec, with_errors
 from idc.data.rendered.captions import change_captions
 from idc.data.rendered.config import RenderConfig, RenderJob
 from idc.data.rendered.draw import UnplaceableScene, draw_scene, pairs_of, split_of
+from idc.data.rendered.lettering import letter_stencil
 from idc.data.rendered.look import Exposure, Look
 from idc.data.rendered.scene import IMAGES, PAIRS, Order, Scene, Thing, View
+from idc.data.rendered.several import captions_of_differences, draw_several
 from idc.data.store import DatasetFolder, fingerprint
 from idc.schema import NO_CHANGE, PAIR_SCHEMA_VERSION, ChangePair, pair_arrow_schema
 
 GENERATOR_VERSION = 1
 """Part of the fingerprint of every rendered folder; to be raised when a setting would produce other rows."""
 
-_LATER = ("ordered_pairs", "variation")
+_LATER = ("ordered_pairs", "variation", "several")
 """Settings that are in the fingerprint, and in the manifest, only if they differ from their defaults."""
 
 COLORS: dict[str, tuple[int, int, int]] = {
@@ -117,12 +119,14 @@ class RenderScenes:
         return {name: [row.get(name) for row in rows] for name in (*pair_arrow_schema().names, "error")}
 
     def pairs(self, index: int) -> tuple[ChangePair, ...]:
-        """The pairs of a scene, in the order of :func:`pairs_of`.
+        """The pairs of a scene, in the order of :func:`pairs_of`; with ``several`` its only one.
 
         Raises:
             UnplaceableScene: no scene meets the settings.
         """
         config = self.config
+        if config.several is not None:
+            return (self._pair_of_several(index),)
         scene, rng = draw_scene(config, index)
         seeds = np.random.SeedSequence((config.seed, index)).generate_state(len(IMAGES))
         images = []
@@ -155,6 +159,29 @@ class RenderScenes:
                 )
             )
         return tuple(pairs)
+
+    def _pair_of_several(self, index: int) -> ChangePair:
+        config = self.config
+        scene, rng = draw_several(config, index)
+        seeds = np.random.SeedSequence((config.seed, index)).generate_state(2)
+        before, after = (
+            encode(self.render(things, view, int(seed), scene.look, exposure), exposure)
+            for things, view, seed, exposure in zip(
+                (scene.before, scene.after), scene.views, seeds, scene.exposures, strict=True
+            )
+        )
+        meta = {"scene": index, **scene.record()}
+        return ChangePair(
+            pair_id=f"r{config.seed}-{index:06d}",
+            before=before,
+            after=after,
+            captions=tuple(captions_of_differences(meta, config.captions_per_pair, rng)),
+            change_type=scene.change_type,
+            split=split_of(config, index),
+            mask=encode_png(two_masks(scene.changed_pixels(0), scene.changed_pixels(1))),
+            source=f"rendered:seed={config.seed}:scene={index}:several",
+            meta=meta,
+        )
 
     def render(
         self, things: tuple[Thing, ...], view: View, seed: int, look: Look = PLAIN, exposure: Exposure = IDEAL
@@ -226,6 +253,8 @@ def _shapes(mi: Any, thing: Thing, look: Look) -> dict[str, dict[str, Any]]:
         return {"": {"type": "sphere", "center": [thing.x, thing.y, half], "radius": thing.radius, "bsdf": bsdf}}
     if thing.shape == "cube":
         place = transform().translate([thing.x, thing.y, half]).rotate([0, 0, 1], float(np.degrees(thing.turn)))
+        if thing.text:
+            return _lettered_cube(mi, place.scale(half), bsdf, thing)
         return {"": {"type": "cube", "to_world": place.scale(half), "bsdf": bsdf}}
     top = transform().translate([thing.x, thing.y, 2 * half]).scale(thing.radius)
     ends = {"p0": [thing.x, thing.y, 0.0], "p1": [thing.x, thing.y, 2 * half], "radius": thing.radius}
@@ -233,6 +262,28 @@ def _shapes(mi: Any, thing: Thing, look: Look) -> dict[str, dict[str, Any]]:
         "": {"type": "cylinder", **ends, "bsdf": bsdf},
         "cap": {"type": "disk", "to_world": top, "bsdf": bsdf},
     }
+
+
+def _lettered_cube(mi: Any, place: Any, bsdf: dict[str, Any], thing: Thing) -> dict[str, dict[str, Any]]:
+    """The four sides with the letter, upright and legible from outside, and the top.
+
+    Args:
+        place: from the cube of half edge 1 at the origin to the scene.
+    """
+    transform = mi.ScalarTransform4f
+    stencil = np.ascontiguousarray(letter_stencil(thing.text)[::-1, :, None])  # a rectangle's v grows upward
+    paint = 0.0 if np.mean(COLORS[thing.color]) > 110 else 0.9
+    painted = {
+        "type": "blendbsdf",
+        "weight": {"type": "bitmap", "bitmap": mi.Bitmap(stencil), "raw": True, "wrap_mode": "clamp"},
+        "plain": bsdf,
+        "paint": {"type": "diffuse", "reflectance": _rgb(mi, paint, paint, paint)},
+    }
+    shapes = {"top": {"type": "rectangle", "to_world": place.translate([0, 0, 1]), "bsdf": bsdf}}
+    for side in range(4):
+        upright = transform().rotate([0, 0, 1], 90.0 * side).translate([0, -1, 0]).rotate([1, 0, 0], 90.0)
+        shapes[f"side{side}"] = {"type": "rectangle", "to_world": place @ upright, "bsdf": painted}
+    return shapes
 
 
 def _bsdf(mi: Any, thing: Thing, look: Look) -> dict[str, Any]:
@@ -256,7 +307,13 @@ def change_mask(scene: Scene, order: Order) -> np.ndarray:
     before, after = order
     if scene.change_of(order) is None:
         return np.zeros(scene.ids[0].shape, np.uint8)
-    return (scene.changed_pixels(before) * MASK_BEFORE + scene.changed_pixels(after) * MASK_AFTER).astype(np.uint8)
+    return two_masks(scene.changed_pixels(before), scene.changed_pixels(after))
+
+
+def two_masks(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """uint8 (H, W) of the changed pixels of either image, bool (H, W): :data:`MASK_BEFORE`, :data:`MASK_AFTER`, or
+    their sum."""
+    return (before * MASK_BEFORE + after * MASK_AFTER).astype(np.uint8)
 
 
 def without_sparks(image: np.ndarray) -> np.ndarray:

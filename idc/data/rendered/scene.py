@@ -7,7 +7,7 @@ scenes, :mod:`idc.data.rendered.captions` describes their changes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -50,7 +50,8 @@ REVERSED: dict[str, ChangeType] = {"add": "drop", "drop": "add"}
 
 @dataclass(frozen=True)
 class Thing:
-    """One object: attributes, centre on the ground (scene units), turn about the vertical axis (radians)."""
+    """One object: attributes, centre on the ground (scene units), turn about the vertical axis (radians), and the
+    letter that is written on its sides, if any (cubes only)."""
 
     shape: str
     color: str
@@ -60,6 +61,7 @@ class Thing:
     x: float
     y: float
     turn: float
+    text: str = ""
 
     @property
     def half_height(self) -> float:
@@ -210,34 +212,50 @@ class Scene:
         return self.ids[image] == self.things(image).index(thing)
 
     def viewpoint_iou(self, order: Order) -> float:
-        """Similarity of the viewpoints of two images, in [0, 1].
-
-        The mean, over the objects that did not change, of the intersection over union of the object's visible
-        pixels in the two images; 1 means that the camera did not move. With no unchanged object, 1.
-        """
+        """Similarity of the viewpoints of two images, see :func:`overlap`."""
         before, after = order
-        values = []
-        for i, thing in enumerate(self.things(before)):
-            if thing not in self.things(after):
-                continue
-            j = self.things(after).index(thing)
-            a, b = self.ids[before] == i, self.ids[after] == j
-            values.append(np.count_nonzero(a & b) / np.count_nonzero(a | b))
-        return float(np.mean(values)) if values else 1.0
+        return overlap(self.things(before), self.things(after), self.ids[before], self.ids[after])
 
     def record(self, order: Order) -> dict[str, Any]:
         """The scene graphs and views of two images as JSON-able values, without the pixels."""
         before, after = order
-        views = [self.views[before], self.views[after]]
-        return {
-            "before": [_plain(t) for t in self.things(before)],
-            "after": [_plain(t) for t in self.things(after)],
-            "views": [view.record() for view in views],
-        }
+        return pair_record(self.things(before), self.things(after), (self.views[before], self.views[after]))
+
+
+def overlap(
+    before: tuple[Thing, ...], after: tuple[Thing, ...], ids_before: np.ndarray, ids_after: np.ndarray
+) -> float:
+    """Similarity of the viewpoints of two images, in [0, 1].
+
+    The mean, over the objects that did not change, of the intersection over union of the object's visible pixels in the
+    two images; 1 means that the camera did not move. With no unchanged object, 1.
+
+    Args:
+        before, after: the objects of the two images.
+        ids_before, ids_after: int16 (H, W), the place in these lists of the object at each pixel, -1 for none.
+    """
+    values = []
+    for i, thing in enumerate(before):
+        if thing not in after:
+            continue
+        a, b = ids_before == i, ids_after == after.index(thing)
+        values.append(np.count_nonzero(a & b) / np.count_nonzero(a | b))
+    return float(np.mean(values)) if values else 1.0
+
+
+def pair_record(before: tuple[Thing, ...], after: tuple[Thing, ...], views: Sequence[View]) -> dict[str, Any]:
+    """The scene graphs and views of two images as JSON-able values: ``before``, ``after``, ``views``."""
+    return {
+        "before": [_plain(t) for t in before],
+        "after": [_plain(t) for t in after],
+        "views": [view.record() for view in views],
+    }
 
 
 def _plain(thing: Thing) -> dict[str, Any]:
-    return {k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(thing).items()}
+    """The object's fields; ``text`` only if something is written on it."""
+    plain = {k: round(v, 4) if isinstance(v, float) else v for k, v in asdict(thing).items()}
+    return plain if thing.text else {k: v for k, v in plain.items() if k != "text"}
 
 
 def _rounded(values: Point) -> list[float]:

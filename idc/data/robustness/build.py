@@ -38,8 +38,10 @@ from idc.data.images import ImageError, decode_image, encode_png
 from idc.data.pipeline import Batch, FolderSource, StageSpec, good_rows, num_rows, take, with_errors
 from idc.data.rendered.captions import captions_of_record
 from idc.data.rendered.config import RenderConfig
+from idc.data.rendered.differences import DIFFERENCES
 from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE
 from idc.data.rendered.scene import REVERSED
+from idc.data.rendered.several import captions_of_differences, reversed_record
 from idc.data.robustness.corruptions import corrupt
 from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_schema
 from idc.data.text import Vocabulary, map_words, words
@@ -264,7 +266,7 @@ class SwapOrder(_Stage):
         changed = {"before": row["after"], "after": row["before"], "change_type": kind}
         meta["swapped"] = True
         if rendered:
-            meta |= {"before": meta["after"], "after": meta["before"], "views": meta["views"][::-1]}
+            meta = reversed_record(meta)
             changed["mask"] = _swapped_mask(row["mask"])
         if self.config.directed == "clear":
             changed["captions"] = []
@@ -279,6 +281,8 @@ class SwapOrder(_Stage):
 
     def _captions(self, row: dict[str, Any], kind: Any, meta: dict[str, Any]) -> list[str]:
         rng = rng_of(self.config, row["pair_id"], "captions")
+        if DIFFERENCES in meta:
+            return captions_of_differences(meta, len(row["captions"]), rng)
         return captions_of_record(kind, meta, len(row["captions"]), RenderConfig().relation_share, rng)
 
 

@@ -67,10 +67,12 @@ def pair_truth(
         changed = _said_attributes(kind, captions)
         return PairTruth(_label(kind), changed, (nothing[0],) * 2, (nothing[1],) * 2, (-1, -1), False)
     sides = [meta["before"], meta["after"]]
-    which = [
-        next((i for i, thing in enumerate(own) if thing not in other), -1)
+    differing = [
+        [i for i, thing in enumerate(own) if thing not in other]
         for own, other in (sides, sides[::-1])
     ]  # fmt: skip
+    several = any(len(own) > 1 for own in differing)  # then there is no "changed object" to learn
+    which = [own[0] if own and not several else -1 for own in differing]
     labels = [np.array([_labels(thing) for thing in side], np.int64).reshape(-1, 4) for side in sides]
     changed = np.full((2, 4), UNKNOWN)
     for image, index in enumerate(which):
@@ -78,7 +80,7 @@ def pair_truth(
             changed[image] = labels[image][index]
     places = [project(side, view, size) for side, view in zip(sides, meta["views"], strict=True)]
     return PairTruth(
-        _label(change_type), changed, (places[0], places[1]), (labels[0], labels[1]), (which[0], which[1]), True
+        _label(change_type), changed, (places[0], places[1]), (labels[0], labels[1]), (which[0], which[1]), not several
     )
 
 

@@ -213,7 +213,7 @@ def build(config: TripletsConfig, path: str, run: Runner, *, overwrite: bool = F
         TooManyRejects: more triplets than ``config.max_reject_share`` could not be made.
     """
     source = triplet_source(config)
-    unused = {"ordered_pairs": True, "variation": True}  # of scenes in motion
+    unused = {"ordered_pairs": True, "variation": True, "several": True}  # of scenes in motion
     settings = config.model_dump(
         mode="json", exclude={"videos": True, "workers": True, "max_reject_share": True, "scenes": unused}
     )

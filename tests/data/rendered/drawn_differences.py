@@ -9,7 +9,7 @@ import numpy as np
 
 from idc.data.rendered.config import JITTERS, RenderConfig
 from idc.data.rendered.differences import KINDS, Difference
-from idc.data.rendered.draw import BASE_ELEVATION, BASE_LAMPS, DEFAULT_JITTER, Base, _elsewhere, _free_thing, _view
+from idc.data.rendered.draw import BASE_ELEVATION, BASE_LAMPS, DEFAULT_JITTER, Base, _elsewhere, _free_thing, draw_view
 from idc.data.rendered.scene import Thing, View
 from idc.data.rendered.sentences import describable_difference
 
@@ -62,8 +62,8 @@ def _draw(changes: int, rng: np.random.Generator, jitter: str) -> Drawn | None:
         after += new
         if kind is not None:
             differences.append(Difference(kind, tuple(old), tuple(new)))
-    first = _view(rng, DEFAULT_JITTER, Base(BASE_ELEVATION, 11.6, 1.0, BASE_LAMPS))
-    second = _view(rng, JITTERS[jitter], first)  # type: ignore[index]
+    first = draw_view(rng, DEFAULT_JITTER, Base(BASE_ELEVATION, 11.6, 1.0, BASE_LAMPS))
+    second = draw_view(rng, JITTERS[jitter], first)  # type: ignore[index]
     groups = [one for one in differences if one.kind == "count"]
     if any(len(one.before) == len(one.after) for one in groups):
         return None

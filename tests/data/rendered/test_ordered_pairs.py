@@ -63,7 +63,7 @@ def test_the_change_type_of_an_order_is_what_its_scene_graphs_show(rows) -> None
             before, after = pair.meta["before"], pair.meta["after"]
             gone = [thing for thing in before if thing not in after]
             new = [thing for thing in after if thing not in before]
-            differing = {key for key in Thing.__annotations__ if gone and new and gone[0][key] != new[0][key]}
+            differing = {key for key in Thing.__annotations__ if gone and new and gone[0].get(key) != new[0].get(key)}
             kind = {
                 (0, 0): NO_CHANGE,
                 (1, 0): "drop",

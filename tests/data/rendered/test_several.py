@@ -1,0 +1,420 @@
+"""Scenes with none to several changes: what is promised of each holds, and old rows stay as they are."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import asdict, replace
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from idc.config import ConfigError, load
+from idc.data.images import decode_image
+from idc.data.pipeline import run_local
+from idc.data.processes import run_processes
+from idc.data.rendered.config import MotionConfig, RenderConfig, RenderJob, SeveralConfig
+from idc.data.rendered.differences import KINDS, differences_of
+from idc.data.rendered.draw import UnplaceableScene, cast, split_of
+from idc.data.rendered.lettering import letter_stencil
+from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, RenderScenes, open_build
+from idc.data.rendered.scene import Thing, View, pair_record
+from idc.data.rendered.several import (
+    CLEAR,
+    CLEAR_SHARE,
+    LETTERS,
+    TURNS,
+    SeveralScene,
+    captions_of_differences,
+    draw_several,
+    kinds_of,
+    look,
+    reversed_record,
+)
+from idc.data.store import read_table
+from idc.metrics.difference_lists import match_caption, true_differences
+
+ROOT = Path(__file__).parents[3]
+SEVERAL = RenderConfig(
+    width=120, height=90, min_visible_pixels=14, max_objects=9, jitter="mild", several=SeveralConfig(),
+    large_radius=0.8, small_radius=0.4, camera_distance=10.5,
+)  # fmt: skip
+TINY = SEVERAL.model_copy(update={"width": 48, "height": 36, "min_visible_pixels": 3, "samples_per_pixel": 4})
+
+
+@pytest.fixture(scope="module")
+def scenes() -> list[SeveralScene]:
+    return [draw_several(SEVERAL, index)[0] for index in range(60)]
+
+
+# ------------------------------------------------------------------------------------------------ the changes
+
+
+def test_numbers_of_changes_and_kinds_are_balanced(scenes: list[SeveralScene]) -> None:
+    assert [len(scene.differences) for scene in scenes[:12]] == [0, 1, 2, 3, 4, 5] * 2
+    kinds = Counter(one.kind for scene in scenes for one in scene.differences)
+    assert set(kinds) == set(KINDS)
+    assert max(kinds.values()) - min(kinds.values()) <= 2  # 150 differences; a scene may not have one of its kinds
+
+
+def test_kinds_are_shuffled_and_each_is_taken_once_a_round() -> None:
+    several = SeveralConfig(min_changes=2, max_changes=2)
+    rows = [tuple(kinds_of(several, 0, index)) for index in range(50)]
+    for start in range(0, 50, 5):
+        assert sorted(kind for row in rows[start : start + 5] for kind in row) == sorted(KINDS)
+    assert len({tuple(sorted(row)) for row in rows}) > 20
+    assert rows != [tuple(kinds_of(several, 1, index)) for index in range(50)]
+
+
+def test_a_kind_that_a_scene_cannot_have_is_replaced() -> None:
+    """Small objects are too small to be seen here, so nothing can have been small or become small."""
+    several = SeveralConfig(min_changes=1, max_changes=1, kinds=("size", "color"))
+    config = SEVERAL.model_copy(
+        update={"small_radius": 0.1, "min_visible_pixels": 60, "max_objects": 3, "several": several}
+    )
+    assert {kinds_of(several, 0, index)[0] for index in range(6)} == {"size", "color"}
+    for index in range(6):
+        scene, _ = draw_several(config, index)
+        assert [one.kind for one in scene.differences] == ["color"]
+
+
+def test_exactly_the_listed_differences_happen(scenes: list[SeveralScene]) -> None:
+    for scene in scenes:
+        taken: tuple[list[int], list[int]] = ([], [])
+        for one in scene.differences:
+            old, new = (
+                [things[i] for i in own] for things, own in ((scene.before, one.before), (scene.after, one.after))
+            )
+            for places, own in zip(taken, (one.before, one.after), strict=True):
+                places += own
+            if one.kind == "count":
+                assert len(old) != len(new)
+                assert min(len(old), len(new)) >= 1
+                assert len({look(thing) for thing in (*old, *new)}) == 1
+                assert set(old) <= set(new) or set(new) <= set(old)
+                assert not any(thing.text for thing in (*old, *new))
+            elif one.kind == "add":
+                assert (len(old), len(new)) == (0, 1)
+            elif one.kind == "drop":
+                assert (len(old), len(new)) == (1, 0)
+            else:
+                ((was,), (now,)) = old, new
+                changed = {name for name, value in asdict(was).items() if value != getattr(now, name)}
+                assert changed == {
+                    "replace": {"shape"}, "size": {"size", "radius"}, "orientation": {"turn"}, "move": {"x", "y"},
+                }.get(one.kind, {one.kind})  # fmt: skip
+        for side, things in enumerate((scene.before, scene.after)):
+            assert len(set(taken[side])) == len(taken[side]), "no object has part in two differences"
+            other = (scene.after, scene.before)[side]
+            for place, thing in enumerate(things):
+                assert place in taken[side] or thing in other
+        assert any(thing in scene.after for thing in scene.before), "an object stays"
+
+
+def test_turns_are_visible_moves_are_far_and_letters_differ(scenes: list[SeveralScene]) -> None:
+    turns = []
+    for scene in scenes:
+        for one in scene.differences:
+            if len(one.before) != 1 or len(one.after) != 1:
+                continue
+            was, now = scene.before[one.before[0]], scene.after[one.after[0]]
+            if one.kind == "orientation":
+                assert (was.shape, was.size) == ("cube", "large")
+                turn = np.degrees(abs(now.turn - was.turn)) % 90
+                turns.append(min(turn, 90 - turn))
+            elif one.kind == "move":
+                assert np.hypot(now.x - was.x, now.y - was.y) >= SEVERAL.min_move
+            elif one.kind == "text":
+                assert (was.shape, was.size) == ("cube", "large")
+                assert was.text != now.text
+                assert {was.text, now.text} <= set(LETTERS)
+            elif one.kind == "size":
+                assert {was.radius, now.radius} == {SEVERAL.large_radius, SEVERAL.small_radius}
+    assert TURNS[0] - 1e-6 <= min(turns) < 28 < 37 < max(turns) <= TURNS[1] + 1e-6
+
+
+def test_no_other_story_explains_the_images(scenes: list[SeveralScene]) -> None:
+    for scene in scenes:
+        of = [
+            {look(scene.before[i]) for i in one.before} | {look(scene.after[i]) for i in one.after}
+            for one in scene.differences
+        ]
+        assert all(not a & b for a, b in combinations(of, 2))
+        for one, looks in zip(scene.differences, of, strict=True):
+            if one.kind in ("add", "drop", "move", "count"):
+                for things, own in ((scene.before, one.before), (scene.after, one.after)):
+                    assert not looks & {look(thing) for i, thing in enumerate(things) if i not in own}
+
+
+def test_objects_keep_their_distance_in_and_between_the_images(scenes: list[SeveralScene]) -> None:
+    for scene in scenes:
+        same = {
+            (scene.before[one.before[0]], scene.after[one.after[0]])
+            for one in scene.differences
+            if len(one.before) == len(one.after) == 1
+        }
+        for things in (scene.before, scene.after):
+            for a, b in combinations(things, 2):
+                assert np.hypot(a.x - b.x, a.y - b.y) >= a.footprint + b.footprint + SEVERAL.min_gap - 1e-9
+        for a in scene.before:
+            for b in scene.after:
+                if a != b and (a, b) not in same:
+                    assert np.hypot(a.x - b.x, a.y - b.y) >= a.footprint + b.footprint + SEVERAL.min_gap - 1e-9
+
+
+def test_every_object_is_seen_and_what_changes_is_seen_well(scenes: list[SeveralScene]) -> None:
+    for scene in scenes:
+        for image, things in enumerate((scene.before, scene.after)):
+            ids = cast(things, scene.views[image], SEVERAL.width, SEVERAL.height)
+            assert np.array_equal(ids, scene.ids[image])
+            for place in range(len(things)):
+                assert np.count_nonzero(ids == place) >= SEVERAL.min_visible_pixels
+            for one in scene.differences:
+                for place in (one.before, one.after)[image]:
+                    whole = cast((things[place],), scene.views[image], SEVERAL.width, SEVERAL.height) == 0
+                    shown = np.count_nonzero(ids == place) / np.count_nonzero(whole)
+                    assert shown >= CLEAR_SHARE.get(one.kind, CLEAR)
+                    assert not whole[[0, -1]].any()
+                    assert not whole[:, [0, -1]].any()
+
+
+# ------------------------------------------------------------------------------------------------ distractors, records
+
+
+def test_camera_and_lamps_move_in_their_shares_and_are_measured(scenes: list[SeveralScene]) -> None:
+    records = [scene.record() for scene in scenes]
+    for scene, record in zip(scenes, records, strict=True):
+        found = record["distractors"]
+        assert (found["camera"] == 0) == (scene.views[0].origin == scene.views[1].origin)
+        assert (found["lamps"] == 0) == (scene.views[0].lamps == scene.views[1].lamps)
+        assert (found["brightness"] == 1) or found["lamps"] > 0
+        assert record["viewpoint_iou"] == 1 or found["camera"] > 0 or scene.differences
+    for name in ("camera", "lamps"):
+        assert 0.6 < np.mean([record["distractors"][name] > 0 for record in records]) < 0.9
+
+
+def test_still_pairs_without_changes_are_the_same_scene_twice() -> None:
+    still = SeveralConfig(max_changes=0, camera_share=0, lamp_share=0)
+    scene = draw_several(SEVERAL.model_copy(update={"several": still}), 3)[0]
+    assert scene.before == scene.after
+    assert scene.views[0] == scene.views[1]
+    assert scene.change_type == "none"
+    assert scene.record()["viewpoint_iou"] == 1
+
+
+def test_records_state_the_differences(scenes: list[SeveralScene]) -> None:
+    for scene in scenes:
+        meta = json.loads(json.dumps(scene.record()))
+        listed = differences_of(meta)
+        assert listed is not None
+        assert [one.kind for one in listed] == [one.kind for one in scene.differences]
+        assert meta["changeflag"] == int(bool(listed))
+        assert scene.change_type == (None if len(listed) > 1 else listed[0].kind if listed else "none")
+        assert ("OCR" in meta["types"]) == any(one.kind == "text" for one in listed)
+        for side in ("before", "after"):
+            assert all(("text" in thing) == bool(Thing(**thing).text) for thing in meta[side])
+
+
+def test_every_reference_agrees_with_the_list_by_the_rules(scenes: list[SeveralScene]) -> None:
+    for index, scene in enumerate(scenes):
+        meta = scene.record()
+        truth = true_differences(scene.change_type, meta)
+        assert truth is not None
+        captions = captions_of_differences(meta, 6, np.random.default_rng(index))
+        assert len(set(captions)) == 6
+        for caption in captions:
+            matched = match_caption(caption, truth)
+            assert matched.verdicts == ("right",) * len(scene.differences), caption
+            assert matched.says_no_change == (not scene.differences), caption
+
+
+def test_the_reverse_of_a_record_is_true_and_its_own_reverse(scenes: list[SeveralScene]) -> None:
+    told = 0
+    for scene in scenes:
+        meta = scene.record()
+        back = reversed_record(meta)
+        kinds = {"add": "drop", "drop": "add"}
+        assert [one["kind"] for one in back["differences"]] == [kinds.get(d.kind, d.kind) for d in scene.differences]
+        again = reversed_record(back)
+        brightness = again.pop("distractors")["brightness"], meta.pop("distractors")["brightness"]
+        assert brightness[0] == pytest.approx(brightness[1], abs=1e-3)
+        assert again == meta
+        truth = true_differences(None, back)
+        assert truth is not None
+        for caption in captions_of_differences(back, 2, np.random.default_rng(0)):
+            told += 1
+            assert match_caption(caption, truth).verdicts == ("right",) * len(scene.differences)
+    assert told > 100
+
+
+def test_splits_have_all_numbers_of_changes() -> None:
+    config = SEVERAL.model_copy(update={"num_scenes": 600})
+    table_of = Counter((index % 6, split_of(config, index)) for index in range(600))
+    for number in range(6):
+        assert table_of[number, "test"] == pytest.approx(10, abs=2)
+        assert table_of[number, "val"] == pytest.approx(5, abs=2)
+
+
+def test_a_scene_depends_on_seed_and_number_alone(scenes: list[SeveralScene]) -> None:
+    for index in (5, 17):
+        again, rng = draw_several(SEVERAL, index)
+        assert (again.before, again.after, again.views) == (
+            scenes[index].before,
+            scenes[index].after,
+            scenes[index].views,
+        )
+        assert rng.integers(1000) == draw_several(SEVERAL, index)[1].integers(1000)
+    assert draw_several(SEVERAL.model_copy(update={"seed": 1}), 5)[0].before != scenes[5].before
+
+
+# ------------------------------------------------------------------------------------------------ settings
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"several.max_changes": 6}, "max_changes"),
+        ({"several.min_changes": 3, "several.max_changes": 2}, "above max_changes 2"),
+        ({"several.kinds": ["colour"]}, "color"),
+        ({"several.kinds": ["add", "add"]}, "names a value twice"),
+        ({"several.kinds": ["replace"], "shapes": ["cube"]}, "'replace', so shapes needs"),
+        ({"several.kinds": ["color"], "colors": ["red"]}, "'color', so colors needs"),
+        ({"several.kinds": ["material"], "materials": ["metal"]}, "'material', so materials needs"),
+        ({"several.kinds": ["text"], "shapes": ["sphere", "cylinder"]}, "only cubes show"),
+        ({"several.kinds": ["orientation"], "shapes": ["sphere", "cylinder"]}, "only cubes show"),
+        ({"several.max_changes": 5, "max_objects": 5}, "max_objects 5"),
+        ({"several.max_changes": 2, "ordered_pairs": True}, "ordered_pairs is not used"),
+        ({"several.max_changes": 2, "relation_share": 0.5}, "relation_share is not used"),
+        ({"several.max_changes": 2, "change_types": ["add"]}, "change_types is not used"),
+    ],
+)
+def test_a_bad_setting_is_refused_with_the_reason(settings: dict[str, object], word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        load(RenderConfig, None, settings)
+
+
+def test_scenes_in_motion_have_no_changes() -> None:
+    with pytest.raises(ConfigError, match="several: scenes in motion"):
+        load(MotionConfig, None, {"several.max_changes": 2})
+
+
+def test_impossible_settings_end_with_advice() -> None:
+    config = SEVERAL.model_copy(update={"extent": 0.5})
+    with pytest.raises(UnplaceableScene, match=r"lower several\.max_changes"):
+        draw_several(config, 5)
+
+
+@pytest.mark.parametrize("name", ["several", "several_small"])
+def test_presets_can_be_placed(name: str) -> None:
+    path = str(ROOT / "jobs" / "configs" / "render" / f"{name}.yaml")
+    render = load(RenderJob, path, {"out": "unused"}).render
+    assert render.several is not None
+    for index in range(2 * render.several.num_counts):
+        scene, _ = draw_several(render, index)
+        assert len(scene.differences) == index % render.several.num_counts
+        assert {one.kind for one in scene.differences} <= set(render.several.kinds)
+
+
+# ------------------------------------------------------------------------------------------------ old rows
+
+
+def test_what_has_no_letter_is_recorded_as_before() -> None:
+    ball = Thing("sphere", "red", "metal", "large", 0.7, 1.0, -1.0, 0.25)
+    view = View((1.0, 2.0, 3.0), (0.0, 0.0, 0.0), ())
+    (record,) = pair_record((ball,), (), (view, view))["before"]
+    assert list(record) == ["shape", "color", "material", "size", "radius", "x", "y", "turn"]
+    (lettered,) = pair_record((replace(ball, shape="cube", text="H"),), (), (view, view))["before"]
+    assert lettered["text"] == "H"
+    assert Thing(**lettered) == replace(ball, shape="cube", text="H")
+
+
+def test_a_folder_without_several_keeps_its_fingerprint(tmp_path: Path) -> None:
+    plain = open_build(RenderJob(out=str(tmp_path / "a"), chunk_size=3))[0].manifest
+    assert plain.fingerprint == "37ca38d83c4de34a2fbd"
+    assert "several" not in plain.config["render"]
+    job = RenderJob(out=str(tmp_path / "b"), chunk_size=3, render=SEVERAL)
+    assert open_build(job)[0].manifest.config["render"]["several"]["max_changes"] == 5
+
+
+# ------------------------------------------------------------------------------------------------ pixels
+
+
+def test_letters_differ_and_lie_within_the_side() -> None:
+    stencils = [letter_stencil(letter) for letter in LETTERS]
+    for stencil in stencils:
+        assert stencil.shape == (64, 64)
+        assert 0.08 < stencil.mean() < 0.5
+        assert not stencil[[0, -1]].any()
+        assert not stencil[:, [0, -1]].any()
+    for a, b in combinations(stencils, 2):
+        assert np.abs(a - b).mean() > 0.04
+    wide, high = (np.flatnonzero(letter_stencil("L").any(axis)) for axis in (0, 1))
+    low = letter_stencil("L")[(high[0] + high[-1]) // 2 :].sum()
+    assert low > 0.6 * letter_stencil("L").sum(), "the foot of an L is at the bottom"
+    assert 30 < len(high) < 56 > len(wide)
+
+
+def test_a_letter_is_upright_and_legible_from_all_four_sides() -> None:
+    """The picture of a cube face on, against the stencil: right way up, not mirrored, and no other letter."""
+    stage = RenderScenes(TINY.model_copy(update={"width": 64, "height": 64, "samples_per_pixel": 16}))
+    target = (0.0, 0.0, 0.55)
+    for side, letter in enumerate("LPEK"):
+        cube = Thing("cube", "yellow", "rubber", "large", 0.8, 0.0, 0.0, 0.3, letter)
+        angle = 0.3 + np.pi / 2 * side
+        lamps = draw_several(SEVERAL, 0)[0].views[0].lamps
+        view = View((6 * float(np.cos(angle)), 6 * float(np.sin(angle)), 0.7), target, lamps, zoom=4.0)
+        pixels = stage.render((cube,), view, 1)
+        ids = cast((cube,), view, 64, 64)
+        rows, columns = np.flatnonzero((ids == 0).any(1)), np.flatnonzero((ids == 0).any(0))
+        face = pixels[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].mean(-1)
+        dark = np.asarray(face < 0.5 * np.percentile(face, 95), float)
+        seen = _small(dark)
+        right = _fit(letter_stencil(letter), seen)
+        assert right > 0.6
+        assert right > max(_fit(letter_stencil(other), seen) for other in LETTERS if other != letter)
+        assert right > _fit(letter_stencil(letter)[:, ::-1], seen), "not mirrored"
+        if letter in "LP":
+            assert right > _fit(letter_stencil(letter)[::-1], seen), "not upside down"
+
+
+def _small(values: np.ndarray) -> np.ndarray:
+    """16x16 points of an array (H, W)."""
+    rows, columns = (np.linspace(0, length - 1, 16).round().astype(int) for length in values.shape)
+    return values[np.ix_(rows, columns)]
+
+
+def _fit(stencil: np.ndarray, seen: np.ndarray) -> float:
+    return float(np.corrcoef(_small(stencil).ravel(), seen.ravel())[0, 1])
+
+
+def test_pairs_have_their_masks_captions_and_images() -> None:
+    stage = RenderScenes(TINY)
+    for index in (0, 1, 5):
+        (pair,) = stage.pairs(index)
+        scene, _ = draw_several(TINY, index)
+        assert (pair.pair_id, pair.source) == (f"r0-{index:06d}", f"rendered:seed=0:scene={index}:several")
+        assert pair.change_type == scene.change_type
+        assert pair.meta == {"scene": index, **scene.record()}
+        assert len(pair.captions) == TINY.captions_per_pair
+        assert pair.mask is not None
+        mask = decode_image(pair.mask)[..., 0]
+        assert np.array_equal((mask & MASK_BEFORE) > 0, scene.changed_pixels(0))
+        assert np.array_equal((mask & MASK_AFTER) > 0, scene.changed_pixels(1))
+        assert decode_image(pair.before).shape == decode_image(pair.after).shape == (36, 48, 3)
+        assert pair.before != pair.after
+    assert stage.pairs(5) == RenderScenes(TINY).pairs(5)
+
+
+def test_a_folder_is_the_same_from_one_and_two_processes(tmp_path: Path) -> None:
+    def job(name: str) -> RenderJob:
+        return RenderJob(out=str(tmp_path / name), chunk_size=2, render=TINY.model_copy(update={"num_scenes": 6}))
+
+    one = run_local(*open_build(job("one")), progress=False)
+    two = run_processes(*open_build(job("two")), processes=2, progress=False)
+    assert one == two
+    for part in one.parts:
+        assert (tmp_path / "one" / part.file).read_bytes() == (tmp_path / "two" / part.file).read_bytes()
+    rows = read_table(str(tmp_path / "one")).to_pylist()
+    assert [len(json.loads(row["meta"])["differences"]) for row in rows] == [0, 1, 2, 3, 4, 5]
