@@ -120,7 +120,7 @@ class CompareJob(ConfigModel):
     """Compare two systems that were evaluated on the same pairs."""
 
     a: str = Field(min_length=1)
-    """Folder of an evaluation."""
+    """Folder of an evaluation, or of a judge's matched differences."""
     b: str = Field(min_length=1)
     """Folder of another one; differences are b - a."""
     resamples: int = Field(1000, ge=100)

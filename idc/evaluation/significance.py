@@ -8,6 +8,7 @@ CIDEr's document frequencies stay those of the full set.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -21,6 +22,21 @@ SEED = 0
 LEVEL = 0.95
 _BLOCK = 250
 """Number of resampled sets in memory at a time."""
+
+
+class Sums(Protocol):
+    """The numbers of every sentence, and metrics that are functions of their sums.
+
+    Attributes:
+        values: ``(N, columns)``.
+        metrics: names of the metrics that :meth:`score` returns.
+    """
+
+    values: np.ndarray
+    metrics: tuple[str, ...]
+
+    def score(self, sums: np.ndarray, count: int) -> dict[str, np.ndarray]:
+        """Metric -> its value for sums over ``count`` sentences, ``(..., columns)`` to ``(...)``."""
 
 
 class Table:
@@ -68,11 +84,14 @@ def intervals(
     scores: Sequence[Mapping[str, float]], statistics: Sequence[Mapping[str, Sequence[float]]], resamples: int
 ) -> dict[str, Interval]:
     """Metric -> percentile interval of its score over ``resamples`` sets of as many pairs, drawn with replacement."""
-    table = Table(scores, statistics)
-    drawn = _gather(
-        table.score(weights @ table.values, len(scores)) for weights in _bootstrap(len(scores), resamples, SEED)
-    )
-    return {name: _interval(values) for name, values in drawn.items()}
+    return intervals_of(Table(scores, statistics), resamples)
+
+
+def intervals_of(table: Sums, resamples: int) -> dict[str, Interval]:
+    """The same of the numbers of the sentences."""
+    count = len(table.values)
+    drawn = _gather(table.score(weights @ table.values, count) for weights in bootstrap(count, resamples, SEED))
+    return {name: percentiles(values) for name, values in drawn.items()}
 
 
 class Difference(BaseModel):
@@ -135,11 +154,18 @@ def compare(
     if a[0].scores.keys() != paired[0].scores.keys():
         raise ValueError(f"not the same metrics: {', '.join(a[0].scores)} and {', '.join(paired[0].scores)}")
     first, second = (Table([r.scores for r in rows], [r.statistics for r in rows]) for rows in (a, paired))
-    count = len(a)
+    return paired_test(first, second, protocol, resamples, exchanges, seed)
+
+
+def paired_test(
+    first: Sums, second: Sums, protocol: str, resamples: int = 1000, exchanges: int = 10_000, seed: int = SEED
+) -> Comparison:
+    """Two systems by the numbers of their sentences, row by row of the same pairs; arguments as :func:`compare`."""
+    count = len(first.values)
     of_a, of_b = (one.score(one.values.sum(axis=0), count) for one in (first, second))
     drawn = _gather(
         _minus(second.score(weights @ second.values, count), first.score(weights @ first.values, count))
-        for weights in _bootstrap(count, resamples, seed)
+        for weights in bootstrap(count, resamples, seed)
     )
     step, totals = second.values - first.values, (first.values.sum(axis=0), second.values.sum(axis=0))
     swapped = _gather(
@@ -155,7 +181,7 @@ def compare(
             a=float(of_a[name]),
             b=float(of_b[name]),
             difference=difference,
-            interval=_interval(drawn[name]),
+            interval=percentiles(drawn[name]),
             p=(1 + larger) / (1 + exchanges),
         )
     return Comparison(
@@ -196,7 +222,7 @@ def table(found: Comparison) -> str:
     return "\n".join(lines)
 
 
-def _bootstrap(count: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+def bootstrap(count: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """How often each pair is drawn, ``(block, count)``, block after block."""
     rng = np.random.default_rng(seed)
     for start in range(0, resamples, _BLOCK):
@@ -221,6 +247,6 @@ def _minus(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> di
     return {name: one[name] - other[name] for name in one}
 
 
-def _interval(values: np.ndarray) -> Interval:
+def percentiles(values: np.ndarray) -> Interval:
     low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(low=float(low), high=float(high))
