@@ -1,0 +1,318 @@
+"""Precision, recall and F1 of the differences that captions claim, against the true list of a rendered pair.
+
+A caption is taken apart into claims (:mod:`idc.metrics.difference_claims`); claims and true differences are assigned to
+each other one to one, so that as many claims as possible are right, then as many as possible half right.
+
+========== ===========================================================================================================
+a claim is if
+========== ===========================================================================================================
+right      its kind is the difference's, the object that it names fits, and every old or new look that it names is true
+half right it is assigned to a difference that no right claim has, and its kind or its object alone fits
+surplus    it would be right, but another claim has its difference already: the same said twice
+invented   none of these: no difference that is left agrees with it even in part
+========== ===========================================================================================================
+
+*The object fits* if at least one attribute is named and all that are named are the object's, as it looks before (what was
+added: after; a changed number: what the group has in common); if a side of the picture is named, the object is on it in
+an image that shows it; if a relation is named, some object with the named attributes has it to the object in such an
+image. A claim without attributes ("an object was removed") fits only if a single true difference has its kind. *A look is
+true* if each of its values is: attributes, letter, number, or a side that the object moved to, or is on after it moved.
+
+Of a pair: precision = right / claims, recall = right / true differences, F1 = 2 right / (claims + true differences). A
+pair without differences has 1 in all three if its caption says that nothing changed, else 0; a caption without claims
+of a pair with differences has 0. The invented share is invented / claims, 0 without claims. Of a split: means over its
+pairs.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+from scipy.optimize import linear_sum_assignment
+
+from idc.data.rendered.captions import holds
+from idc.data.rendered.differences import DIFFERENCES, KINDS, Difference, differences_of
+from idc.data.rendered.scene import View
+from idc.data.rendered.sentences import on_side, thing_of, went
+from idc.metrics.difference_claims import COUNT, FEWER, MORE, SIDE, TEXT, Claim, read_claims
+from idc.metrics.hallucination import Attributes, look_of, truth_in
+from idc.schema import NO_CHANGE
+
+PROTOCOL = "rendered-difference-rules-1"
+"""Name and version of the rules; the number goes up when the same captions would get other scores."""
+
+DEVIATIONS = (
+    "After DiffCap-Bench (arXiv 2605.04503), which has a language model compare captions with difference lists that "
+    "people validated, in ten categories. Here rules read the captions and the scene is the truth; the kinds are those "
+    "of the rendered pairs (add, drop, replace, size, color, material, orientation, move, count, text); a claim is right "
+    "only as a whole; numbers are not comparable with the benchmark's."
+)
+
+Verdict = Literal["right", "half", "surplus", "invented"]
+
+PRECISION, RECALL, F1, INVENTED = "difference P", "difference R", "difference F1", "invented share"
+"""Names of a pair's scores."""
+
+_RIGHT, _HALF = 10_000, 1
+"""Weights of the assignment: no number of half right claims outweighs a right one."""
+
+
+@dataclass(frozen=True)
+class TrueDifferences:
+    """What is true of a pair.
+
+    Attributes:
+        before, after: the objects of the images, as the ``meta`` of a pair has them.
+        views: of both images; None if not known, then sides and relations are not checked.
+    """
+
+    differences: tuple[Difference, ...]
+    before: Sequence[Mapping[str, Any]] = ()
+    after: Sequence[Mapping[str, Any]] = ()
+    views: tuple[View, View] | None = None
+
+
+def true_differences(change_type: str | None, meta: Mapping[str, Any]) -> TrueDifferences | None:
+    """The true differences of a rendered pair: its list, or for a pair without one a list of its single change or of
+    none. None if they are not known.
+
+    Raises:
+        ValueError: the list is not of the form of :mod:`idc.data.rendered.differences`.
+    """
+    views = None
+    if len(recorded := meta.get("views") or ()) == 2:
+        views = (View.of_record(recorded[0]), View.of_record(recorded[1]))
+    if DIFFERENCES in meta:
+        listed = differences_of(meta)
+        assert listed is not None
+        return TrueDifferences(listed, meta["before"], meta["after"], views)
+    if truth_in(change_type, meta) is None:
+        return None
+    before, after = meta["before"], meta["after"]
+    if change_type == NO_CHANGE:
+        return TrueDifferences((), before, after, views)
+    gone = tuple(thing for thing in before if thing not in after)[:1]
+    new = tuple(thing for thing in after if thing not in before)[:1]
+    return TrueDifferences((Difference(str(change_type), gone, new),), before, after, views)
+
+
+# ---------------------------------------------------------------------------------------------------------- one caption
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The claims of a caption against the truth.
+
+    Attributes:
+        claims: what the caption claims; ``verdicts``: of each.
+        assigned: of each claim the number of the difference that it is right or half right about, or None.
+        truths: number of true differences.
+        says_no_change: whether the caption says that nothing changed.
+    """
+
+    claims: tuple[Claim, ...]
+    verdicts: tuple[Verdict, ...]
+    assigned: tuple[int | None, ...]
+    truths: int
+    says_no_change: bool
+
+    def count(self, verdict: Verdict) -> int:
+        return self.verdicts.count(verdict)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Precision, recall, F1 and invented share, by their names."""
+        right, claims = self.count("right"), len(self.claims)
+        if not self.truths:
+            said = float(self.says_no_change)
+            found = dict.fromkeys((PRECISION, RECALL, F1), said)
+        else:
+            found = {
+                PRECISION: right / claims if claims else 0.0,
+                RECALL: right / self.truths,
+                F1: 2 * right / (claims + self.truths),
+            }
+        return {**found, INVENTED: self.count("invented") / claims if claims else 0.0}
+
+
+def match_caption(caption: str, truth: TrueDifferences) -> Matched:
+    """The claims of a caption against the truth of its pair."""
+    reading = read_claims(caption)
+    return match(reading.claims, truth, reading.no_change)
+
+
+def match(claims: Sequence[Claim], truth: TrueDifferences, says_no_change: bool = False) -> Matched:
+    """The one-to-one assignment of the module's text."""
+    truths = truth.differences
+    grades = np.array([[_grade(claim, one, truth) for one in truths] for claim in claims]).reshape(-1, len(truths))
+    assigned: list[int | None] = [None] * len(claims)
+    for row, column in zip(*linear_sum_assignment(-grades), strict=True):
+        if grades[row, column]:
+            assigned[row] = int(column)
+    taken = {place for row, place in enumerate(assigned) if place is not None and grades[row, place] == _RIGHT}
+    verdicts: list[Verdict] = []
+    for row, place in enumerate(assigned):
+        if place is not None:
+            verdicts.append("right" if grades[row, place] == _RIGHT else "half")
+        else:
+            verdicts.append("surplus" if any(grades[row, one] == _RIGHT for one in taken) else "invented")
+    return Matched(tuple(claims), tuple(verdicts), tuple(assigned), len(truths), says_no_change)
+
+
+def _grade(claim: Claim, one: Difference, truth: TrueDifferences) -> int:
+    fits, kind = _fits(claim, one, truth), claim.kind == one.kind
+    if fits and kind and _true(claim, one, truth):
+        return _RIGHT
+    return _HALF if fits or kind else 0
+
+
+def _fits(claim: Claim, one: Difference, truth: TrueDifferences) -> bool:
+    """Whether the object that a claim names is that of a difference."""
+    if not claim.described:
+        alone = sum(other.kind == claim.kind for other in truth.differences) == 1
+        return alone and claim.kind == one.kind and _is_there(claim, one, truth)
+    group = one.before or one.after
+    common = frozenset[tuple[str, str]].intersection(*(look_of(thing) for thing in group))
+    return claim.described <= common and _is_there(claim, one, truth)
+
+
+def _is_there(claim: Claim, one: Difference, truth: TrueDifferences) -> bool:
+    """Whether the named sides and relations are the object's in an image that shows it."""
+    if truth.views is None:
+        return True
+    images = zip((one.before, one.after), (truth.before, truth.after), truth.views, strict=True)
+    shown = [(thing_of(thing), things, view) for own, things, view in images for thing in own]
+    sides = all(any(on_side(side, thing, view, 0.0) for thing, _, view in shown) for side in claim.sides)
+    return sides and all(
+        any(
+            relation == "near" or holds(relation, thing, thing_of(other), view, 0.0)
+            for thing, things, view in shown
+            for other in things
+            if named <= look_of(other)
+        )
+        for relation, named in claim.relations
+    )
+
+
+def _true(claim: Claim, one: Difference, truth: TrueDifferences) -> bool:
+    """Whether all that a claim says of the old and the new look is true."""
+    old, new = (_facts(side) for side in (one.before, one.after))
+    if one.kind == COUNT:
+        step = len(one.after) - len(one.before)
+        way = MORE if step > 0 else FEWER
+        new |= {(COUNT, way), (COUNT, f"{way} by {abs(step)}")}
+    elif one.kind == "move":
+        old |= _places(one, truth, 0)
+        new |= _places(one, truth, 1)
+    unchecked = truth.views is None
+    return all((unchecked and name == SIDE) or (name, value) in old for name, value in claim.old) and all(
+        (unchecked and name == SIDE) or (name, value) in new for name, value in claim.new
+    )
+
+
+def _facts(things: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
+    facts = {(COUNT, str(len(things)))}
+    if things:
+        facts |= frozenset[tuple[str, str]].intersection(*(look_of(thing) for thing in things))
+    return facts | {(TEXT, str(thing["text"])) for thing in things if thing.get("text") is not None}
+
+
+def _places(one: Difference, truth: TrueDifferences, image: int) -> set[tuple[str, str]]:
+    """The sides on which a moved object is in one image; after the move also those that it went to, in either view."""
+    if truth.views is None:
+        return set()
+    start, end = thing_of(one.before[0]), thing_of(one.after[0])
+    here = (start, end)[image]
+    sides = {side for side in _SIDES if on_side(side, here, truth.views[image], 0.0)}
+    if image == 1:
+        sides |= {side for side in _SIDES if any(went(side, start, end, view, 0.0) for view in truth.views)}
+    return {(SIDE, side) for side in sides}
+
+
+_SIDES = ("left", "right", "front", "behind")
+
+
+# -------------------------------------------------------------------------------------------------------------- a split
+
+
+class Found(BaseModel):
+    """How many of the true differences were found."""
+
+    model_config = ConfigDict(extra="forbid")
+    right: int
+    of: int
+
+
+class OfNumber(BaseModel):
+    """Means over the pairs with a number of true differences."""
+
+    model_config = ConfigDict(extra="forbid")
+    pairs: int
+    precision: float
+    recall: float
+    f1: float
+    invented_share: float
+
+
+class DifferenceScores(OfNumber):
+    """The scores of a split, as in the module's text, with counts over all of its pairs."""
+
+    protocol: str
+    deviations: str
+    claims: int
+    truths: int
+    right: int
+    half: int
+    surplus: int
+    invented: int
+    unchanged: Found
+    """Captions that say that nothing changed, of the pairs without differences."""
+    by_kind: dict[str, Found]
+    """Kind -> its differences, and those that a claim is right about; kinds that do not occur are left out."""
+    by_number: dict[int, OfNumber]
+    """Number of true differences -> the means over its pairs."""
+
+
+def difference_scores(rows: Iterable[tuple[Matched, TrueDifferences]]) -> DifferenceScores:
+    """The scores of a split.
+
+    Raises:
+        ValueError: there are no pairs.
+    """
+    both = list(rows)
+    if not both:
+        raise ValueError("there are no captions of pairs whose differences are known")
+    verdicts = Counter(verdict for matched, _ in both for verdict in matched.verdicts)
+    of, right = Counter[str](), Counter[str]()
+    numbers: dict[int, list[Matched]] = defaultdict(list)
+    for matched, truth in both:
+        of.update(one.kind for one in truth.differences)
+        for place, verdict in zip(matched.assigned, matched.verdicts, strict=True):
+            if place is not None and verdict == "right":
+                right[truth.differences[place].kind] += 1
+        numbers[matched.truths].append(matched)
+    return DifferenceScores(
+        **_means([matched for matched, _ in both]),
+        protocol=PROTOCOL,
+        deviations=DEVIATIONS,
+        claims=sum(verdicts.values()),
+        truths=sum(of.values()),
+        **{name: verdicts[name] for name in ("right", "half", "surplus", "invented")},
+        unchanged=Found(right=sum(one.says_no_change for one in numbers[0]), of=len(numbers[0])),
+        by_kind={kind: Found(right=right[kind], of=of[kind]) for kind in KINDS if of[kind]},
+        by_number={number: OfNumber(**_means(own)) for number, own in sorted(numbers.items()) if own},
+    )
+
+
+def _means(every: Sequence[Matched]) -> dict[str, Any]:
+    scores = [one.scores for one in every]
+    names = {"precision": PRECISION, "recall": RECALL, "f1": F1, "invented_share": INVENTED}
+    return {"pairs": len(every)} | {
+        name: statistics.fmean(one[key] for one in scores) for name, key in names.items()
+    }

@@ -1,0 +1,89 @@
+"""Captions in other people's words, each with the differences that a reader takes from it.
+
+They were written before the rules of :mod:`idc.metrics.difference_lists` were. A difference is (kind, words of the
+described object, words of its old look, words of its new look); the words of a look are values, letters, numbers or
+sides.
+"""
+
+Read = tuple[str, str, str, str]
+
+OTHER_WORDS: tuple[tuple[str, tuple[Read, ...]], ...] = (
+    (
+        "The red cube at the back is gone, and the little green ball turned purple.",
+        (("drop", "red cube", "", ""), ("color", "small green sphere", "", "purple")),
+    ),
+    ("A shiny yellow cylinder was added on the right.", (("add", "metal yellow cylinder", "", ""),)),
+    ("Two red cubes were removed, so only one is left.", (("count", "red cube", "", ""),)),
+    (
+        "The letter on the blue block is now K instead of M.",
+        (("text", "blue cube", "M", "K"),),
+    ),
+    (
+        "the big purple sphere and the tiny gray cylinder have both disappeared",
+        (("drop", "large purple sphere", "", ""), ("drop", "small gray cylinder", "", "")),
+    ),
+    (
+        "In the second image, the metal cube has been swapped for a green rubber cylinder.",
+        (("replace", "metal cube", "", "green rubber cylinder"),),
+    ),
+    (
+        "The cyan sphere shrank. The brown cube was rotated slightly.",
+        (("size", "cyan sphere", "", "small"), ("orientation", "brown cube", "", "")),
+    ),
+    ("Nothing is different between these two images.", ()),
+    (
+        "The yellow ball moved from the left side of the image to the right side.",
+        (("move", "yellow sphere", "left", "right"),),
+    ),
+    (
+        "There used to be three small cyan cubes, now there are five.",
+        (("count", "small cyan cube", "3", "5"),),
+    ),
+    (
+        "The matte green cylinder behind the red sphere became metallic and the blue cube now reads F.",
+        (("material", "rubber green cylinder", "", "metal"), ("text", "blue cube", "", "F")),
+    ),
+    (
+        "Someone took away the brown block and put a large gray sphere in the foreground.",
+        (("drop", "brown cube", "", ""), ("add", "large gray sphere", "", "")),
+    ),
+    ("The cylinder is bigger than before.", (("size", "cylinder", "", "large"),)),
+    (
+        "It looks like the red sphere has changed its color to gray, while the purple cube was shifted forward.",
+        (("color", "red sphere", "", "gray"), ("move", "purple cube", "", "front")),
+    ),
+    (
+        "A blue cylinder stands where the green cube was.",
+        (("replace", "green cube", "", "blue cylinder"),),
+    ),
+    ("The images look exactly the same to me.", ()),
+    (
+        "the cube that was rubber is now metal",
+        (("material", "rubber cube", "", "metal"),),
+    ),
+    (
+        "There is one more small yellow sphere, and a brown cylinder is missing from the left side.",
+        (("count", "small yellow sphere", "", ""), ("drop", "brown cylinder", "", "")),
+    ),
+    (
+        "The large cube left of the cyan ball faces a different direction; its color is unchanged.",
+        (("orientation", "large cube", "", ""),),
+    ),
+    (
+        "The number of purple balls went down from four to two and the gray block went from large to small",
+        (("count", "purple sphere", "4", "2"), ("size", "gray cube", "large", "small")),
+    ),
+    (
+        "the red cube turned blue and moved to the left",
+        (("color", "red cube", "", "blue"), ("move", "red cube", "", "left")),
+    ),
+    (
+        "The small metal sphere has been painted green. Also, a cube has vanished.",
+        (("color", "small metal sphere", "", "green"), ("drop", "cube", "", "")),
+    ),
+    (
+        "the A on the green cylinder changed into a B",
+        (("text", "green cylinder", "A", "B"),),
+    ),
+    ("the the small small red red cube cube has has turned turned blue blue blue", (("color", "small red cube", "", "blue"),)),
+)
