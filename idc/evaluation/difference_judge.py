@@ -4,11 +4,12 @@ After DiffCap-Bench (arXiv 2605.04503, May 2026), which scores difference captio
 in lists of differences, because word overlap neither sees meaning nor punishes invention. Only its abstract was at
 hand: prompts, matching rules and scores below are our own (:data:`DEVIATIONS`).
 
-1. The true differences of a pair are the list in its ``meta`` (rendered pairs), stated in words by
-   :func:`idc.data.rendered.stated.stated`; of a pair without a list the judge takes them from the references, once.
+1. The true differences of a rendered pair are those of its ``meta``, stated in words by
+   :func:`idc.data.rendered.stated.stated`; of other pairs the judge takes them from the references, once.
 2. For every caption the judge lists the differences that it claims, each with the number of the true difference that it
    states, or null. The answer is read strictly: one JSON object, numbers of the list, none of them twice.
-3. Precision, recall, F1 and the invented share are counted here (:mod:`idc.metrics.difference_lists`).
+3. Precision, recall, F1 and the invented share are counted here, as :mod:`idc.metrics.difference_lists` defines them
+   for captions that are read by rules.
 
 An unusable answer is returned to the judge once, with its fault. If the second one is unusable too it is named, is not
 kept, and the job fails; the same command asks again.
@@ -25,13 +26,13 @@ from typing import Any
 from idc.answer_log import AnswerLog
 from idc.atomic import write_text
 from idc.chat_endpoint import Reply, without_credentials
-from idc.data.rendered.differences import differences_of
 from idc.data.rendered.stated import stated
 from idc.data.store import iter_rows
 from idc.data.textfiles import parse_json_at
 from idc.evaluation.judge import JudgeJob, ask_all, captions_of, filled, key_of
 from idc.evaluation.judged_differences import RESULT, Claim, DifferencesJudged, JudgedCaption, system_of
 from idc.evaluation.record import ScoredCaption, load, load_predictions
+from idc.metrics.difference_lists import true_differences
 
 PROTOCOL = "difference-lists-judge-1"
 """Name and version of the protocol; it changes with the prompts and with how answers are read or counted."""
@@ -41,6 +42,7 @@ DEVIATIONS = (
     "the judge sees no image: the true differences are the list that a rendered pair was made from, else what the same "
     "judge takes from the references, once a pair",
     "matching is one to one; a claim that says less than the truth matches, one with a wrong detail does not",
+    "a caption that claims nothing counts as one that says that nothing changed",
 )
 
 TAKE = """\
@@ -284,15 +286,15 @@ def _recorded(job: JudgeJob, judged: Mapping[str, ScoredCaption]) -> dict[str, l
         return {}
     found: dict[str, list[str]] = {}
     seen: set[str] = set()
-    for row in iter_rows(job.pairs, ["pair_id", "captions", "meta"]):
+    for row in iter_rows(job.pairs, ["pair_id", "captions", "change_type", "meta"]):
         if (pair := row["pair_id"]) not in judged:
             continue
         if not {text for text in judged[pair].references if text.split()} <= {*row["captions"]}:
             raise ValueError(f"pairs: {job.pairs!r} has other references of {pair} than {job.evaluation!r}")
         seen.add(pair)
         meta = json.loads(row["meta"] or "{}")
-        if (differences := differences_of(meta)) is not None:
-            found[pair] = [stated(one, meta.get("views", ())) for one in differences]
+        if (truth := true_differences(row["change_type"], meta)) is not None:
+            found[pair] = [stated(one, meta.get("views", ())) for one in truth.differences]
     if lost := sorted(judged.keys() - seen):
         raise ValueError(f"pairs: {job.pairs!r} lacks {len(lost)} evaluated pairs: {', '.join(lost[:5])}")
     return found

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from idc.evaluation.config import CompareJob
 from idc.evaluation.judge import MODEL
 from idc.evaluation.record import Interval
-from idc.evaluation.significance import Comparison, intervals_of, paired_test
+from idc.evaluation.significance import Comparison, Table, intervals, paired_test
+from idc.metrics.difference_lists import F1, INVENTED, PRECISION, RECALL
 
 RESULT = "judged_differences.json"
 
@@ -35,13 +36,34 @@ class JudgedCaption(BaseModel):
     caption: str
     claims: list[Claim]
 
+    def scores(self, truths: int) -> dict[str, float]:
+        """Precision, recall, F1 and invented share, as :mod:`idc.metrics.difference_lists` defines them for a pair: a
+        claim is right if it states a true difference, else invented.
+
+        A caption with words that claims nothing counts as one that says that nothing changed.
+
+        Args:
+            truths: number of true differences.
+        """
+        right = sum(claim.number is not None for claim in self.claims)
+        claims = len(self.claims)
+        if not truths:
+            found = dict.fromkeys((PRECISION, RECALL, F1), float(not claims and bool(self.caption.split())))
+        else:
+            found = {
+                PRECISION: right / claims if claims else 0.0,
+                RECALL: right / truths,
+                F1: 2 * right / (claims + truths),
+            }
+        return {**found, INVENTED: (claims - right) / claims if claims else 0.0}
+
 
 class JudgedSystem(BaseModel):
     """The captions of the model, or of a baseline."""
 
     model_config = ConfigDict(extra="forbid")
     scores: dict[str, float]
-    """Precision, recall, F1 and the invented share of all differences together."""
+    """Precision, recall, F1 and the invented share: means over the pairs."""
     intervals: dict[str, Interval] = {}
     """95 % percentile bootstrap over the pairs."""
     pairs: dict[str, JudgedCaption]
@@ -72,37 +94,15 @@ class DifferencesJudged(BaseModel):
     """Number of questions of this run; the others were answered before."""
 
 
-# -------------------------------------------------------------------------------------------------------- the counting
-
-
-class Counts:
-    """The counts of every caption, for intervals and paired tests (:class:`idc.evaluation.significance.Sums`).
-
-    Attributes:
-        values: true differences that are stated, claims, true differences: ``(N, 3)``.
-    """
-
-    metrics = ("precision", "recall", "F1", "invented")
-
-    def __init__(self, pairs: Mapping[str, JudgedCaption], true: Mapping[str, Sequence[str]]) -> None:
-        rows = [
-            (sum(claim.number is not None for claim in one.claims), len(one.claims), len(true[pair]))
-            for pair, one in pairs.items()
-        ]
-        self.values = np.array(rows, dtype=float)
-
-    def score(self, sums: np.ndarray, count: int) -> dict[str, np.ndarray]:
-        """Metric -> its value, ``(..., 3)`` to ``(...)``."""
-        return scores_of(sums)
+# ------------------------------------------------------------------------------------------------------------ scores
 
 
 def system_of(pairs: dict[str, JudgedCaption], true: Mapping[str, Sequence[str]], resamples: int) -> JudgedSystem:
     """The scores of the captions of one system, with intervals if there are resamples."""
-    found = Counts(pairs, true)
-    scores = found.score(found.values.sum(axis=0), len(pairs))
+    rows = [one.scores(len(true[pair])) for pair, one in pairs.items()]
     return JudgedSystem(
-        scores={name: float(value) for name, value in scores.items()},
-        intervals=intervals_of(found, resamples) if resamples else {},
+        scores={name: statistics.fmean(row[name] for row in rows) for name in rows[0]},
+        intervals=intervals(rows, [{}] * len(rows), resamples) if resamples else {},
         pairs=pairs,
     )
 
@@ -147,20 +147,9 @@ def compare_judged(job: CompareJob) -> Comparison:
             f"not the same true differences: the judge took others from the references of {len(other)} pairs, "
             f"{other[0]!r} for one; judge both evaluations with the same file answers=FILE"
         )
-    paired = {pair: b.systems[MODEL].pairs[pair] for pair in a.systems[MODEL].pairs}
-    first, second = Counts(a.systems[MODEL].pairs, a.true), Counts(paired, b.true)
+    rows = [[one.systems[MODEL].pairs[pair].scores(len(true)) for pair, true in a.true.items()] for one in (a, b)]
+    first, second = (Table(own, [{}] * len(own)) for own in rows)
     return paired_test(first, second, str(a.protocol["name"]), job.resamples, job.exchanges, job.seed)
-
-
-def scores_of(sums: np.ndarray) -> dict[str, np.ndarray]:
-    matched, claimed, true = np.moveaxis(sums, -1, 0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return {
-            "precision": np.nan_to_num(matched / claimed),
-            "recall": np.nan_to_num(matched / true),
-            "F1": np.nan_to_num(2 * matched / (claimed + true)),
-            "invented": np.nan_to_num((claimed - matched) / claimed),
-        }
 
 
 def table(result: DifferencesJudged) -> str:

@@ -8,7 +8,6 @@ CIDEr's document frequencies stay those of the full set.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -22,21 +21,6 @@ SEED = 0
 LEVEL = 0.95
 _BLOCK = 250
 """Number of resampled sets in memory at a time."""
-
-
-class Sums(Protocol):
-    """The numbers of every sentence, and metrics that are functions of their sums.
-
-    Attributes:
-        values: ``(N, columns)``.
-        metrics: names of the metrics that :meth:`score` returns.
-    """
-
-    values: np.ndarray
-    metrics: tuple[str, ...]
-
-    def score(self, sums: np.ndarray, count: int) -> dict[str, np.ndarray]:
-        """Metric -> its value for sums over ``count`` sentences, ``(..., columns)`` to ``(...)``."""
 
 
 class Table:
@@ -84,13 +68,10 @@ def intervals(
     scores: Sequence[Mapping[str, float]], statistics: Sequence[Mapping[str, Sequence[float]]], resamples: int
 ) -> dict[str, Interval]:
     """Metric -> percentile interval of its score over ``resamples`` sets of as many pairs, drawn with replacement."""
-    return intervals_of(Table(scores, statistics), resamples)
-
-
-def intervals_of(table: Sums, resamples: int) -> dict[str, Interval]:
-    """The same of the numbers of the sentences."""
-    count = len(table.values)
-    drawn = _gather(table.score(weights @ table.values, count) for weights in bootstrap(count, resamples, SEED))
+    table = Table(scores, statistics)
+    drawn = _gather(
+        table.score(weights @ table.values, len(scores)) for weights in bootstrap(len(scores), resamples, SEED)
+    )
     return {name: percentiles(values) for name, values in drawn.items()}
 
 
@@ -158,7 +139,7 @@ def compare(
 
 
 def paired_test(
-    first: Sums, second: Sums, protocol: str, resamples: int = 1000, exchanges: int = 10_000, seed: int = SEED
+    first: Table, second: Table, protocol: str, resamples: int = 1000, exchanges: int = 10_000, seed: int = SEED
 ) -> Comparison:
     """Two systems by the numbers of their sentences, row by row of the same pairs; arguments as :func:`compare`."""
     count = len(first.values)
@@ -248,5 +229,6 @@ def _minus(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> di
 
 
 def percentiles(values: np.ndarray) -> Interval:
+    """The 95 % interval of resampled values."""
     low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(low=float(low), high=float(high))

@@ -17,6 +17,7 @@ from idc.evaluation import difference_judge as dj
 from idc.evaluation import judged_differences as jd
 from idc.evaluation import record as ev
 from idc.evaluation.judge import JudgeJob
+from idc.metrics.difference_lists import F1, INVENTED, PRECISION, RECALL
 from tests.chat_server import Server, serving
 from tests.data.descriptions.small_pairs import write_pairs
 
@@ -153,13 +154,16 @@ def test_lists_from_references_matched_and_counted(server: Server, evaluation: P
     assert {pair: [claim.number for claim in one.claims] for pair, one in model.pairs.items()} == {
         "gone": [1], "two": [1, None, 2], "none": [None],
     }  # fmt: skip
-    # 3 of 5 claims state one of the 3 true differences; the other 2 are invented
-    assert model.scores == pytest.approx({"precision": 3 / 5, "recall": 1, "F1": 6 / 8, "invented": 2 / 5})
-    assert result.systems["constant"].scores["F1"] == 0
-    assert result.systems["nearest"].scores["precision"] == pytest.approx(1 / 3)
+    # of "gone" the only claim is right, of "two" two of three are, "none" has an invented one
+    assert model.scores == pytest.approx(
+        {PRECISION: (1 + 2 / 3 + 0) / 3, RECALL: 2 / 3, F1: (1 + 4 / 5 + 0) / 3, INVENTED: (0 + 1 / 3 + 1) / 3}
+    )
+    # it claims nothing, which is right where nothing changed
+    assert result.systems["constant"].scores == pytest.approx({PRECISION: 1 / 3, RECALL: 1 / 3, F1: 1 / 3, INVENTED: 0})
+    assert result.systems["nearest"].scores[RECALL] == pytest.approx(1 / 2 / 3)
     for name, one in model.intervals.items():
         assert one.low <= model.scores[name] <= one.high, name
-    assert model.intervals["precision"].low < model.intervals["precision"].high
+    assert model.intervals[PRECISION].low < model.intervals[PRECISION].high
     assert result.asked == len(server.requests) == 3 + 9
     assert (server.requests[0]["max_tokens"], server.requests[0]["temperature"]) == (1500, 0)
     assert (result.protocol["name"], result.answered_by) == (dj.PROTOCOL, ["judge-2026"])
@@ -230,10 +234,9 @@ def test_two_evaluations_compared(
     said = capsys.readouterr().out
     assert "protocol difference-lists-judge-1" in said
     found = json.loads((tmp_path / "found.json").read_text())
-    assert found["metrics"]["F1"]["a"] == 0.75
-    assert found["metrics"]["F1"]["b"] == 1
-    assert found["metrics"]["invented"]["difference"] == pytest.approx(-2 / 5)
-    assert 0 < found["metrics"]["F1"]["p"] <= 1
+    assert (found["metrics"][F1]["a"], found["metrics"][F1]["b"]) == (pytest.approx(0.6), 1)
+    assert found["metrics"][INVENTED]["difference"] == pytest.approx(-4 / 9)
+    assert 0 < found["metrics"][F1]["p"] <= 1
 
     path = tmp_path / "b" / "judged" / jd.RESULT
     record = json.loads(path.read_text())
@@ -258,7 +261,7 @@ def test_a_caption_without_words_claims_nothing_and_is_not_asked_for(server: Ser
     folder = saved(tmp_path / "evaluation", [{**GONE, "caption": " "}, {**TWO, "caption": "a man came"}])
     result = dj.run(job(folder, server))
     assert (result.asked, result.systems["model"].pairs["gone"].claims) == (3, [])
-    assert result.systems["model"].scores["recall"] == pytest.approx(1 / 3)
+    assert result.systems["model"].scores[RECALL] == pytest.approx(1 / 2 / 2)
 
 
 def test_an_unusable_answer_is_returned_with_its_fault(server: Server, evaluation: Path) -> None:
@@ -311,7 +314,7 @@ def test_an_interrupted_run_goes_on(server: Server, evaluation: Path) -> None:
     answers.write_text(answers.read_text() + '{"key": "cut', encoding="utf-8")
     server.answer = answer
     result = dj.run(job(evaluation, server))
-    assert (result.asked, result.systems["model"].scores["F1"]) == (2, 0.75)
+    assert (result.asked, result.systems["model"].scores[F1]) == (2, pytest.approx(0.6))
 
 
 def test_settings_of_the_other_criteria_are_refused(server: Server, evaluation: Path, tmp_path: Path) -> None:
