@@ -185,6 +185,8 @@ class JudgeResult(BaseModel):
     """``model`` and the baselines."""
     per_pair: dict[str, float]
     """Pair -> score of the model's caption."""
+    baselines_per_pair: dict[str, dict[str, float]] = {}
+    """Baseline -> pair -> score of its caption."""
     unreadable: dict[str, str]
     """Pair -> an answer without a score. If there are any, the result lacks these pairs, and the job fails."""
     asked: int
@@ -373,6 +375,7 @@ def _result(
         split=evaluation.split,
         scores={system: _judged(list(scores.values())) for system, scores in best.items()},
         per_pair=best.get(MODEL, {}),
+        baselines_per_pair={system: scores for system, scores in best.items() if system != MODEL},
         unreadable=lost,
         asked=requests,
     )
