@@ -28,17 +28,53 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from idc.data.rendered.captions import ANY_SHAPE
-from idc.data.rendered.sentences import NUMBER_WORDS
 from idc.metrics.changes import named_type
-from idc.metrics.hallucination import WORDS, Attributes
+from idc.metrics.difference_words import (
+    ANCHOR,
+    ARTICLES,
+    ATTRIBUTE_WORDS,
+    COMPARED,
+    COUNT,
+    COUNTS_NEW,
+    COUNTS_OLD,
+    COUNT_STEP,
+    DOWN,
+    FEWER,
+    FROM_SIDE,
+    FURTHER,
+    GROWN,
+    HEADS,
+    IS_AT,
+    JOINTS,
+    KINDS,
+    LETTER_NEW,
+    LETTER_OLD,
+    LINKS,
+    MARK,
+    MORE,
+    MOVES,
+    NEW,
+    NOUNS,
+    NUMBERS,
+    OLD,
+    PLURALS,
+    PREDICATE,
+    SHRUNK,
+    SIDE,
+    SIDES,
+    SOME,
+    STOPS,
+    TAKES_PLACE,
+    TEXT,
+    THERE,
+    TO_SIDE,
+    TRANSITIVE,
+    UP,
+    VAGUE,
+    WAYS,
+)
+from idc.metrics.hallucination import Attributes
 from idc.schema import NO_CHANGE
-
-SIDE, TEXT, COUNT = "side", "text", "count"
-"""What an old or new look may name besides attributes: a side of the picture, a letter, a number."""
-
-MORE, FEWER = "more", "fewer"
-"""Values of :data:`COUNT` without a number; ``more by 2`` and ``fewer by 2`` are further ones."""
 
 
 @dataclass(frozen=True)
@@ -68,129 +104,6 @@ class Reading:
 
     claims: tuple[Claim, ...]
     no_change: bool
-
-
-# ------------------------------------------------------------------------------------------------------------ the words
-
-_ATTRIBUTE_WORDS: dict[str, tuple[str, str]] = {
-    **WORDS,
-    **dict.fromkeys(("larger", "bigger", "huge", "giant"), ("size", "large")),
-    **dict.fromkeys(("smaller", "little"), ("size", "small")),
-    **dict.fromkeys(("glossy", "reflective"), ("material", "metal")),
-    "matt": ("material", "rubber"),
-    "box": ("shape", "cube"),
-}
-_SHAPES = {word: value for word, value in _ATTRIBUTE_WORDS.items() if value[0] == "shape"}
-_NOUNS = {word: frozenset((value,)) for word, value in _SHAPES.items()} | dict.fromkeys(
-    (*ANY_SHAPE, "item", "shape"), frozenset[tuple[str, str]]()
-)
-_PLURALS = {**{f"{word}s": word for word in _NOUNS}, "boxes": "box"}
-_NUMBERS = {word: number for number, word in enumerate(NUMBER_WORDS)} | {"no": 0, "single": 1}
-_SIDES = {
-    "left": "left", "right": "right", "front": "front", "foreground": "front", "back": "behind",
-    "background": "behind", "rear": "behind",
-}  # fmt: skip
-
-_STOPS = frozenset(".;!?:")
-_JOINTS = frozenset((",", "and", "while", "but", "then", "whereas", "also"))
-_ARTICLES = frozenset(("the", "a", "an", "another"))
-_LINKS = frozenset(
-    "of to by with from on in at for into than behind near beside as now is are was were that which has have where "
-    "become became turned away longer no new replaced between".split()
-)
-"""A noun phrase after one of these belongs to the clause before it."""
-_TRANSITIVE = frozenset("removed added rotated moved changed dropped put placed painted took deleted shifted".split())
-"""The same, unless the clause has named its object already."""
-_HEADS = frozenset("number letter color colour material texture size orientation location position text".split())
-
-_SIDE = r"(left|right|front|back|foreground|background|rear)\b(?!(?: hand)?(?: side)? of np)"
-_NEAR = r"(?:next to|beside|near|close to)"
-_ANCHOR = re.compile(
-    rf"\b(?:(left|right)(?: hand)?(?: side)? of|(in front) of|(behind)|({_NEAR})) np(\d+)\b"
-)
-_IS_AT = re.compile(rf"\b(?:on|in|at)(?: the)? (?:far |very )?{_SIDE}(?! of np)")
-_FROM_SIDE = re.compile(rf"\bfrom(?: the)? {_SIDE}")
-_TO_SIDE = re.compile(rf"\b(?:to|towards?|into)(?: the)? (?:far )?{_SIDE}")
-_WAYS = (
-    (re.compile(r"\bforwards?\b|\b(?:closer|nearer)\b"), "front"),
-    (re.compile(r"\bbackwards?\b|\b(?:further|farther)\b"), "behind"),
-    (re.compile(r"\bleftwards?\b"), "left"),
-    (re.compile(r"\brightwards?\b"), "right"),
-)
-_OLD = re.compile(r"\b(?:from|instead of|rather than)(?: being)? (np|look)(\d+)\b")
-_NEW = re.compile(
-    r"\b(?:to|into|turned|turns|became|becomes|become|now|painted|(?:replaced|substituted|swapped|exchanged)"
-    r"(?: out)? (?:by|with|for))(?: (?:be|made|of|completely|out|all))* (np|look)(\d+)\b"
-)
-_PREDICATE = re.compile(r"\b(?:that|which) (?:is|was|are|were)(?: made of)? look(\d+)\b")
-_TAKES_PLACE = re.compile(
-    r"\bnp(\d+)\b.*?(?:(?<!been )(?<!was )(?<!is )(?<!were )\breplace[ds]|\bplace of|\bwhere) np(\d+)\b"
-)
-_SOME = "|".join((*(word for word in _NUMBERS if word not in ("no", "single")), r"\d+"))
-_COUNTS_OLD = re.compile(rf"\b(?:from|instead of|was|were|used to be|rather than) (?:only )?({_SOME})\b")
-_COUNTS_NEW = re.compile(rf"\b(?:to|now|become|became|only) (?:there_is )?(?:only )?({_SOME})\b")
-_COUNT_STEP = re.compile(rf"\b({_SOME}) (more|additional|extra|fewer|less)\b")
-_UP = re.compile(r"\b(?:increas\w+|risen|rose|grown|grew|up|more|added|additional|appear\w*|new)\b")
-_DOWN = re.compile(r"\b(?:decreas\w+|fallen|fell|dropped|shrunk|down|fewer|less|removed|missing|gone|disappear\w*)\b")
-_LETTER = r"(?:(?:the|an?) )?(?:letter )?\"?([a-z])\b"
-_LETTER_OLD = re.compile(rf"\b(?:from|instead of|was|rather than) {_LETTER}|\b(?:letter|the) ([a-z]) (?:on|of) np")
-_LETTER_NEW = re.compile(
-    rf"\b(?:to|into|now|become|became|reads?|says|shows|has the letter|replaced (?:by|with)) {_LETTER}"
-)
-
-_KINDS = tuple(
-    (kind, re.compile(pattern))
-    for kind, pattern in (
-        (TEXT, r"\b(?:letters?|text|writing|characters?|inscription|reads?|says|written)\b|\bthe [a-z] on np"),
-        (
-            COUNT,
-            rf"\bnumber of\b|\bfrom (?:{_SOME}) to (?:{_SOME})\b|\bnow (?:there_is )?(?:only )?(?:{_SOME})\b"
-            rf"|\binstead of (?:{_SOME})\b|\b(?:used to be|there (?:was|were)) (?:{_SOME})\b"
-            rf"|\b(?:{_SOME}) (?:more|additional|extra|fewer|less)\b|\b(?:more|fewer) np",
-        ),
-        (
-            "replace",
-            r"\breplac\w+|\bsubstitut\w+|\bplace of np|\bwhere np\d+ (?:was|stood|used)"
-            r"|\b(?:swapped|exchanged)(?: out)? (?:for|with|by)\b",
-        ),
-        (
-            "orientation",
-            r"\brotat\w+|\borient\w+|\bspun\b|\btilt\w*|\bfac(?:es|ing)\b"
-            r"|\b(?:different|another|other|new|changed)(?: its)? (?:direction|way|angle)\b"
-            r"|\bturned (?:around|about|by|slightly|sideways)\b|\b(?:been|was|is) turned(?: [.,]|$)",
-        ),
-        (
-            "size",
-            r"\b(?:grown|grew|grows|shrunk|shrank|shrinks|enlarged|resized)\b"
-            r"|\bsize\b.*\b(?:chang|differ|increas|decreas)|\b(?:chang\w*|different|another|new)\b.*\bsize\b"
-            r"|\b(?:increased|decreased) in size\b",
-        ),
-    )
-)
-_GROWN, _SHRUNK = re.compile(r"\b(?:gr[oe]wn?|grows|enlarged)\b"), re.compile(r"\b(?:shr[aiu]nks?|decreas\w+)\b")
-_FURTHER = tuple(
-    (kind, re.compile(pattern))
-    for kind, pattern in (
-        ("drop", r"\b(?:took|taken|take) (?:np\d+ )?away\b|\bvanish\w*|\babsent\b|\b(?:not|isn't) there\b"),
-        (
-            "move",
-            r"\bnow (?:on|at|in|closer|nearer|further|farther|behind)\b|\b(?:slid|pushed|repositioned|traded places)\b"
-            r"|\bswapped places\b",
-        ),
-        ("add", r"\bnew np|\bnow there_is np|\b(?:inserted|placed)\b"),
-    )
-)
-_MARK = re.compile(r"(np|look)\d+$")
-_THERE = re.compile(r"\b(?:there is now|now there is)\b")
-_MOVES = re.compile(r"\b(?:moved|moves|shifted|relocated|displaced|now|slid|pushed|repositioned)\b")
-_VAGUE = re.compile(r"\b(?:chang\w+|differ\w*|alter\w*|modif\w+|transform\w+)\b")
-_BECOMES = r"\b(?:is|are|looks?|appears?|got|gotten|made|become|became|becomes|now)(?: \w+)?"
-_NO_NOUN = rf"(?!(?: (?:{'|'.join(_ATTRIBUTE_WORDS)})){{0,3}} (?:{'|'.join((*_NOUNS, *_PLURALS))})\b)"
-_COMPARED = tuple(
-    (re.compile(rf"{_BECOMES} (?:{words})\b{_NO_NOUN}"), f"become {value}")
-    for words, value in (("bigger|larger", "large"), ("smaller", "small"))
-)
-"""A comparative that is said of an object, and what it is read as."""
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
@@ -264,7 +177,9 @@ def read_claims(caption: str) -> Reading:
             subjects = [_joined(one, where if own else _joined(where, part.where)) for one in subjects]
             if not subjects and part.kind is not None:
                 subjects = [_joined(part.where, where)]
-            claims += [Claim(part.kind, one.described, part.old, part.new, one.sides, one.relations) for one in subjects]
+            claims += [
+                Claim(part.kind, one.described, part.old, part.new, one.sides, one.relations) for one in subjects
+            ]
             last, pending, where, previous = subjects, [], _Subject(frozenset()), part
         if pending and previous is not None and previous.object_last and previous.kind is not None:
             claims += [Claim(previous.kind, one.described, frozenset(), previous.new, one.sides, one.relations)
@@ -284,13 +199,13 @@ def _joined(one: _Subject, other: _Subject) -> _Subject:
 def _sentences(caption: str) -> Iterator[list[_Part]]:
     """The segments of each sentence."""
     text = caption.lower().replace("\u2019", "'").replace("not the same", "different").replace("there are", "there is")
-    for pattern, new in _COMPARED:
+    for pattern, new in COMPARED:
         text = pattern.sub(new, text)
     words = re.findall(r"[a-z]+(?:'[a-z]+)?|\d+|[.,;!?:]", text)
     sentence: list[str] = []
     for word in [*words, "."]:
-        if word not in _STOPS:
-            if sentence[-1:] != [word]:  # weak models repeat words
+        if word not in STOPS:
+            if sentence[-1:] != [word] or word == "there" or len(word) == 1:  # weak models repeat words
                 sentence.append(word)
         elif sentence:
             yield list(_parts(sentence))
@@ -302,10 +217,10 @@ def _parts(words: Sequence[str]) -> Iterator[_Part]:
     segment: list[str] = []
     for place, token in enumerate([*tokens, ","]):
         following = tokens[place + 1] if place + 1 < len(tokens) else ""
-        if token in _JOINTS or (segment and _begins(segment, token, following, phrases)):
+        if token in JOINTS or (segment and _begins(segment, token, following, phrases)):
             if segment:
                 yield _part(segment, phrases)
-            segment = [] if token in _JOINTS else [token]
+            segment = [] if token in JOINTS else [token]
         else:
             segment.append(token)
 
@@ -317,12 +232,12 @@ def _begins(segment: Sequence[str], token: str, following: str, phrases: Sequenc
         (phrase is not None and phrase.article)
         or token == "someone"
         or (token == "there" and following in ("is", "was", "were"))
-        or (token == "the" and following in _HEADS)
+        or (token == "the" and following in HEADS)
     )
-    if not starts or segment[-1] in _LINKS:
+    if not starts or segment[-1] in LINKS:
         return False
     has_object = any(one.startswith("np") for one in segment)
-    if segment[-1] in _TRANSITIVE and not has_object:
+    if segment[-1] in TRANSITIVE and not has_object:
         return False
     part = _part(segment, phrases)
     return part.kind is not None or part.no_change
@@ -337,26 +252,26 @@ def _phrases(words: Sequence[str]) -> tuple[list[str], list[_Phrase]]:
         end, named, number, noun = place, set[tuple[str, str]](), None, False
         while end < len(words) and not noun:
             word = words[end]
-            single = _PLURALS.get(word, word)
-            if single in _NOUNS:
-                named |= _NOUNS[single]
+            single = PLURALS.get(word, word)
+            if single in NOUNS:
+                named |= NOUNS[single]
                 noun = True
             elif word == "one" and named:
                 noun = True
-            elif word in _ATTRIBUTE_WORDS:
-                named.add(_ATTRIBUTE_WORDS[word])
-            elif end == place and word in _NUMBERS and end + 1 < len(words) and _in_phrase(words[end + 1]):
-                number = _NUMBERS[word]
+            elif word in ATTRIBUTE_WORDS:
+                named.add(ATTRIBUTE_WORDS[word])
+            elif end == place and word in NUMBERS and end + 1 < len(words) and _in_phrase(words[end + 1]):
+                number = NUMBERS[word]
             elif end == place and word.isdigit() and end + 1 < len(words) and _in_phrase(words[end + 1]):
                 number = int(word)
-            elif not (word == "," and named and end + 1 < len(words) and words[end + 1] in _ATTRIBUTE_WORDS):
+            elif not (word == "," and named and end + 1 < len(words) and words[end + 1] in ATTRIBUTE_WORDS):
                 break
             end += 1
         if end == place or not (named or noun):
             tokens.append(words[place])
             place += 1
             continue
-        article = bool(tokens) and tokens[-1] in _ARTICLES
+        article = bool(tokens) and tokens[-1] in ARTICLES
         if article:
             tokens.pop()
         if number is not None and number != 1:
@@ -364,14 +279,14 @@ def _phrases(words: Sequence[str]) -> tuple[list[str], list[_Phrase]]:
         elif number == 1:
             tokens.append("one")
         tokens.append(f"{'np' if noun else 'look'}{len(phrases)}")
-        spoken = [word for word in words[place:end] if word not in _NUMBERS and word != ","]
+        spoken = [word for word in words[place:end] if word not in NUMBERS and word != ","]
         phrases.append(_Phrase(frozenset(named), noun, number, article, " ".join(spoken)))
         place = end
     return tokens, phrases
 
 
 def _in_phrase(word: str) -> bool:
-    return word in _ATTRIBUTE_WORDS or _PLURALS.get(word, word) in _NOUNS
+    return word in ATTRIBUTE_WORDS or PLURALS.get(word, word) in NOUNS
 
 
 # ----------------------------------------------------------------------------------------------------------- a segment
@@ -379,14 +294,18 @@ def _in_phrase(word: str) -> bool:
 
 def _part(segment: Sequence[str], phrases: Sequence[_Phrase]) -> _Part:
     """Read a segment, whose tokens are those of :func:`_phrases`."""
-    numbered = {place: int(token[_MARK.match(token).end(1):]) for place, token in enumerate(segment) if _MARK.match(token)}
-    raw = " ".join(phrases[numbered[place]].words if place in numbered else token for place, token in enumerate(segment))
-    text = _THERE.sub("now there_is", " ".join(segment))
+    numbered = {
+        place: int(token[MARK.match(token).end(1) :]) for place, token in enumerate(segment) if MARK.match(token)
+    }
+    raw = " ".join(
+        phrases[numbered[place]].words if place in numbered else token for place, token in enumerate(segment)
+    )
+    text = THERE.sub("now there_is", " ".join(segment))
     named = named_type(raw)
     if named == NO_CHANGE:
         return _Part(None, False, True, [], _Subject(frozenset()), frozenset(), frozenset(), False)
-    kind = next((own for own, pattern in _KINDS if pattern.search(text)), None)
-    kind = kind or named or next((own for own, pattern in _FURTHER if pattern.search(text)), None)
+    kind = next((own for own, pattern in KINDS if pattern.search(text)), None)
+    kind = kind or named or next((own for own, pattern in FURTHER if pattern.search(text)), None)
     roles = _roles(text, kind)
     look = {role: frozenset[tuple[str, str]]().union(*(phrases[n].named for n in numbers))
             for role, numbers in roles.items()}  # fmt: skip
@@ -403,30 +322,32 @@ def _part(segment: Sequence[str], phrases: Sequence[_Phrase]) -> _Part:
         kind = next((name for name in ("color", "material", "size") if name in dict(look["new"])), None)
     old, new = _looks(kind, text, look)
     if kind == COUNT and not (old or new) and (steps := [phrases[n].number for n in described if phrases[n].number]):
-        new = frozenset(((COUNT, f"{FEWER if _DOWN.search(text) else MORE} by {steps[0]}"),))
+        new = frozenset(((COUNT, f"{FEWER if DOWN.search(text) else MORE} by {steps[0]}"),))
     subjects, where, more_new = _placed(kind, text, described, phrases)
     if kind == "move":
-        old, new = old | _sides_of(_FROM_SIDE, text), new | more_new | _sides_of(_TO_SIDE, text) | _ways(text)
-    vague = kind is None and _VAGUE.search(raw) is not None
+        old, new = old | _sides_of(FROM_SIDE, text), new | more_new | _sides_of(TO_SIDE, text) | _ways(text)
+    vague = kind is None and VAGUE.search(raw) is not None
     ends = bool(described) and re.search(rf"\b(?:np|look){described[-1]}\b(?! (?:has|is|was))", text) is not None
-    object_last = text.startswith(("someone", "there", "now there_is")) or (ends and text.endswith(f"np{described[-1]}"))
+    object_last = text.startswith(("someone", "there", "now there_is")) or (
+        ends and text.endswith(f"np{described[-1]}")
+    )
     return _Part(kind, vague, False, subjects, where, old, new, object_last)
 
 
 def _roles(text: str, kind: str | None) -> dict[str, set[int]]:
     """Role -> numbers of its phrases; those of the described objects are in none."""
-    anchors = {int(found[5]) for found in _ANCHOR.finditer(text)}
-    old = {int(found[2]) for found in _OLD.finditer(text)}
+    anchors = {int(found[5]) for found in ANCHOR.finditer(text)}
+    old = {int(found[2]) for found in OLD.finditer(text)}
     new = set()
-    for found in _NEW.finditer(text):
+    for found in NEW.finditer(text):
         # "someone painted the cube": a noun phrase is a new look only of an object that was named before
         if found[1] == "look" or kind == "replace" or re.search(r"\bnp\d+", text[: found.start()]):
             new.add(int(found[2]))
     if kind == "replace":
         new |= {int(found[1]) for found in re.finditer(r"\b(?:by|with|for) np(\d+)\b", text)}
-        if (inverse := _TAKES_PLACE.search(text)) is not None:
+        if (inverse := TAKES_PLACE.search(text)) is not None:
             new = {int(inverse[1])}
-    predicates = {int(found[1]) for found in _PREDICATE.finditer(text)}
+    predicates = {int(found[1]) for found in PREDICATE.finditer(text)}
     return {"anchor": anchors, "old": old, "new": new - anchors, "predicate": predicates}
 
 
@@ -436,7 +357,7 @@ def _looks(kind: str | None, text: str, look: dict[str, Attributes]) -> tuple[At
         return _numbers(text)
     if kind == TEXT:
         letters = [{(TEXT, (found[1] or found[found.lastindex or 1]).upper()) for found in pattern.finditer(text)}
-                   for pattern in (_LETTER_OLD, _LETTER_NEW)]  # fmt: skip
+                   for pattern in (LETTER_OLD, LETTER_NEW)]  # fmt: skip
         return frozenset(letters[0]), frozenset(letters[1])
     if kind == "replace":
         return frozenset(), look["new"]
@@ -444,24 +365,24 @@ def _looks(kind: str | None, text: str, look: dict[str, Attributes]) -> tuple[At
         return frozenset(), frozenset()
     old, new = (frozenset(one for one in look[side] if one[0] == kind) for side in ("old", "new"))
     if kind == "size" and not new:
-        grown, shrunk = _GROWN.search(text), _SHRUNK.search(text)
+        grown, shrunk = GROWN.search(text), SHRUNK.search(text)
         new = frozenset((("size", "large" if grown else "small"),)) if grown or shrunk else new
     return old, new
 
 
 def _numbers(text: str) -> tuple[Attributes, Attributes]:
     def value(word: str) -> str:
-        return str(_NUMBERS.get(word, word))
+        return str(NUMBERS.get(word, word))
 
-    old = {(COUNT, value(found[1])) for found in _COUNTS_OLD.finditer(text)}
-    new = {(COUNT, value(found[1])) for found in _COUNTS_NEW.finditer(text)}
-    if (found := re.search(rf"\bthere_is ({_SOME})\b", text)) is not None:
+    old = {(COUNT, value(found[1])) for found in COUNTS_OLD.finditer(text)}
+    new = {(COUNT, value(found[1])) for found in COUNTS_NEW.finditer(text)}
+    if (found := re.search(rf"\bthere_is ({SOME})\b", text)) is not None:
         new.add((COUNT, value(found[1])))
-    if (step := _COUNT_STEP.search(text)) is not None:
+    if (step := COUNT_STEP.search(text)) is not None:
         up = step[2] not in ("fewer", "less")
         new = {(COUNT, f"{MORE if up else FEWER} by {value(step[1])}")}
-    elif not new and (_UP.search(text) or _DOWN.search(text)) and not re.search(rf"\b\d+ np", text):
-        new = {(COUNT, FEWER if _DOWN.search(text) else MORE)}
+    elif not new and (UP.search(text) or DOWN.search(text)) and not re.search(rf"\b\d+ np", text):
+        new = {(COUNT, FEWER if DOWN.search(text) else MORE)}
     return frozenset(old), frozenset(new)
 
 
@@ -481,27 +402,32 @@ def _placed(
         else:
             where = _joined(where, one)
 
-    for match in _PREDICATE.finditer(text):
+    for match in PREDICATE.finditer(text):
         give(match.start(), _Subject(phrases[int(match[1])].named))
-    for match in _ANCHOR.finditer(text):
+    for match in ANCHOR.finditer(text):
         relation = match[1] or (match[2] and "front") or match[3] or "near"
         give(match.start(), _Subject(frozenset(), frozenset(), ((relation, phrases[int(match[5])].named),)))
-    verb = _MOVES.search(text)
-    for match in _IS_AT.finditer(text):
-        side = _SIDES[match[1]]
-        if kind == "move" and verb and match.start() > verb.start() and any(at < verb.start() for at in starts.values()):
+    verb = MOVES.search(text)
+    for match in IS_AT.finditer(text):
+        side = SIDES[match[1]]
+        if (
+            kind == "move"
+            and verb
+            and match.start() > verb.start()
+            and any(at < verb.start() for at in starts.values())
+        ):
             new.add((SIDE, side))
         else:
             give(match.start(), _Subject(frozenset(), frozenset((side,))))
     if kind != "move":
-        for match in _TO_SIDE.finditer(text):
-            give(match.start(), _Subject(frozenset(), frozenset((_SIDES[match[1]],))))
+        for match in TO_SIDE.finditer(text):
+            give(match.start(), _Subject(frozenset(), frozenset((SIDES[match[1]],))))
     return list(found.values()), where, frozenset(new)
 
 
 def _sides_of(pattern: re.Pattern[str], text: str) -> Attributes:
-    return frozenset((SIDE, _SIDES[found[1]]) for found in pattern.finditer(text))
+    return frozenset((SIDE, SIDES[found[1]]) for found in pattern.finditer(text))
 
 
 def _ways(text: str) -> Attributes:
-    return frozenset((SIDE, side) for pattern, side in _WAYS if pattern.search(text))
+    return frozenset((SIDE, side) for pattern, side in WAYS if pattern.search(text))

@@ -12,11 +12,11 @@ surplus    it would be right, but another claim has its difference already: the 
 invented   none of these: no difference that is left agrees with it even in part
 ========== ===========================================================================================================
 
-*The object fits* if at least one attribute is named and all that are named are the object's, as it looks before (what was
-added: after; a changed number: what the group has in common); if a side of the picture is named, the object is on it in
-an image that shows it; if a relation is named, some object with the named attributes has it to the object in such an
-image. A claim without attributes ("an object was removed") fits only if a single true difference has its kind. *A look is
-true* if each of its values is: attributes, letter, number, or a side that the object moved to, or is on after it moved.
+*The object fits* if at least one attribute is named and all that are named are the object's, as it looks before (what
+was added: after; a changed number: what the group has in common); if a side of the picture is named, the object is on
+it in an image that shows it; if a relation is named, some object with the named attributes has it to the object in such
+an image. A claim without attributes ("an object was removed") fits only if a single true difference has its kind. *A
+look is true* if each of its values is: attributes, letter, number, a side that a moved object came from or went to.
 
 Of a pair: precision = right / claims, recall = right / true differences, F1 = 2 right / (claims + true differences). A
 pair without differences has 1 in all three if its caption says that nothing changed, else 0; a caption without claims
@@ -39,9 +39,10 @@ from scipy.optimize import linear_sum_assignment
 from idc.data.rendered.captions import holds
 from idc.data.rendered.differences import DIFFERENCES, KINDS, Difference, differences_of
 from idc.data.rendered.scene import View
-from idc.data.rendered.sentences import on_side, thing_of, went
-from idc.metrics.difference_claims import COUNT, FEWER, MORE, SIDE, TEXT, Claim, read_claims
-from idc.metrics.hallucination import Attributes, look_of, truth_in
+from idc.data.rendered.referring import SIDES, on_side, thing_of, went
+from idc.metrics.difference_claims import Claim, read_claims
+from idc.metrics.difference_words import COUNT, FEWER, MORE, SIDE, TEXT
+from idc.metrics.hallucination import look_of, truth_in
 from idc.schema import NO_CHANGE
 
 PROTOCOL = "rendered-difference-rules-1"
@@ -50,8 +51,8 @@ PROTOCOL = "rendered-difference-rules-1"
 DEVIATIONS = (
     "After DiffCap-Bench (arXiv 2605.04503), which has a language model compare captions with difference lists that "
     "people validated, in ten categories. Here rules read the captions and the scene is the truth; the kinds are those "
-    "of the rendered pairs (add, drop, replace, size, color, material, orientation, move, count, text); a claim is right "
-    "only as a whole; numbers are not comparable with the benchmark's."
+    "of the rendered pairs (add, drop, replace, size, color, material, orientation, move, count, text); a claim is "
+    "right only as a whole; numbers are not comparable with the benchmark's."
 )
 
 Verdict = Literal["right", "half", "surplus", "invented"]
@@ -86,7 +87,8 @@ def true_differences(change_type: str | None, meta: Mapping[str, Any]) -> TrueDi
         ValueError: the list is not of the form of :mod:`idc.data.rendered.differences`.
     """
     views = None
-    if len(recorded := meta.get("views") or ()) == 2:
+    recorded: Sequence[Mapping[str, Any]] = meta.get("views") or ()
+    if len(recorded) == 2:
         views = (View.of_record(recorded[0]), View.of_record(recorded[1]))
     if DIFFERENCES in meta:
         listed = differences_of(meta)
@@ -150,7 +152,9 @@ def match_caption(caption: str, truth: TrueDifferences) -> Matched:
 def match(claims: Sequence[Claim], truth: TrueDifferences, says_no_change: bool = False) -> Matched:
     """The one-to-one assignment of the module's text."""
     truths = truth.differences
-    grades = np.array([[_grade(claim, one, truth) for one in truths] for claim in claims]).reshape(-1, len(truths))
+    grades = np.zeros((len(claims), len(truths)), int)
+    for row, claim in enumerate(claims):
+        grades[row] = [_grade(claim, one, truth) for one in truths]
     assigned: list[int | None] = [None] * len(claims)
     for row, column in zip(*linear_sum_assignment(-grades), strict=True):
         if grades[row, column]:
@@ -208,8 +212,8 @@ def _true(claim: Claim, one: Difference, truth: TrueDifferences) -> bool:
         way = MORE if step > 0 else FEWER
         new |= {(COUNT, way), (COUNT, f"{way} by {abs(step)}")}
     elif one.kind == "move":
-        old |= _places(one, truth, 0)
-        new |= _places(one, truth, 1)
+        old |= {(SIDE, side) for side in SIDES if _side(side, one, truth, moved_there=False)}
+        new |= {(SIDE, side) for side in SIDES if _side(side, one, truth, moved_there=True)}
     unchecked = truth.views is None
     return all((unchecked and name == SIDE) or (name, value) in old for name, value in claim.old) and all(
         (unchecked and name == SIDE) or (name, value) in new for name, value in claim.new
@@ -220,22 +224,17 @@ def _facts(things: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
     facts = {(COUNT, str(len(things)))}
     if things:
         facts |= frozenset[tuple[str, str]].intersection(*(look_of(thing) for thing in things))
-    return facts | {(TEXT, str(thing["text"])) for thing in things if thing.get("text") is not None}
+    return facts | {(TEXT, str(thing["text"])) for thing in things if thing.get("text")}
 
 
-def _places(one: Difference, truth: TrueDifferences, image: int) -> set[tuple[str, str]]:
-    """The sides on which a moved object is in one image; after the move also those that it went to, in either view."""
+def _side(side: str, one: Difference, truth: TrueDifferences, moved_there: bool) -> bool:
+    """Whether a moved object went to a side, seen in either image, or came from it."""
     if truth.views is None:
-        return set()
+        return False
     start, end = thing_of(one.before[0]), thing_of(one.after[0])
-    here = (start, end)[image]
-    sides = {side for side in _SIDES if on_side(side, here, truth.views[image], 0.0)}
-    if image == 1:
-        sides |= {side for side in _SIDES if any(went(side, start, end, view, 0.0) for view in truth.views)}
-    return {(SIDE, side) for side in sides}
-
-
-_SIDES = ("left", "right", "front", "behind")
+    if moved_there:
+        return any(went(side, start, end, view, 0.0) for view in truth.views)
+    return on_side(side, start, truth.views[0], 0.0)
 
 
 # -------------------------------------------------------------------------------------------------------------- a split
@@ -313,6 +312,4 @@ def difference_scores(rows: Iterable[tuple[Matched, TrueDifferences]]) -> Differ
 def _means(every: Sequence[Matched]) -> dict[str, Any]:
     scores = [one.scores for one in every]
     names = {"precision": PRECISION, "recall": RECALL, "f1": F1, "invented_share": INVENTED}
-    return {"pairs": len(every)} | {
-        name: statistics.fmean(one[key] for one in scores) for name, key in names.items()
-    }
+    return {"pairs": len(every)} | {name: statistics.fmean(one[key] for one in scores) for name, key in names.items()}

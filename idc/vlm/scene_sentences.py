@@ -10,22 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from idc.data.rendered.captions import ATTRIBUTES
-from idc.data.rendered.config import Color, Material, Shape
+from idc.data.rendered.captions import ATTRIBUTES, VALUES
 from idc.data.rendered.scene import Thing, View
 from idc.schema import NO_CHANGE
-
-VALUES: dict[str, tuple[str, ...]] = {
-    "size": ("small", "large"),
-    "color": get_args(Color),
-    "material": get_args(Material),
-    "shape": get_args(Shape),
-}
-"""Attribute -> its values."""
 
 COLUMNS: tuple[tuple[float, str], ...] = ((0.42, "left"), (0.58, "middle"), (1.0, "right"))
 ROWS: tuple[tuple[float, str], ...] = ((0.39, "back"), (0.52, "center"), (1.0, "front"))

@@ -85,5 +85,8 @@ OTHER_WORDS: tuple[tuple[str, tuple[Read, ...]], ...] = (
         "the A on the green cylinder changed into a B",
         (("text", "green cylinder", "A", "B"),),
     ),
-    ("the the small small red red cube cube has has turned turned blue blue blue", (("color", "small red cube", "", "blue"),)),
+    (
+        "the the small small red red cube cube has has turned turned blue blue blue",
+        (("color", "small red cube", "", "blue"),),
+    ),
 )

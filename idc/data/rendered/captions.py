@@ -12,14 +12,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
-from idc.data.rendered.config import ChangeType
+from idc.data.rendered.config import ChangeType, Color, Material, Shape
 from idc.data.rendered.scene import CHANGED, Change, Order, Scene, Thing, View
 
 ATTRIBUTES = ("size", "color", "material", "shape")
+
+VALUES: dict[str, tuple[str, ...]] = {
+    "size": ("small", "large"),
+    "color": get_args(Color),
+    "material": get_args(Material),
+    "shape": get_args(Shape),
+}
+"""Attribute -> its values."""
 
 SUBSETS = tuple(
     tuple(a for a, used in zip(ATTRIBUTES, uses, strict=True) if used) for uses in product((True, False), repeat=4)

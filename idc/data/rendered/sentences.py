@@ -13,8 +13,7 @@ A caption names every difference, in any order. :mod:`idc.metrics.difference_lis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,33 +21,20 @@ import numpy as np
 from idc.data.rendered.captions import (
     ANY_SHAPE,
     ATTRIBUTES,
-    SUBSETS,
     SYNONYMS,
     TEMPLATES,
     Description,
-    Sight,
-    descriptions,
-    holds,
-    matching,
     no_change_captions,
     phrase,
 )
 from idc.data.rendered.differences import Difference
+from idc.data.rendered.referring import Record, Referring, Told, thing_of, told_of
 from idc.data.rendered.scene import Thing, View
-
-Record = Mapping[str, Any]
-"""An object as the ``meta`` of a pair has it."""
 
 RELATION_SHARE, SIDE_SHARE = 0.25, 0.25
 """Shares of the clauses that name a relation, or a side of the picture, although attributes alone are unambiguous."""
 
-CLEAR_SIDE = 1.0
-"""Least distance in scene units from the middle of the picture, along the ground, of what is on one of its sides."""
-
-CLEAR_MOVE = 1.0
-"""Least way in scene units, along the ground and in both views, of what has moved to a side."""
-
-SIDES: dict[str, tuple[str, ...]] = {
+SIDE_WORDS: dict[str, tuple[str, ...]] = {
     "left": ("on the left side of the scene", "on the left"),
     "right": ("on the right side of the scene", "on the right"),
     "front": ("in the foreground", "at the front of the scene"),
@@ -58,7 +44,21 @@ SIDES: dict[str, tuple[str, ...]] = {
 
 SIDE_NAMES = {"left": "left", "right": "right", "front": "front", "behind": "back"}
 
-NUMBER_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+NUMBER_WORDS = (
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
 
 _UP, _DOWN = {"w": "grown", "c": "larger"}, {"w": "shrunk", "c": "smaller"}
 
@@ -138,7 +138,8 @@ CLAUSES: dict[str, tuple[str, ...]] = {
     ),
 }
 """Kind -> its clauses, eight of each. ``{d}``: the referring part, ``{a}`` and ``{b}``: old and new look, number or
-letter, ``{w}`` and ``{c}``: the direction of growth; of counts ``{m}`` and ``{n}``: the objects in old and new number."""
+letter, ``{w}`` and ``{c}``: the direction of growth; of counts ``{m}`` and ``{n}``: the objects in old and new
+number."""
 
 DIRECTED_MOVES = (
     "the {d} has moved from the {a} to the {b} of the scene",
@@ -147,40 +148,6 @@ DIRECTED_MOVES = (
     "someone moved the {d} to the {b}",
 )
 """Clauses of moves whose direction is clear; the first two only if the object comes from another side."""
-
-_SAME_LOOK = ("orientation", "move", "text")
-"""Kinds that leave all attributes: the object must be the only one that fits in both images."""
-
-
-@dataclass(frozen=True)
-class Referring:
-    """A way to name the object of a difference: a description, or attributes and the side where it is."""
-
-    description: Description
-    side: str | None = None
-
-
-@dataclass(frozen=True)
-class Told:
-    """A difference with all that a clause may say of it.
-
-    Attributes:
-        thing: the object as it looks where it is looked for; of a changed number one of the group.
-        plain, relational, sided: the ways to name it; of a changed number only plain ones.
-        moves: side that it came from, if it is clear, and side that it has moved to.
-    """
-
-    difference: Difference
-    thing: Thing
-    plain: tuple[Referring, ...]
-    relational: tuple[Referring, ...]
-    sided: tuple[Referring, ...]
-    moves: tuple[tuple[str | None, str], ...] = ()
-
-    @property
-    def describable(self) -> bool:
-        return bool(self.plain or self.relational or self.sided)
-
 
 # ------------------------------------------------------------------------------------------------------- the captions
 
@@ -210,9 +177,9 @@ def several_captions(
         return no_change_captions(count, rng)
     told = [tell(one, before, after, views) for one in differences]
     captions: dict[str, None] = {}
-    decks = [_Deck(len(_clauses(one)), rng) for one in told]
+    decks = [_Deck(clauses_of(one), rng) for one in told]
     while len(captions) < count:
-        clauses = [clause(one, rng, deck.draw()) for one, deck in zip(told, decks, strict=True)]
+        clauses = [clause(one, deck.draw(), rng) for one, deck in zip(told, decks, strict=True)]
         captions[joined(clauses, rng)] = None
     return list(captions)
 
@@ -222,18 +189,16 @@ def describable_difference(
 ) -> bool:
     """Whether a clause about this difference can be true and unambiguous: some description fits its object alone (of a
     changed number: its group alone), and of a changed letter there is one before and another one after."""
-    return _told(difference, before, after, views).describable
+    return told_of(difference, before, after, views).describable
 
 
-def tell(
-    difference: Difference, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]
-) -> Told:
+def tell(difference: Difference, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]) -> Told:
     """What a clause may say of a difference.
 
     Raises:
         ValueError: there is no true and unambiguous description.
     """
-    told = _told(difference, before, after, views)
+    told = told_of(difference, before, after, views)
     if not told.describable:
         raise ValueError(
             f"a difference of kind {difference.kind!r} has no unambiguous description; draw another scene "
@@ -250,12 +215,18 @@ def joined(clauses: Sequence[str], rng: np.random.Generator) -> str:
     return f"{', '.join(shuffled[:-1])} and {shuffled[-1]}"
 
 
-def clause(told: Told, rng: np.random.Generator, number: int | None = None) -> str:
-    """One clause about a difference, of a drawn wording or of wording ``number``; the referring part is drawn."""
-    templates = _clauses(told)
-    template = templates[int(rng.integers(len(templates))) if number is None else number % len(templates)]
-    referring = _pick(told, rng)
-    return template.format(**words_of(told, referring, rng, template))
+def clauses_of(told: Told) -> tuple[str, ...]:
+    """The wordings of a clause about a difference, as in :data:`CLAUSES`."""
+    templates = CLAUSES[told.difference.kind]
+    if told.moves:
+        directed = DIRECTED_MOVES if any(start is not None for start, _ in told.moves) else DIRECTED_MOVES[2:]
+        templates = (*directed, *templates[:4])
+    return templates
+
+
+def clause(told: Told, template: str, rng: np.random.Generator) -> str:
+    """One clause about a difference, in one of :func:`clauses_of`; the referring part is drawn."""
+    return template.format(**_words(told, _pick(told, rng), rng, template))
 
 
 def true_wordings(differences: Sequence[Difference]) -> list[str]:
@@ -274,17 +245,17 @@ def true_wordings(differences: Sequence[Difference]) -> list[str]:
             thing = thing_of((*one.before, *one.after)[0])
             told = Told(one, thing, (Referring(Description(ATTRIBUTES)),), (), ())
             template = CLAUSES[one.kind][number]
-            clauses.append(template.format(**words_of(told, told.plain[0], rng, template)))
+            clauses.append(template.format(**_words(told, told.plain[0], rng, template)))
         captions.append("; ".join(clauses))
     return captions
 
 
-def words_of(told: Told, referring: Referring, rng: Any, template: str = "") -> dict[str, str]:
+def _words(told: Told, referring: Referring, rng: Any, template: str) -> dict[str, str]:
     """The words of a clause: see :data:`CLAUSES`."""
     one, attributes = told.difference, referring.description.attributes
     if one.kind == "count":
         old, new = len(one.before), len(one.after)
-        nouns = [plural(told.thing, attributes, number, rng) for number in (0, old, new)]
+        nouns = [_plural(told.thing, attributes, number, rng) for number in (0, old, new)]
         return {
             "d": nouns[0], "m": nouns[1], "n": nouns[2], "a": NUMBER_WORDS[old], "b": NUMBER_WORDS[new],
             "w": "increased" if new > old else "decreased",
@@ -292,9 +263,9 @@ def words_of(told: Told, referring: Referring, rng: Any, template: str = "") -> 
         }  # fmt: skip
     words = {"d": phrase(told.thing, referring.description, rng)}
     if referring.side is not None:
-        words["d"] += f" {rng.choice(SIDES[referring.side])}"
+        words["d"] += f" {rng.choice(SIDE_WORDS[referring.side])}"
     if one.kind in ("color", "material", "size"):
-        words |= {"a": word(one.before[0][one.kind], rng), "b": word(one.after[0][one.kind], rng)}
+        words |= {"a": _word(one.before[0][one.kind], rng), "b": _word(one.after[0][one.kind], rng)}
         words |= _UP if one.after[0]["size"] == "large" else _DOWN
     elif one.kind == "replace":
         # The new shape is always named; of the other attributes those that the referring part names.
@@ -309,46 +280,31 @@ def words_of(told: Told, referring: Referring, rng: Any, template: str = "") -> 
     return words
 
 
-def word(value: str, rng: Any) -> str:
+def _word(value: str, rng: Any) -> str:
     """A word for an attribute value."""
     return str(rng.choice(SYNONYMS[value])) if value in SYNONYMS else value
 
 
-def plural(thing: Thing, attributes: Sequence[str], number: int, rng: Any) -> str:
+def _plural(thing: Thing, attributes: Sequence[str], number: int, rng: Any) -> str:
     """The noun of so many objects with these attributes of ``thing``."""
-    words = [word(getattr(thing, name), rng) for name in attributes]
+    words = [_word(getattr(thing, name), rng) for name in attributes]
     if "shape" not in attributes:
         words.append(str(rng.choice(ANY_SHAPE)))
     return " ".join(words) + ("" if number == 1 else "s")
 
 
-def thing_of(record: Record) -> Thing:
-    """The object of a record, without what the record does not have."""
-    return Thing(**{one.name: record[one.name] for one in fields(Thing) if one.name in record})
-
-
-def on_side(side: str, thing: Thing, view: View, margin: float) -> bool:
-    """Whether an object is on a side of the picture, by more than ``margin`` from what the camera looks at."""
-    return holds(side, thing, _at(thing, view.target[0], view.target[1]), view, margin)
-
-
-def went(side: str, start: Thing, end: Thing, view: View, margin: float) -> bool:
-    """Whether an object went to a side by more than ``margin``."""
-    return holds(side, end, start, view, margin)
-
-
-# ------------------------------------------------------------------------------------------------ what fits one object
+# ----------------------------------------------------------------------------------------------------------- the words
 
 
 class _Deck:
-    """The numbers below ``size`` in a drawn order, again and again."""
+    """Wordings in a drawn order, again and again."""
 
-    def __init__(self, size: int, rng: np.random.Generator) -> None:
-        self.size, self.rng = size, rng
-        self.left: list[int] = []
+    def __init__(self, templates: Sequence[str], rng: np.random.Generator) -> None:
+        self.templates, self.rng = templates, rng
+        self.left: list[str] = []
 
-    def draw(self) -> int:
-        self.left = self.left or [int(number) for number in self.rng.permutation(self.size)]
+    def draw(self) -> str:
+        self.left = self.left or [self.templates[int(place)] for place in self.rng.permutation(len(self.templates))]
         return self.left.pop()
 
 
@@ -357,14 +313,6 @@ class _FirstWord:
 
     def choice(self, words: Sequence[str]) -> str:
         return words[0]
-
-
-def _clauses(told: Told) -> tuple[str, ...]:
-    templates = CLAUSES[told.difference.kind]
-    if told.moves:
-        directed = DIRECTED_MOVES if any(start is not None for start, _ in told.moves) else DIRECTED_MOVES[2:]
-        templates = (*directed, *templates[:4])
-    return templates
 
 
 def _pick(told: Told, rng: np.random.Generator) -> Referring:
@@ -380,81 +328,3 @@ def _pick(told: Told, rng: np.random.Generator) -> Referring:
         most = max(len(one.description.attributes) for one in options)
         options = tuple(one for one in options if len(one.description.attributes) == most)
     return options[int(rng.integers(len(options)))]
-
-
-def _told(difference: Difference, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]) -> Told:
-    images = [tuple(thing_of(one) for one in side) for side in (before, after)]
-    if difference.kind == "count":
-        return _told_count(difference, images)
-    shown = []
-    for own, things, view in zip((difference.before, difference.after), images, views, strict=True):
-        shown += [Sight(thing_of(one), things, view) for one in own]
-    nothing = Told(difference, shown[0].thing, (), (), ())
-    if difference.kind == "text":
-        letters = [one.get("text") for one in (*difference.before, *difference.after)]
-        if None in letters or letters[0] == letters[1]:
-            return nothing
-    unique_in = shown if difference.kind in _SAME_LOOK else shown[:1]
-    plain, relational = descriptions(unique_in, shown)
-    still = set(images[0]) & set(images[1])
-    return Told(
-        difference,
-        unique_in[0].thing,
-        tuple(Referring(one) for one in plain),
-        tuple(Referring(one) for one in relational if one.anchor in still),
-        tuple(_sided(unique_in, shown)) if difference.kind != "move" else (),
-        tuple(_moves(shown)) if difference.kind == "move" else (),
-    )
-
-
-def _told_count(difference: Difference, images: Sequence[Sequence[Thing]]) -> Told:
-    groups = [[thing_of(one) for one in own] for own in (difference.before, difference.after)]
-    thing = (groups[0] or groups[1])[0]
-
-    def alone(attributes: Sequence[str]) -> bool:
-        fitting = [matching(things, thing, attributes) for things in images]
-        return all(len(own) == len(group) and set(own) == set(group) for own, group in zip(fitting, groups, strict=True))
-
-    named = [Referring(Description(own)) for own in SUBSETS if len(own) >= 2 and alone(own)]
-    return Told(difference, thing, tuple(named), (), ())
-
-
-def _sided(unique_in: Sequence[Sight], shown: Sequence[Sight]) -> list[Referring]:
-    found = []
-    for side in SIDES:
-        if not all(on_side(side, one.thing, one.view, CLEAR_SIDE) for one in shown):
-            continue
-        found += [
-            Referring(Description(attributes), side)
-            for attributes in SUBSETS
-            if len(attributes) >= 2 and not any(_another(attributes, side, one) for one in unique_in)
-        ]
-    return found
-
-
-def _another(attributes: Sequence[str], side: str, sight: Sight) -> bool:
-    """Whether a second object with these attributes of the first may be said to be on this side."""
-    return any(
-        on_side(side, other, sight.view, 0.0)
-        for other in matching(sight.things, sight.thing, attributes)
-        if other is not sight.thing and other != sight.thing
-    )
-
-
-def _moves(shown: Sequence[Sight]) -> list[tuple[str | None, str]]:
-    """Sides that an object has moved to, each with one that it came from, or None."""
-    start, end = shown
-    found: list[tuple[str | None, str]] = []
-    for side in SIDES:
-        if not all(went(side, start.thing, end.thing, one.view, CLEAR_MOVE) for one in shown):
-            continue
-        if not on_side(side, end.thing, end.view, CLEAR_SIDE):
-            continue
-        clear: Callable[[str], bool] = lambda one: on_side(one, start.thing, start.view, CLEAR_SIDE)  # noqa: E731
-        sources = [one for one in SIDES if one != side and clear(one) and not on_side(one, end.thing, end.view, 0.0)]
-        found += [(source, side) for source in sources] or [(None, side)]
-    return found
-
-
-def _at(thing: Thing, x: float, y: float) -> Thing:
-    return Thing(thing.shape, thing.color, thing.material, thing.size, thing.radius, x, y, thing.turn)

@@ -1,0 +1,155 @@
+"""What fits one object alone: the ways to name the object of a difference, and the sides of a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from idc.data.rendered.captions import RELATIONS, SUBSETS, Description, Sight, descriptions, holds, matching
+from idc.data.rendered.differences import Difference
+from idc.data.rendered.scene import Thing, View
+
+Record = Mapping[str, Any]
+"""An object as the ``meta`` of a pair has it."""
+
+CLEAR_SIDE = 1.0
+"""Least distance in scene units from the middle of the picture, along the ground, of what is on one of its sides."""
+
+CLEAR_MOVE = 1.0
+"""Least way in scene units, along the ground and in both views, of what has moved to a side."""
+
+SIDES = tuple(RELATIONS)
+"""Sides of a picture, called as the relations: left, right, front, behind."""
+
+_SAME_LOOK = ("orientation", "move", "text")
+"""Kinds that leave all attributes: the object must be the only one that fits in both images."""
+
+
+@dataclass(frozen=True)
+class Referring:
+    """A way to name the object of a difference: a description, or attributes and the side where it is."""
+
+    description: Description
+    side: str | None = None
+
+
+@dataclass(frozen=True)
+class Told:
+    """A difference with all that a clause may say of it.
+
+    Attributes:
+        thing: the object as it looks where it is looked for; of a changed number one of the group.
+        plain, relational, sided: the ways to name it; of a changed number only plain ones.
+        moves: side that it came from, if it is clear, and side that it has moved to.
+    """
+
+    difference: Difference
+    thing: Thing
+    plain: tuple[Referring, ...]
+    relational: tuple[Referring, ...]
+    sided: tuple[Referring, ...]
+    moves: tuple[tuple[str | None, str], ...] = ()
+
+    @property
+    def describable(self) -> bool:
+        return bool(self.plain or self.relational or self.sided)
+
+
+def told_of(difference: Difference, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]) -> Told:
+    images = [tuple(thing_of(one) for one in side) for side in (before, after)]
+    if difference.kind == "count":
+        return _told_count(difference, images)
+    shown = []
+    every = zip((difference.before, difference.after), (before, after), images, views, strict=True)
+    for own, side, things, view in every:
+        shown += [Sight(things[list(side).index(one)], things, view) for one in own]
+    if difference.kind == "text":
+        letters = [one.get("text") for one in (*difference.before, *difference.after)]
+        if not all(letters) or letters[0] == letters[1]:
+            return Told(difference, shown[0].thing, (), (), ())
+    unique_in = shown if difference.kind in _SAME_LOOK else shown[:1]
+    plain, relational = descriptions(unique_in, shown)
+    still = {thing_of(one) for one in before if one in after}
+    return Told(
+        difference,
+        unique_in[0].thing,
+        tuple(Referring(one) for one in plain),
+        tuple(Referring(one) for one in relational if one.anchor in still),
+        tuple(_sided(unique_in, shown)) if difference.kind != "move" else (),
+        tuple(_moves(shown)) if difference.kind == "move" else (),
+    )
+
+
+def _told_count(difference: Difference, images: Sequence[Sequence[Thing]]) -> Told:
+    groups = [[thing_of(one) for one in own] for own in (difference.before, difference.after)]
+    thing = (groups[0] or groups[1])[0]
+
+    def alone(attributes: Sequence[str]) -> bool:
+        fitting = [matching(things, thing, attributes) for things in images]
+        return all(
+            len(own) == len(group) and set(own) == set(group) for own, group in zip(fitting, groups, strict=True)
+        )
+
+    named = [Referring(Description(own)) for own in SUBSETS if len(own) >= 2 and alone(own)]
+    return Told(difference, thing, tuple(named), (), ())
+
+
+def _sided(unique_in: Sequence[Sight], shown: Sequence[Sight]) -> list[Referring]:
+    found = []
+    for side in SIDES:
+        if not all(on_side(side, one.thing, one.view, CLEAR_SIDE) for one in shown):
+            continue
+        found += [
+            Referring(Description(attributes), side)
+            for attributes in SUBSETS
+            if len(attributes) >= 2 and not any(_another(attributes, side, one) for one in unique_in)
+        ]
+    return found
+
+
+def _another(attributes: Sequence[str], side: str, sight: Sight) -> bool:
+    """Whether a second object with these attributes of the first may be said to be on this side."""
+    return any(
+        on_side(side, other, sight.view, 0.0)
+        for other in matching(sight.things, sight.thing, attributes)
+        if other is not sight.thing and other != sight.thing
+    )
+
+
+def _moves(shown: Sequence[Sight]) -> list[tuple[str | None, str]]:
+    """Sides that an object has moved to, each with one that it came from, or None."""
+    start, end = shown
+    found: list[tuple[str | None, str]] = []
+    for side in SIDES:
+        if not all(went(side, start.thing, end.thing, one.view, CLEAR_MOVE) for one in shown):
+            continue
+        if not on_side(side, end.thing, end.view, CLEAR_SIDE):
+            continue
+        clear: Callable[[str], bool] = lambda one: on_side(one, start.thing, start.view, CLEAR_SIDE)  # noqa: E731
+        sources = [one for one in SIDES if one != side and clear(one) and not on_side(one, end.thing, end.view, 0.0)]
+        found += [(source, side) for source in sources] or [(None, side)]
+    return found
+
+
+def _spot(thing: Thing) -> tuple[float, float]:
+    return thing.x, thing.y
+
+
+def _at(thing: Thing, x: float, y: float) -> Thing:
+    return Thing(thing.shape, thing.color, thing.material, thing.size, thing.radius, x, y, thing.turn)
+
+
+def thing_of(record: Record) -> Thing:
+    """The object of a record, without what the record does not have."""
+    return Thing(**{one.name: record[one.name] for one in fields(Thing) if one.name in record})
+
+
+def on_side(side: str, thing: Thing, view: View, margin: float) -> bool:
+    """Whether an object is on a side of the picture, by more than ``margin`` from what the camera looks at."""
+    return holds(side, thing, _at(thing, view.target[0], view.target[1]), view, margin)
+
+
+def went(side: str, start: Thing, end: Thing, view: View, margin: float) -> bool:
+    """Whether an object went to a side by more than ``margin``."""
+    return holds(side, end, start, view, margin)
