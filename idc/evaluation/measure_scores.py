@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +20,11 @@ from idc.evaluation.kept import Kept
 from idc.evaluation.measure_inputs import MEASURES, Inputs
 from idc.evaluation.measured import WORDS
 from idc.evaluation.record import load, load_predictions
+from idc.evaluation.score import running_meteor
 from idc.metrics.coco import METRICS, CocoScorer
 from idc.metrics.difference_lists import F1
 from idc.metrics.java import java_version
+from idc.metrics.protocols import protocol
 from idc.progress import tracked
 
 _VERSION = 1
@@ -49,22 +51,36 @@ class Scorer:
         folder = job.kept or (None if local is None else str(Path(local).with_name(f"{Path(local).name}.scoring")))
         self._kept = Kept(folder, _VERSION)
 
-    def add(self, name: str, captions: Sequence[Said]) -> None:
-        """Score (pair, caption) pairs that are not scored yet; kept for the next run under ``name``."""
+    def add(self, captions: Sequence[Said]) -> None:
+        """Score captions that the evaluations have no scores of; kept for the next run."""
         new = list(dict.fromkeys(one for one in captions if one not in self._known))
-        # A scorer takes one caption a pair at a time.
-        rounds: list[dict[str, str]] = []
-        for pair, caption in new:
+        programs = [importlib.metadata.version("pycocoevalcap"), java_version()]
+        depends_on = [programs, list(self._inputs.references.items()), new]
+        found = self._kept.get("measured-captions", depends_on, lambda: self._scored(new))
+        self._known |= {(pair, caption): scores for pair, caption, scores in found}
+
+    def _scored(self, captions: Sequence[Said]) -> list[tuple[str, str, dict[str, float]]]:
+        """(Pair, caption, scores); the document frequencies are those of all references."""
+        rounds: list[dict[str, str]] = []  # a scorer takes one caption a pair at a time
+        for pair, caption in captions:
             place = next((one for one in rounds if pair not in one), None)
             if place is None:
                 rounds.append(place := {})
             place[pair] = caption
-        programs = [importlib.metadata.version("pycocoevalcap"), java_version()]
-        references = self._inputs.references
-        found = self._kept.get(
-            f"measured-{name}", [programs, list(references.items()), new], lambda: _scored(references, rounds, name)
-        )
-        self._known |= {(pair, caption): scores for pair, caption, scores in found}
+        references, by = self._inputs.references, protocol("coco")
+        sentences = {by.name: [text for own in references.values() for text in own]}
+        texts = {str(number): caption for number, (_, caption) in enumerate(captions)}
+        found = []
+        with (
+            running_meteor(True, [by], sentences, texts, (), self._kept) as meteor,
+            CocoScorer(references, METRICS, by.tokens, meteor) as scorer,
+        ):
+            for own in tracked(rounds, len(rounds), "scoring captions", "set"):
+                # The first reference in place of captions that are not scored in this round.
+                filled = {pair: own.get(pair, references[pair][0]) for pair in references}
+                scores = scorer.score(filled, allow_empty=True).per_id
+                found += [(pair, text, {one: scores[pair][one] for one in MEASURES}) for pair, text in own.items()]
+        return found
 
     def values(self, measure: str, captions: Sequence[Said]) -> np.ndarray | None:
         """Scores of (pair, caption) pairs by a measure ``(N,)``; None if a judge has not judged some of them."""
@@ -74,19 +90,6 @@ class Scorer:
             judged = self._judges[measure]
             return np.array([judged[one] for one in captions]) if all(one in judged for one in captions) else None
         return np.array([self._known[one][measure] for one in captions])
-
-
-def _scored(
-    references: Mapping[str, Sequence[str]], rounds: Sequence[Mapping[str, str]], name: str
-) -> list[tuple[str, str, dict[str, float]]]:
-    """(Pair, caption, scores) of captions; the document frequencies are those of all references."""
-    found = []
-    with CocoScorer(references, METRICS) as scorer:
-        for captions in tracked(rounds, len(rounds), f"scoring {name}", "set"):
-            filled = {pair: captions.get(pair, "-") for pair in references}  # the others' scores are not read
-            scores = scorer.score(filled, allow_empty=True).per_id
-            found += [(pair, text, {one: scores[pair][one] for one in MEASURES}) for pair, text in captions.items()]
-    return found
 
 
 def read_judges(job: CompareMeasuresJob, inputs: Inputs) -> dict[str, dict[Said, float]]:

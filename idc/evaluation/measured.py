@@ -117,6 +117,13 @@ def sentences(agreement: dict[str, Agreement], errors: dict[str, PlantedError], 
         found.append(f"Not distinguishable from it on these pairs: {_listed(as_good, agreement)}.")
     if worse := [name for name in rest if name not in as_good]:
         found.append(f"Behind it: {_listed(worse, agreement)}.")
+    highest = max((name for name in agreement if name != WORDS), key=lambda name: agreement[name].spearman.value)
+    if highest != best:
+        found.append(
+            f"Over the captions of all pairs together {highest} has the highest rank correlation with the truth "
+            f"(Spearman {_correlation(highest, agreement)}; {best} {_correlation(best, agreement)}): to find the pairs "
+            "that are captioned worst, sort by it."
+        )
     blind, seen = [], []
     for error, planted in errors.items():
         if best in planted.measures:
@@ -140,6 +147,12 @@ def _behind(name: str, one: Agreement) -> str:
         return f"{name} {_percent(one.accuracy.value)}"
     low, high = 100 * one.lead.interval.low, 100 * one.lead.interval.high
     return f"{name} {_percent(one.accuracy.value)} ({100 * one.lead.value:.1f} points less, {low:.1f} to {high:.1f})"
+
+
+def _correlation(name: str, agreement: dict[str, Agreement]) -> str:
+    one = agreement[name].spearman
+    between = "" if one.interval is None else f" ({one.interval.low:.2f} to {one.interval.high:.2f})"
+    return f"{one.value:.2f}{between}"
 
 
 def _percent(value: float) -> str:

@@ -64,8 +64,9 @@ def run(job: CompareMeasuresJob) -> Measured:
         baselines = []
     errors = plant(inputs, job.seed)
     write_planted(Path(job.out) / "planted", errors, inputs.references)
-    scorer.add("baselines", [one for name in baselines for one in said[name]])
-    scorer.add("planted", [one for own in errors.values() for each in (own.true, own.wrong) for one in each.items()])
+    unscored = [one for name in baselines for one in said[name]]
+    unscored += [one for own in errors.values() for each in (own.true, own.wrong) for one in each.items()]
+    scorer.add(unscored)
 
     truth = _truths(inputs, said)
     comparisons = int(pairwise(truth[F1], truth[F1]).total.sum())

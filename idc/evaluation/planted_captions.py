@@ -5,10 +5,11 @@ from __future__ import annotations
 import zlib
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from idc.data.rendered.captions import TEMPLATES
+from idc.data.rendered.captions import ATTRIBUTES, TEMPLATES
 from idc.data.rendered.planted_errors import ERRORS, planted
 from idc.data.rendered.sentences import Told, clause, clauses_of, describable_difference, tell
 from idc.metrics.difference_lists import TrueDifferences
@@ -65,7 +66,10 @@ def _without_error(wrong: str, told: Sequence[Told], rng: np.random.Generator) -
     one, text = lost[0]
     left = Counter(wrong.replace(",", "").replace(";", "").split()) - Counter(" ".join(kept).split())
     if len(left) > 1:  # a wrong clause and not a missing one, after which "and" may be left
-        wordings = [text, *(_clause(one, rng) for _ in range(_WORDINGS))]
+        # Errors name an object by all attributes, so half of the true wordings do, if that is unambiguous.
+        whole = tuple(way for way in one.plain if way.description.attributes == ATTRIBUTES)
+        ways = (one, replace(one, plain=whole, relational=(), sided=()) if whole else one)
+        wordings = [text, *(_clause(ways[number % 2], rng) for number in range(_WORDINGS))]
         text = min(wordings, key=lambda other: _distance(Counter(other.split()), left))
     places = [_joined([*kept[:place], text, *kept[place:]], semicolons) for place in range(len(kept) + 1)]
     return max(places, key=lambda caption: _shared_ends(caption, wrong))

@@ -35,9 +35,9 @@ from idc.metrics.difference_words import (
     ATTRIBUTE_WORDS,
     COMPARED,
     COUNT,
+    COUNT_STEP,
     COUNTS_NEW,
     COUNTS_OLD,
-    COUNT_STEP,
     DOWN,
     FEWER,
     FROM_SIDE,
@@ -381,7 +381,7 @@ def _numbers(text: str) -> tuple[Attributes, Attributes]:
     if (step := COUNT_STEP.search(text)) is not None:
         up = step[2] not in ("fewer", "less")
         new = {(COUNT, f"{MORE if up else FEWER} by {value(step[1])}")}
-    elif not new and (UP.search(text) or DOWN.search(text)) and not re.search(rf"\b\d+ np", text):
+    elif not new and (UP.search(text) or DOWN.search(text)) and not re.search(r"\b\d+ np", text):
         new = {(COUNT, FEWER if DOWN.search(text) else MORE)}
     return frozenset(old), frozenset(new)
 

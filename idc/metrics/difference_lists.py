@@ -38,8 +38,8 @@ from scipy.optimize import linear_sum_assignment
 
 from idc.data.rendered.captions import holds
 from idc.data.rendered.differences import DIFFERENCES, KINDS, Difference, differences_of
-from idc.data.rendered.scene import View
 from idc.data.rendered.referring import SIDES, on_side, thing_of, went
+from idc.data.rendered.scene import View
 from idc.metrics.difference_claims import Claim, read_claims
 from idc.metrics.difference_words import COUNT, FEWER, MORE, SIDE, TEXT
 from idc.metrics.hallucination import look_of, truth_in
