@@ -17,7 +17,6 @@ from idc.data.files import locate
 from idc.data.pipeline import Runner, run_local
 from idc.data.readers.annotations import EMPTY_SENTENCES
 from idc.data.remote_copies import local_folder
-from idc.data.rendered.captions import true_captions
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.data.textfiles import decode, parse_json
 from idc.evaluation import baselines as baselines
@@ -25,11 +24,11 @@ from idc.evaluation import record as ev
 from idc.evaluation.config import CAPTION_HOW, EvaluateJob
 from idc.evaluation.kept import Kept
 from idc.evaluation.references import Known, read_captions, read_references
+from idc.evaluation.rendered_truth import RenderedTruth, rendered_truth, with_differences
 from idc.evaluation.score import evaluate
 from idc.evaluation.trained_baseline import read_trained_baseline, training_of
 from idc.metrics.changes import LEVIR_NO_CHANGE
 from idc.metrics.coco import BLEU_ORDERS
-from idc.metrics.hallucination import hallucination, truth_of
 from idc.metrics.java import java_version, spice_missing
 from idc.metrics.protocols import BESIDE, LEVIR, SPOT, LevirVocabulary, Protocol, protocol
 from idc.provenance import origin
@@ -40,9 +39,6 @@ _VERSION = 5
 """Incremented when the same inputs would give other numbers."""
 
 _INPUTS = {"pairs", "references", "artifact", "predictions", "vocabulary", "trained_baseline"}
-
-Scene = tuple[str, list[dict[str, Any]], list[dict[str, Any]]]
-"""Change type of a rendered pair, and the objects of both scenes."""
 
 
 def scoring_fingerprint(job: EvaluateJob) -> str:
@@ -126,9 +122,9 @@ def run(
         if job.change_maps and maps is None:
             logs.event("evaluation", f"no change maps: no pair of {job.split} has a mask")
     with _timed(seconds, "baselines"):
-        scenes = _scenes(job)
+        truth = _truth(job)
         kept = Kept(_folder(job), _VERSION)
-        references = _references(job, data, scenes, kept)
+        references = _references(job, data, truth, kept)
     with _timed(seconds, "scoring"):
         source = _source(job, data, scored)
         logs.event("evaluation", f"scoring {len(scored)} captions")
@@ -147,15 +143,13 @@ def run(
             kept=kept,
         )
     compared = dict(evaluation.baselines)
-    claims = None
-    if scenes is not None:
-        truths = {name: truth_of(*scene) for name, scene in scenes.items()}
-        claims = hallucination((captions[name], true) for name, true in truths.items())
+    claims = differences = None
+    if truth is not None:
+        claims = truth.hallucination(captions)
+        differences, matched = truth.differences(captions, job.resamples)
+        rows = with_differences(rows, matched)
         for name, baseline in compared.items():
-            said = references.nearest if name == baselines.NEAREST else dict.fromkeys(truths, baseline.caption or "")
-            assert said is not None
-            of_baseline = hallucination((said[pair], true) for pair, true in truths.items())
-            compared[name] = baseline.model_copy(update={"hallucination": of_baseline})
+            compared[name] = truth.of_baseline(name, baseline, references.nearest, job.resamples)
     if trained is not None:
         compared[baselines.TRAINED] = trained
     evaluation = evaluation.model_copy(
@@ -166,6 +160,7 @@ def run(
             "protocol": {**evaluation.protocol, **source},
             "baselines": compared,
             "hallucination": claims,
+            "differences": differences,
             "training": training_of(job.artifact) if job.artifact is not None else None,
             "change_maps": maps,
             "warned": None if unfamiliar is None else sum(row.pair_id in unfamiliar for row in scored),
@@ -284,7 +279,7 @@ class _References:
 
     constant_candidates: list[str] = field(default_factory=list)
     nearest: dict[str, str] | None = None
-    truth: dict[str, list[str]] | None = None
+    truth: Mapping[str, list[str]] | None = None
 
 
 def _selection(job: EvaluateJob) -> str:
@@ -307,7 +302,7 @@ def _folder(job: EvaluateJob) -> Path | None:
     return None if local is None else Path(local).with_name(f"{Path(local).name}.scoring")
 
 
-def _references(job: EvaluateJob, data: _Data, scenes: Mapping[str, Scene] | None, kept: Kept) -> _References:
+def _references(job: EvaluateJob, data: _Data, truth: RenderedTruth | None, kept: Kept) -> _References:
     if not any(row.captions for row in data.known):
         return _References()
     candidates: list[str] = []
@@ -317,8 +312,7 @@ def _references(job: EvaluateJob, data: _Data, scenes: Mapping[str, Scene] | Non
     elif job.constant_candidates:
         logs.event("evaluation", f"no constant baseline: {data.path} has no training captions")
     nearest = _nearest(job, kept)
-    truth = None if scenes is None else {name: true_captions(*scene) for name, scene in scenes.items()}
-    return _References(candidates, nearest, truth)
+    return _References(candidates, nearest, None if truth is None else truth.wordings)
 
 
 def _nearest(job: EvaluateJob, kept: Kept) -> dict[str, str] | None:
@@ -350,17 +344,11 @@ def _trained(job: EvaluateJob, scored: list[Known], by: Protocol) -> ev.Baseline
     return read_trained_baseline(job.trained_baseline, references, job.split, by.name, names)
 
 
-def _scenes(job: EvaluateJob) -> dict[str, Scene] | None:
-    """Pair -> its scenes, if all pairs are rendered, so that the truth is known; else None."""
+def _truth(job: EvaluateJob) -> RenderedTruth | None:
+    """The truth of the pairs, if all of them are rendered."""
     if job.pairs is None:
         return None
-    scenes = {}
-    for row in _rows(job.pairs, job.split, job.max_pairs, ["pair_id", "change_type", "source", "meta"]):
-        if not row["source"].startswith("rendered:"):
-            return None
-        things = json.loads(row["meta"])
-        scenes[row["pair_id"]] = (row["change_type"], things["before"], things["after"])
-    return scenes
+    return rendered_truth(_rows(job.pairs, job.split, job.max_pairs, ["pair_id", "change_type", "source", "meta"]))
 
 
 def _images(pairs: str, split: str, limit: int | None) -> Iterator[dict[str, Any]]:

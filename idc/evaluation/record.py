@@ -20,6 +20,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from idc.atomic import write_text
 from idc.metrics import changes
 from idc.metrics.change_maps import ChangeMaps
+from idc.metrics.difference_lists import DifferenceScores, Matched, worded
 from idc.metrics.hallucination import Hallucination, wilson
 
 EVALUATION = "evaluation.json"
@@ -50,6 +51,21 @@ class Prediction(_Record):
     """Overlap of the views of both images (CLEVR-Change's ``change_captions_by_IOU.json``)."""
 
 
+class CaptionDifferences(_Record):
+    """The difference list of a caption (:mod:`idc.metrics.difference_lists`)."""
+
+    scores: dict[str, float]
+    """Precision, recall, F1 and invented share of the pair."""
+    claims: list[str]
+    """What the caption claims, each with its verdict: "right: color of red cube: to blue"."""
+
+    @classmethod
+    def of(cls, matched: Matched) -> CaptionDifferences:
+        """As it was matched."""
+        claims = zip(matched.verdicts, matched.claims, strict=True)
+        return cls(scores=matched.scores, claims=[f"{verdict}: {worded(claim)}" for verdict, claim in claims])
+
+
 class ScoredCaption(Prediction):
     """A prediction as saved."""
 
@@ -61,6 +77,8 @@ class ScoredCaption(Prediction):
     """Addends of this sentence to BLEU and METEOR of a set (:mod:`idc.metrics.ngrams`)."""
     nearest: str | None = None
     """The caption of the nearest training pair."""
+    differences: CaptionDifferences | None = None
+    """Its difference list; ``None`` if the true differences are not known for every pair of the split."""
 
 
 class Subset(_Record):
@@ -101,6 +119,8 @@ class Baseline(_Record):
     change: changes.ChangeTable | None = None
     hallucination: Hallucination | None = None
     """The claims of its captions; ``None`` if the truth is not known, and for the upper bound, which is the truth."""
+    differences: DifferenceScores | None = None
+    """Of its captions' difference lists, with the same exceptions."""
     training: Training | None = None
     """Of the trained baseline."""
 
@@ -143,6 +163,8 @@ class Evaluation(_Record):
     """Metric -> bootstrap interval of its score; ``protocol`` has the method."""
     hallucination: Hallucination | None = None
     """The claims of the captions compared with the truth; ``None`` if the truth is not known."""
+    differences: DifferenceScores | None = None
+    """The difference lists of the captions; ``None`` if the true differences are not known for every pair."""
     training: Training | None = None
     """How the captioner was trained; ``None`` for captions made elsewhere."""
     change_maps: ChangeMaps | None = None

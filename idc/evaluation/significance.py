@@ -110,7 +110,8 @@ def compare(
     exchanges: int = 10_000,
     seed: int = SEED,
 ) -> Comparison:
-    """Paired bootstrap and approximate randomisation (Noreen 1989) for every metric that both were scored by.
+    """Paired bootstrap and approximate randomisation (Noreen 1989) for every metric that both were scored by,
+    difference lists included.
 
     Args:
         a, b: the sentences of two evaluations by one protocol.
@@ -134,7 +135,8 @@ def compare(
             raise ValueError("evaluated by an older version, without the statistics of the sentences: evaluate again")
     if a[0].scores.keys() != paired[0].scores.keys():
         raise ValueError(f"not the same metrics: {', '.join(a[0].scores)} and {', '.join(paired[0].scores)}")
-    first, second = (Table([r.scores for r in rows], [r.statistics for r in rows]) for rows in (a, paired))
+    listed = all(row.differences is not None for row in (*a, *paired))
+    first, second = (Table([_scores(r, listed) for r in rows], [r.statistics for r in rows]) for rows in (a, paired))
     return paired_test(first, second, protocol, resamples, exchanges, seed)
 
 
@@ -170,6 +172,11 @@ def paired_test(
     )
 
 
+def _scores(row: ScoredCaption, listed: bool) -> dict[str, float]:
+    """The scores of a sentence, with those of its difference list if both systems have them."""
+    return {**row.scores, **(row.differences.scores if listed and row.differences is not None else {})}
+
+
 def compare_evaluations(job: CompareJob) -> Comparison:
     """Two evaluations on disk.
 
@@ -183,22 +190,26 @@ def compare_evaluations(job: CompareJob) -> Comparison:
             raise ValueError(
                 f"not the same protocol: {rule} is {first.protocol.get(rule)!r} and {second.protocol.get(rule)!r}"
             )
+    lists = {one.differences.protocol for one in (first, second) if one.differences is not None}
+    if len(lists) > 1:
+        raise ValueError(f"not the same rules for differences: {' and '.join(sorted(lists))}; evaluate again")
     rows = load_predictions(job.a), load_predictions(job.b)
     return compare(*rows, first.protocol["name"], job.resamples, job.exchanges, job.seed)
 
 
 def table(found: Comparison) -> str:
     """The comparison as plain text; scores times 100."""
+    width = max(10, *(len(name) + 1 for name in found.metrics))
     lines = [
         f"{found.pairs} pairs, protocol {found.protocol}, x100. Intervals: 95 %, paired bootstrap, {found.resamples} "
         f"resamples; p: approximate randomisation, two-sided, {found.exchanges} exchanges; seed {found.seed}; CIDEr "
         "with the document frequencies of the full set",
-        f"{'':10}{'a':>9}{'b':>9}{'b - a':>9}{'interval':>20}{'p':>9}",
+        f"{'':{width}}{'a':>9}{'b':>9}{'b - a':>9}{'interval':>20}{'p':>9}",
     ]
     for name, row in found.metrics.items():
         interval = f"{100 * row.interval.low:+.2f} to {100 * row.interval.high:+.2f}"
         lines.append(
-            f"{name:10}{100 * row.a:9.2f}{100 * row.b:9.2f}{100 * row.difference:+9.2f}{interval:>20}{row.p:9.4f}"
+            f"{name:{width}}{100 * row.a:9.2f}{100 * row.b:9.2f}{100 * row.difference:+9.2f}{interval:>20}{row.p:9.4f}"
         )
     return "\n".join(lines)
 

@@ -6,6 +6,7 @@ from idc.evaluation import baselines as baselines
 from idc.evaluation.record import Evaluation
 from idc.metrics.change_maps import table as maps_table
 from idc.metrics.changes import ChangeTable
+from idc.metrics.difference_lists import table as differences_table
 from idc.metrics.hallucination import table as claims_table
 
 
@@ -58,6 +59,12 @@ def table(evaluation: Evaluation) -> str:
                 lines.append(
                     f"  baseline: {name}: object {claims.object.rate:.1%}, attribute {claims.attribute.rate:.1%}"
                 )
+    if evaluation.differences is not None:
+        lines.append(differences_table(evaluation.differences))
+        for name, baseline in evaluation.baselines.items():
+            if (own := baseline.differences) is not None:
+                values = ", ".join(f"{what} {value:.1%}" for what, value in own.means().items())
+                lines.append(f"  baseline: {name}: {values}")
     if (warnings := evaluation.warnings()) is not None:
         lines.append(f"warned as unlike the training data: {warnings}")
     if evaluation.change_maps is not None:

@@ -41,6 +41,7 @@ def read_trained_baseline(
         types=found.types,
         change=found.change,
         hallucination=found.hallucination,
+        differences=found.differences,
         training=found.training,
     )
 

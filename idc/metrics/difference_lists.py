@@ -34,7 +34,6 @@ from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
-from scipy.optimize import linear_sum_assignment
 
 from idc.data.rendered.captions import holds
 from idc.data.rendered.differences import DIFFERENCES, KINDS, Difference, differences_of
@@ -151,6 +150,8 @@ def match_caption(caption: str, truth: TrueDifferences) -> Matched:
 
 def match(claims: Sequence[Claim], truth: TrueDifferences, says_no_change: bool = False) -> Matched:
     """The one-to-one assignment of the module's text."""
+    from scipy.optimize import linear_sum_assignment  # slow to import, and records of evaluations import this module
+
     truths = truth.differences
     grades = np.zeros((len(claims), len(truths)), int)
     for row, claim in enumerate(claims):
@@ -237,6 +238,16 @@ def _side(side: str, one: Difference, truth: TrueDifferences, moved_there: bool)
     return on_side(side, start, truth.views[0], 0.0)
 
 
+def worded(claim: Claim) -> str:
+    """A claim in words: "color of red cube: to blue"."""
+    parts = [" ".join(value for _, value in sorted(claim.described)) or "an object"]
+    parts += sorted(claim.sides)
+    parts += [f"{relation} {' '.join(value for _, value in sorted(named))}" for relation, named in claim.relations]
+    old, new = (" ".join(value for _, value in sorted(side)) for side in (claim.old, claim.new))
+    looks = [f"from {old}"] * bool(old) + [f"to {new}"] * bool(new)
+    return f"{claim.kind or 'change'} of {', '.join(parts)}" + (f": {' '.join(looks)}" if looks else "")
+
+
 # -------------------------------------------------------------------------------------------------------------- a split
 
 
@@ -276,6 +287,12 @@ class DifferenceScores(OfNumber):
     """Kind -> its differences, and those that a claim is right about; kinds that do not occur are left out."""
     by_number: dict[int, OfNumber]
     """Number of true differences -> the means over its pairs."""
+    intervals: dict[str, tuple[float, float]] = {}
+    """Name of a pair's score -> 95 % bootstrap interval of its mean, if intervals were asked for."""
+
+    def means(self) -> dict[str, float]:
+        """The means by the names of a pair's scores."""
+        return {PRECISION: self.precision, RECALL: self.recall, F1: self.f1, INVENTED: self.invented_share}
 
 
 def difference_scores(rows: Iterable[tuple[Matched, TrueDifferences]]) -> DifferenceScores:
@@ -313,3 +330,22 @@ def _means(every: Sequence[Matched]) -> dict[str, Any]:
     scores = [one.scores for one in every]
     names = {"precision": PRECISION, "recall": RECALL, "f1": F1, "invented_share": INVENTED}
     return {"pairs": len(every)} | {name: statistics.fmean(one[key] for one in scores) for name, key in names.items()}
+
+
+def table(found: DifferenceScores) -> str:
+    """The scores as plain text."""
+    lines = [
+        f"differences, {found.protocol}: {found.pairs} pairs, {found.truths} true differences, {found.claims} claimed: "
+        f"{found.right} right, {found.half} half right, {found.surplus} said twice, {found.invented} invented"
+    ]
+    for name, value in found.means().items():
+        low_high = found.intervals.get(name)
+        interval = f"  {100 * low_high[0]:.1f} to {100 * low_high[1]:.1f}" if low_high else ""
+        lines.append(f"  {name:16}{value:7.1%}{interval}" + (", to be low" if name == INVENTED else ""))
+    if found.unchanged.of:
+        lines.append(f"  unchanged pairs of which the caption says so: {found.unchanged.right} of {found.unchanged.of}")
+    kinds = [f"{kind} {one.right} of {one.of}" for kind, one in found.by_kind.items()]
+    lines.append(f"  found by kind: {', '.join(kinds) or 'none'}")
+    numbers = [f"{number}: {one.f1:.1%} ({one.pairs} pairs)" for number, one in found.by_number.items()]
+    lines.append(f"  F1 by number of differences: {', '.join(numbers)}")
+    return "\n".join(lines)

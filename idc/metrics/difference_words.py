@@ -94,7 +94,7 @@ TAKES_PLACE = re.compile(
 SOME = "|".join((*(word for word in NUMBERS if word not in ("no", "single")), r"\d+"))
 COUNTS_OLD = re.compile(rf"\b(?:from|instead of|was|were|used to be|rather than) (?:only )?({SOME})\b")
 COUNTS_NEW = re.compile(rf"\b(?:to|now|become|became|only) (?:there_is )?(?:only )?({SOME})\b")
-COUNT_STEP = re.compile(rf"\b({SOME}) (more|additional|extra|fewer|less)\b")
+COUNT_STEP = re.compile(rf"\b({SOME}) (?:np\d+ )?(more|additional|extra|fewer|less)\b")
 UP = re.compile(r"\b(?:increas\w+|risen|rose|grown|grew|up|more|added|additional|appear\w*|new)\b")
 DOWN = re.compile(r"\b(?:decreas\w+|fallen|fell|dropped|shrunk|down|fewer|less|removed|missing|gone|disappear\w*)\b")
 _LETTER = r"(?:(?:the|an?) )?(?:letter )?\"?([a-z])\b"
@@ -111,7 +111,7 @@ KINDS = tuple(
             COUNT,
             rf"\bnumber of\b|\bfrom (?:{SOME}) to (?:{SOME})\b|\bnow (?:there_is )?(?:only )?(?:{SOME})\b"
             rf"|\binstead of (?:{SOME})\b|\b(?:used to be|there (?:was|were)) (?:{SOME})\b"
-            rf"|\b(?:{SOME}) (?:more|additional|extra|fewer|less)\b|\b(?:more|fewer) np",
+            rf"|\b(?:{SOME}) (?:np\d+ )?(?:more|additional|extra|fewer|less)\b|\b(?:more|fewer) np",
         ),
         (
             "replace",

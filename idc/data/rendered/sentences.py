@@ -31,6 +31,9 @@ from idc.data.rendered.differences import Difference
 from idc.data.rendered.referring import Record, Referring, Told, thing_of, told_of
 from idc.data.rendered.scene import Thing, View
 
+MOST_CAPTIONS = 8
+"""Wordings of each kind, and so the number of different captions that every pair has."""
+
 RELATION_SHARE, SIDE_SHARE = 0.25, 0.25
 """Shares of the clauses that name a relation, or a side of the picture, although attributes alone are unambiguous."""
 
@@ -169,11 +172,11 @@ def several_captions(
 
     Raises:
         ValueError: a difference has no true and unambiguous description (:func:`describable_difference`), or
-            ``count`` is above the eight wordings of "no change".
+            ``count`` is above :data:`MOST_CAPTIONS`.
     """
+    if count > MOST_CAPTIONS:
+        raise ValueError(f"{count} captions of one pair are asked for; ask for at most {MOST_CAPTIONS}")
     if not differences:
-        if count > len(TEMPLATES["none"]):
-            raise ValueError(f"{count} captions of no change are asked for, there are {len(TEMPLATES['none'])}")
         return no_change_captions(count, rng)
     told = [tell(one, before, after, views) for one in differences]
     captions: dict[str, None] = {}
@@ -220,7 +223,7 @@ def clauses_of(told: Told) -> tuple[str, ...]:
     templates = CLAUSES[told.difference.kind]
     if told.moves:
         directed = DIRECTED_MOVES if any(start is not None for start, _ in told.moves) else DIRECTED_MOVES[2:]
-        templates = (*directed, *templates[:4])
+        templates = (*directed, *templates)[:MOST_CAPTIONS]
     return templates
 
 
@@ -239,7 +242,7 @@ def true_wordings(differences: Sequence[Difference]) -> list[str]:
         return list(TEMPLATES["none"])
     rng = _FirstWord()
     captions = []
-    for number in range(8):
+    for number in range(MOST_CAPTIONS):
         clauses = []
         for one in differences:
             thing = thing_of((*one.before, *one.after)[0])
@@ -248,6 +251,9 @@ def true_wordings(differences: Sequence[Difference]) -> list[str]:
             clauses.append(template.format(**_words(told, told.plain[0], rng, template)))
         captions.append("; ".join(clauses))
     return captions
+
+
+# ----------------------------------------------------------------------------------------------------------- the words
 
 
 def _words(told: Told, referring: Referring, rng: Any, template: str) -> dict[str, str]:
@@ -291,9 +297,6 @@ def _plural(thing: Thing, attributes: Sequence[str], number: int, rng: Any) -> s
     if "shape" not in attributes:
         words.append(str(rng.choice(ANY_SHAPE)))
     return " ".join(words) + ("" if number == 1 else "s")
-
-
-# ----------------------------------------------------------------------------------------------------------- the words
 
 
 class _Deck:

@@ -1,0 +1,104 @@
+"""The truth of rendered pairs in an evaluation: what captions claim about objects, and their difference lists."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from idc.data.rendered.captions import true_captions
+from idc.data.rendered.differences import DIFFERENCES, differences_of
+from idc.data.rendered.sentences import true_wordings
+from idc.evaluation import baselines as baselines
+from idc.evaluation.record import Baseline, CaptionDifferences, ScoredCaption
+from idc.evaluation.significance import intervals
+from idc.metrics.difference_lists import (
+    DifferenceScores,
+    Matched,
+    TrueDifferences,
+    difference_scores,
+    match_caption,
+    true_differences,
+)
+from idc.metrics.hallucination import Hallucination, Truth, hallucination, truth_in
+from idc.schema import CHANGE_TYPES
+
+
+@dataclass(frozen=True)
+class RenderedTruth:
+    """The truth of the pairs of a split, all of them rendered.
+
+    Attributes:
+        wordings: pair -> its truth in several wordings, the n-th the same for all pairs of a change type.
+        changes: pair -> its single change or none, of CLEVR-Change's kinds; pairs with another truth are not in it.
+        lists: pair -> its true differences; empty if they are not known for every pair.
+    """
+
+    wordings: Mapping[str, list[str]]
+    changes: Mapping[str, Truth]
+    lists: Mapping[str, TrueDifferences]
+
+    def hallucination(self, captions: Mapping[str, str]) -> Hallucination | None:
+        """The claims of captions about the changed objects; None if no pair has a single change or none."""
+        if not self.changes:
+            return None
+        return hallucination((captions[name], true) for name, true in self.changes.items())
+
+    def differences(
+        self, captions: Mapping[str, str], resamples: int
+    ) -> tuple[DifferenceScores | None, dict[str, Matched]]:
+        """The scores of the captions' difference lists with bootstrap intervals, and the match of each pair."""
+        if not self.lists:
+            return None, {}
+        matched = {name: match_caption(captions[name], true) for name, true in self.lists.items()}
+        scores = difference_scores((matched[name], true) for name, true in self.lists.items())
+        if resamples:
+            rows = [one.scores for one in matched.values()]
+            found = intervals(rows, [{}] * len(rows), resamples)
+            scores.intervals = {name: (one.low, one.high) for name, one in found.items()}
+        return scores, matched
+
+    def of_baseline(self, name: str, baseline: Baseline, nearest: Mapping[str, str] | None, resamples: int) -> Baseline:
+        """A baseline with the claims and difference lists of its captions."""
+        if name == baselines.NEAREST:
+            assert nearest is not None
+            said: Mapping[str, str] = nearest
+        else:
+            said = dict.fromkeys(self.wordings, baseline.caption or "")
+        return baseline.model_copy(
+            update={"hallucination": self.hallucination(said), "differences": self.differences(said, resamples)[0]}
+        )
+
+
+def rendered_truth(rows: Iterable[Mapping[str, Any]]) -> RenderedTruth | None:
+    """The truth of a split's pairs, None if not all of them are rendered.
+
+    Args:
+        rows: with ``pair_id``, ``change_type``, ``source`` and ``meta`` (JSON).
+    """
+    wordings: dict[str, list[str]] = {}
+    changes: dict[str, Truth] = {}
+    lists: dict[str, TrueDifferences | None] = {}
+    for row in rows:
+        if not row["source"].startswith("rendered:"):
+            return None
+        name, kind, meta = row["pair_id"], row["change_type"], json.loads(row["meta"])
+        listed = differences_of(meta) if DIFFERENCES in meta else None
+        if listed is None:
+            wordings[name] = true_captions(kind, meta["before"], meta["after"])
+        else:
+            wordings[name] = true_wordings(listed)
+        if kind in CHANGE_TYPES and (true := truth_in(kind, meta)) is not None:
+            changes[name] = true
+        lists[name] = true_differences(kind, meta)
+    known = {name: own for name, own in lists.items() if own is not None}
+    return RenderedTruth(wordings, changes, known if len(known) == len(lists) else {})
+
+
+def with_differences(rows: Sequence[ScoredCaption], matched: Mapping[str, Matched]) -> list[ScoredCaption]:
+    """The captions with what was found of their differences."""
+    return [
+        row.model_copy(update={"differences": CaptionDifferences.of(matched[row.pair_id])}) if matched else row
+        for row in rows
+    ]

@@ -1,0 +1,139 @@
+"""References of pairs with several changes: varied, true, unambiguous and complete."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from idc.data.rendered.captions import matching
+from idc.data.rendered.differences import KINDS, Difference
+from idc.data.rendered.referring import on_side, thing_of, told_of
+from idc.data.rendered.scene import Thing, View
+from idc.data.rendered.sentences import (
+    CLAUSES,
+    DIRECTED_MOVES,
+    MOST_CAPTIONS,
+    describable_difference,
+    several_captions,
+    true_wordings,
+)
+from idc.data.text import words
+from tests.data.rendered.drawn_differences import Drawn, drawn_pairs
+
+VIEW = View((8.0, -8.0, 6.0), (0.0, 0.0, 0.3), ())
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[Drawn]:
+    return drawn_pairs(120, seed=11)
+
+
+def record(name: str, x: float, y: float, **more: str) -> dict[str, Any]:
+    size, color, material, shape = name.split()
+    thing = Thing(shape, color, material, size, 0.7 if size == "large" else 0.35, x, y, 0.0)
+    return {**{key: value for key, value in asdict(thing).items() if key != "text"}, **more}
+
+
+def test_every_kind_has_eight_wordings() -> None:
+    assert set(CLAUSES) == set(KINDS)
+    assert all(len(set(own)) == MOST_CAPTIONS for own in CLAUSES.values())
+
+
+def test_the_captions_of_a_pair_differ_and_have_a_clause_for_each_difference(pairs: list[Drawn]) -> None:
+    rng = np.random.default_rng(0)
+    for pair in pairs:
+        found = several_captions(*pair_args(pair), MOST_CAPTIONS, rng)
+        assert len(set(found)) == MOST_CAPTIONS
+        if not pair.differences:
+            assert all("same" in one or "no change" in one or "nothing" in one or "identical" in one for one in found)
+
+
+def test_the_same_generator_gives_the_same_captions(pairs: list[Drawn]) -> None:
+    first, second = (several_captions(*pair_args(pairs[3]), 5, np.random.default_rng(7)) for _ in range(2))
+    assert first == second
+
+
+def test_the_vocabulary_stays_small(pairs: list[Drawn]) -> None:
+    rng = np.random.default_rng(0)
+    captions = [one for pair in pairs for one in several_captions(*pair_args(pair), 8, rng)]
+    found = {word for caption in captions for word in words(caption) if len(word) > 1}
+    assert 90 < len(found) < 150
+    assert all(re.fullmatch(r"[a-zA-Z;, ]+", caption) for caption in captions)
+
+
+def test_a_description_fits_one_object_of_the_images_where_it_is_looked_for(pairs: list[Drawn]) -> None:
+    sided = relational = 0
+    for pair in pairs:
+        for one in pair.differences:
+            told = told_of(one, *pair_args(pair)[1:])
+            images = [[thing_of(thing) for thing in side] for side in (pair.before, pair.after)]
+            looked_for = [side for side in (0, 1) if (one.before, one.after)[side]]
+            if one.kind not in ("orientation", "move", "text", "count"):
+                looked_for = looked_for[:1]
+            for referring in told.plain:
+                for side in looked_for:
+                    fitting = matching(images[side], told.thing, referring.description.attributes)
+                    assert len(fitting) == max(1, len((one.before, one.after)[side]))
+            for referring in told.sided:
+                assert referring.side is not None
+                for side in looked_for:
+                    fitting = matching(images[side], told.thing, referring.description.attributes)
+                    assert len([t for t in fitting if on_side(referring.side, t, pair.views[side], 0.0)]) == 1
+            still = [thing_of(thing) for thing in pair.before if thing in pair.after]
+            assert all(referring.description.anchor in still for referring in told.relational)
+            sided, relational = sided + bool(told.sided), relational + bool(told.relational)
+    assert min(sided, relational) > 50
+
+
+def test_what_looks_alike_is_told_by_its_side_or_not_at_all() -> None:
+    left, right = record("small red metal cube", -2.0, -2.0), record("small red metal cube", 2.0, 2.0)
+    gone = Difference("drop", (left,), ())
+    assert on_side("left", thing_of(left), VIEW, 1.0)
+    assert on_side("right", thing_of(right), VIEW, 1.0)
+    found = several_captions([gone], [left, right], [right], [VIEW, VIEW], 4, np.random.default_rng(0))
+    assert all("left" in one for one in found)
+    near = record("small red metal cube", -1.6, -1.6)
+    near_gone = Difference("drop", (near,), ())
+    assert not describable_difference(near_gone, [near, left], [left], [VIEW, VIEW])
+    with pytest.raises(ValueError, match="'drop' has no unambiguous description"):
+        several_captions([near_gone], [near, left], [left], [VIEW, VIEW], 1, np.random.default_rng(0))
+
+
+def test_a_letter_that_appears_cannot_be_told() -> None:
+    bare, written = record("large red metal cube", 0.0, 0.0), record("large red metal cube", 0.0, 0.0, text="A")
+    assert not describable_difference(Difference("text", (bare,), (written,)), [bare], [written], [VIEW, VIEW])
+
+
+def test_a_direction_is_named_only_where_it_is_clear() -> None:
+    start, end = record("small red metal cube", -2.0, -2.0), record("small red metal cube", 2.0, 2.0)
+    other = record("large blue rubber sphere", 0.0, 0.0)
+    moved = Difference("move", (start,), (end,))
+    found = several_captions([moved], [start, other], [end, other], [VIEW, VIEW], 8, np.random.default_rng(0))
+    directed = [one for one in found if "to the right" in one]
+    assert len(directed) == len(DIRECTED_MOVES)
+    assert sum("from the left" in one for one in directed) == 2
+    close = record("small red metal cube", -1.0, -2.0)
+    assert told_of(Difference("move", (start,), (close,)), [start, other], [close, other], [VIEW, VIEW]).moves == ()
+
+
+def test_the_truth_in_each_wording_names_all_attributes(pairs: list[Drawn]) -> None:
+    for pair in pairs:
+        found = true_wordings(pair.differences)
+        assert len(found) == MOST_CAPTIONS
+        for one in pair.differences:
+            look = (*one.before, *one.after)[0]
+            name = " ".join(str(look[part]) for part in ("size", "color", "material", "shape"))
+            assert all(name in caption for caption in found)
+
+
+def test_more_captions_than_there_are_wordings_are_refused() -> None:
+    with pytest.raises(ValueError, match="9 captions of one pair are asked for; ask for at most 8"):
+        several_captions([], [], [], [VIEW, VIEW], 9, np.random.default_rng(0))
+
+
+def pair_args(pair: Drawn) -> tuple[Any, ...]:
+    return pair.differences, pair.before, pair.after, pair.views
