@@ -100,23 +100,25 @@ def sentences(agreement: dict[str, Agreement], errors: dict[str, PlantedError], 
     """Which measure to trust: that with the highest pairwise accuracy, those that are not distinguishable from it,
     whether it is better than chance and than the number of words, and the errors that it does not see."""
     best = max((name for name in agreement if name != WORDS), key=lambda name: agreement[name].accuracy.value)
-    own = agreement[best].accuracy
-    if own.interval is not None and own.interval.low <= 0.5:
+    own, words = agreement[best].accuracy, agreement[WORDS]
+    by_chance = own.interval is not None and own.interval.low <= 0.5
+    by_length = words.lead is not None and words.lead.interval is not None and words.lead.interval.low <= 0
+    if by_chance or by_length:
+        as_well = "chance (50 %)" if by_chance else f"the longer caption ({_percent(words.accuracy.value)})"
         return [
             f"No measure here is to be trusted: the best one, {best}, prefers the better of two captions in "
-            f"{_share(own)} of {comparisons:,} comparisons, which chance does too."
+            f"{_share(own)} of {comparisons:,} comparisons, not distinguishable from {as_well}."
         ]
-    found = [
-        f"Trust {best} most: of two captions of a pair that differ in true F1 it prefers the better one in "
-        f"{_share(own)} of {comparisons:,} comparisons (chance 50 %, the longer caption "
-        f"{_percent(agreement[WORDS].accuracy.value)})."
-    ]
     rest = [name for name in agreement if name not in (best, WORDS)]
     as_good = [name for name in rest if (lead := agreement[name].lead) and lead.interval and lead.interval.low <= 0]
-    if as_good:
-        found.append(f"Not distinguishable from it on these pairs: {_listed(as_good, agreement)}.")
-    if worse := [name for name in rest if name not in as_good]:
-        found.append(f"Behind it: {_listed(worse, agreement)}.")
+    others = f" (or {', '.join(as_good)}, not distinguishable from it on these pairs)" if as_good else ""
+    found = [
+        f"Trust {best}{others}: of two captions of a pair that differ in true F1, {best} prefers the better one in "
+        f"{_share(own)} of {comparisons:,} comparisons (chance 50 %, the longer caption "
+        f"{_percent(words.accuracy.value)})."
+    ]
+    if rest:
+        found.append(f"The others: {'; '.join(_behind(name, agreement[name]) for name in rest)}.")
     highest = max((name for name in agreement if name != WORDS), key=lambda name: agreement[name].spearman.value)
     if highest != best:
         found.append(
@@ -136,10 +138,6 @@ def sentences(agreement: dict[str, Agreement], errors: dict[str, PlantedError], 
     if seen:
         found.append(f"Errors that it sees, and how often it prefers the true caption: {'; '.join(seen)}.")
     return found
-
-
-def _listed(names: list[str], agreement: dict[str, Agreement]) -> str:
-    return "; ".join(_behind(name, agreement[name]) for name in names)
 
 
 def _behind(name: str, one: Agreement) -> str:
