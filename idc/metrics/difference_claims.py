@@ -294,9 +294,8 @@ def _in_phrase(word: str) -> bool:
 
 def _part(segment: Sequence[str], phrases: Sequence[_Phrase]) -> _Part:
     """Read a segment, whose tokens are those of :func:`_phrases`."""
-    numbered = {
-        place: int(token[MARK.match(token).end(1) :]) for place, token in enumerate(segment) if MARK.match(token)
-    }
+    marks = [MARK.match(token) for token in segment]
+    numbered = {place: int(mark[2]) for place, mark in enumerate(marks) if mark is not None}
     raw = " ".join(
         phrases[numbered[place]].words if place in numbered else token for place, token in enumerate(segment)
     )
