@@ -3,6 +3,7 @@
     python jobs/compare.py a=runs/one/evaluation b=runs/two/evaluation
     python jobs/compare.py a=runs/one/evaluation b=runs/two/evaluation out=runs/comparison.json
 
+The folders may also be those of `jobs/judge.py criteria=differences`, whose matched differences are then compared.
 Evaluations of different pairs, references or protocols are refused with status 1.
 """
 
@@ -16,10 +17,11 @@ from idc.evaluation.config import CompareJob
 
 def main() -> None:
     job = cli(CompareJob, __doc__, local=False, overwrite=False).config
+    from idc.evaluation.judged_differences import compare_judged, is_judged
     from idc.evaluation.significance import compare_evaluations, table
 
     try:
-        found = compare_evaluations(job)
+        found = compare_judged(job) if is_judged(job.a) or is_judged(job.b) else compare_evaluations(job)
         if job.out is not None:
             Path(job.out).parent.mkdir(parents=True, exist_ok=True)
             Path(job.out).write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")

@@ -1,10 +1,11 @@
 """A language model as the judge of captions, at any endpoint with OpenAI's chat completions.
 
-The criteria are those of OmniDiff's prompt (Liu et al., supplementary material, figure 6): an impartial judge finds the
-aspects of the reference caption, counts which of them the predicted caption covers, exactly or in part, each with equal
-weight, and gives the share as a score from 0 to 100 with a short justification. The wording here is our own, because
-the licence of the figure's forbids changes; for the paper's exact wording give it as ``prompt``, with the figure's two
-placeholders.
+``criteria=coverage``, which is scored here, are those of OmniDiff's prompt (Liu et al., supplementary material, figure
+6): an impartial judge finds the aspects of the reference caption, counts which of them the predicted caption covers,
+exactly or in part, each with equal weight, and gives the share as a score from 0 to 100 with a short justification. The
+wording here is our own, because the licence of the figure's forbids changes; for the paper's exact wording give it as
+``prompt``, with the figure's two placeholders. ``criteria=differences`` is :mod:`idc.evaluation.difference_judge`, with
+the same settings and the same client.
 
 Every answer is appended to ``answers.jsonl`` under a hash of everything it depends on, so that an interrupted run is
 continued and nothing is paid for twice. The baselines are judged too: a judge that prefers a constant caption is
@@ -29,10 +30,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from idc.answer_log import AnswerLog
 from idc.atomic import write_text
-from idc.chat_endpoint import ChatEndpoint, without_credentials
+from idc.chat_endpoint import ChatEndpoint, Reply, without_credentials
 from idc.config import ConfigModel, missing
 from idc.evaluation.baselines import CONSTANT, NEAREST
 from idc.evaluation.record import Evaluation, ScoredCaption, load, load_predictions
+from idc.progress import Progress
 from idc.redaction import variable_fault
 
 PROMPT_NAME = "omnidiff-criteria-1"
@@ -64,10 +66,19 @@ MODEL = "model"
 class JudgeJob(ConfigModel):
     """Let a language model judge the captions of an evaluation."""
 
+    criteria: Literal["coverage", "differences"] = "coverage"
+    """coverage: the share of the reference's aspects that a caption covers, 0 to 100 (OmniDiff, figure 6). differences:
+    the caption is taken apart into differences, which are matched with the true ones (after DiffCap-Bench)."""
     evaluation: str
     """Output folder of `jobs/evaluate.py`: captions with their references."""
+    pairs: str | None = Field(None, min_length=1)
+    """For differences: folder of the evaluated pairs. Where a pair's `meta` has the list of its true differences
+    (rendered pairs), captions are matched with it; else the judge takes the true differences from the references."""
     out: str = Field(min_length=1)
-    """Folder for `answers.jsonl` (kept between runs) and `judge.json`."""
+    """Folder for `answers.jsonl` (kept between runs) and the result: `judge.json`, `judged_differences.json`."""
+    answers: str | None = Field(None, min_length=1)
+    """Another file of kept answers. Evaluations of the same pairs that share it share the true differences that the
+    judge takes from references, without which `jobs/compare.py` refuses them. One run at a time. Default: in `out`."""
     url: str = Field(min_length=1)
     """Base URL of the endpoint, without `/chat/completions`: `https://api.openai.com/v1`, `http://localhost:8000/v1`."""
     judge: str = Field(min_length=1)
@@ -76,9 +87,10 @@ class JudgeJob(ConfigModel):
     """Environment variable with the key, if the endpoint needs one. The key itself is never a setting and is written
     nowhere."""
     prompt: str | None = None
-    """Text file with another prompt; {standard_answer} and {assistant_response} in it are replaced."""
+    """For coverage: text file with another prompt; {standard_answer} and {assistant_response} in it are replaced."""
     references: Literal["first", "best"] = "first"
-    """References to judge against: the first one alone (OmniDiff has one), or each, with the best score."""
+    """For coverage: references to judge against, the first one alone (OmniDiff has one), or each, with the best score.
+    For differences they are always given all."""
     baselines: bool = True
     """Also judge the constant caption and the nearest training pair's caption, where the evaluation has them: up to
     three requests per reference instead of one."""
@@ -86,8 +98,8 @@ class JudgeJob(ConfigModel):
     """Number of pairs, from the first on. Default: all."""
     temperature: float = Field(0.0, ge=0)
     """Sampling temperature of the judge."""
-    max_tokens: int = Field(300, ge=1)
-    """Maximum length of an answer."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Maximum length of an answer. Default: 300 for coverage, 1,500 for differences."""
     concurrency: int = Field(4, ge=1, le=256)
     """Number of concurrent requests."""
     attempts: int = Field(6, ge=1)
@@ -95,14 +107,33 @@ class JudgeJob(ConfigModel):
     429 and 5xx, after 0.5, 1, 2, ... seconds, at most 8, or as long as the server requests."""
     timeout_s: float = Field(120.0, gt=0)
     """Time-out of a request, in seconds."""
+    resamples: int = Field(1000, ge=0)
+    """For differences: number of bootstrap resamples for the intervals. 0: no intervals."""
+
+    @property
+    def answer_tokens(self) -> int:
+        """``max_tokens`` or its default."""
+        return self.max_tokens or (300 if self.criteria == "coverage" else 1500)
+
+    @property
+    def answers_file(self) -> Path:
+        """The file of kept answers."""
+        return Path(self.answers) if self.answers is not None else Path(self.out) / ANSWERS
 
     def faults(self) -> Iterator[str]:
+        if self.criteria == "coverage" and self.pairs is not None:
+            yield "pairs: only criteria=differences reads true differences; remove it"
+        if self.criteria == "differences" and self.prompt is not None:
+            yield "prompt: criteria=differences has its own prompts, whose answers are read; remove it"
+        if self.criteria == "differences" and self.references != "first":
+            yield f"references: criteria=differences always gives the judge all; remove {self.references!r}"
         yield from variable_fault(self.api_key_variable)
         if urlsplit(self.url).scheme not in ("http", "https"):
             yield f"url: {self.url!r} is not of the form http://... or https://..."
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.evaluation, "evaluation")
+        yield from missing(self.pairs, "pairs")
         yield from missing(self.prompt, "prompt")
         if self.prompt is not None and Path(self.prompt).is_file():
             text = Path(self.prompt).read_text(encoding="utf-8")
@@ -154,6 +185,8 @@ class JudgeResult(BaseModel):
     """``model`` and the baselines."""
     per_pair: dict[str, float]
     """Pair -> score of the model's caption."""
+    baselines_per_pair: dict[str, dict[str, float]] = {}
+    """Baseline -> pair -> score of its caption."""
     unreadable: dict[str, str]
     """Pair -> an answer without a score. If there are any, the result lacks these pairs, and the job fails."""
     asked: int
@@ -172,33 +205,38 @@ def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluati
     template = Path(job.prompt).read_text(encoding="utf-8") if job.prompt is not None else PROMPT
     if bare := [row.pair_id for row in rows if not row.references]:
         raise ValueError(f"{len(bare)} pairs have no reference to judge against: {', '.join(bare[:5])}; leave them out")
+    found = []
+    for system, caption_of in captions_of(job, evaluation).items():
+        for row in rows:
+            caption = caption_of(row)
+            given = [reference for reference in row.references if reference.split()]
+            for reference in given if job.references == "best" else given[:1]:
+                if caption is not None:
+                    prompt = filled(template, dict(zip(PLACEHOLDERS, (reference, caption), strict=True)))
+                    found.append(Question(system, row.pair_id, prompt, key_of(job, prompt)))
+    return found
+
+
+def captions_of(job: JudgeJob, evaluation: Evaluation) -> dict[str, Callable[[ScoredCaption], str | None]]:
+    """Name of the model or of a baseline -> its caption of a pair, which a nearest caption may lack."""
     constant = evaluation.baselines[CONSTANT].caption if CONSTANT in evaluation.baselines else None
     captions: dict[str, Callable[[ScoredCaption], str | None]] = {MODEL: lambda row: row.caption}
     if job.baselines and constant is not None:
         captions[CONSTANT] = lambda row: constant
     if job.baselines and NEAREST in evaluation.baselines:
         captions[NEAREST] = lambda row: row.nearest
-    found = []
-    for system, caption_of in captions.items():
-        for row in rows:
-            caption = caption_of(row)
-            given = [reference for reference in row.references if reference.split()]
-            for reference in given if job.references == "best" else given[:1]:
-                if caption is not None:
-                    prompt = _filled(template, reference, caption)
-                    found.append(Question(system, row.pair_id, prompt, _key(job, prompt)))
-    return found
+    return captions
 
 
-def _filled(template: str, reference: str, caption: str) -> str:
-    """Replaces both placeholders at once: a caption may contain text that looks like one."""
-    texts = dict(zip(PLACEHOLDERS, (reference, caption), strict=True))
-    return re.sub("|".join(map(re.escape, PLACEHOLDERS)), lambda match: texts[match.group()], template)
+def filled(template: str, texts: Mapping[str, str]) -> str:
+    """Replaces all placeholders at once: a caption may contain text that looks like one."""
+    return re.sub("|".join(map(re.escape, texts)), lambda match: texts[match.group()], template)
 
 
-def _key(job: JudgeJob, prompt: str) -> str:
-    """The endpoint is part of it: one name may denote other models at other endpoints."""
-    inputs = json.dumps([without_credentials(job.url).rstrip("/"), job.judge, job.temperature, job.max_tokens, prompt])
+def key_of(job: JudgeJob, prompt: str) -> str:
+    """The key of an answer. The endpoint is part of it: one name may denote other models at other endpoints."""
+    where = without_credentials(job.url).rstrip("/")
+    inputs = json.dumps([where, job.judge, job.temperature, job.answer_tokens, prompt])
     return hashlib.sha256(inputs.encode()).hexdigest()
 
 
@@ -226,52 +264,85 @@ def run(job: JudgeJob) -> JudgeResult:
     """
     evaluation, rows = load(job.evaluation), load_predictions(job.evaluation)[: job.max_pairs]
     asked = questions(job, rows, evaluation)
-    answers = AnswerLog(Path(job.out) / ANSWERS)
+    answers = AnswerLog(job.answers_file)
     unanswered = {one.key: one.prompt for one in asked if one.key not in answers.known}
     if empty := sum(not any(text.split() for text in row.references) for row in rows):
         print(f"note: not judged: {empty} of {len(rows)} pairs, whose references are all empty", flush=True)
     print(f"{len(asked)} judgements, {len(unanswered)} requests to {job.judge}", flush=True)
-    unreadable = _ask_all(job, unanswered, answers)
+    unreadable = ask_all(job, unanswered, answers, _scored)
     result = _result(job, evaluation, asked, answers.known, unreadable, len(unanswered))
     write_text(Path(job.out) / RESULT, result.model_dump_json(indent=1) + "\n")
     return result
 
 
-def _ask_all(job: JudgeJob, prompts: Mapping[str, str], answers: AnswerLog) -> dict[str, str]:
-    """Send the questions. Returns the replies without a score by their keys; these are not kept, but requested again in
-    the next run.
+def _scored(key: str, reply: Reply) -> dict[str, Any]:
+    """What is kept of an answer.
+
+    Raises:
+        ValueError: it has no score.
+    """
+    if (value := read_score(reply.text)) is None:
+        raise ValueError("no score from 0 to 100")
+    return {"score": value}
+
+
+def ask_all(
+    job: JudgeJob,
+    prompts: Mapping[str, str],
+    answers: AnswerLog,
+    read: Callable[[str, Reply], dict[str, Any]],
+    again: str | None = None,
+) -> dict[str, str]:
+    """Send the questions. Returns the unusable replies by their keys; these are not kept, but requested again in the
+    next run.
 
     The first failure ends the run: no further question is sent.
+
+    Args:
+        prompts: key of the answer -> question.
+        read: of a key and its reply what is kept of it, next to key, text and name of the model; ``ValueError`` if the
+            reply cannot be used.
+        again: after an unusable reply, what is said once to get another one; ``{fault}`` in it is replaced.
     """
     failed = threading.Event()
     endpoint = ChatEndpoint(
-        job.url, job.judge, job.api_key_variable, job.temperature, job.max_tokens, job.attempts, job.timeout_s
+        job.url, job.judge, job.api_key_variable, job.temperature, job.answer_tokens, job.attempts, job.timeout_s
     )
-    unreadable: dict[str, str] = {}
+    unusable: dict[str, str] = {}
 
     def ask(key: str, prompt: str) -> None:
         if failed.is_set():
             return
+        turns = [{"role": "user", "content": prompt}]
         try:
-            reply = endpoint.ask(prompt)
+            while True:
+                reply = endpoint.chat(turns)[0]
+                try:
+                    kept = read(key, reply)
+                except ValueError as error:
+                    if again is None or len(turns) > 1:
+                        unusable[key] = f"{error}: {reply.text}" if again is not None else reply.text
+                        return
+                    told = again.replace("{fault}", str(error))
+                    turns += [{"role": "assistant", "content": reply.text or "-"}, {"role": "user", "content": told}]
+                    continue
+                answers.add({"key": key, **kept, "reply": reply.text, "model": reply.model})
+                return
         except BaseException:
             failed.set()
             raise
-        if (value := read_score(reply.text)) is None:
-            unreadable[key] = reply.text
-        else:
-            answers.add({"key": key, "score": value, "reply": reply.text, "model": reply.model})
 
-    with ThreadPoolExecutor(job.concurrency) as pool:
+    with ThreadPoolExecutor(job.concurrency) as pool, Progress(len(prompts), "judge", "answer") as progress:
         waiting = [pool.submit(ask, key, prompt) for key, prompt in prompts.items()]
         try:
-            for future in as_completed(waiting):
+            for number, future in enumerate(as_completed(waiting), start=1):
                 future.result()
+                progress.update(number)
         except BaseException:
             failed.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return unreadable
+    return unusable
 
 
 def _result(
@@ -304,6 +375,7 @@ def _result(
         split=evaluation.split,
         scores={system: _judged(list(scores.values())) for system, scores in best.items()},
         per_pair=best.get(MODEL, {}),
+        baselines_per_pair={system: scores for system, scores in best.items() if system != MODEL},
         unreadable=lost,
         asked=requests,
     )

@@ -129,7 +129,7 @@ def evaluate(
             kept,
         )
         with (
-            _meteor("METEOR" in metrics, (by, *beside), sentences, captions, texts, kept) as meteor,
+            running_meteor("METEOR" in metrics, (by, *beside), sentences, captions, texts, kept) as meteor,
             CocoScorer(references, metrics, by.tokens, meteor, empty_references=by.name in SPOT) as scorer,
         ):
             prepared = scorer.prepare(captions, allow_empty=allow_empty)
@@ -195,7 +195,7 @@ def _tokenise(known: Sequence[str], captions: Mapping[str, str], kept: Kept) -> 
 
 
 @contextmanager
-def _meteor(
+def running_meteor(
     wanted: bool,
     protocols: Sequence[Protocol],
     sentences: Mapping[ProtocolName, Sequence[str]],

@@ -70,9 +70,9 @@ def intervals(
     """Metric -> percentile interval of its score over ``resamples`` sets of as many pairs, drawn with replacement."""
     table = Table(scores, statistics)
     drawn = _gather(
-        table.score(weights @ table.values, len(scores)) for weights in _bootstrap(len(scores), resamples, SEED)
+        table.score(weights @ table.values, len(scores)) for weights in bootstrap(len(scores), resamples, SEED)
     )
-    return {name: _interval(values) for name, values in drawn.items()}
+    return {name: percentiles(values) for name, values in drawn.items()}
 
 
 class Difference(BaseModel):
@@ -137,11 +137,18 @@ def compare(
         raise ValueError(f"not the same metrics: {', '.join(a[0].scores)} and {', '.join(paired[0].scores)}")
     listed = all(row.differences is not None for row in (*a, *paired))
     first, second = (Table([_scores(r, listed) for r in rows], [r.statistics for r in rows]) for rows in (a, paired))
-    count = len(a)
+    return paired_test(first, second, protocol, resamples, exchanges, seed)
+
+
+def paired_test(
+    first: Table, second: Table, protocol: str, resamples: int = 1000, exchanges: int = 10_000, seed: int = SEED
+) -> Comparison:
+    """Two systems by the numbers of their sentences, row by row of the same pairs; arguments as :func:`compare`."""
+    count = len(first.values)
     of_a, of_b = (one.score(one.values.sum(axis=0), count) for one in (first, second))
     drawn = _gather(
         _minus(second.score(weights @ second.values, count), first.score(weights @ first.values, count))
-        for weights in _bootstrap(count, resamples, seed)
+        for weights in bootstrap(count, resamples, seed)
     )
     step, totals = second.values - first.values, (first.values.sum(axis=0), second.values.sum(axis=0))
     swapped = _gather(
@@ -157,7 +164,7 @@ def compare(
             a=float(of_a[name]),
             b=float(of_b[name]),
             difference=difference,
-            interval=_interval(drawn[name]),
+            interval=percentiles(drawn[name]),
             p=(1 + larger) / (1 + exchanges),
         )
     return Comparison(
@@ -207,7 +214,7 @@ def table(found: Comparison) -> str:
     return "\n".join(lines)
 
 
-def _bootstrap(count: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+def bootstrap(count: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
     """How often each pair is drawn, ``(block, count)``, block after block."""
     rng = np.random.default_rng(seed)
     for start in range(0, resamples, _BLOCK):
@@ -232,6 +239,7 @@ def _minus(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> di
     return {name: one[name] - other[name] for name in one}
 
 
-def _interval(values: np.ndarray) -> Interval:
+def percentiles(values: np.ndarray) -> Interval:
+    """The 95 % interval of resampled values."""
     low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(low=float(low), high=float(high))

@@ -1,5 +1,5 @@
-"""Charts as SVG: curves of a training, a timeline, means over a setting, histograms. Colours are those of
-``page.css``."""
+"""Charts as SVG: curves of a training, a timeline, means over a setting, histograms, shares with intervals.
+Colours are those of ``page.css``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from idc.evaluation.record import Spread
 from idc.report.page import number
 
 _POINTS = 300
+_LABEL = 28
+"""Characters of a label of a row."""
 _BARS = 40
 """Bars of a histogram at most, without the one of all longer captions."""
 
@@ -166,6 +168,29 @@ def distribution(
         parts += [_vertical(x, plot.top, plot.bottom, "var(--mark)"), _text(x, plot.top - 5, label)]
     parts.append(_text(plot.right, height - 4, x_title, "end"))
     return _chart(title, f"{title}: {x_title}", (width, height), parts)
+
+
+def shares(title: str, rows: Sequence[tuple[str, float, tuple[float, float] | None]], mark: float) -> Markup:
+    """Shares from 0 to 1, a row each: label, point with its interval, and the value; a vertical line at ``mark``."""
+    width, top, step = 400.0, 8.0, 22.0
+    rows = [(label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…", *rest) for label, *rest in rows]
+    height = top + step * len(rows) + 22
+    plot = _Plot(24 + 6.2 * max(len(label) for label, *_ in rows), width - 48, top, height - 22, (0.0, 1.0), (0.0, 1.0))
+    x_mark, _ = plot.place(mark, 0)
+    parts = [_vertical(x_mark, plot.top, plot.bottom, "var(--mark)")]
+    for share in (0.0, mark, 1.0):
+        parts.append(_text(plot.place(share, 0)[0], height - 6, f"{100 * share:.0f} %"))
+    for place, (label, value, interval) in enumerate(rows):
+        x, y = plot.place(value, 0)[0], top + step * (place + 0.5)
+        line = '<line class="{}" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}" style="stroke:{}"/>'
+        parts.append(Markup(line).format("grid", plot.left, plot.right, y, y, "var(--line)"))
+        if interval is not None:
+            ends = (plot.place(end, 0)[0] for end in interval)
+            parts.append(Markup(line).format("interval", *ends, y, y, "var(--model)"))
+        circle = '<circle cx="{:.1f}" cy="{:.1f}" r="4" style="fill:var(--model)"/>'
+        parts.append(Markup(circle).format(x, y))
+        parts += [_text(plot.left - 8, y + 4, label, "end"), _text(width - 2, y + 4, f"{100 * value:.1f}", "end")]
+    return _chart(title, f"{title}, by row", (width, height), parts)
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -12,7 +12,7 @@ import pytest
 from idc.evaluation import record as ev
 from idc.evaluation.record import ScoredCaption
 from idc.evaluation.score import evaluate
-from idc.evaluation.significance import SEED, Table, _bootstrap, compare, intervals
+from idc.evaluation.significance import SEED, Table, bootstrap, compare, intervals
 from idc.metrics.coco import CocoScorer
 from idc.metrics.java import Meteor
 from idc.metrics.protocols import protocol
@@ -46,7 +46,7 @@ def test_a_resampled_set_has_the_scores_of_that_set(meteor: Meteor) -> None:
     with CocoScorer(references, ("BLEU", "METEOR", "ROUGE-L"), tokens=list, meteor=meteor) as scorer:
         found = scorer.score(predictions, allow_empty=True)
     table = Table(list(found.per_id.values()), list(found.statistics.values()))
-    weights = next(_bootstrap(12, 3, SEED))
+    weights = next(bootstrap(12, 3, SEED))
     assert weights.shape == (3, 12)
     assert (weights.sum(axis=1) == 12).all()
     scores = table.score(weights @ table.values, 12)

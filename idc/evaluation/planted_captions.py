@@ -1,0 +1,99 @@
+"""Planted errors in pairs: a true caption of a pair, and the same with one error."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from idc.data.rendered.captions import ATTRIBUTES, TEMPLATES
+from idc.data.rendered.planted_errors import ERRORS, planted
+from idc.data.rendered.sentences import Told, clause, clauses_of, describable_difference, tell
+from idc.metrics.difference_lists import TrueDifferences
+
+_ATTEMPTS = 20
+"""Draws of a caption that is to be none of the references."""
+_WORDINGS = 40
+"""Draws of a true clause, of which the one nearest to the wrong clause is taken."""
+
+
+def planted_pair(
+    error: str, pair_id: str, truth: TrueDifferences, references: Sequence[str], seed: int
+) -> tuple[str, str] | None:
+    """A true and complete caption that is none of the references, and the same with an error; None if there is none.
+
+    :func:`idc.data.rendered.planted_errors.planted` makes the caption with the error. The true one has its other
+    clauses in their order, and in place of the wrong clause the true one in the most similar of the drawn wordings.
+    Of a pair without differences it is a sentence that nothing changed.
+
+    Args:
+        error: of ``ERRORS``.
+        truth: with views.
+        seed: with error and pair id it decides what is drawn.
+    """
+    assert truth.views is not None
+    scene = truth.before, truth.after, truth.views
+    if not all(describable_difference(one, *scene) for one in truth.differences):
+        return None
+    for attempt in range(_ATTEMPTS):
+        key = [seed, ERRORS.index(error), zlib.crc32(pair_id.encode()), attempt]
+        wrong = planted(error, truth.differences, *scene, np.random.default_rng(key))
+        if wrong is None:
+            return None
+        true = _without_error(wrong, [tell(one, *scene) for one in truth.differences], np.random.default_rng(key))
+        if true not in references and true != wrong:
+            return true, wrong
+    return None
+
+
+def _without_error(wrong: str, told: Sequence[Told], rng: np.random.Generator) -> str:
+    """The true caption.
+
+    Args:
+        rng: as that of ``planted`` began: it draws the same true clauses first.
+    """
+    if not told:
+        return str(rng.choice(TEMPLATES["none"]))
+    drawn = [_clause(one, rng) for one in told]
+    kept = sorted((text for text in drawn if text in wrong), key=wrong.index)
+    lost = [(one, text) for one, text in zip(told, drawn, strict=True) if text not in wrong]
+    semicolons = "; " in wrong
+    if not lost:
+        return _joined(kept, semicolons)
+    one, text = lost[0]
+    left = Counter(wrong.replace(",", "").replace(";", "").split()) - Counter(" ".join(kept).split())
+    if len(left) > 1:  # a wrong clause and not a missing one, after which "and" may be left
+        # Errors name an object by all attributes, so half of the true wordings do, if that is unambiguous.
+        whole = tuple(way for way in one.plain if way.description.attributes == ATTRIBUTES)
+        ways = (one, replace(one, plain=whole, relational=(), sided=()) if whole else one)
+        wordings = [text, *(_clause(ways[number % 2], rng) for number in range(_WORDINGS))]
+        text = min(wordings, key=lambda other: _distance(Counter(other.split()), left))
+    places = [_joined([*kept[:place], text, *kept[place:]], semicolons) for place in range(len(kept) + 1)]
+    return max(places, key=lambda caption: _shared_ends(caption, wrong))
+
+
+def _clause(told: Told, rng: np.random.Generator) -> str:
+    options = clauses_of(told)
+    return clause(told, options[int(rng.integers(len(options)))], rng)
+
+
+def _joined(clauses: Sequence[str], semicolons: bool) -> str:
+    if len(clauses) == 1 or semicolons:
+        return "; ".join(clauses)
+    return f"{', '.join(clauses[:-1])} and {clauses[-1]}"
+
+
+def _distance(one: Counter[str], other: Counter[str]) -> int:
+    return ((one - other) + (other - one)).total()
+
+
+def _shared_ends(one: str, other: str) -> int:
+    """Characters that two texts share at their start and at their end."""
+    ends = 0
+    for first, second in ((one, other), (one[::-1], other[::-1])):
+        ends += next((place for place, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]),
+                     min(len(one), len(other)))  # fmt: skip
+    return ends

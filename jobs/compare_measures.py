@@ -1,0 +1,39 @@
+"""Compare measures of captions with the truth of rendered pairs: how well BLEU-4, METEOR, ROUGE-L, CIDEr-D and judges
+agree with the true differences, over captions of several systems and over captions with planted errors.
+
+    python jobs/compare_measures.py pairs=data/demo/pairs evaluations.TwinCap=runs/demo/twincap-0/evaluation \\
+        evaluations.ProCap=runs/demo/finetune-0/evaluation out=runs/measures
+    python jobs/compare_measures.py pairs=data/demo/pairs evaluations.TwinCap=runs/demo/twincap-0/evaluation \\
+        evaluations.ProCap=runs/demo/finetune-0/evaluation "judged=[runs/judged/twincap, runs/judged/procap]" \\
+        out=runs/measures
+
+Runs in this process. Writes `measures.json`, the page `measures.html`, and the captions with planted errors
+(`planted/ERROR.wrong.jsonl`, the same without error `ERROR.true.jsonl`, and their `ERROR.references.jsonl`).
+"""
+
+from __future__ import annotations
+
+from idc.config import cli
+from idc.evaluation.config import CompareMeasuresJob
+
+
+class Job(CompareMeasuresJob):
+    """The comparison; it needs no cluster."""
+
+
+def main() -> None:
+    args = cli(Job, __doc__, local=False, overwrite=False)
+    from idc.evaluation.measures import run
+    from idc.metrics.java import JavaError
+    from idc.report.measures_page import table, write_measures
+
+    try:
+        result = run(args.config)
+    except (ValueError, JavaError) as error:
+        raise SystemExit(f"compare_measures: {error}") from None
+    print(table(result))
+    print(write_measures(args.config.out, result))
+
+
+if __name__ == "__main__":
+    main()
