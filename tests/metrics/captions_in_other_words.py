@@ -93,8 +93,8 @@ OTHER_WORDS: tuple[tuple[str, tuple[Read, ...]], ...] = (
 
 LATER_WORDS: tuple[tuple[str, tuple[Read, ...]], ...] = (
     (
-        "In the second image, the red cube has been removed and a new blue sphere has been placed in front of the green "
-        "cylinder.",
+        "In the second image, the red cube has been removed and a new blue sphere has been placed in front of the "
+        "green cylinder.",
         (("drop", "red cube", "", ""), ("add", "blue sphere", "", "")),
     ),
     (

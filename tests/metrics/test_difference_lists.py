@@ -119,7 +119,7 @@ def test_captions_of_other_pairs_are_not_right(pairs: list[Drawn]) -> None:
 # ------------------------------------------------------------------------------------------------- other people's words
 
 
-@pytest.mark.parametrize(("caption", "expected"), (*OTHER_WORDS, *LATER_WORDS))
+@pytest.mark.parametrize(("caption", "expected"), [*OTHER_WORDS, *LATER_WORDS])
 def test_captions_in_other_words(caption: str, expected: tuple[Read, ...]) -> None:
     reading = read_claims(caption)
     assert [values(claim) for claim in reading.claims] == [
