@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from idc.data.rendered.captions import true_captions
-from idc.data.rendered.differences import DIFFERENCES, differences_of
+from idc.data.rendered.differences import differences_of
 from idc.data.rendered.sentences import true_wordings
 from idc.evaluation import baselines as baselines
 from idc.evaluation.record import Baseline, CaptionDifferences, ScoredCaption
@@ -72,7 +72,8 @@ class RenderedTruth:
 
 
 def rendered_truth(rows: Iterable[Mapping[str, Any]]) -> RenderedTruth | None:
-    """The truth of a split's pairs, None if not all of them are rendered.
+    """The truth of a split's pairs; None if one of them is not rendered, or has neither a list of differences nor a
+    change type of CLEVR-Change.
 
     Args:
         rows: with ``pair_id``, ``change_type``, ``source`` and ``meta`` (JSON).
@@ -84,11 +85,12 @@ def rendered_truth(rows: Iterable[Mapping[str, Any]]) -> RenderedTruth | None:
         if not row["source"].startswith("rendered:"):
             return None
         name, kind, meta = row["pair_id"], row["change_type"], json.loads(row["meta"])
-        listed = differences_of(meta) if DIFFERENCES in meta else None
-        if listed is None:
+        if (listed := differences_of(meta)) is not None:
+            wordings[name] = true_wordings(listed)
+        elif kind in CHANGE_TYPES:
             wordings[name] = true_captions(kind, meta["before"], meta["after"])
         else:
-            wordings[name] = true_wordings(listed)
+            return None
         if kind in CHANGE_TYPES and (true := truth_in(kind, meta)) is not None:
             changes[name] = true
         lists[name] = true_differences(kind, meta)

@@ -41,7 +41,7 @@ from idc.data.rendered.referring import SIDES, on_side, thing_of, went
 from idc.data.rendered.scene import View
 from idc.metrics.difference_claims import Claim, read_claims
 from idc.metrics.difference_words import COUNT, FEWER, MORE, SIDE, TEXT
-from idc.metrics.hallucination import look_of, truth_in
+from idc.metrics.hallucination import Truth, look_of, truth_in
 from idc.schema import NO_CHANGE
 
 PROTOCOL = "rendered-difference-rules-1"
@@ -101,6 +101,12 @@ def true_differences(change_type: str | None, meta: Mapping[str, Any]) -> TrueDi
     gone = tuple(thing for thing in before if thing not in after)[:1]
     new = tuple(thing for thing in after if thing not in before)[:1]
     return TrueDifferences((Difference(str(change_type), gone, new),), before, after, views)
+
+
+def scene_truth(change_type: str | None, meta: Mapping[str, Any]) -> Truth | TrueDifferences | None:
+    """What validation compares the captions of a pair with: its list of differences if it has one, else its single
+    change or none (:func:`~idc.metrics.hallucination.truth_in`)."""
+    return true_differences(change_type, meta) if DIFFERENCES in meta else truth_in(change_type, meta)
 
 
 # ---------------------------------------------------------------------------------------------------------- one caption

@@ -15,6 +15,7 @@ from idc.atomic import write_text
 from idc.evaluation.baselines import CONSTANT, NEAREST, TRAINED, TRUTH
 from idc.evaluation.record import Evaluation, SeedSummary, Spread, aggregate, spread
 from idc.metrics.changes import UNCLEAR, TypeAgreement
+from idc.metrics.difference_lists import F1
 from idc.report import charts
 from idc.report.claims import claims_table
 from idc.report.page import number, render, width
@@ -188,7 +189,11 @@ def _scores(evaluations: Sequence[Evaluation], others: Mapping[str, Sequence[Eva
         bars = [_bar(name, other.scores[metric], top, other.kind) for name, other in compared.items()]
         metrics[metric] = [_bar("model", value, top), *bars]
     return {
-        "tiles": [*_tiles(first, summary.scores, summary.type_accuracy, compared), *_object_tile(evaluations)],
+        "tiles": [
+            *_tiles(first, summary.scores, summary.type_accuracy, compared),
+            *_object_tile(evaluations),
+            *_difference_tile(evaluations),
+        ],
         "model": str(first.training or ""),
         "pairs": first.pairs,
         "split": first.split,
@@ -241,6 +246,20 @@ def _object_tile(evaluations: Sequence[Evaluation]) -> list[tuple[str, str, str]
     label = f"captions that name the right object, of {found[0].changed} changed pairs"
     value = _mean(spread([one.object.rate for one in found]), "%")
     return [(label, value, f"{interval}chance {found[0].object.chance:.1%}")]
+
+
+def _difference_tile(evaluations: Sequence[Evaluation]) -> list[tuple[str, str, str]]:
+    found = [one.differences for one in evaluations if one.differences is not None]
+    if not found:
+        return []
+    low, high = found[0].intervals.get(F1, (0.0, 0.0))
+    interval = f"95 % interval {100 * low:.1f} to {100 * high:.1f}; " if len(found) == 1 and high else ""
+    floors = [f"{name} {100 * one.differences.f1:.1f}" for name, one in evaluations[0].baselines.items()
+              if one.differences is not None]  # fmt: skip
+    note = f"{interval}{', '.join(floors)}".rstrip("; ")
+    return [
+        (f"{F1}, by {found[0].protocol}, of {found[0].pairs} pairs", _mean(spread([one.f1 for one in found])), note)
+    ]
 
 
 def _subset_rows(

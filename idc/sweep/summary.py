@@ -12,7 +12,16 @@ from typing import Any
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from idc.evaluation.record import Baseline, Evaluation, Spread, load, spread
-from idc.sweep.config import RIGHT_CLAIMS, RIGHT_TYPE, TOKENS_PER_SECOND, ColumnConfig, PlotConfig, RowConfig, SweepJob
+from idc.sweep.config import (
+    DIFFERENCE_F1,
+    RIGHT_CLAIMS,
+    RIGHT_TYPE,
+    TOKENS_PER_SECOND,
+    ColumnConfig,
+    PlotConfig,
+    RowConfig,
+    SweepJob,
+)
 from idc.sweep.plan import TrialPlan
 
 
@@ -264,6 +273,8 @@ def _score(column: ColumnConfig, scored: Evaluation | Baseline) -> float | None:
     if column.metric in RIGHT_CLAIMS:
         rate = getattr(scored.hallucination, RIGHT_CLAIMS[column.metric], None)
         return rate.rate if rate is not None else None
+    if column.metric == DIFFERENCE_F1:
+        return scored.differences.f1 if scored.differences is not None else None
     if column.subset is None:
         return scored.scores.get(column.metric)
     subset = scored.subsets.get(column.subset)

@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from idc.metrics.coco import cider
-from idc.metrics.hallucination import hallucination
+from idc.metrics.difference_lists import TrueDifferences, difference_scores, match_caption
+from idc.metrics.hallucination import Truth, hallucination
 from idc.training.context import Context
 
 Captioned = tuple[str, str, list[str], Any]
-"""pair_id, generated caption, references, and the true change (:func:`idc.metrics.hallucination.truth_of`) or None."""
+"""pair_id, generated caption, references, and the truth (:func:`idc.metrics.difference_lists.scene_truth`) or None."""
 
 
 def score_captions(mine: Sequence[Captioned], context: Context) -> dict[str, float]:
     """CIDEr and the number of distinct captions; where the scenes are known also the shares of right types and right
-    objects. Nothing on ranks other than 0. The first 50 captions are tracked as text.
+    objects, or, where they have lists of differences, ``difference_f1`` and ``invented_share``. Nothing on ranks other
+    than 0. The first 50 captions are tracked as text.
 
     Args:
         mine: the pairs that this rank captioned.
@@ -27,7 +29,10 @@ def score_captions(mine: Sequence[Captioned], context: Context) -> dict[str, flo
     context.tracker.text("validation_captions.txt", "\n".join(lines))
     score = cider({pair: right for pair, _, right, _ in rows}, {pair: text for pair, text, _, _ in rows})
     found = {"CIDEr": score, "distinct_captions": float(len({text for _, text, _, _ in rows}))}
-    if known := [(text, scene) for _, text, _, scene in rows if scene is not None]:
+    if known := [(text, scene) for _, text, _, scene in rows if isinstance(scene, Truth)]:
         claimed = hallucination(known)
         found |= {"right_type": claimed.change_type.rate, "right_object": claimed.object.rate}
+    if listed := [(text, scene) for _, text, _, scene in rows if isinstance(scene, TrueDifferences)]:
+        lists = difference_scores((match_caption(text, scene), scene) for text, scene in listed)
+        found |= {"difference_f1": lists.f1, "invented_share": lists.invented_share}
     return found

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from idc.data.images import decode_image, image_size
 from idc.data.manifest import complete_manifest
 from idc.data.mapped_rows import MappedRows
-from idc.metrics.hallucination import truth_of
-from idc.schema import CHANGE_TYPES, Instruction, Turn
+from idc.metrics.difference_lists import scene_truth
+from idc.schema import Instruction, Turn
 from idc.training.data import sample_rng
 from idc.training.task import Batch
 from idc.vlm.batch import Sample, collate
@@ -35,7 +35,7 @@ class Dialogue:
         name: for messages.
         images: encoded bytes, in the order of their marks in the turns.
         references: right answers to the last question.
-        scene: the true change (:func:`idc.metrics.hallucination.truth_of`), if it is known.
+        scene: the truth (:func:`idc.metrics.difference_lists.scene_truth`), if it is known.
     """
 
     name: str
@@ -198,13 +198,12 @@ class DialogueSamples:
             images: Any = instruction.images  # in a folder they are bytes
             return Dialogue(instruction.row_id, images, instruction.turns, (instruction.turns[-1].text,))
         meta = json.loads(row["meta"]) if row["meta"] else {}
-        known = {"before", "after"} <= meta.keys() and row["change_type"] in CHANGE_TYPES
         return Dialogue(
             row["pair_id"],
             (row["before"], row["after"]),
             pair_turns(self.prompt, row["captions"][number]),
             row["captions"],
-            truth_of(row["change_type"], meta["before"], meta["after"]) if known else None,
+            scene_truth(row["change_type"], meta),
         )
 
     def _visit(self, index: int, epoch: int) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from idc.evaluation.judge import MODEL, JudgeResult
 from idc.evaluation.judge import RESULT as JUDGED
 from idc.evaluation.record import EVALUATION, Baseline, Evaluation, Interval, Spread, spread
 from idc.metrics.classification import Measures
+from idc.metrics.difference_lists import F1, DifferenceScores
 from idc.metrics.hallucination import Hallucination, wilson
 from idc.provenance import UNKNOWN_COMMIT
 from idc.report.leaderboard.published_rows import ALL, DataSet, load_published, published_rows
@@ -342,22 +343,26 @@ def _scores(evaluation: Evaluation, subset: str) -> dict[str, float]:
     if subset != ALL:
         return dict(evaluation.subsets[subset].scores) if subset in evaluation.subsets else {}
     types = {TYPE_ACCURACY: evaluation.types.accuracy} if evaluation.types is not None else {}
-    return {**evaluation.scores, **types, **_claims(evaluation.hallucination)}
+    return {**evaluation.scores, **types, **_claims(evaluation.hallucination), **_lists(evaluation.differences)}
 
 
 def _compared_scores(other: Baseline, subset: str) -> dict[str, float]:
     if subset != ALL:
         return dict(other.subsets[subset].scores) if subset in other.subsets else {}
     types = {TYPE_ACCURACY: other.types.accuracy} if other.types is not None else {}
-    return {**other.scores, **types, **_claims(other.hallucination)}
+    return {**other.scores, **types, **_claims(other.hallucination), **_lists(other.differences)}
 
 
 def _claims(found: Hallucination | None) -> dict[str, float]:
     return {} if found is None else {name: getattr(found, rate).rate for name, rate in CLAIMS.items()}
 
 
+def _lists(found: DifferenceScores | None) -> dict[str, float]:
+    return {} if found is None else {F1: found.f1}
+
+
 def _intervals(evaluation: Evaluation, subset: str) -> dict[str, Interval]:
-    """Of the whole split: bootstrap intervals of the scores, Wilson's of the shares."""
+    """Of the whole split: bootstrap intervals of the scores and of difference lists, Wilson's of the shares."""
     if subset != ALL:
         return {}
     scores = {name: Interval(low=100 * one.low, high=100 * one.high) for name, one in evaluation.intervals.items()}
@@ -371,6 +376,8 @@ def _rate_intervals(of: Evaluation | Baseline) -> dict[str, Interval]:
     if (claims := of.hallucination) is not None:
         made = {name: rate for name, rate in CLAIMS.items() if claims.rates()[rate].of}
         found |= {name: claims.interval(rate) for name, rate in made.items()}
+    if of.differences is not None and F1 in of.differences.intervals:
+        found[F1] = of.differences.intervals[F1]
     return {name: Interval(low=100 * low, high=100 * high) for name, (low, high) in found.items()}
 
 

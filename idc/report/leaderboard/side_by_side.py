@@ -12,10 +12,11 @@ from idc.captioning.throughput import Throughput
 from idc.evaluation.config import CompareJob
 from idc.evaluation.record import EVALUATION, Evaluation, load
 from idc.evaluation.significance import Comparison, compare_evaluations
+from idc.metrics.difference_lists import F1
 from idc.report.leaderboard.boards import RUN, Board, Row
 from idc.report.leaderboard.published_rows import ALL
 
-TESTED = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "S_m*")
+TESTED = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "S_m*", F1)
 """Scores with a paired test."""
 MAX_TESTS = 10
 """Number of settings, from the best on, that the best one is tested against."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from idc.evaluation.record import Spread
-from idc.sweep.config import RIGHT_TYPE, TOKENS_PER_SECOND
+from idc.sweep.config import DIFFERENCE_F1, RIGHT_TYPE, TOKENS_PER_SECOND
 from idc.sweep.summary import ResultRow, SweepResult
 
 _SHARES = {
     RIGHT_TYPE: "captions that name the right change type",
+    DIFFERENCE_F1: "F1 of the differences that captions claim, against the true lists",
     "right_object": "captions of changed test pairs that name the right object, by all attributes they name",
     "right_attribute": "attributes named in captions of changed test pairs that are the changed object's",
 }

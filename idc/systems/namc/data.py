@@ -19,8 +19,7 @@ from idc.data.descriptions.template import Description, parse
 from idc.data.images import decode_image, resize_image
 from idc.data.mapped_rows import MappedRows
 from idc.data.text import BOS, EOS, PAD, Vocabulary, words
-from idc.metrics.hallucination import truth_of
-from idc.schema import CHANGE_TYPES
+from idc.metrics.difference_lists import scene_truth
 from idc.systems.namc.known_noise import noisy_words, undescribed_patches
 from idc.systems.namc.nim import Texts
 from idc.training.data import sample_rng
@@ -314,8 +313,7 @@ class CaptionedPairs:
             caption = captions[int(sample_rng(self.seed, epoch, index).integers(len(captions)))]
             return {**sample, "ids": self.vocabulary.encode(caption, self.length)}
         meta = json.loads(row["meta"]) if row["meta"] else {}
-        known = set(_IMAGES) <= meta.keys() and row["change_type"] in CHANGE_TYPES
-        scene = truth_of(row["change_type"], meta["before"], meta["after"]) if known else None
+        scene = scene_truth(row["change_type"], meta)
         ids = self.vocabulary.encode(captions[0], self.length)
         return {**sample, "ids": ids, "pair_id": row["pair_id"], "references": captions, "scene": scene}
 

@@ -17,8 +17,8 @@ from idc.data.augmentation import augment, mirror_caption, mirror_image
 from idc.data.images import decode_image, open_image, resize_image
 from idc.data.mapped_rows import MappedRows
 from idc.data.text import PAD, Vocabulary
-from idc.metrics.hallucination import truth_of
-from idc.schema import CHANGE_TYPES, NO_CHANGE
+from idc.metrics.difference_lists import scene_truth
+from idc.schema import NO_CHANGE
 from idc.systems.twincap.config import DataConfig, ModelConfig
 from idc.systems.twincap.truth import UNKNOWN, PairTruth, pair_truth
 from idc.training.data import sample_rng
@@ -146,8 +146,7 @@ class PairSamples:
         """What validation compares captions with."""
         row = self.rows[index]
         meta = json.loads(row["meta"]) if row["meta"] else {}
-        known = {"before", "after"} <= meta.keys() and row["change_type"] in CHANGE_TYPES
-        scene = truth_of(row["change_type"], meta["before"], meta["after"]) if known else None
+        scene = scene_truth(row["change_type"], meta)
         return {"pair_id": row["pair_id"], "references": row["captions"], "scene": scene}
 
 
