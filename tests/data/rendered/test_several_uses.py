@@ -1,0 +1,154 @@
+"""What reads rendered pairs reads those with several changes too: no single truth where there is none, no crash."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from idc.config import load
+from idc.data.config import CorruptJob, ValidateJob
+from idc.data.images import decode_image
+from idc.data.pipeline import run_local
+from idc.data.rendered.config import RenderJob, SeveralConfig
+from idc.data.rendered.differences import differences_of
+from idc.data.rendered.render import MASK_AFTER, MASK_BEFORE, open_build
+from idc.data.robustness.build import open_build as open_corruption
+from idc.data.store import iter_rows
+from idc.data.validation.run import validate
+from idc.metrics.difference_lists import match_caption, true_differences
+from idc.report.pair_sheet import ShowPairsJob, in_words, pair_sheet
+from idc.schema import CHANGE_TYPES
+from idc.systems.twincap.truth import UNKNOWN, pair_truth
+from idc.vlm.pretrain_config import PretrainVlmJob
+from idc.vlm.scene_samples import RenderedScenes, ValidationDialogues
+from tests.data.rendered.conftest import SMALL
+from tests.data.rendered.test_several import TINY
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """12 pairs with none to three changes each."""
+    out = str(tmp_path_factory.mktemp("several") / "pairs")
+    render = TINY.model_copy(
+        update={"num_scenes": 12, "several": SeveralConfig(max_changes=3), "val_share": 0.3, "test_share": 0.3}
+    )
+    run_local(*open_build(RenderJob(out=out, chunk_size=12, render=render)), progress=False)
+    return out
+
+
+def rows(folder: str | Path) -> dict[str, dict[str, Any]]:
+    return {row["pair_id"]: row for row in iter_rows(str(folder))}
+
+
+def test_in_swapped_order_lists_masks_and_references_are_those_of_that_order(folder: str, tmp_path: Path) -> None:
+    job = load(CorruptJob, None, {"pairs": folder, "out": str(tmp_path / "out"), "kind": "swap_order"})
+    run_local(*open_corruption(job), progress=False, max_reject_share=0.0)
+    clean, swapped = rows(folder), rows(tmp_path / "out")
+    assert len(swapped) >= 10  # of some nothing can be said without doubt in the other order
+    for name, row in swapped.items():
+        old, meta = clean[name], json.loads(row["meta"])
+        assert (row["before"], row["after"]) == (old["after"], old["before"])
+        mask, was = decode_image(row["mask"])[..., 0], decode_image(old["mask"])[..., 0]
+        assert np.array_equal((mask & MASK_BEFORE) > 0, (was & MASK_AFTER) > 0)
+        truth = true_differences(row["change_type"], meta)
+        assert truth is not None
+        assert len(row["captions"]) == len(old["captions"])
+        for caption in row["captions"]:
+            matched = match_caption(caption, truth)
+            assert matched.verdicts == ("right",) * len(truth.differences), caption
+
+
+def test_twincap_learns_no_single_object_where_several_changed(folder: str) -> None:
+    several = single = 0
+    for row in rows(folder).values():
+        meta = json.loads(row["meta"])
+        truth = pair_truth(row["change_type"], row["captions"], meta, (36, 48))
+        gone = [thing for thing in meta["before"] if thing not in meta["after"]]
+        new = [thing for thing in meta["after"] if thing not in meta["before"]]
+        assert (truth.kind == UNKNOWN) == (row["change_type"] not in CHANGE_TYPES)
+        if max(len(gone), len(new)) > 1:
+            several += 1
+            assert not truth.has_scene
+            assert truth.which == (-1, -1)
+            assert (truth.changed == UNKNOWN).all()
+        else:
+            single += len(gone) + len(new) > 0
+            assert truth.has_scene
+            assert truth.which == (
+                meta["before"].index(gone[0]) if gone else -1,
+                meta["after"].index(new[0]) if new else -1,
+            )
+    assert several >= 3
+    assert single >= 2
+
+
+def test_scenes_in_any_order_have_true_captions(folder: str) -> None:
+    rng, changed = np.random.default_rng(0), 0
+    for split in ("train", "val", "test"):
+        scenes = RenderedScenes(folder, split)
+        for number in range(20 * len(scenes)):
+            row = number % len(scenes)
+            (first, second), caption, named = scenes.ordered(row, rng)
+            if first.things == second.things:
+                assert named is not None
+                continue
+            changed += 1
+            listed = scenes.metas[row]["differences"]
+            assert named is None
+            assert len(match_caption(caption, _truth(scenes.metas[row], first.things)).verdicts) == len(listed)
+    assert changed > 20
+
+
+def _truth(meta: dict[str, Any], first: Any) -> Any:
+    from idc.data.rendered.several import reversed_record
+
+    found = true_differences(None, meta if meta["before"] == first else reversed_record(meta))
+    assert found is not None
+    return found
+
+
+def test_validation_dialogues_give_the_truth_of_single_changes_alone(folder: str) -> None:
+    job = load(PretrainVlmJob, None, {"pairs": folder, "model.side": 32})
+    scenes = RenderedScenes(folder, "test")
+    data = ValidationDialogues(scenes, job)
+    for index in range(len(data)):
+        scored = data.get(index, 0).scored
+        if scored is not None:
+            (kind,) = (scenes.kinds[n] for n in range(len(scenes)) if scenes.rows[n]["pair_id"] == scored["pair_id"])
+            assert (scored["truth"] is None) == (kind not in CHANGE_TYPES)
+
+
+def test_such_a_folder_is_valid(folder: str) -> None:
+    found = validate(load(ValidateJob, None, {"pairs": folder}))
+    assert found.result.ok
+
+
+# ------------------------------------------------------------------------------------------------ the picture
+
+
+def test_the_picture_shows_pairs_lists_and_references_and_the_table_counts_all(folder: str, tmp_path: Path) -> None:
+    picture, table = pair_sheet(ShowPairsJob(pairs=folder, out="unused", show=4, columns=2))
+    pixels = np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"))
+    assert pixels.shape[1] == 2 * (2 * 200 + 10 + 20)
+    assert pixels.shape[0] > 2 * 150
+    lists = [differences_of(json.loads(row["meta"])) for row in rows(folder).values()]
+    assert table.splitlines()[0] == f"12 pairs, {sum(len(one or ()) for one in lists)} differences"
+    assert table.splitlines()[1].endswith("0: 3, 1: 3, 2: 3, 3: 3")
+    for one in (difference for each in lists for difference in each or ()):
+        line = in_words(one)
+        assert line.startswith(f"{one.kind}: ")
+        assert all(str(value) in line for value in [*one.before, *one.after][0].values() if isinstance(value, str))
+
+
+def test_pairs_without_lists_have_no_picture(tmp_path: Path) -> None:
+    out = str(tmp_path / "pairs")
+    job = RenderJob(out=out, render=SMALL.model_copy(update={"num_scenes": 1}))
+    run_local(*open_build(job), progress=False)
+    with pytest.raises(ValueError, match=r"'r0-000000-s' has no list of differences; render with render\.several"):
+        pair_sheet(ShowPairsJob(pairs=out, out="unused"))
