@@ -38,6 +38,7 @@ from idc.metrics.difference_words import (
     COUNT_STEP,
     COUNTS_NEW,
     COUNTS_OLD,
+    DISTRACTORS,
     DOWN,
     FEWER,
     FROM_SIDE,
@@ -59,6 +60,7 @@ from idc.metrics.difference_words import (
     OLD,
     PLURALS,
     PREDICATE,
+    SHOWN_INSTEAD,
     SHRUNK,
     SIDE,
     SIDES,
@@ -251,7 +253,7 @@ def _phrases(words: Sequence[str]) -> tuple[list[str], list[_Phrase]]:
     while place < len(words):
         end, named, number, noun = place, set[tuple[str, str]](), None, False
         while end < len(words) and not noun:
-            word = words[end]
+            word = words[end].removesuffix("'s")
             single = PLURALS.get(word, word)
             if single in NOUNS:
                 named |= NOUNS[single]
@@ -286,7 +288,7 @@ def _phrases(words: Sequence[str]) -> tuple[list[str], list[_Phrase]]:
 
 
 def _in_phrase(word: str) -> bool:
-    return word in ATTRIBUTE_WORDS or PLURALS.get(word, word) in NOUNS
+    return word in ATTRIBUTE_WORDS or PLURALS.get(word.removesuffix("'s"), word.removesuffix("'s")) in NOUNS
 
 
 # ----------------------------------------------------------------------------------------------------------- a segment
@@ -301,9 +303,11 @@ def _part(segment: Sequence[str], phrases: Sequence[_Phrase]) -> _Part:
     )
     text = THERE.sub("now there_is", " ".join(segment))
     named = named_type(raw)
-    if named == NO_CHANGE:
-        return _Part(None, False, True, [], _Subject(frozenset()), frozenset(), frozenset(), False)
+    if named == NO_CHANGE or (DISTRACTORS.search(text) and not numbered):
+        return _Part(None, False, named == NO_CHANGE, [], _Subject(frozenset()), frozenset(), frozenset(), False)
     kind = next((own for own, pattern in KINDS if pattern.search(text)), None)
+    if kind is None and SHOWN_INSTEAD.search(text) and not NEW.search(text):
+        kind = "replace"
     kind = kind or named or next((own for own, pattern in FURTHER if pattern.search(text)), None)
     roles = _roles(text, kind)
     look = {role: frozenset[tuple[str, str]]().union(*(phrases[n].named for n in numbers))
@@ -344,8 +348,9 @@ def _roles(text: str, kind: str | None) -> dict[str, set[int]]:
             new.add(int(found[2]))
     if kind == "replace":
         new |= {int(found[1]) for found in re.finditer(r"\b(?:by|with|for) np(\d+)\b", text)}
-        if (inverse := TAKES_PLACE.search(text)) is not None:
-            new = {int(inverse[1])}
+        shown = None if NEW.search(text) else SHOWN_INSTEAD.search(text)
+        if (inverse := TAKES_PLACE.search(text) or shown) is not None:
+            old, new = old - {int(inverse[2])}, {int(inverse[1])}
     predicates = {int(found[1]) for found in PREDICATE.finditer(text)}
     return {"anchor": anchors, "old": old, "new": new - anchors, "predicate": predicates}
 

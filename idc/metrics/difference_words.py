@@ -70,7 +70,7 @@ HEADS = frozenset(
     )
 )
 
-_SIDE = r"(left|right|front|back|foreground|background|rear)\b(?!(?: hand)?(?: side)? of np)"
+_SIDE = r"(left|right|front|back|foreground|background|rear)\b(?!(?: hand)?(?: side)? of np| image| picture| photo)"
 _NEAR = r"(?:next to|beside|near|close to)"
 ANCHOR = re.compile(rf"\b(?:(left|right)(?: hand)?(?: side)? of|(in front) of|(behind)|({_NEAR})) np(\d+)\b")
 IS_AT = re.compile(rf"\b(?:on|in|at)(?: the)? (?:far |very )?{_SIDE}(?! of np)")
@@ -91,6 +91,8 @@ PREDICATE = re.compile(r"\b(?:that|which) (?:is|was|are|were)(?: made of)? look(
 TAKES_PLACE = re.compile(
     r"\bnp(\d+)\b.*?(?:(?<!been )(?<!was )(?<!is )(?<!were )\breplace[ds]|\bplace of|\bwhere) np(\d+)\b"
 )
+SHOWN_INSTEAD = re.compile(r"\bnp(\d+) instead of np(\d+)\b")
+DISTRACTORS = re.compile(r"\b(?:camera|viewpoint|perspective|light|lighting|shadows?|brightness)\b")
 SOME = "|".join((*(word for word in NUMBERS if word not in ("no", "single")), r"\d+"))
 COUNTS_OLD = re.compile(rf"\b(?:from|instead of|was|were|used to be|rather than) (?:only )?({SOME})\b")
 COUNTS_NEW = re.compile(rf"\b(?:to|now|become|became|only) (?:there_is )?(?:only )?({SOME})\b")
@@ -142,14 +144,14 @@ FURTHER = tuple(
             r"\bnow (?:on|at|in|closer|nearer|further|farther|behind)\b|\b(?:slid|pushed|repositioned|traded places)\b"
             r"|\bswapped places\b",
         ),
-        ("add", r"\bnew np|\bnow there_is np|\b(?:inserted|placed)\b"),
+        ("add", r"\b(?:new|additional|extra) np|\bnow there_is np|\b(?:inserted|placed)\b"),
     )
 )
 MARK = re.compile(r"(np|look)(\d+)$")
 THERE = re.compile(r"\b(?:there is now|now there is)\b")
 MOVES = re.compile(r"\b(?:moved|moves|shifted|relocated|displaced|now|slid|pushed|repositioned)\b")
 VAGUE = re.compile(r"\b(?:chang\w+|differ\w*|alter\w*|modif\w+|transform\w+)\b")
-_BECOMES = r"\b(?:is|are|looks?|appears?|got|gotten|made|become|became|becomes|now)(?: \w+)?"
+_BECOMES = r"\b(?:is|are|looks?|appears?|got|gotten|made|become|became|becomes|now)(?: to be)?(?: \w+)?"
 _NO_NOUN = rf"(?!(?: (?:{'|'.join(ATTRIBUTE_WORDS)})){{0,3}} (?:{'|'.join((*NOUNS, *PLURALS))})\b)"
 COMPARED = tuple(
     (re.compile(rf"{_BECOMES} (?:{words})\b{_NO_NOUN}"), f"become {value}")

@@ -90,3 +90,45 @@ OTHER_WORDS: tuple[tuple[str, tuple[Read, ...]], ...] = (
         (("color", "small red cube", "", "blue"),),
     ),
 )
+
+LATER_WORDS: tuple[tuple[str, tuple[Read, ...]], ...] = (
+    (
+        "In the second image, the red cube has been removed and a new blue sphere has been placed in front of the "
+        "green cylinder.",
+        (("drop", "red cube", "", ""), ("add", "blue sphere", "", "")),
+    ),
+    (
+        "The main difference is that the color of the large cylinder changed from purple to yellow.",
+        (("color", "large cylinder", "purple", "yellow"),),
+    ),
+    ("There is an additional small gray cube in the right image.", (("add", "small gray cube", "", ""),)),
+    (
+        "The small metallic sphere that was on the left side is no longer visible.",
+        (("drop", "small metal sphere", "", ""),),
+    ),
+    ("Compared to the first image, the yellow cube appears to be larger.", (("size", "yellow cube", "", "large"),)),
+    (
+        "The green rubber cylinder has been moved further back, and the cyan block is missing.",
+        (("move", "green rubber cylinder", "", "behind"), ("drop", "cyan cube", "", "")),
+    ),
+    ("Image 2 shows a brown cube instead of a brown sphere.", (("replace", "brown sphere", "", "brown cube"),)),
+    ("The text on the big red cube was changed from H to T.", (("text", "large red cube", "H", "T"),)),
+    (
+        "The purple cube has been rotated by about 45 degrees while everything else remains the same.",
+        (("orientation", "purple cube", "", ""),),
+    ),
+    (
+        "There are fewer small blue balls: three before, only one after.",
+        (("count", "small blue sphere", "", "fewer"),),
+    ),
+    (
+        "The gray cylinder's material changed from metal to rubber.",
+        (("material", "gray cylinder", "metal", "rubber"),),
+    ),
+    (
+        "A tiny cyan cylinder, which was behind the red ball, has disappeared.",
+        (("drop", "small cyan cylinder", "", ""),),
+    ),
+    ("No differences can be seen, although the camera moved slightly.", ()),
+)
+"""In the manner of language models; written after the rules."""

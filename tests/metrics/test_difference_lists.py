@@ -32,7 +32,7 @@ from idc.metrics.difference_lists import (
     worded,
 )
 from tests.data.rendered.drawn_differences import Drawn, drawn_pairs
-from tests.metrics.captions_in_other_words import OTHER_WORDS, Read
+from tests.metrics.captions_in_other_words import LATER_WORDS, OTHER_WORDS, Read
 
 PERFECT = {PRECISION: 1.0, RECALL: 1.0, F1: 1.0, INVENTED: 0.0}
 VIEW = View((0.0, -10.0, 5.0), (0.0, 0.0, 0.0), ())
@@ -119,7 +119,7 @@ def test_captions_of_other_pairs_are_not_right(pairs: list[Drawn]) -> None:
 # ------------------------------------------------------------------------------------------------- other people's words
 
 
-@pytest.mark.parametrize(("caption", "expected"), OTHER_WORDS)
+@pytest.mark.parametrize(("caption", "expected"), [*OTHER_WORDS, *LATER_WORDS])
 def test_captions_in_other_words(caption: str, expected: tuple[Read, ...]) -> None:
     reading = read_claims(caption)
     assert [values(claim) for claim in reading.claims] == [
