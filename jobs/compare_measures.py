@@ -17,12 +17,8 @@ from idc.config import cli
 from idc.evaluation.config import CompareMeasuresJob
 
 
-class Job(CompareMeasuresJob):
-    """The comparison; it needs no cluster."""
-
-
 def main() -> None:
-    args = cli(Job, __doc__, local=False, overwrite=False)
+    args = cli(CompareMeasuresJob, __doc__, local=False, overwrite=False)
     from idc.evaluation.measures import run
     from idc.metrics.java import JavaError
     from idc.report.measures_page import table, write_measures

@@ -339,7 +339,8 @@ def test_the_sentence_follows_from_the_numbers() -> None:
     text = sentences(agreement, errors, 1234)
     assert text[0] == (
         "Trust A (or B, not distinguishable from it on these pairs): of two captions of a pair that differ in true F1, "
-        "A prefers the better one in 90.0 % (88.0 to 92.0) of 1,234 comparisons (chance 50 %, the longer caption 55.0 %)."
+        "A prefers the better one in 90.0 % (88.0 to 92.0) of 1,234 comparisons (chance 50 %, the longer caption 55.0 "
+        "%)."
     )
     assert text[1] == (
         "The others: B 89.0 % (1.0 points less, -1.0 to 3.0); C 70.0 % (20.0 points less, 18.0 to 22.0)."

@@ -24,7 +24,7 @@ def stated(difference: Difference, views: Sequence[Mapping[str, Any]] = ()) -> s
         views: of the images before and after, as the pair's ``meta`` has them; without them no place is named.
     """
     kind, before, after = difference.kind, difference.before, difference.after
-    cameras = [View.of_record(view) for view in views] or [None, None]
+    cameras: list[View | None] = [View.of_record(view) for view in views] or [None, None]
     if kind == "add":
         return f"added: {_noun(after[0])}{_place(after[0], cameras[1])}"
     if kind == "drop":
