@@ -1,0 +1,79 @@
+"""The samples of a mixture: the dialogues of its sets, in an order that depends on the seed alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from idc import logs
+from idc.systems.m3diff.mixture import MixtureConfig, SetCount, check_sets, table
+from idc.training.context import Context
+from idc.training.data import Mixture
+from idc.vlm.chat import Chat
+from idc.vlm.samples import DialogueSamples
+
+
+def training_parts(mixture: MixtureConfig, chat: Chat, seed: int) -> dict[str, DialogueSamples]:
+    """The dialogues of each set and split that is trained on, by name (``omnidiff``, ``omnidiff (val)``). A split
+    without captions is left out.
+
+    Raises:
+        ValueError: a set cannot be trained on (:func:`idc.systems.m3diff.mixture.check_sets`).
+    """
+    check_sets(mixture)
+    parts: dict[str, DialogueSamples] = {}
+    for name, one in mixture.used.items():
+        for split in mixture.splits:
+            captions, number = mixture.captions_of(name), seed + len(parts)
+            part = DialogueSamples(one.pairs, split, chat, mixture.prompt_of(name), number, captions)
+            if len(part):
+                parts[name if split == "train" else f"{name} ({split})"] = part
+    return parts
+
+
+def counts(mixture: MixtureConfig, parts: Mapping[str, DialogueSamples]) -> list[SetCount]:
+    """What each set gives to an epoch with all of its parts."""
+    found = []
+    for name in mixture.used:
+        own = [part for key, part in parts.items() if key in (name, *(f"{name} ({split})" for split in mixture.splits))]
+        pairs = sum(count > 0 for part in own for count in part.counts)
+        found.append(SetCount(name, pairs, sum(sum(part.counts) for part in own), sum(map(len, own))))
+    return found
+
+
+def training_samples(mixture: MixtureConfig, chat: Chat, seed: int, context: Context) -> tuple[Mixture, int]:
+    """The mixture as one data set, all of whose dialogues were encoded once by this rank and the others; rank 0 logs
+    the table of its sets.
+
+    Returns:
+        The data set, and the number of tokens of this rank's longest dialogue.
+
+    Raises:
+        ValueError: as :func:`training_parts`, or naming the first row that cannot be used.
+    """
+    parts = training_parts(mixture, chat, seed)
+    if context.rank == 0:
+        found = counts(mixture, parts)
+        sets = {one.name: {"pairs": one.pairs, "captions": one.captions, "samples": one.samples} for one in found}
+        logs.event("mixture", table(found), sets=sets)
+    longest = max(part.check(context.rank, context.world_size) for part in parts.values())
+    return Mixture(parts, seed), longest
+
+
+def validation_samples(mixture: MixtureConfig, chat: Chat, seed: int) -> DialogueSamples | None:
+    """The dialogues of the validation split of the set that is validated, None if there is no validation.
+
+    Raises:
+        ValueError: naming the set, if its validation split has no captions.
+    """
+    name = mixture.validated
+    if name is None:
+        return None
+    folder = mixture.used[name].pairs
+    found = DialogueSamples(folder, "val", chat, mixture.prompt_of(name), seed, validation=True)
+    if not len(found):
+        others = ", ".join(other for other in mixture.used if other != name)
+        raise ValueError(
+            f"mixture.validate_on: the validation split of {name!r} ({folder}) has no captions"
+            + (f"; take another set: {others}" if others else "")
+        )
+    return found
