@@ -180,7 +180,8 @@ PUBLISHED: dict[SetName, PublishedSet] = {
             "no file format is published; the reader assumes one (idc/data/readers/omnidiff.py)",
             "the paper reports 60.0 words and 2.5 sentences per caption, 38,653 sentences and a vocabulary of 3,793 "
             "(table 2)",
-            "60 words on average with 37 % of the captions over 20 words (table 1) would need 128 words in each of these",
+            "60 words on average, with 37 % of the captions over 20 words (table 1), would need 128 words in each of "
+            "these",
         ],
         table1=Table1Row(15_598, 60, 37, captions=15_598, sentences=2.5, vocabulary=3_793),
     ),

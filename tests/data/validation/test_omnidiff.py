@@ -35,8 +35,8 @@ def written(folder: Path, sizes: Mapping[str, Mapping[str, int]], images: bool =
             for n in range(size):
                 types = [TYPES[n % 12], *([TYPES[(n + 5) % 12]] if n % 2 else [])]
                 record: dict[str, Any] = {
-                    "id": f"{split}-{n:06d}", "before": f"images/{split}-{n}_a.jpg", "after": f"images/{split}-{n}_b.jpg",
-                    "captions": [LONG if n % 3 == 0 else SHORT], "types": types,
+                    "id": f"{split}-{n:06d}", "captions": [LONG if n % 3 == 0 else SHORT], "types": types,
+                    "before": f"images/{split}-{n}_a.jpg", "after": f"images/{split}-{n}_b.jpg",
                 }  # fmt: skip
                 records.append(record)
                 if images:
