@@ -76,9 +76,11 @@ class SetConfig(ConfigModel):
 class MixtureConfig(ConfigModel):
     """The data sets that a model is trained on together. An epoch is one pass over all of them."""
 
-    sets: dict[str, SetConfig | None] = Field(min_length=1)
+    sets: dict[str, SetConfig] = Field(min_length=1)
     """Name -> data set; a name of table 9 (`clevr_change`, `clevr_dc`, `spot_the_diff`, `image_editing_request`,
-    `birds_to_words`, `omnidiff`) has its own question. Null leaves a set out (`mixture.sets.omnidiff=null`)."""
+    `birds_to_words`, `omnidiff`) has its own question."""
+    without: tuple[str, ...] = ()
+    """Names of sets that are left out (`mixture.without=[omnidiff]`)."""
     train_on_val: bool = False
     """Train on the validation pairs too, as the counts of table 9 say of the paper's mixture (71k pairs of CLEVR-Change
     are more than its 67,660 training pairs). There is then no validation."""
@@ -88,7 +90,7 @@ class MixtureConfig(ConfigModel):
     @property
     def used(self) -> dict[str, SetConfig]:
         """The sets that are not left out, by name."""
-        return {name: one for name, one in self.sets.items() if one is not None}
+        return {name: one for name, one in self.sets.items() if name not in self.without}
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -112,22 +114,29 @@ class MixtureConfig(ConfigModel):
         return self.used[name].captions or ("each" if name in EACH else "one")
 
     def faults(self) -> Iterator[str]:
-        for name, one in self.used.items():  # sections in a mapping are not looked at by the config's own checks
+        for name, one in self.sets.items():  # sections in a mapping are not looked at by the config's own checks
             for place, section in ((name, one), (f"{name}.prompt", one.prompt)):
                 if section is not None:
                     yield from (f"sets.{place}.{fault}" for fault in section.all_faults())
-        if self.sets and not self.used:
-            yield "sets: all are null, so there is nothing to train on"
+        if not self.used:
+            yield f"without: leaves out all sets ({', '.join(self.sets)}), so there is nothing to train on"
+        for name in self.without:
+            if name not in self.sets:
+                yield f"without: {name!r} is not one of the sets{self._there(name, self.sets)}"
         first: dict[str, str] = {}
-        for name, one in self.used.items():
+        for name, one in self.sets.items():
             other = first.setdefault(one.pairs.rstrip("/"), name)
             if other != name:
                 yield f"sets.{name}.pairs: {one.pairs!r} is the folder of {other!r} too; give each set once"
         if self.validate_on is not None and self.validate_on not in self.used:
-            hint = did_you_mean(self.validate_on, list(self.used)) or f"; there are: {', '.join(self.used)}"
-            yield f"validate_on: {self.validate_on!r} is not one of the sets{hint}"
+            yield f"validate_on: {self.validate_on!r} is not one of the sets{self._there(self.validate_on, self.used)}"
         if self.validate_on is not None and self.train_on_val:
             yield "validate_on: train_on_val=true trains on the validation pairs; remove one of the two"
+
+    @staticmethod
+    def _there(name: str, sets: Mapping[str, SetConfig]) -> str:
+        """The end of a fault about a name."""
+        return did_you_mean(name, list(sets)) or f"; there are: {', '.join(sets)}"
 
     def preflight(self) -> Iterator[str]:
         for name, one in self.used.items():
@@ -185,7 +194,7 @@ def check_sets(mixture: MixtureConfig) -> list[str]:
         if other != name:
             raise ValueError(
                 f"mixture.sets.{name}: {one.pairs} has the same rows as {other!r} ({mixture.used[other].pairs}); give "
-                f"each set once, or leave one out: mixture.sets.{name}=null"
+                f"each set once, or leave one out: mixture.without=[{name}]"
             )
     return list(found)
 
