@@ -42,6 +42,7 @@ JOB_OF = {
     "card/": "make_card",
     "mining/": "mine_pairs",
     "vlm/pretrain_": "pretrain_vlm",
+    "m3diff/": "finetune_m3diff",
 }
 """How a config's path begins, and which job takes it."""
 INPUTS: dict[str, dict[str, Any]] = {
@@ -60,6 +61,7 @@ INPUTS: dict[str, dict[str, Any]] = {
     "pretrain_namc": {},
     "finetune_namc": {},
     "finetune_vlm": {},
+    "finetune_m3diff": {},
     "sweep": {},
     "train_twincap": {},
     "benchmark": {},

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from idc.captioning.contract import Captioner, Speed
     from idc.chat_endpoint import EndpointConfig
 
-SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft")
+SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft", "m3diff")
 HUB = "hf:"
 """A model of the hub, ``hf:ORG/NAME[@REVISION]``, in the place of an artifact."""
 

@@ -2,7 +2,8 @@
 
 config.json        ``job`` with the sections ``base``, ``prompt``, ``generation`` and ``tune``; the base's name
 adapter/           LoRA adapters in PEFT's format, if there are any
-model.safetensors  parameters that were trained whole, by the names of the transformers model; empty if there are none
+model.safetensors  parameters that were trained whole, by the names of the transformers model, and those of a system's
+                   own modules, by the names of its task; empty if there are none
 processor/         the base's tokenizer, chat template and image processor
 """
 
@@ -14,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from idc.training.artifact import ADAPTER, PROCESSOR, Artifact, write_artifact
 from idc.training.foreign import layout_faults
 from idc.vlm.base import FoundBase, load_model, read_family, save_processor
 from idc.vlm.config import BaseConfig, TuneConfig
-from idc.vlm.families import Family
+from idc.vlm.family import Family
 from idc.vlm.lora import is_adapter, load_adapter, merge_adapter, write_adapter
 from idc.vlm.tuning import group_of
 
@@ -82,15 +83,19 @@ def load_tuned(
     tune: TuneConfig,
     device: torch.device | str = "cpu",
     source: str | None = None,
+    own: Mapping[str, nn.Module] | None = None,
 ) -> tuple[Any, Family]:
     """The tuned model in evaluation mode, its adapters merged, and its family; arguments as :func:`find_tuned`.
+
+    Args:
+        own: the system's own modules by their names in the task; they get the artifact's weights.
 
     Raises:
         ValueError: as :func:`find_tuned`, or the weights do not fit the base.
     """
     folder, family = find_tuned(artifact, config, source)
     model = load_model(folder, config, device)
-    load_whole(model, family, tune, artifact.state_dict(), f"{artifact.path}: model.safetensors")
+    load_whole(model, family, tune, artifact.state_dict(), f"{artifact.path}: model.safetensors", own)
     if tune.language == "lora":
         assert artifact.base is not None
         load_adapter(artifact.folder(ADAPTER), model, artifact.base)
@@ -98,14 +103,28 @@ def load_tuned(
     return model.eval(), family
 
 
-def load_whole(model: Any, family: Family, tune: TuneConfig, state: Mapping[str, Tensor], what: str) -> None:
-    """Load the parameters that were trained whole into a model of the base's weights.
+def load_whole(
+    model: Any,
+    family: Family,
+    tune: TuneConfig,
+    state: Mapping[str, Tensor],
+    what: str,
+    own: Mapping[str, nn.Module] | None = None,
+) -> None:
+    """Load the parameters that were trained whole into a model of the base's weights, and a system's own modules.
 
     Raises:
-        ValueError: they are not exactly those that ``tune`` names.
+        ValueError: they are not exactly those that ``tune`` names and the own modules have.
     """
     expected = {name: tensor for name, tensor in model.state_dict().items() if group_of(name, family, tune) is not None}
+    modules = {f"{name}.": module for name, module in (own or {}).items()}
+    expected |= {prefix + name: tensor for prefix, module in modules.items()
+                 for name, tensor in module.state_dict().items()}  # fmt: skip
     if faults := layout_faults(state, expected, "the base model"):
         raise ValueError(f"{what} does not fit the base model: it {faults[0]} ({len(faults)} differences); copy the "
                          "artifact again")  # fmt: skip
-    model.load_state_dict(dict(state), strict=False)
+    for prefix, module in modules.items():
+        names = [name for name in state if name.startswith(prefix)]
+        module.load_state_dict({name.removeprefix(prefix): state[name] for name in names})
+    inside = {name: tensor for name, tensor in state.items() if not name.startswith(tuple(modules))}
+    model.load_state_dict(inside, strict=False)

@@ -17,7 +17,8 @@ import torch
 
 from idc.training.base import Base, locate
 from idc.vlm.config import BaseConfig
-from idc.vlm.families import Family, family_class
+from idc.vlm.families import family_class
+from idc.vlm.family import Family
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from idc.vlm.families import Family
+from idc.vlm.family import Family
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Sample:
 
     Attributes:
         ids, learned: as in :class:`idc.vlm.chat.Encoded`; of a prompt nothing is learned.
-        pixels: of :meth:`idc.vlm.families.Family.pixels`.
+        pixels: of :meth:`idc.vlm.family.Family.pixels`.
     """
 
     ids: Sequence[int]
@@ -75,7 +75,7 @@ def model_inputs(batch: Mapping[str, Any], encoded: Any, family: Family) -> dict
 
     Args:
         batch: of :func:`collate`, on the model's device.
-        encoded: of :meth:`idc.vlm.families.Family.encode`; None if the batch has no images.
+        encoded: of :meth:`idc.vlm.family.Family.encode`; None if the batch has no images.
     """
     inputs = {key: batch[key] for key in ("input_ids", "attention_mask", *family.language_keys) if key in batch}
     if encoded is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from idc.schema import IMAGE
-from idc.vlm.families import Family
+from idc.vlm.family import Family
 
 Size = tuple[int, int]
 """Height and width of an image in pixels."""

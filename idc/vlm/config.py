@@ -122,8 +122,6 @@ class TuneConfig(ConfigModel):
                 "lora.targets: 'all' puts adapters into tower and projector, which are also trained whole; take "
                 "'language', or leave tower and projector empty"
             )
-        if self.language == "frozen" and not (self.tower or self.projector):
-            yield "language: 'frozen', with tower and projector empty, trains nothing"
 
 
 class TinyConfig(ConfigModel):

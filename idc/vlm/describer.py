@@ -1,7 +1,8 @@
 """A vision-language model as a captioner: captions, candidates, scores, samples, answers in dialogues, change maps.
 
 One vision pass serves everything that is asked about a batch of pairs. A system whose model does more with the images
-than its base subclasses :class:`VlmCaptioner` and overrides :meth:`VlmCaptioner.encode`.
+than its base subclasses :class:`VlmCaptioner` and overrides :meth:`VlmCaptioner.encode`, and where its change maps are
+its own :meth:`VlmCaptioner.maps`.
 """
 
 from __future__ import annotations
@@ -23,28 +24,29 @@ from idc.vlm.batch import Sample, collate
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
 from idc.vlm.dialogue import caption_turns, completed
-from idc.vlm.families import Family
+from idc.vlm.family import Family
 from idc.vlm.generate import Hypothesis, generate
 from idc.vlm.logps import answer_rows, log_probabilities, repeated
 from idc.vlm.token_maps import change_map, peak_and_mean
 
 PEAK, MEAN = "change_peak", "change_mean"
-"""Names of the evidence of a change: of the cosine distances of the images' tokens, place by place."""
+"""Names of the evidence of a change: of the change map."""
 
 
 @dataclass(frozen=True)
-class _Pairs:
+class Pairs:
     """Pairs whose images are encoded; before and after take turns.
 
     Attributes:
-        sizes: height and width of each image as given.
-        pixels: of :meth:`idc.vlm.families.Family.pixels`, on the model's device.
-        encoded: of :meth:`VlmCaptioner.encode`.
+        sizes: height and width of each image as the model is given it (:meth:`VlmCaptioner.given`).
+        pixels: of :meth:`idc.vlm.family.Family.pixels`, on the model's device.
+        encoded, more: of :meth:`VlmCaptioner.encode`.
     """
 
     sizes: Sequence[tuple[int, int]]
     pixels: Mapping[str, Tensor]
     encoded: Any
+    more: Any = None
 
     def of(self, pair: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """The sizes of a pair's images."""
@@ -92,16 +94,29 @@ class VlmCaptioner:
         found: torch.device = self.model.device
         return found
 
-    def encode(self, pixels: Mapping[str, Tensor]) -> Any:
+    def encode(self, pixels: Mapping[str, Tensor]) -> tuple[Any, Any]:
         """Features of the images of pairs, before and after in turn, as the language model reads them.
 
         Args:
-            pixels: of :meth:`idc.vlm.families.Family.pixels`, on the model's device.
+            pixels: of :meth:`idc.vlm.family.Family.pixels`, on the model's device.
 
         Returns:
-            As :meth:`idc.vlm.families.Family.encode`.
+            As :meth:`idc.vlm.family.Family.encode`; and what :meth:`maps` needs besides, here None.
         """
-        return self.family.encode(self.model, pixels)
+        return self.family.encode(self.model, pixels), None
+
+    def given(self, before: np.ndarray, after: np.ndarray) -> Sequence[np.ndarray]:
+        """A pair's images as the model is given them, uint8 RGB (H, W, 3); here as they are."""
+        return before, after
+
+    def maps(self, pairs: Pairs) -> list[np.ndarray]:
+        """A change map for each pair, as of :attr:`idc.captioning.contract.Description.change_map`; here the cosine
+        distance of the projected tokens."""
+        tokens = self.family.tokens_of(pairs.encoded)
+        return [
+            change_map(self.family, tokens[2 * pair], tokens[2 * pair + 1], pairs.of(pair))
+            for pair in range(len(tokens) // 2)
+        ]
 
     def __call__(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> list[str]:
         """Captions of pairs of uint8 RGB images (H, W, 3) of any sizes; one batch."""
@@ -129,7 +144,7 @@ class VlmCaptioner:
             pairs = self._encoded(befores, afters)
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
             found = self._generate(pairs, self._prompts(pairs), settings, hypotheses=beams if candidates > 1 else 1)
-            maps = self._maps(pairs)
+            maps = self.maps(pairs)
         familiar = [None] * len(found) if self.familiarity is None else map(self.familiarity, befores, afters)
         descriptions = []
         for pair, (hypotheses, one, familiarity) in enumerate(zip(found, maps, familiar, strict=True)):
@@ -215,7 +230,8 @@ class VlmCaptioner:
             return []
         most = self.settings.max_new_tokens if max_tokens is None else max_tokens
         settings = GenerateConfig(max_new_tokens=most)
-        sizes = [(before.shape[:2], after.shape[:2]) for before, after in zip(befores, afters, strict=True)]
+        given = [self.given(before, after) for before, after in zip(befores, afters, strict=True)]
+        sizes = [(before.shape[:2], after.shape[:2]) for before, after in given]
         prompts = [
             self.chat.prompt(completed(dialogue, self.prompt), pair)
             for dialogue, pair in zip(dialogues, sizes, strict=True)
@@ -236,27 +252,20 @@ class VlmCaptioner:
             for pair, ((best, *_), prompt) in enumerate(zip(found, prompts, strict=True))
         ]
 
-    def _encoded(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> _Pairs:
-        images = [image for pair in zip(befores, afters, strict=True) for image in pair]
+    def _encoded(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Pairs:
+        images = [image for pair in zip(befores, afters, strict=True) for image in self.given(*pair)]
         pixels = self._moved(self.family.pixels(images))
-        return _Pairs([(image.shape[0], image.shape[1]) for image in images], pixels, self.encode(pixels))
+        return Pairs([(image.shape[0], image.shape[1]) for image in images], pixels, *self.encode(pixels))
 
-    def _prompts(self, pairs: _Pairs) -> list[list[int]]:
+    def _prompts(self, pairs: Pairs) -> list[list[int]]:
         return [self.chat.prompt(self._request, pairs.of(pair)) for pair in range(len(pairs.sizes) // 2)]
 
     def _generate(
-        self, pairs: _Pairs, prompts: Sequence[Sequence[int]], settings: GenerateConfig | None = None, **options: Any
+        self, pairs: Pairs, prompts: Sequence[Sequence[int]], settings: GenerateConfig | None = None, **options: Any
     ) -> list[list[Hypothesis]]:
         samples = [Sample(ids, [False] * len(ids), {}) for ids in prompts]
         batch = self._moved(collate(samples, self.family, side="left")) | dict(pairs.pixels)
         return generate(self.model, batch, pairs.encoded, self.family, settings or self.settings, **options)
-
-    def _maps(self, pairs: _Pairs) -> list[np.ndarray]:
-        tokens = self.family.tokens_of(pairs.encoded)
-        return [
-            change_map(self.family, tokens[2 * pair], tokens[2 * pair + 1], pairs.of(pair))
-            for pair in range(len(tokens) // 2)
-        ]
 
     def _refuse_long(self, prompts: Sequence[Sequence[int]], most: int) -> None:
         limit = self.family.config.get_text_config().max_position_embeddings
@@ -267,7 +276,7 @@ class VlmCaptioner:
                 f"model reads at most {limit}: shorten the dialogue or the answer, or lower base.max_pixels"
             )
 
-    def _seen(self, pairs: _Pairs, pair: int) -> Seen:
+    def _seen(self, pairs: Pairs, pair: int) -> Seen:
         before, after = (self.family.content(size)[2:] for size in pairs.of(pair))
         return Seen(before, after)
 

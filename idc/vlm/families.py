@@ -1,15 +1,11 @@
-"""Families of vision-language models: what differs between them, one class each.
+"""The families of vision-language models, one class each (:class:`idc.vlm.family.Family`).
 
-Everything else of the stack speaks to a model through these classes. A model of a family is the class of transformers,
-untouched. Images become features in :meth:`Family.encode` and enter ``forward`` and ``generate`` as
-``mm_encoder_outputs``, so that one vision pass serves several captions of a pair, and a system may put a module between
-tower and language model.
-
-Letters in shapes: N images, T tokens of an image in the language model, D its width, H and W pixels.
+Letters in shapes: N images, T tokens of an image, in the language model or in the tower; H and W pixels.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,118 +15,8 @@ import torch
 from torch import Tensor
 
 from idc.vlm.config import FAMILIES
-
-
-class Family:
-    """A family of models. Subclasses say where its parts are and how images become tokens.
-
-    Args:
-        config: the model's transformers config.
-        tokenizer: its tokenizer.
-        images: its image processor of transformers (PIL backend).
-        max_pixels: of :class:`idc.vlm.config.BaseConfig`.
-
-    Attributes:
-        tower, projector: prefixes of parameter names of the vision tower and of the module between it and the language
-            model. What is neither belongs to the language model.
-        unused: prefixes of parameters that no loss reaches.
-        pixel_keys: tensors of :meth:`pixels`; their first dimension runs over all images of a batch.
-        language_keys: further tensors of a batch that the language model needs.
-    """
-
-    name: ClassVar[str]
-    tower: ClassVar[tuple[str, ...]]
-    projector: ClassVar[tuple[str, ...]]
-    unused: ClassVar[tuple[str, ...]] = ()
-    pixel_keys: ClassVar[tuple[str, ...]]
-    language_keys: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self, config: Any, tokenizer: Any, images: Any, max_pixels: int | None = None):
-        self.config, self.tokenizer, self.images, self.max_pixels = config, tokenizer, images, max_pixels
-
-    @property
-    def image_token(self) -> str:
-        """The token that is repeated for every feature of an image; the chat template writes it once."""
-        raise NotImplementedError
-
-    @property
-    def inline(self) -> str:
-        """How an image is written inside a sentence."""
-        return self.image_token
-
-    def token_ids(self, size: Sequence[int]) -> list[int]:
-        """The ids of an image of size (height, width), in the place of the one image token in the text."""
-        return [self.image_id] * self.num_tokens(size)
-
-    @property
-    def image_id(self) -> int:
-        found: int = self.tokenizer.convert_tokens_to_ids(self.image_token)
-        return found
-
-    def num_tokens(self, size: Sequence[int]) -> int:
-        """T of an image of size (height, width)."""
-        raise NotImplementedError
-
-    def seen_size(self, size: Sequence[int]) -> tuple[int, int]:
-        """Height and width at which the model sees an image of size (height, width)."""
-        raise NotImplementedError
-
-    def fit(self, image: np.ndarray) -> np.ndarray:
-        """An image uint8 (H, W, 3) as the model sees it, uint8 of :meth:`seen_size`: the one place where images are
-        resized. An image of that size is not changed."""
-        size = self.seen_size(image.shape[:2])
-        if size == image.shape[:2]:
-            return image
-        from transformers.image_processing_backends import PilBackend
-        from transformers.image_utils import SizeDict
-
-        wanted = SizeDict(height=size[0], width=size[1])
-        resized = PilBackend.resize(self.images, image.transpose(2, 0, 1), wanted, self.images.resample)
-        return np.ascontiguousarray(resized.transpose(1, 2, 0))
-
-    def pixels(self, images: Sequence[np.ndarray]) -> dict[str, Tensor]:
-        """The tensors :attr:`pixel_keys` of images uint8 (H, W, 3) of any sizes."""
-        made = self.images([self.fit(image) for image in images], do_resize=False, return_tensors="pt")
-        return {key: made[key] for key in self.pixel_keys}
-
-    def encode(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
-        """Features of images: the output of the tower, with the projected tokens of each image in ``pooler_output``.
-
-        Args:
-            model: the transformers model (of a PEFT model, its base model).
-        """
-        raise NotImplementedError
-
-    def tokens_of(self, encoded: Any) -> list[Tensor]:
-        """Per image, its projected tokens (T, D)."""
-        return list(encoded.pooler_output)
-
-    def pick(self, encoded: Any, images: Sequence[int]) -> Any:
-        """Features of some of the encoded images, which may repeat, as a new output; ``encoded`` does not change,
-        though ``generate`` changes what it is given."""
-        features = encoded.pooler_output
-        if isinstance(features, Tensor):
-            features = features[torch.tensor(list(images), device=features.device)]
-        else:
-            features = [features[image] for image in images]
-        return type(encoded)(pooler_output=features)
-
-    def grid(self, size: Sequence[int]) -> tuple[int, int]:
-        """Rows and columns of an image's tokens; tokens after the last place of the grid have no place."""
-        raise NotImplementedError
-
-    def content(self, size: Sequence[int]) -> tuple[int, int, int, int]:
-        """Where an image is in what the model sees: top, left, height and width in pixels; the rest is padding."""
-        return (0, 0, *self.seen_size(size))
-
-    def is_tower(self, name: str) -> bool:
-        return name.startswith(self.tower)
-
-    def is_projector(self, name: str) -> bool:
-        return name.startswith(self.projector)
-
-    def is_unused(self, name: str) -> bool:
-        return name.startswith(self.unused)
+from idc.vlm.family import Family
+from idc.vlm.levels import Levels, joined, per_image
 
 
 class QwenVL(Family):
@@ -178,13 +64,69 @@ class QwenVL(Family):
             pixels["pixel_values"].to(model.model.visual.dtype), pixels["image_grid_thw"], return_dict=True
         )
 
+    @property
+    def depth(self) -> int:
+        found: int = self.config.vision_config.depth
+        return found
+
+    def blocks(self, model: Any) -> Sequence[torch.nn.Module]:
+        found: Sequence[torch.nn.Module] = model.model.visual.blocks
+        return found
+
+    def run_tower(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
+        visual = model.model.visual
+        return visual(pixels["pixel_values"].to(visual.dtype), grid_thw=pixels["image_grid_thw"], return_dict=True)
+
+    def tower_tokens(self, hidden: Tensor, counts: Sequence[int]) -> Tensor:
+        return per_image(hidden, counts)
+
+    def places(self, pixels: Mapping[str, Tensor]) -> list[Tensor]:
+        from transformers.vision_utils import get_vision_position_ids
+
+        grids = pixels["image_grid_thw"]
+        place = get_vision_position_ids(grids, self.images.merge_size)
+        if (order := self.window_order(grids)) is not None:
+            place = place.unflatten(0, (-1, self.images.merge_size**2))[order].flatten(0, 1)
+        return list(place.split(grids.prod(-1).tolist()))
+
+    def window_order(self, grids: Tensor) -> Tensor | None:
+        """Which merged token is where in the tower, whose windows have their tokens together; None: all in place."""
+        from transformers.vision_utils import get_vision_window_index
+
+        vision = self.config.vision_config
+        order: Tensor = get_vision_window_index(
+            grids, spatial_merge_size=vision.spatial_merge_size, window_size=vision.window_size,
+            patch_size=vision.patch_size,
+        )[0]  # fmt: skip
+        return order.to(grids.device)
+
+    def project(self, model: Any, pixels: Mapping[str, Tensor], levels: Levels, features: Tensor) -> Any:
+        merged = model.model.visual.merger(joined(features, levels.counts))
+        if (order := self.window_order(pixels["image_grid_thw"])) is not None:
+            merged = merged[torch.argsort(order)]
+        return type(levels.tower)(pooler_output=torch.split(merged, self._merged_counts(levels)))
+
+    def _merged_counts(self, levels: Levels) -> list[int]:
+        return [count // self.images.merge_size**2 for count in levels.counts]
+
 
 class Qwen3VL(QwenVL):
-    """Qwen3-VL: as Qwen2.5-VL; features of three more layers of its tower are added inside the language model."""
+    """Qwen3-VL: as Qwen2.5-VL without windows; features of three more layers of its tower ("deepstack") are added
+    inside the language model. What :meth:`project` is given replaces the last level alone: deepstack stays the
+    tower's."""
 
     name = "qwen3_vl"
     tower = ("model.visual.patch_embed", "model.visual.blocks", "model.visual.pos_embed")
     projector = ("model.visual.merger", "model.visual.deepstack_merger_list")
+
+    def window_order(self, grids: Tensor) -> None:
+        return None
+
+    def project(self, model: Any, pixels: Mapping[str, Tensor], levels: Levels, features: Tensor) -> Any:
+        found = super().project(model, pixels, levels, features)
+        sizes = self._merged_counts(levels)
+        found.deepstack_features = [torch.split(layer, sizes) for layer in levels.tower.deepstack_features]
+        return found
 
     def pick(self, encoded: Any, images: Sequence[int]) -> Any:
         found = super().pick(encoded, images)
@@ -251,6 +193,19 @@ class LlavaOneVision(Family):
         together = torch.tensor([max(2, len(values))])  # as of one sample: no image is cut into patches
         return model.model.get_image_features(values, sizes, batch_num_images=together, return_dict=True)
 
+    def blocks(self, model: Any) -> Sequence[torch.nn.Module]:
+        found: Sequence[torch.nn.Module] = model.model.vision_tower.encoder.layers
+        return found
+
+    def run_tower(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
+        return model.model.vision_tower(pixels["pixel_values"].to(model.dtype), return_dict=True)
+
+    def project(self, model: Any, pixels: Mapping[str, Tensor], levels: Levels, features: Tensor) -> Any:
+        inner = model.model
+        projected = inner.multi_modal_projector(features)
+        tokens = [torch.cat((one, inner.image_newline[None].to(one))) for one in projected]
+        return type(levels.tower)(pooler_output=tokens)
+
 
 class InternVL(Family):
     """InternVL3: an image is one tile; 2x2 patches are one token, between a start and an end token."""
@@ -289,6 +244,25 @@ class InternVL(Family):
 
     def encode(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
         return model.model.get_image_features(pixel_values=pixels["pixel_values"], return_dict=True)
+
+    def blocks(self, model: Any) -> Sequence[torch.nn.Module]:
+        found: Sequence[torch.nn.Module] = model.model.vision_tower.encoder.layer
+        return found
+
+    def run_tower(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
+        return model.model.vision_tower(pixel_values=pixels["pixel_values"].to(model.dtype), return_dict=True)
+
+    def tower_tokens(self, hidden: Tensor, counts: Sequence[int]) -> Tensor:
+        return hidden[:, 1:]  # without the class token
+
+    def project(self, model: Any, pixels: Mapping[str, Tensor], levels: Levels, features: Tensor) -> Any:
+        inner = model.model
+        if self.read_level == self.depth:  # behind the tower's last norm, which most towers lack
+            features = inner.vision_tower.layernorm(features)
+        side = math.isqrt(features.shape[1])  # images are square, as in get_image_features
+        places = features.unflatten(1, (side, side))
+        merged = inner.pixel_shuffle(places, scale_factor=self.config.downsample_ratio).flatten(1, 2)
+        return type(levels.tower)(pooler_output=inner.multi_modal_projector(merged))
 
 
 _CLASSES: dict[str, type[Family]] = {one.name: one for one in (QwenVL, LlavaOneVision, InternVL, Qwen3VL)}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from idc.vlm.batch import model_inputs, pad_id
 from idc.vlm.config import GenerateConfig
-from idc.vlm.families import Family
+from idc.vlm.family import Family
 
 _SAMPLING: dict[str, Any] = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
 """Samples of the whole distribution; the default of transformers is to draw one of the 50 most probable words."""

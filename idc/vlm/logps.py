@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from idc.vlm.batch import Sample, collate, model_inputs
-from idc.vlm.families import Family
+from idc.vlm.family import Family
 
 
 def token_log_probabilities(
@@ -68,7 +68,7 @@ def repeated(encoded: Any, pixels: Mapping[str, Tensor], images: Sequence[int], 
     """Features of images for rows that share them, and the tensors of these images that the language model reads.
 
     Args:
-        encoded: of :meth:`idc.vlm.families.Family.encode`, for the images of ``pixels``.
+        encoded: of :meth:`idc.vlm.family.Family.encode`, for the images of ``pixels``.
         images: of each row, one row after another, which images it has.
     """
     index = torch.tensor(list(images), dtype=torch.long)

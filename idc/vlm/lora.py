@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from idc.training.base import Base
 from idc.training.foreign import layout_faults
 from idc.vlm.config import LoraConfig
-from idc.vlm.families import Family
+from idc.vlm.family import Family
 
 LANGUAGE = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
 """Matches the linear layers of a language model, but none of a tower, which may have layers of the same names."""

@@ -25,7 +25,7 @@ from idc.vlm.base import load_model, read_family, save_model, save_processor
 from idc.vlm.batch import Sample, collate, encode_images
 from idc.vlm.chat import Chat
 from idc.vlm.config import PAIR_PROMPT, BaseConfig, GenerateConfig
-from idc.vlm.families import Family
+from idc.vlm.family import Family
 from idc.vlm.generate import generate
 from idc.vlm.logps import log_probabilities
 from idc.vlm.pretrain_config import TASKS, PretrainVlmJob

@@ -1,7 +1,7 @@
 """The captioner of an artifact whose language model runs behind OpenAI's chat completions (vLLM, Ray Serve LLM).
 
 The artifact gives the prompt, the processor and the calibration; its weights are not loaded. Images are resized here,
-by the same code as for a model in this process (:meth:`idc.vlm.families.Family.fit`), and sent as PNG at the size at
+by the same code as for a model in this process (:meth:`idc.vlm.family.Family.fit`), and sent as PNG at the size at
 which the model sees them, so that the endpoint has nothing to resize.
 
 A request has two halves, so that a server can await the endpoint in between: :meth:`RemoteCaptioner.prepare` and
@@ -32,7 +32,7 @@ from idc.vlm.base import read_family
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
 from idc.vlm.dialogue import caption_turns, completed
-from idc.vlm.families import Family
+from idc.vlm.family import Family
 
 log = logging.getLogger(__name__)
 

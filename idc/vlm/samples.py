@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from idc.data.images import decode_image, image_size
+import numpy as np
+
+from idc.data.images import decode_image, image_size, resize_image
 from idc.data.manifest import complete_manifest
 from idc.data.mapped_rows import MappedRows
 from idc.metrics.hallucination import truth_of
@@ -22,7 +24,7 @@ from idc.training.task import Batch
 from idc.vlm.batch import Sample, collate
 from idc.vlm.chat import Chat, Size
 from idc.vlm.config import PromptConfig
-from idc.vlm.families import Family
+from idc.vlm.family import Family
 
 Captions = Literal["each", "one"]
 
@@ -36,6 +38,8 @@ class Dialogue:
         images: encoded bytes, in the order of their marks in the turns.
         references: right answers to the last question.
         scene: the true change (:func:`idc.metrics.hallucination.truth_of`), if it is known.
+        one_size: the images are those of a pair, and the model sees both at the size of the first
+            (:func:`at_one_size`).
     """
 
     name: str
@@ -43,11 +47,37 @@ class Dialogue:
     turns: Sequence[Turn]
     references: Sequence[str] = ()
     scene: Any = None
+    one_size: bool = False
 
     @property
     def sizes(self) -> list[Size]:
-        """Of the images, from their headers."""
-        return [image_size(image) for image in self.images]
+        """Of the images as the model is given them, from their headers.
+
+        Raises:
+            ValueError: an image cannot be read, or there are not the two images of a pair.
+        """
+        if self.one_size and len(self.images) != 2:
+            raise ValueError(
+                f"it has {_images(len(self.images))}, and the model compares exactly two, before and after; leave the "
+                "row out"
+            )
+        sizes = [image_size(image) for image in self.images]
+        return sizes[:1] * 2 if self.one_size else sizes
+
+    def decoded(self) -> list[np.ndarray]:
+        """The images as the model is given them, uint8 (H, W, 3)."""
+        images = [decode_image(image) for image in self.images]
+        return at_one_size(*images) if self.one_size else images
+
+
+def at_one_size(before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
+    """A pair for a model that compares its images place by place: the image after is resized to the size of the image
+    before, if it has another one."""
+    return [before, resize_image(after, before.shape[:2])]
+
+
+def _images(number: int) -> str:
+    return "1 image" if number == 1 else f"{number} images"
 
 
 @dataclass(frozen=True)
@@ -89,6 +119,7 @@ class DialogueSamples:
         prompt: the question about a pair; instructions have their own.
         captions: each caption of a pair is a sample, or one is drawn at every visit.
         validation: samples also have what is scored; of a pair with its first caption.
+        one_size: as of :class:`Dialogue`, for all of them.
 
     Raises:
         ValueError: the folder is of another kind, not complete, or has no images.
@@ -103,7 +134,9 @@ class DialogueSamples:
         seed: int,
         captions: Captions = "each",
         validation: bool = False,
+        one_size: bool = False,
     ):
+        self.one_size = one_size
         self.folder, self.chat, self.prompt, self.seed = folder, chat, prompt, seed
         self.draws = captions == "one" and not validation
         kind = complete_manifest(folder).kind
@@ -150,7 +183,7 @@ class DialogueSamples:
         if (other := self.other.get(row)) is not None:
             images = self.dialogue(other, 0).images
             loose = Chat(self.chat.family)  # images of another size may be above the cutoff
-            shuffled = encode(loose, Dialogue(dialogue.name, images, turns))
+            shuffled = encode(loose, replace(dialogue, images=images))
         prompt = self.chat.prompt(turns[:-1], dialogue.sizes)
         return TuningSample(sample, Scored(dialogue.name, dialogue.references, dialogue.scene, prompt, shuffled))
 
@@ -169,7 +202,7 @@ class DialogueSamples:
 
         Raises:
             ValueError: naming the row: it is longer than the cutoff, has other images than its text marks, control
-                tokens in its text, or an image that cannot be read.
+                tokens in its text, an image that cannot be read, or with ``one_size`` not two of them.
         """
         for row in list(dict.fromkeys(row for row, _ in self.order))[rank::world_size]:
             self._measure(row)
@@ -196,7 +229,8 @@ class DialogueSamples:
         if not self.of_pairs:
             instruction = Instruction.from_row(row)
             images: Any = instruction.images  # in a folder they are bytes
-            return Dialogue(instruction.row_id, images, instruction.turns, (instruction.turns[-1].text,))
+            last = instruction.turns[-1].text
+            return Dialogue(instruction.row_id, images, instruction.turns, (last,), one_size=self.one_size)
         meta = json.loads(row["meta"]) if row["meta"] else {}
         known = {"before", "after"} <= meta.keys() and row["change_type"] in CHANGE_TYPES
         return Dialogue(
@@ -205,6 +239,7 @@ class DialogueSamples:
             pair_turns(self.prompt, row["captions"][number]),
             row["captions"],
             truth_of(row["change_type"], meta["before"], meta["after"]) if known else None,
+            self.one_size,
         )
 
     def _visit(self, index: int, epoch: int) -> tuple[int, int]:
@@ -216,7 +251,7 @@ class DialogueSamples:
 
 def encode(chat: Chat, dialogue: Dialogue) -> Sample:
     """A dialogue with the pixels of its images."""
-    images = [decode_image(image) for image in dialogue.images]
+    images = dialogue.decoded()
     encoded = chat.encode(dialogue.turns, [(image.shape[0], image.shape[1]) for image in images])
     return Sample(encoded.ids, encoded.learned, chat.family.pixels(images) if images else {})
 

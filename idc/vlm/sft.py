@@ -14,7 +14,7 @@ from idc.training.task import SAMPLES, Batch, Task
 from idc.vlm.batch import encode_images
 from idc.vlm.chat import Chat
 from idc.vlm.config import GenerateConfig, TuneConfig
-from idc.vlm.families import Family
+from idc.vlm.family import Family
 from idc.vlm.generate import generate
 from idc.vlm.logps import token_log_probabilities
 from idc.vlm.tuning import groups, prepare
@@ -38,7 +38,7 @@ class SftTask(Task):
         self.chat = Chat(family)
 
     def encode(self, batch: Batch) -> Any:
-        """Features of a batch's images, in the form of :meth:`idc.vlm.families.Family.encode`."""
+        """Features of a batch's images, in the form of :meth:`idc.vlm.family.Family.encode`."""
         return encode_images(self.model, batch, self.family)
 
     def token_losses(self, batch: Batch, encoded: Any) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Where a pair differs for a vision-language model: the cosine distance of the images' projected tokens."""
+"""Where a pair differs for a vision-language model: distances of the images' tokens, place by place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from idc.vlm.families import Family
+from idc.vlm.family import Family
 
 
 def change_map(family: Family, before: Tensor, after: Tensor, sizes: tuple[Sequence[int], Sequence[int]]) -> np.ndarray:
@@ -33,6 +33,23 @@ def change_map(family: Family, before: Tensor, after: Tensor, sizes: tuple[Seque
         first = F.interpolate(first, size=grids[1], mode="bilinear", align_corners=False)
     distance_YX = 1 - F.cosine_similarity(first[0].permute(1, 2, 0), placed_YXD[1], dim=-1)
     return _without_padding(family, distance_YX.clamp(0, 1).cpu().numpy(), sizes[1])
+
+
+def placed_map(family: Family, distances: Tensor, places: Tensor, size: Sequence[int]) -> np.ndarray:
+    """The change map of distances between tokens of the tower.
+
+    Args:
+        distances: in [0, 1] (T,).
+        places: row and column of each (T, 2), all of a grid's.
+        size: height and width of the image after as given.
+
+    Returns:
+        Float32 (Y, X), without padding.
+    """
+    rows, columns = (int(count) for count in places.max(dim=0).values + 1)
+    distance_YX = distances.new_zeros(rows, columns)
+    distance_YX[places[:, 0], places[:, 1]] = distances
+    return _without_padding(family, distance_YX.float().cpu().numpy(), size)
 
 
 def _without_padding(family: Family, distances: np.ndarray, size: Sequence[int]) -> np.ndarray:

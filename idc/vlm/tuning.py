@@ -9,7 +9,7 @@ from torch import nn
 
 from idc.training.config import GroupConfig
 from idc.vlm.config import TuneConfig
-from idc.vlm.families import Family
+from idc.vlm.family import Family
 from idc.vlm.lora import add_lora, is_adapter
 
 
@@ -63,6 +63,18 @@ def groups(model: nn.Module, family: Family, tune: TuneConfig) -> list[dict[str,
         values = optim.model_dump() | ({"weight_decay": 0.0} if label != group else {})
         made.append({"name": label, "params": parameters, **values})
     return made
+
+
+def own_groups(module: nn.Module, optim: GroupConfig) -> list[dict[str, Any]]:
+    """Parameter groups ``own`` and ``own_vectors`` of a system's own module; biases and norms do not decay."""
+    parts: dict[str, list[nn.Parameter]] = {}
+    for name, parameter in module.named_parameters():
+        vector = parameter.ndim < 2 or name.endswith("bias")
+        parts.setdefault("own_vectors" if vector and optim.weight_decay else "own", []).append(parameter)
+    return [
+        {"name": name, "params": found, **optim.model_dump()} | ({"weight_decay": 0.0} if name != "own" else {})
+        for name, found in parts.items()
+    ]
 
 
 def _decay(optim: GroupConfig | None) -> float:

@@ -22,7 +22,7 @@ from idc.vlm.batch import collate, encode_images
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, LoraConfig, TinyConfig, TuneConfig
 from idc.vlm.estimate import GIB, Model, Sample, Tuning, generation_operations, hours, memory, step_operations
-from idc.vlm.families import Family
+from idc.vlm.family import Family
 from idc.vlm.logps import token_log_probabilities
 from idc.vlm.tiny import make_tiny
 from idc.vlm.tuning import prepare

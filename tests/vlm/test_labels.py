@@ -19,7 +19,8 @@ from idc.schema import IMAGE, Turn
 from idc.vlm.base import read_family
 from idc.vlm.batch import Sample, collate, encode_images, model_inputs
 from idc.vlm.chat import Chat, Encoded
-from idc.vlm.families import Family, family_class
+from idc.vlm.families import family_class
+from idc.vlm.family import Family
 from tests.vlm.models import every_family, found, model, picture, tiny_folder
 
 TEMPLATES = Path(__file__).parent / "chat_templates"

@@ -15,7 +15,7 @@ from benchmarks.published_models import PUBLISHED
 from idc.vlm.base import read_family
 from idc.vlm.config import LoraConfig
 from idc.vlm.estimate import Model
-from idc.vlm.families import Family
+from idc.vlm.family import Family
 from idc.vlm.lora import add_lora, is_adapter
 from tests.vlm.models import tiny_folder
 

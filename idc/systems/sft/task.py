@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from idc.data.domain import pairs_domain
-from idc.data.manifest import complete_manifest
 from idc.systems.sft.config import SftJob
 from idc.systems.sft.data import make_loaders
 from idc.training.context import Context
@@ -16,13 +14,7 @@ from idc.training.loop import fit
 from idc.vlm.artifact import write_tuned
 from idc.vlm.base import find_base, load_model
 from idc.vlm.sft import SftTask
-
-
-def trained_on(job: SftJob) -> str:
-    """What a model of this job was trained on."""
-    folders = (job.pairs, *job.more_pairs)
-    rows = sum(complete_manifest(path).rows_by_split.get("train", 0) for path in folders)
-    return pairs_domain(folders, None, rows)
+from idc.vlm.tuning_data import trained_on
 
 
 def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
@@ -43,7 +35,7 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
             base=base,
             metrics=metrics,
             card=f"{base.name} after supervised tuning.",
-            trained_on=job.trained_on or trained_on(job),
+            trained_on=trained_on(job),
         )
 
     return fit(task, loaders, context, job.train, export=export)

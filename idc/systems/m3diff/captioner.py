@@ -1,0 +1,71 @@
+"""M3Diff as a captioner; its change map is the difference of the module's gated features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from idc.captioning.contract import Speed
+from idc.systems.m3diff.config import M3DiffJob
+from idc.systems.m3diff.model import Mdp, encode_pairs, new_mdp
+from idc.training.artifact import read_artifact
+from idc.vlm.artifact import find_tuned, load_tuned
+from idc.vlm.describer import Pairs, VlmCaptioner, dtype_of
+from idc.vlm.samples import at_one_size
+from idc.vlm.token_maps import placed_map
+
+
+class M3DiffCaptioner(VlmCaptioner):
+    """As :class:`idc.vlm.describer.VlmCaptioner`, with the module. An image after of another size than the image before
+    is resized to that, as in training.
+
+    Args:
+        mdp: the module, in evaluation mode on the model's device.
+        options: as of the base class.
+    """
+
+    def __init__(self, mdp: Mdp, *arguments: Any, **options: Any):
+        super().__init__(*arguments, **options)
+        self.mdp = mdp
+
+    def encode(self, pixels: Mapping[str, Tensor]) -> tuple[Any, list[Tensor]]:
+        return encode_pairs(self.model, self.family, self.mdp, pixels)
+
+    def given(self, before: np.ndarray, after: np.ndarray) -> Sequence[np.ndarray]:
+        return at_one_size(before, after)
+
+    def maps(self, pairs: Pairs) -> list[np.ndarray]:
+        """|F^_1 - F^_2| of the last level (equation 2), as a share of |F^_1| + |F^_2|: equal images have 0
+        everywhere. One number for each patch of the tower, without padding."""
+        return [
+            placed_map(self.family, apart[:, 2], apart[:, :2].long(), pairs.of(pair)[1])
+            for pair, apart in enumerate(pairs.more)
+        ]
+
+
+def load_captioner(
+    path: Path | str, device: str = "cpu", speed: Speed = "auto", base: str | None = None
+) -> M3DiffCaptioner:
+    """The captioner of an artifact.
+
+    Args:
+        speed: "bf16" loads the base's weights in bfloat16 and computes the module in it; all others as the artifact's
+            ``base.dtype``.
+        base: folder of the base model, if it is not where the artifact was made.
+
+    Raises:
+        ValueError: the base is not on this machine or is another model, or the artifact is damaged.
+    """
+    artifact = read_artifact(path, system="m3diff")
+    job = M3DiffJob.model_validate(artifact.config["job"])
+    loaded = dtype_of(job.base, speed)
+    mdp = new_mdp(job.mdp, find_tuned(artifact, loaded, base)[1])
+    model, family = load_tuned(artifact, loaded, job.tune, device, base, {"mdp": mdp})
+    mdp = mdp.to(device=device, dtype=model.dtype).eval()
+    return M3DiffCaptioner(
+        mdp, model, family, job.prompt, job.generation, path=artifact.path, trained_on=artifact.trained_on
+    )

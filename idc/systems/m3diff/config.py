@@ -1,0 +1,67 @@
+"""Settings of M3Diff: those of supervised tuning, and the module that perceives differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field
+
+from idc.config import ConfigModel
+from idc.vlm.config import PartConfig
+from idc.vlm.tuning_config import TuningJob
+
+
+class MdpConfig(ConfigModel):
+    """The multi-scale differential perception module (MDP) between vision tower and projector. Where the paper leaves
+    something open, the field says what was chosen and why."""
+
+    levels: tuple[int, ...] | None = None
+    """Layers of the vision tower that are read, in ascending order; 0 is the input of its first layer, n the output of
+    layer n. Empty: four that end at the one the projector reads, an eighth of the tower apart: 17, 20, 23, 26 of
+    LLaVA-OneVision-7B, as in the paper (5.2); 20, 24, 28, 32 of Qwen2.5-VL and 15, 18, 21, 24 of InternVL3, for which
+    the paper names none (20, 24 and 32 of Qwen follow or are layers that see the whole image). Towers of fewer than
+    four layers have all of them read."""
+    stacks: int = Field(2, ge=1)
+    """How often (1) to (6) are applied, each time with weights of their own: the paper's "two stacked transformer
+    layers". The outputs of (6) are the features of the next; (7) and (8) read the last."""
+    shared: bool = True
+    """The levels share all weights but the bias of their score. Not stated; no symbol of a weight has a level's index
+    in the paper, and four sets of LLaVA-OneVision's width would be 287 million parameters."""
+    heads: int = Field(16, ge=1)
+    """Attention heads; must divide the tower's width. Not stated; that of the three towers have 64 to 80 channels a
+    head with it."""
+    blocks: Literal["pre_norm", "plain"] = "pre_norm"
+    """pre_norm: attentions and the two MLPs normalise what they read, and those of (4) to (6) are added to it. plain:
+    neither, as the equations are written. Neither is stated; "transformer layers" have both, and without the second (6)
+    cannot start near the base model."""
+    score: Literal["vector", "scalar"] = "vector"
+    """The weight of a level in (8): one for each channel (the equation's product is one of elements), or one number."""
+    positions: Literal["none", "sines"] = "none"
+    """sines: 2-D sines of a token's row and column are added to queries and keys of all attentions. None are in the
+    text; Qwen's tower has rotary positions alone, so that its features hardly say where they are."""
+    start: Literal["near_base", "random"] = "near_base"
+    """near_base: the output layers of (6) start at 0 and the scores near 1 for the last level, near 0 for the others,
+    so that the model starts near its base; gradients reach all weights from the second step on. random: scores of some
+    0.5, which moves the input of the pretrained projector far away. Not stated."""
+    optim: PartConfig = PartConfig(lr=1e-5)
+    """Learning rate and schedule; 1e-5 is the paper's."""
+
+    def faults(self) -> Iterator[str]:
+        if self.blocks == "plain" and self.start == "near_base":
+            yield "start: 'near_base' needs blocks=pre_norm, whose residual carries the features; or take start=random"
+
+
+class M3DiffJob(TuningJob):
+    """Tune a vision-language model with the module that perceives differences, on folders of pairs."""
+
+    name: str = Field("m3diff", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
+    """Name of the run: its folder under `runs`. The same name resumes it."""
+    mdp: MdpConfig = MdpConfig()
+    """The module. Every dialogue is about two images; one after of another size than the one before is resized to that,
+    in training and in captioning, so that both have the same tokens."""
+
+
+def is_captioner(saved: dict[str, Any]) -> bool:
+    """Every artifact answers the question about a pair."""
+    return True

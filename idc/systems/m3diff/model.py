@@ -1,0 +1,268 @@
+"""The multi-scale differential perception module (MDP), equations (1) to (8) of M3Diff, section 4.2.
+
+Unusual:
+
+- It reads several levels of a vision tower for both images of a pair, and returns features of the shape of one level,
+  which the projector reads in place of the tower's own: the language model sees no more tokens than before.
+- (1) to (3) compare the images channel by channel in the same place; (4) to (6) attend over the whole image.
+- "||" joins channels in (1), (3) and (7), and tokens in (5) and (6), "preserving spatial dimensions".
+- (1) to (6) are applied `stacks` times; (7) and (8) mix the levels.
+- It starts as almost nothing: F' is nearly the last level (`MdpConfig.start`).
+
+Shapes: P pairs, T tokens of an image in the tower, d its width, L levels, S keys. `mask` (P, T) is True for tokens that
+are there; None if all are. The images of a pair have the same tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from idc.systems.m3diff.config import MdpConfig
+from idc.vlm.family import Family
+from idc.vlm.levels import check_levels, default_levels
+
+NEAR_ONE = 4.0
+"""Score's bias at the start: sigmoid(4) = 0.982 for the last level, sigmoid(-4) = 0.018 for the others."""
+
+
+class Attention(nn.Module):
+    """Multi-head attention CA(queries, context); SA if there is no context. With `blocks=pre_norm` both are normalised,
+    and the result is added to the queries."""
+
+    def __init__(self, width: int, config: MdpConfig, itself: bool = False):
+        super().__init__()
+        self.heads, self.residual = config.heads, config.blocks == "pre_norm"
+        self.norm = nn.LayerNorm(width) if self.residual else nn.Identity()
+        self.norm_context = nn.LayerNorm(width) if self.residual and not itself else None
+        # Without biases: that of the keys changes no attention, so nothing would ever train it.
+        self.query, self.key, self.value = (nn.Linear(width, width, bias=False) for _ in range(3))
+        self.out = nn.Linear(width, width)
+
+    def forward(
+        self, queries: Tensor, context: Tensor | None, places: Sequence[Tensor | None], mask: Tensor | None
+    ) -> Tensor:
+        """(P, T, d) from ``queries`` (P, T, d) and ``context`` (P, S, d).
+
+        Args:
+            places: what is added to queries (P, T, d) and keys (P, S, d) as their positions.
+            mask: of the keys (P, S).
+        """
+        read = self.norm(queries)
+        other = read if context is None else context if self.norm_context is None else self.norm_context(context)
+        places_q, places_k = places
+        q = self._split(self.query(read if places_q is None else read + places_q))
+        k = self._split(self.key(other if places_k is None else other + places_k))
+        found = F.scaled_dot_product_attention(
+            q, k, self._split(self.value(other)), attn_mask=None if mask is None else mask[:, None, None]
+        )
+        made: Tensor = self.out(found.transpose(1, 2).flatten(2))
+        return queries + made if self.residual else made
+
+    def _split(self, tokens: Tensor) -> Tensor:
+        return tokens.unflatten(2, (self.heads, -1)).transpose(1, 2)
+
+
+class Stack(nn.Module):
+    """Equations (1) to (6) for one level, once."""
+
+    def __init__(self, width: int, config: MdpConfig):
+        super().__init__()
+        self.residual = config.blocks == "pre_norm"
+        self.gate = nn.Linear(2 * width, width, bias=False)  # W_m
+        self.difference = nn.Linear(3 * width, width, bias=False)  # W_p
+        self.attend_itself = Attention(width, config, itself=True)  # SA of (4)
+        self.attend_images = Attention(width, config)  # CA of (5)
+        self.mlp = nn.Sequential(
+            nn.LayerNorm(width) if self.residual else nn.Identity(),
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width),
+        )  # fmt: skip
+        self.attend_difference = Attention(width, config)  # CA of (6)
+        if config.start == "near_base":
+            nn.init.zeros_(self.attend_difference.out.weight)
+            nn.init.zeros_(self.attend_difference.out.bias)
+
+    def gated(self, first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+        """F^_1 and F^_2 (P, T, d)."""
+        lambda_1 = torch.sigmoid(self.gate(torch.cat((first, second), -1)))  # (1)
+        lambda_2 = torch.sigmoid(self.gate(torch.cat((second, first), -1)))  # (1)
+        return first * lambda_1, second * lambda_2  # (2)
+
+    def forward(
+        self, first: Tensor, second: Tensor, places: Tensor | None, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """F~_1, F~_2 and dF (P, T, d), and how far F^_1 and F^_2 are apart (P, T), in [0, 1]."""
+        hat_1, hat_2 = self.gated(first, second)
+        delta = self.difference(torch.cat((hat_1, hat_2, hat_1 - hat_2), -1))  # (3)
+        delta_sa = self.attend_itself(delta, None, (places, places), mask)  # (4)
+        twice, thrice = (None if places is None else places.repeat(1, n, 1) for n in (2, 3))
+        masks = [None if mask is None else mask.repeat(1, n) for n in (2, 3)]
+        read = torch.cat((first, second, delta_sa), 1)
+        delta_ca = self.attend_images(delta_sa, read, (places, thrice), masks[1])  # (5), CA
+        made = self.mlp(delta_ca)
+        delta_ca = delta_ca + made if self.residual else made  # (5), MLP
+        tilde_1 = self.attend_difference(first, torch.cat((first, delta_ca), 1), (places, twice), masks[0])  # (6)
+        tilde_2 = self.attend_difference(second, torch.cat((second, delta_ca), 1), (places, twice), masks[0])  # (6)
+        return tilde_1, tilde_2, delta, _apart(hat_1, hat_2)
+
+
+def _apart(first: Tensor, second: Tensor) -> Tensor:
+    """|a - b| / (|a| + |b|) over channels: 0 for equal features, at most 1."""
+    first, second = first.detach().float(), second.detach().float()
+    sizes = first.norm(dim=-1) + second.norm(dim=-1)
+    return (first - second).norm(dim=-1) / sizes.clamp(min=torch.finfo(torch.float32).tiny)
+
+
+class Score(nn.Module):
+    """Equation (7): the weight of a level in the sum.
+
+    Args:
+        levels: of each level that the weights serve, whether it is the last of all.
+    """
+
+    def __init__(self, width: int, config: MdpConfig, levels: Sequence[bool]):
+        super().__init__()
+        out = width if config.score == "vector" else 1
+        self.norm = nn.LayerNorm(3 * width) if config.blocks == "pre_norm" else nn.Identity()
+        self.hidden = nn.Linear(3 * width, width)
+        self.out = nn.Linear(width, out, bias=False)
+        start = torch.zeros(len(levels), out)
+        if config.start == "near_base":
+            nn.init.zeros_(self.out.weight)
+            start += torch.tensor([NEAR_ONE if last else -NEAR_ONE for last in levels])[:, None]
+        self.bias = nn.Parameter(start)  # of each level
+
+    def forward(self, tilde_1: Tensor, tilde_2: Tensor, delta: Tensor, number: int, mask: Tensor | None) -> Tensor:
+        """Score (P, 1, d) or (P, 1, 1) of a level, whose bias has this number."""
+        joined = torch.cat((tilde_1, tilde_2, delta), -1)
+        if mask is None:
+            pooled = joined.mean(1)
+        else:
+            pooled = (joined * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+        made = self.out(F.gelu(self.hidden(self.norm(pooled))))
+        return torch.sigmoid(made + self.bias[number])[:, None]  # (7)
+
+
+class Perceived(NamedTuple):
+    """What the module makes of pairs.
+
+    Attributes:
+        features: F'_1 and F'_2 in turn (2P, T, d).
+        apart: how far the gated features of equation (2) are apart at the last level, place by place (P, T), in [0, 1];
+            those of the first stack, in which a place has not yet read others.
+    """
+
+    features: Tensor
+    apart: Tensor
+
+
+class Mdp(nn.Module):
+    """The module.
+
+    Args:
+        width: d.
+        layers: which levels of the tower are read (:mod:`idc.vlm.levels`), L of them.
+    """
+
+    def __init__(self, width: int, layers: Sequence[int], config: MdpConfig):
+        super().__init__()
+        self.layers, levels = tuple(layers), len(layers)
+        self.positions = config.positions == "sines"
+        last = [number == levels - 1 for number in range(levels)]
+        served = [last] if config.shared else [[one] for one in last]
+        self.stacks = nn.ModuleList(Stack(width, config) for _ in range(len(served) * config.stacks))
+        self.scores = nn.ModuleList(Score(width, config, some) for some in served)
+
+    def blocks(self) -> list[nn.Module]:
+        """The parts with most of the work, each called once a level."""
+        return list(self.stacks)
+
+    def forward(self, levels: Sequence[Tensor], places: Tensor, mask: Tensor | None) -> Perceived:
+        """Perceive differences.
+
+        Args:
+            levels: F_1 and F_2 of the pairs in turn, of each level (2P, T, d).
+            places: rows and columns of the tokens (2P, T, 2).
+            mask: (2P, T).
+        """
+        sets = len(self.scores)
+        kind = next(self.scores[0].parameters()).dtype
+        pair_mask = None if mask is None else mask[0::2]
+        sines = sines_of(places[0::2], levels[0].shape[-1]).to(kind) if self.positions else None
+        total: list[Tensor] = []
+        apart = None
+        for number, level in enumerate(levels):
+            first, second = level[0::2].to(kind), level[1::2].to(kind)
+            apart = None
+            for stack in self.stacks[number % sets :: sets]:
+                first, second, delta, far = stack(first, second, sines, pair_mask)
+                apart = far if apart is None else apart
+            score = self.scores[number % sets](first, second, delta, number // sets, pair_mask)
+            weighted = [score * first, score * second]
+            total = [a + b for a, b in zip(total, weighted, strict=True)] if total else weighted  # (8)
+        assert apart is not None
+        return Perceived(torch.stack(total, 1).flatten(0, 1), apart)
+
+
+def sines_of(places: Tensor, width: int) -> Tensor:
+    """2-D sines (P, T, d) of rows and columns (P, T, 2): a quarter of the channels each for sine and cosine of row and
+    column, with wave lengths from 2 pi to 2 pi 10,000 as in "Attention is all you need"; channels left over are 0."""
+    quarter = width // 4
+    steps = torch.arange(quarter, device=places.device) / max(1, quarter)
+    angles = places[..., None].float() * torch.pow(10_000.0, -steps)  # (P, T, 2, d / 4)
+    waves = torch.cat((angles.sin(), angles.cos()), -1).flatten(2)
+    return F.pad(waves, (0, width - waves.shape[-1]))
+
+
+def levels_of(config: MdpConfig, family: Family) -> tuple[int, ...]:
+    """The levels that are read of a base model.
+
+    Raises:
+        ValueError: the base model lacks one, or the last is not the one that its projector reads.
+    """
+    read = family.read_level
+    levels = config.levels or default_levels(read)
+    check_levels(levels, family.depth)
+    if config.start == "near_base" and levels[-1] != read:
+        raise ValueError(
+            f"mdp.levels={levels}: the base model's projector reads level {read}; with mdp.start=near_base it must be "
+            "the last one"
+        )
+    return levels
+
+
+def new_mdp(config: MdpConfig, family: Family) -> Mdp:
+    """The module for a base model, with new weights.
+
+    Raises:
+        ValueError: as :func:`levels_of`, or the heads do not divide the tower's width.
+    """
+    levels = levels_of(config, family)
+    if family.tower_width % config.heads:
+        raise ValueError(
+            f"mdp.heads={config.heads} does not divide the width of the base model's vision tower, {family.tower_width}"
+        )
+    return Mdp(family.tower_width, levels, config)
+
+
+def encode_pairs(model: Any, family: Family, mdp: Mdp, pixels: Mapping[str, Tensor]) -> tuple[Any, list[Tensor]]:
+    """Features of pairs' images with the module between tower and projector.
+
+    Args:
+        model: the transformers model.
+        pixels: of :meth:`idc.vlm.family.Family.pixels`, before and after in turn; those of a pair have equal grids.
+
+    Returns:
+        As :meth:`idc.vlm.family.Family.encode`; and per pair the columns row, column and :attr:`Perceived.apart` of its
+        tokens (T, 3), float32.
+    """
+    levels = family.levels(model, pixels, mdp.layers)
+    assert list(levels.counts[0::2]) == list(levels.counts[1::2]), "the images of a pair have different grids"
+    found = mdp(levels.features, levels.places, levels.mask)
+    encoded = family.project(model, pixels, levels, found.features.to(levels.features[-1].dtype))
+    apart = torch.cat((levels.places[0::2].float(), found.apart[..., None]), -1)
+    return encoded, [pair[:count] for pair, count in zip(apart, levels.counts[0::2], strict=True)]

@@ -1,0 +1,204 @@
+"""A family of vision-language models: what differs between families, as the base class of all.
+
+Everything else of the stack speaks to a model through the classes of :mod:`idc.vlm.families`. A model of a family is
+the class of transformers, untouched. Images become features in :meth:`Family.encode` and enter ``forward`` and
+``generate`` as ``mm_encoder_outputs``, so that one vision pass serves several captions of a pair. A system may put a
+module between tower and projector: :meth:`Family.levels` and :meth:`Family.project` are the two halves of ``encode``.
+
+Letters in shapes: N images, T tokens of an image in the language model, D its width, H and W pixels; in the tower, T
+tokens of the image with the most, d its width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from idc.vlm.levels import Levels, per_image, recorded
+
+
+class Family:
+    """A family of models. Subclasses say where its parts are and how images become tokens.
+
+    Args:
+        config: the model's transformers config.
+        tokenizer: its tokenizer.
+        images: its image processor of transformers (PIL backend).
+        max_pixels: of :class:`idc.vlm.config.BaseConfig`.
+
+    Attributes:
+        tower, projector: prefixes of parameter names of the vision tower and of the module between it and the language
+            model. What is neither belongs to the language model.
+        unused: prefixes of parameters that no loss reaches.
+        pixel_keys: tensors of :meth:`pixels`; their first dimension runs over all images of a batch.
+        language_keys: further tensors of a batch that the language model needs.
+    """
+
+    name: ClassVar[str]
+    tower: ClassVar[tuple[str, ...]]
+    projector: ClassVar[tuple[str, ...]]
+    unused: ClassVar[tuple[str, ...]] = ()
+    pixel_keys: ClassVar[tuple[str, ...]]
+    language_keys: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, config: Any, tokenizer: Any, images: Any, max_pixels: int | None = None):
+        self.config, self.tokenizer, self.images, self.max_pixels = config, tokenizer, images, max_pixels
+
+    @property
+    def image_token(self) -> str:
+        """The token that is repeated for every feature of an image; the chat template writes it once."""
+        raise NotImplementedError
+
+    @property
+    def inline(self) -> str:
+        """How an image is written inside a sentence."""
+        return self.image_token
+
+    def token_ids(self, size: Sequence[int]) -> list[int]:
+        """The ids of an image of size (height, width), in the place of the one image token in the text."""
+        return [self.image_id] * self.num_tokens(size)
+
+    @property
+    def image_id(self) -> int:
+        found: int = self.tokenizer.convert_tokens_to_ids(self.image_token)
+        return found
+
+    def num_tokens(self, size: Sequence[int]) -> int:
+        """T of an image of size (height, width)."""
+        raise NotImplementedError
+
+    def seen_size(self, size: Sequence[int]) -> tuple[int, int]:
+        """Height and width at which the model sees an image of size (height, width)."""
+        raise NotImplementedError
+
+    def fit(self, image: np.ndarray) -> np.ndarray:
+        """An image uint8 (H, W, 3) as the model sees it, uint8 of :meth:`seen_size`: the one place where images are
+        resized. An image of that size is not changed."""
+        size = self.seen_size(image.shape[:2])
+        if size == image.shape[:2]:
+            return image
+        from transformers.image_processing_backends import PilBackend
+        from transformers.image_utils import SizeDict
+
+        wanted = SizeDict(height=size[0], width=size[1])
+        resized = PilBackend.resize(self.images, image.transpose(2, 0, 1), wanted, self.images.resample)
+        return np.ascontiguousarray(resized.transpose(1, 2, 0))
+
+    def pixels(self, images: Sequence[np.ndarray]) -> dict[str, Tensor]:
+        """The tensors :attr:`pixel_keys` of images uint8 (H, W, 3) of any sizes."""
+        made = self.images([self.fit(image) for image in images], do_resize=False, return_tensors="pt")
+        return {key: made[key] for key in self.pixel_keys}
+
+    def encode(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
+        """Features of images: the output of the tower, with the projected tokens of each image in ``pooler_output``.
+
+        Args:
+            model: the transformers model (of a PEFT model, its base model).
+        """
+        raise NotImplementedError
+
+    @property
+    def depth(self) -> int:
+        """Number of layers of the tower."""
+        found: int = self.config.vision_config.num_hidden_layers
+        return found
+
+    @property
+    def read_level(self) -> int:
+        """The level that the projector reads.
+
+        Raises:
+            ValueError: it reads several.
+        """
+        layer = getattr(self.config, "vision_feature_layer", -1)
+        if not isinstance(layer, int):
+            raise ValueError(f"the base model's projector reads the levels {layer} together; take one that reads one")
+        return layer if layer >= 0 else self.depth + 1 + layer
+
+    @property
+    def tower_width(self) -> int:
+        """d."""
+        found: int = self.config.vision_config.hidden_size
+        return found
+
+    def blocks(self, model: Any) -> Sequence[torch.nn.Module]:
+        """The layers of the tower."""
+        raise NotImplementedError
+
+    def run_tower(self, model: Any, pixels: Mapping[str, Tensor]) -> Any:
+        """The output of the tower alone."""
+        raise NotImplementedError
+
+    def places(self, pixels: Mapping[str, Tensor]) -> list[Tensor]:
+        """Per image, row and column of each token of the tower (T, 2), in its order of tokens."""
+        vision = self.config.vision_config
+        sides = [
+            side if isinstance(side, Sequence) else (side, side) for side in (vision.image_size, vision.patch_size)
+        ]
+        rows, columns = (length // patch for length, patch in zip(*sides, strict=True))
+        device = pixels["pixel_values"].device
+        place = torch.cartesian_prod(torch.arange(rows, device=device), torch.arange(columns, device=device))
+        return [place] * len(pixels["pixel_values"])
+
+    def tower_tokens(self, hidden: Tensor, counts: Sequence[int]) -> Tensor:
+        """Features of a level per image (N, T, d), without tokens that are no part of the image."""
+        return hidden
+
+    def levels(self, model: Any, pixels: Mapping[str, Tensor], layers: Sequence[int]) -> Levels:
+        """Features of images at several levels (:mod:`idc.vlm.levels`).
+
+        Args:
+            model, pixels: as of :meth:`encode`.
+            layers: the levels, checked (:func:`idc.vlm.levels.check_levels`).
+        """
+        with recorded(self.blocks(model), layers) as found:
+            output = self.run_tower(model, pixels)
+        places = self.places(pixels)
+        counts = [len(one) for one in places]
+        features = [self.tower_tokens(found[level], counts) for level in layers]
+        return Levels(features, counts, per_image(torch.cat(places), counts), output)
+
+    def project(self, model: Any, pixels: Mapping[str, Tensor], levels: Levels, features: Tensor) -> Any:
+        """The rest of :meth:`encode`, which it equals exactly for the features of :attr:`read_level`.
+
+        Args:
+            model, pixels: as of :meth:`encode`.
+            levels: of :meth:`levels`.
+            features: (N, T, d), what the projector reads in place of that level.
+        """
+        raise NotImplementedError
+
+    def tokens_of(self, encoded: Any) -> list[Tensor]:
+        """Per image, its projected tokens (T, D)."""
+        return list(encoded.pooler_output)
+
+    def pick(self, encoded: Any, images: Sequence[int]) -> Any:
+        """Features of some of the encoded images, which may repeat, as a new output; ``encoded`` does not change,
+        though ``generate`` changes what it is given."""
+        features = encoded.pooler_output
+        if isinstance(features, Tensor):
+            features = features[torch.tensor(list(images), device=features.device)]
+        else:
+            features = [features[image] for image in images]
+        return type(encoded)(pooler_output=features)
+
+    def grid(self, size: Sequence[int]) -> tuple[int, int]:
+        """Rows and columns of an image's tokens; tokens after the last place of the grid have no place."""
+        raise NotImplementedError
+
+    def content(self, size: Sequence[int]) -> tuple[int, int, int, int]:
+        """Where an image is in what the model sees: top, left, height and width in pixels; the rest is padding."""
+        return (0, 0, *self.seen_size(size))
+
+    def is_tower(self, name: str) -> bool:
+        return name.startswith(self.tower)
+
+    def is_projector(self, name: str) -> bool:
+        return name.startswith(self.projector)
+
+    def is_unused(self, name: str) -> bool:
+        return name.startswith(self.unused)

@@ -1,0 +1,52 @@
+"""The loaders of a tuning: dialogues of its folders, all of them encoded once before the training starts."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from idc import logs
+from idc.data.domain import pairs_domain
+from idc.data.manifest import complete_manifest
+from idc.training.context import Context
+from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture
+from idc.vlm.chat import Chat
+from idc.vlm.family import Family
+from idc.vlm.samples import DialogueSamples, collate_samples
+from idc.vlm.tuning_config import TuningJob
+
+
+def make_loaders(job: TuningJob, family: Family, context: Context, *, one_size: bool = False) -> Loaders:
+    """Loaders of the training and the validation split of a job's folders.
+
+    Args:
+        one_size: every dialogue is about a pair (:class:`idc.vlm.samples.Dialogue`).
+
+    Raises:
+        ValueError: naming the first row that cannot be used.
+    """
+    chat, seed = Chat(family, job.cutoff), job.train.seed
+    parts = {
+        path: DialogueSamples(path, "train", chat, job.prompt, seed + number, job.captions, one_size=one_size)
+        for number, path in enumerate((job.pairs, *job.more_pairs))
+    }
+    validation = DialogueSamples(job.pairs, "val", chat, job.prompt, seed, validation=True, one_size=one_size)
+    longest = max(part.check(context.rank, context.world_size) for part in (*parts.values(), validation))
+    longest = max(context.all_gather_object(longest))
+    if context.rank == 0:
+        number = sum(map(len, parts.values()))
+        text = f"{number:,} training dialogues; the longest of all, with validation, has {longest:,} tokens"
+        logs.event("dialogues", text, number=number, longest=longest)
+    training: Dataset = parts[job.pairs] if len(parts) == 1 else Mixture(parts, seed)
+    collate = partial(collate_samples, family=family)
+    size = max(1, job.train.micro_batch_size // context.world_size)
+    return Loaders(
+        Loader.from_config(training, collate, job.train, context.rank, context.world_size),
+        EvalLoader(validation, size, context.rank, context.world_size, collate, limit=job.validation_samples),
+    )
+
+
+def trained_on(job: TuningJob) -> str:
+    """What a model of this job was trained on."""
+    folders = (job.pairs, *job.more_pairs)
+    rows = sum(complete_manifest(path).rows_by_split.get("train", 0) for path in folders)
+    return job.trained_on or pairs_domain(folders, None, rows)
