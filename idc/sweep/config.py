@@ -379,6 +379,8 @@ class SweepJob(ConfigModel):
 
     def preflight(self) -> Iterator[str]:
         """Missing input files of every row."""
+        if self.system not in SYSTEMS:
+            return
         found: dict[str, None] = {}
         for settings in self._variants().values():
             try:

@@ -11,7 +11,6 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-
 from idc.training.artifact import CALIBRATION, CONFIG, read_artifact
 from idc.training.artifact_hashes import HASHES, write_hashes
 from idc.vlm.config import GenerateConfig, PromptConfig

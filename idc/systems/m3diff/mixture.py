@@ -40,6 +40,11 @@ EACH = ("clevr_change", "clevr_dc")
 """Data sets of which each caption is a sample by default (section 5.2)."""
 
 
+def default_question(name: str) -> PromptConfig:
+    """The question about the pairs of a data set of this name; the general one of SFT for other names."""
+    return PromptConfig(text=_PAIR + QUESTIONS[name]) if name in QUESTIONS else PromptConfig()
+
+
 @dataclass(frozen=True)
 class Published:
     """A row of table 9, in thousands."""
@@ -107,7 +112,7 @@ class MixtureConfig(ConfigModel):
         one = self.sets.get(name)
         if one is not None and one.prompt is not None:
             return one.prompt
-        return PromptConfig(text=_PAIR + QUESTIONS[name]) if name in QUESTIONS else PromptConfig()
+        return default_question(name)
 
     def captions_of(self, name: str) -> Captions:
         """Which captions of a set are samples."""

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from idc import logs
-from idc.systems.m3diff.mixture import MixtureConfig, SetCount, check_sets, table
-from idc.training.context import Context
-from idc.training.data import Mixture
+from idc.systems.m3diff.mixture import MixtureConfig, SetCount, check_sets
 from idc.vlm.chat import Chat
 from idc.vlm.samples import DialogueSamples
 
@@ -24,7 +21,8 @@ def training_parts(mixture: MixtureConfig, chat: Chat, seed: int) -> dict[str, D
     for name, one in mixture.used.items():
         for split in mixture.splits:
             captions, number = mixture.captions_of(name), seed + len(parts)
-            part = DialogueSamples(one.pairs, split, chat, mixture.prompt_of(name), number, captions)
+            prompt = mixture.prompt_of(name)
+            part = DialogueSamples(one.pairs, split, chat, prompt, number, captions, one_size=True)
             if len(part):
                 parts[name if split == "train" else f"{name} ({split})"] = part
     return parts
@@ -40,25 +38,6 @@ def counts(mixture: MixtureConfig, parts: Mapping[str, DialogueSamples]) -> list
     return found
 
 
-def training_samples(mixture: MixtureConfig, chat: Chat, seed: int, context: Context) -> tuple[Mixture, int]:
-    """The mixture as one data set, all of whose dialogues were encoded once by this rank and the others; rank 0 logs
-    the table of its sets.
-
-    Returns:
-        The data set, and the number of tokens of this rank's longest dialogue.
-
-    Raises:
-        ValueError: as :func:`training_parts`, or naming the first row that cannot be used.
-    """
-    parts = training_parts(mixture, chat, seed)
-    if context.rank == 0:
-        found = counts(mixture, parts)
-        sets = {one.name: {"pairs": one.pairs, "captions": one.captions, "samples": one.samples} for one in found}
-        logs.event("mixture", table(found), sets=sets)
-    longest = max(part.check(context.rank, context.world_size) for part in parts.values())
-    return Mixture(parts, seed), longest
-
-
 def validation_samples(mixture: MixtureConfig, chat: Chat, seed: int) -> DialogueSamples | None:
     """The dialogues of the validation split of the set that is validated, None if there is no validation.
 
@@ -69,7 +48,7 @@ def validation_samples(mixture: MixtureConfig, chat: Chat, seed: int) -> Dialogu
     if name is None:
         return None
     folder = mixture.used[name].pairs
-    found = DialogueSamples(folder, "val", chat, mixture.prompt_of(name), seed, validation=True)
+    found = DialogueSamples(folder, "val", chat, mixture.prompt_of(name), seed, validation=True, one_size=True)
     if not len(found):
         others = ", ".join(other for other in mixture.used if other != name)
         raise ValueError(

@@ -1,5 +1,5 @@
 """M3Diff as a chain of jobs for sweeps: one training on a mixture, or none, then the question of the scored data set,
-then the steps that all systems share. Loads no torch.
+then the steps that all systems share.
 
 Rows that differ in the scored data set alone share their training. Importing this loads no torch.
 """
@@ -18,7 +18,7 @@ from idc.evaluation.judge import JudgeSection
 from idc.sweep.chain import Step, TrialSteps
 from idc.sweep.steps import EVALUATE_DERIVED, JUDGE_DERIVED, derived_faults, train_step, with_evaluation
 from idc.systems.m3diff.config import M3DiffJob
-from idc.systems.m3diff.mixture import QUESTIONS, MixtureConfig, check_sets
+from idc.systems.m3diff.mixture import QUESTIONS, check_sets, default_question
 from idc.training.base import fingerprint as model_fingerprint
 from idc.training.base import locate
 from idc.vlm.config import GenerateConfig, PromptConfig
@@ -49,8 +49,8 @@ class Trial(ConfigModel):
     pairs: str = Field(min_length=1)
     """Folder of pairs whose test split is scored."""
     ask: str | None = None
-    """Name of a data set whose question is asked about these pairs: of a set of the mixture, or of table 9. Default: the
-    general question of SFT."""
+    """Name of a data set whose question is asked about these pairs: of a set of the mixture, or of table 9. Default:
+    the general question of SFT."""
     max_new_tokens: int | None = Field(None, ge=1)
     """Longest caption of these pairs in tokens; OmniDiff's have 60 words. Default: that of the training."""
     zero_shot: bool = False
@@ -65,8 +65,10 @@ class Trial(ConfigModel):
     @property
     def question(self) -> PromptConfig:
         """What is asked about the scored pairs."""
-        mixture = self.m3diff.mixture or MixtureConfig.model_construct(sets={})
-        return mixture.prompt_of(self.ask) if self.ask is not None else PromptConfig()
+        if self.ask is None:
+            return PromptConfig()
+        mixture = self.m3diff.mixture
+        return default_question(self.ask) if mixture is None else mixture.prompt_of(self.ask)
 
     @property
     def generation(self) -> GenerateConfig:

@@ -3,8 +3,12 @@ is read."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,15 +18,21 @@ import pytest
 from idc.config import ConfigError, load, missing_inputs
 from idc.data.store import DatasetFolder
 from idc.schema import pair_arrow_schema
+from idc.systems.m3diff.config import M3DiffJob
+from idc.systems.m3diff.data import make_loaders
 from idc.systems.m3diff.mixture import QUESTIONS, TABLE_9, MixtureConfig, check_sets, table
-from idc.systems.m3diff.mixture_samples import counts, training_parts, training_samples, validation_samples
-from idc.training.config import TrainConfig
+from idc.systems.m3diff.mixture_samples import counts, training_parts, validation_samples
 from idc.training.context import LocalContext
-from idc.training.data import Loader
+from idc.training.data import Mixture
 from idc.vlm.chat import Chat
 from idc.vlm.config import PAIR_PROMPT
 from tests.vlm.folders import write_pairs
-from tests.vlm.models import found
+from tests.vlm.models import found, tiny_folder
+
+TRAIN = {
+    "epochs": None, "steps": 14, "batch_size": 4, "seed": 5, "log_every": 1, "precision": "fp32", "group_by_length": 0,
+    "tracking": {"enabled": False},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -76,14 +86,30 @@ def test_the_validation_pairs_are_trained_on_only_if_that_is_asked_for(folders: 
     assert validation.dialogue(0, 0).turns[0].text.endswith(QUESTIONS["spot_the_diff"])
 
 
+def job_of(folders: dict[str, str], **settings: Any) -> M3DiffJob:
+    sets = {name: {"pairs": path} for name, path in folders.items()}
+    return load(M3DiffJob, None, {
+        "mixture.sets": sets, "base.source": str(tiny_folder("internvl")), "generation.max_new_tokens": 4,
+        "tune.lora.rank": 2, "mdp.heads": 2, "train": TRAIN, **settings,
+    })  # fmt: skip
+
+
 def test_an_epoch_has_every_sample_of_every_set_once(folders: dict[str, str], tmp_path: Path) -> None:
-    samples, longest = training_samples(mixture_of(folders), chat(), 5, LocalContext(tmp_path))
-    assert longest == max(len(samples.get(index, 0).sample.ids) for index in range(len(samples)))
+    loaders = make_loaders(job_of(folders), found("internvl").family, LocalContext(tmp_path))
+    samples = loaders.train.dataset
+    assert isinstance(samples, Mixture)
     for epoch in (0, 3):
         located = [samples.locate(index, epoch) for index in range(len(samples))]
         assert Counter(part for part, _, _ in located) == {0: 12, 1: 6, 2: 4}
         assert len(set(located)) == len(samples) == 22
         assert {visit for _, _, visit in located} == {epoch}
+    assert loaders.validation is not None
+    alone = make_loaders(
+        job_of(folders, **{"mixture.train_on_val": True, "train.keep_best": None}), found("internvl").family,
+        LocalContext(tmp_path),
+    )  # fmt: skip
+    assert alone.validation is None
+    assert len(alone.train.dataset) == 22 + 9
 
 
 # -- the order ----------------------------------------------------------------------------------------------------
@@ -93,26 +119,23 @@ def test_the_order_is_the_same_for_one_and_two_workers_accumulated_and_from_any_
     folders: dict[str, str], tmp_path: Path
 ) -> None:
     """A step's samples, each by its tokens and pixels, as the real loader gives them to the ranks."""
+    family = found("internvl").family
 
     def steps(workers: int = 1, accumulation: int = 1, start: int = 0, group: int = 0) -> list[list[Any]]:
-        train = TrainConfig(
-            steps=14, batch_size=4, seed=5, num_workers=workers, grad_accumulation=accumulation, group_by_length=group,
-            prefetch=0,
-        )  # fmt: skip
-        found: list[list[Any]] = [[] for _ in range(14 - start)]
+        layout = {"num_workers": workers, "grad_accumulation": accumulation, "group_by_length": group, "prefetch": 0}
+        job = job_of(folders, **{f"train.{name}": value for name, value in layout.items()})
+        taken: list[list[Any]] = [[] for _ in range(14 - start)]
         for rank in range(workers):
-            samples, _ = training_samples(mixture_of(folders), chat(), 5, LocalContext(tmp_path))
-
-            def seen(batch: Any) -> dict[str, Any]:
-                pixels = [float(sum(tensor.sum() for tensor in one.sample.pixels.values())) for one in batch]
-                return {"seen": [(*one.sample.ids, images) for one, images in zip(batch, pixels, strict=True)]}
-
-            loader = Loader.from_config(samples, seen, train, rank, workers)
+            loader = make_loaders(job, family, context(tmp_path, rank, workers)).train
             batches = loader.batches(start * accumulation)
-            for step in found:
+            for step in taken:
                 for _ in range(accumulation):
-                    step += next(batches)["seen"]
-        return [sorted(step) for step in found]
+                    batch = next(batches)
+                    images = [hashlib.sha256(image.numpy().tobytes()).hexdigest() for image in batch["pixel_values"]]
+                    for row, ids in enumerate(batch["input_ids"].tolist()):
+                        tokens = [token for token, kept in zip(ids, batch["attention_mask"][row], strict=True) if kept]
+                        step.append((*images[2 * row : 2 * row + 2], *tokens))
+        return [sorted(step) for step in taken]
 
     for group in (0, 2):
         whole = steps(group=group)
@@ -123,23 +146,92 @@ def test_the_order_is_the_same_for_one_and_two_workers_accumulated_and_from_any_
         assert steps(workers=2, start=9, group=group) == whole[9:]
 
 
+class _Rank(LocalContext):
+    """One of several ranks, none of which waits for the others."""
+
+    def all_gather_object(self, value: Any) -> list[Any]:
+        return [value]
+
+
+def context(folder: Path, rank: int = 0, world_size: int = 1) -> LocalContext:
+    made = _Rank(folder)
+    made.rank, made.world_size = rank, world_size
+    return made
+
+
+RECORDED = """
+import json, os, signal, sys
+from idc.systems.m3diff.task import train
+from idc.training.context import LocalContext
+from idc.vlm.samples import DialogueSamples
+
+payload, run, log, last = json.loads(sys.argv[1]), *sys.argv[2:4], int(sys.argv[4])
+get = DialogueSamples.get
+seen = 0
+
+def recorded(self, index, epoch):
+    global seen
+    if self.other is None:  # of the training
+        row, number = self._visit(index, epoch)
+        with open(log, "a") as file:
+            file.write(f"{self.folder} {row} {number}\\n")
+        seen += 1
+        if seen == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return get(self, index, epoch)
+
+DialogueSamples.get = recorded
+train(payload, LocalContext(run))
+"""
+"""A training whose samples are written down as they are read, ended by SIGKILL at the sample of that number."""
+
+
+def recorded(job: M3DiffJob, run: Path, last: int = 0) -> tuple[int, list[str]]:
+    """How the process ended, and the samples that it read."""
+    log = run.with_suffix(f".{last}.txt")
+    code = [sys.executable, "-c", RECORDED, json.dumps(job.model_dump(mode="json")), str(run), str(log), str(last)]
+    done = subprocess.run(code, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode in (0, -9), done.stderr
+    return done.returncode, log.read_text().splitlines()
+
+
+@pytest.mark.slow
+def test_a_killed_training_goes_on_with_the_samples_of_an_undisturbed_one(
+    folders: dict[str, str], tmp_path: Path
+) -> None:
+    """SIGKILL in step 6 of 9, over the end of an epoch of 22 samples; the last checkpoint is that of step 4."""
+    settings = {"train.steps": 9, "train.checkpoint_every": 4, "train.prefetch": 0, "train.keep_best": None}
+    job = job_of(folders, **settings)
+    assert recorded(job, tmp_path / "whole")[0] == 0
+    whole = recorded(job, tmp_path / "again")[1]
+    assert len(whole) == 9 * 4
+    status, before = recorded(job, tmp_path / "killed", last=5 * 4 + 2)
+    assert (status, before) == (-9, whole[: 5 * 4 + 2])
+    status, after = recorded(job, tmp_path / "killed")
+    assert (status, after) == (0, whole[4 * 4 :])
+    lines = [json.loads(line) for line in (tmp_path / "killed/log.jsonl").read_text().splitlines()]
+    undisturbed = [json.loads(line) for line in (tmp_path / "again/log.jsonl").read_text().splitlines()]
+    assert [line["loss"] for line in lines] == [line["loss"] for line in undisturbed]
+    weights = [(tmp_path / run / "artifact/model.safetensors").read_bytes() for run in ("killed", "again")]
+    assert weights[0] == weights[1]
+
+
 # -- the table ----------------------------------------------------------------------------------------------------
 
 
 def test_the_table_at_the_start_has_the_published_counts(
     folders: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    training_samples(mixture_of(folders), chat(), 0, LocalContext(tmp_path))
+    family = found("internvl").family
+    make_loaders(job_of(folders), family, LocalContext(tmp_path))
     lines = [line.split() for line in capsys.readouterr().err.splitlines()]
-    assert lines[1:] == [
+    assert lines[1:5] == [
         ["clevr_change", "8", "12", "12", "54.5%", "71k", "444k"],
         ["spot_the_diff", "6", "9", "6", "27.3%", "11k", "21k"],
         ["mine", "4", "6", "4", "18.2%"],
         ["all", "18", "27", "22", "100.0%"],
     ]
-    second = LocalContext(tmp_path)
-    second.rank, second.world_size = 1, 2
-    training_samples(mixture_of(folders), chat(), 0, second)
+    make_loaders(job_of(folders), family, context(tmp_path, 1, 2))
     assert capsys.readouterr().err == "", "only rank 0 writes it"
     alone = mixture_of({"mine": folders["mine"]})
     assert "all" not in table(counts(alone, training_parts(alone, chat(), 0)))
