@@ -113,6 +113,16 @@ def tokenizer_step(place: DemoPlace) -> tuple[DemoStep, str]:
     return step, f"{place.runs}/tokenizer/artifact"
 
 
+def small_base_step(place: DemoPlace) -> tuple[DemoStep, str]:
+    """The training of the small vision-language base, for every system that tunes it (one for all seeds), and the
+    folder of its run."""
+    step = DemoStep("make a small vision-language base", [
+        "jobs/pretrain_vlm.py", "--config", f"{CONFIGS}/vlm/pretrain_small.yaml", f"runs={place.runs}",
+        f"pairs={place.pairs}", "name=vlm-base",
+    ], trains=True)  # fmt: skip
+    return step, f"{place.runs}/vlm-base"
+
+
 def demo_systems(names: Sequence[str]) -> list[DemoSystem]:
     """The systems of a demo.
 

@@ -164,7 +164,9 @@ def test_a_killed_run_goes_on_as_if_undisturbed(kind: str, runs: dict[str, Run],
     assert Run(folder).losses == runs[name].losses
 
 
-def launch_in_process(folder: Path, payload: dict[str, Any], until: str | None = None) -> subprocess.Popen[str]:
+def launch_in_process(
+    folder: Path, payload: dict[str, Any], until: str | None = None, entry: str = "idc.systems.sft.task:train"
+) -> subprocess.Popen[str]:
     """The launcher without Ray in a process of its own, killed at the first event of a name."""
     code = (
         "import json, sys\n"
@@ -174,10 +176,10 @@ def launch_in_process(folder: Path, payload: dict[str, Any], until: str | None =
         "logs.set_up('finetune_vlm')\n"
         "payload = json.loads(sys.argv[2])\n"
         "train = TrainConfig.model_validate({**payload['train'], 'tracking': {'enabled': False}})\n"
-        "launch('idc.systems.sft.task:train', payload, train, sys.argv[1], local=True)\n"
+        "launch(sys.argv[3], payload, train, sys.argv[1], local=True)\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(folder), json.dumps(payload)],
+        [sys.executable, "-c", code, str(folder), json.dumps(payload), entry],
         stderr=subprocess.PIPE, text=True, env={**os.environ, "IDC_LOG": "json"},
     )  # fmt: skip
     assert process.stderr is not None

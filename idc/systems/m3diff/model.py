@@ -225,7 +225,7 @@ def levels_of(config: MdpConfig, family: Family) -> tuple[int, ...]:
         ValueError: the base model lacks one, or the last is not the one that its projector reads.
     """
     read = family.read_level
-    levels = config.levels or default_levels(read)
+    levels = default_levels(read) if config.levels is None else config.levels
     check_levels(levels, family.depth)
     if config.start == "near_base" and levels[-1] != read:
         raise ValueError(

@@ -1,0 +1,254 @@
+"""The module: equations (1) to (8), its start, its gradients, and the door between tower and projector."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from benchmarks.published_models import PUBLISHED
+from idc.config import load
+from idc.systems.m3diff.config import MdpConfig
+from idc.systems.m3diff.model import Mdp, Perceived, encode_pairs, levels_of, new_mdp
+from idc.vlm.base import find_base
+from idc.vlm.batch import encode_images, model_inputs
+from idc.vlm.config import BaseConfig, GenerateConfig, TinyConfig
+from idc.vlm.estimate import perception_parameters
+from idc.vlm.generate import generate
+from idc.vlm.levels import default_levels
+from idc.vlm.tiny import make_tiny
+from tests.systems.m3diff.naive import Naive
+from tests.systems.m3diff.small import SQUARE, WIDE, batch_of, task_of
+from tests.vlm.models import TEXTS, every_family, found, model
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "near base": {"start": "near_base"},
+    "levels of their own": {"shared": False},
+    "one stack, scalar": {"stacks": 1, "score": "scalar"},
+    "as written": {"blocks": "plain"},
+    "positions": {"positions": "sines", "shared": False, "score": "scalar"},
+}
+
+
+class LastLevel(nn.Module):
+    """What an untouched model does."""
+
+    def __init__(self, layers: tuple[int, ...]):
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, levels: list[Tensor], places: Tensor, mask: Tensor | None) -> Perceived:
+        return Perceived(levels[-1], levels[-1].new_zeros(len(levels[-1]) // 2, levels[-1].shape[1]))
+
+
+def randomised(mdp: Mdp, std: float = 0.4) -> Mdp:
+    """Weights of a size at which every one of them matters."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in mdp.parameters():
+            parameter.normal_(std=std)
+    return mdp
+
+
+# -- the equations ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_equations_are_those_of_a_second_implementation(variant: str) -> None:
+    """Token by token, head by head; of three pairs two are padded, by 1 and by 2 tokens."""
+    config = load(MdpConfig, None, {"heads": 2, "start": "random", **VARIANTS[variant]})
+    width, counts = 10, (5, 4, 3)
+    mdp = Mdp(width, (3, 5, 7), config)
+    if variant != "near base":
+        randomised(mdp, 0.2 if config.blocks == "plain" else 0.4)  # without norms features would grow
+    torch.manual_seed(2)
+    levels = [torch.randn(6, 5, width) for _ in range(3)]
+    places = torch.randint(0, 6, (3, 5, 2)).repeat_interleave(2, 0)
+    mask = torch.tensor([[n < count for n in range(5)] for count in counts]).repeat_interleave(2, 0)
+    with torch.no_grad():
+        made = mdp(levels, places, mask).features
+        alone = mdp([level[:2] for level in levels], places[:2], None).features
+    naive = Naive({name: tensor.tolist() for name, tensor in mdp.state_dict().items()}, config)
+    for pair, count in enumerate(counts):
+        given = [(level[2 * pair, :count].tolist(), level[2 * pair + 1, :count].tolist()) for level in levels]
+        expected = torch.tensor(naive(given, [tuple(one) for one in places[2 * pair, :count].tolist()]))
+        assert expected.std() > 0.1
+        torch.testing.assert_close(made[2 * pair : 2 * pair + 2, :count], expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(alone, made[:2], rtol=1e-5, atol=1e-6)
+
+
+def test_how_far_images_are_apart() -> None:
+    """0 where both images have the same features, at most 1, and large where one of them is alone."""
+    mdp = randomised(Mdp(16, (1, 2), load(MdpConfig, None, {"heads": 4})))
+    torch.manual_seed(0)
+    first = torch.randn(1, 6, 16)
+    second = first.clone()
+    second[0, 4] = -first[0, 4]
+    second[0, 2] *= 1.01
+    level = torch.cat((first, second))
+    with torch.no_grad():
+        apart = mdp([torch.randn(2, 6, 16), level], torch.zeros(2, 6, 2), None).apart[0]
+    assert apart[[0, 1, 3, 5]].abs().max() == 0
+    assert 0 < apart[2] < 0.05 < 0.5 < apart[4] <= 1
+
+
+# -- sizes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "levels", "millions"),
+    [
+        ("llava-hf/llava-onevision-qwen2-7b-ov-hf", (17, 20, 23, 26), 71.7),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", (20, 24, 28, 32), 88.5),
+        ("OpenGVLab/InternVL3-8B-hf", (15, 18, 21, 24), 56.7),
+    ],
+)
+def test_parameters_of_the_published_models(name: str, levels: tuple[int, ...], millions: float) -> None:
+    vision = PUBLISHED[name].config["vision_config"]
+    depth = vision.get("depth") or vision["num_hidden_layers"]
+    assert default_levels(depth) == levels
+    width, counts = vision["hidden_size"], {}
+    for stacks, shared in ((1, True), (2, True), (1, False), (2, False)):
+        with torch.device("meta"):
+            mdp = Mdp(width, levels, MdpConfig(stacks=stacks, shared=shared))
+        counts[stacks, shared] = sum(parameter.numel() for parameter in mdp.parameters())
+    assert round(counts[2, True] / 1e6, 1) == millions
+    assert counts == {(s, m): perception_parameters(width, 4, s, m) for s, m in counts}
+
+
+@pytest.mark.parametrize(("last", "levels"), [(1, (1,)), (2, (1, 2)), (3, (1, 2, 3)), (4, (1, 2, 3, 4)),
+                                              (12, (6, 8, 10, 12)), (27, (18, 21, 24, 27))])  # fmt: skip
+def test_default_levels_of_small_towers(last: int, levels: tuple[int, ...]) -> None:
+    assert default_levels(last) == levels
+
+
+# -- the door between tower and projector -------------------------------------------------------------------------
+
+
+@every_family
+def test_with_the_last_level_in_place_of_the_module_nothing_changes(kind: str) -> None:
+    """Logits, greedy and beam output of the untouched model, exactly; pairs of two sizes in one batch."""
+    family, net = found(kind).family, model(kind)
+    last = LastLevel(levels_of(MdpConfig(), family))
+    batch = batch_of(family, [SQUARE, WIDE, SQUARE])
+    with torch.no_grad():
+        expected = net(**model_inputs(batch, encode_images(net, batch, family), family)).logits
+        logits = net(**model_inputs(batch, encode_pairs(net, family, last, batch)[0], family)).logits  # type: ignore[arg-type]
+    assert expected.std() > 0
+    assert (logits - expected).abs().max() == 0
+    prompts = batch_of(family, [SQUARE, WIDE], "left")
+    for beams in (1, 3):
+        settings = GenerateConfig(max_new_tokens=8, beams=beams)
+        with torch.no_grad():
+            theirs = generate(net, prompts, encode_images(net, prompts, family), family, settings, hypotheses=beams)
+            encoded = encode_pairs(net, family, last, prompts)[0]  # type: ignore[arg-type]
+            ours = generate(net, prompts, encoded, family, settings, hypotheses=beams)
+        assert ours == theirs
+
+
+@every_family
+def test_tokens_of_the_tower_lie_where_their_places_say(kind: str) -> None:
+    """An image with one bright patch: the token of its place is the one whose input differs."""
+    family, net = found(kind).family, model(kind)
+    side = family.config.vision_config.patch_size
+    side = side if isinstance(side, int) else side[0]
+    dark = torch.zeros(64, 64, 3, dtype=torch.uint8)
+    for row, column in ((0, 0), (1, 2), (3, 1)):
+        bright = dark.clone()
+        bright[row * side : (row + 1) * side, column * side : (column + 1) * side] = 255
+        levels = family.levels(net, family.pixels([dark.numpy(), bright.numpy()]), [0])
+        differs = (levels.features[0][0] != levels.features[0][1]).any(-1)
+        assert levels.places[0][differs].tolist() == [[row, column]]
+        assert len({tuple(place) for place in levels.places[0].tolist()}) == 16
+
+
+@every_family
+def test_at_the_start_the_module_moves_logits_by_less_than_two_percent(kind: str) -> None:
+    task, family = task_of(kind), found(kind).family
+    batch = batch_of(family, [SQUARE, WIDE, SQUARE])
+    with torch.no_grad():
+        base = task.model(**model_inputs(batch, encode_images(task.model, batch, family), family)).logits
+        ours = task.model(**model_inputs(batch, task.encode(batch), family)).logits
+        task.mdp = new_mdp(load(MdpConfig, None, {"start": "random"}), family)
+        far = task.model(**model_inputs(batch, task.encode(batch), family)).logits
+    there = batch["attention_mask"].bool()
+    base, ours, far = base[there], ours[there], far[there]
+    scale = float((base - base.mean(-1, keepdim=True)).square().mean().sqrt())
+    moved = [float((one - base).square().mean().sqrt()) / scale for one in (ours, far)]
+    largest = float((ours - base).abs().max() / base.abs().max())
+    print(f"{kind}: {moved[0]:.2%}, largest {largest:.2%} of the largest logit; random start {moved[1]:.2%}")
+    assert 0 < moved[0] < 0.02
+    assert moved[1] > 2 * moved[0]
+
+
+@every_family
+def test_every_weight_of_the_module_gets_a_gradient_by_the_second_step(kind: str) -> None:
+    for settings in (
+        {},
+        {"shared": False, "score": "scalar", "positions": "sines"},
+        {"blocks": "plain", "start": "random"},
+    ):
+        task = task_of(kind, settings).train()
+        batch = batch_of(task.family, [SQUARE, WIDE])
+        optimizer = torch.optim.AdamW(task.param_groups(), lr=1e-3)
+        reached: list[set[str]] = []
+        for _ in range(2):
+            optimizer.zero_grad()
+            task.training_step(batch)[0].backward()
+            optimizer.step()
+            names = task.mdp.named_parameters()
+            reached.append({name for name, p in names if p.grad is not None and bool(p.grad.abs().sum() > 0)})
+        assert reached[1] == {name for name, _ in task.mdp.named_parameters()}
+        if settings.get("start") != "random":
+            assert reached[0] == {
+                name
+                for name in reached[1]
+                if "attend_difference.out." in name or re.fullmatch(r"scores\.\d\.(out\.weight|bias)", name)
+            }
+
+
+# -- bad input ----------------------------------------------------------------------------------------------------
+
+
+@every_family
+def test_a_base_without_the_levels_asked_for(kind: str) -> None:
+    family = found(kind).family
+    cases = {
+        "the base model's vision tower has 2 layers and no level 17": {"levels": (17, 20, 23, 26)},
+        "no level -1": {"levels": (-1, 2)},
+        "in ascending order, none twice": {"levels": (2, 1)},
+        "give one or more": {"levels": ()},
+        "reads level 2; with mdp.start=near_base it must be the last one": {"levels": (0, 1)},
+        "mdp.heads=5 does not divide the width of the base model's vision tower, 32": {"heads": 5},
+    }
+    for message, settings in cases.items():
+        with pytest.raises(ValueError, match=message):
+            new_mdp(load(MdpConfig, None, settings), family)
+    assert new_mdp(load(MdpConfig, None, {"levels": (0, 1), "start": "random"}), family).layers == (0, 1)
+
+
+def test_a_projector_that_reads_another_level_than_the_last(tmp_path: Any) -> None:
+    """LLaVA's setting vision_feature_layer: the levels end there, and the door stays exact."""
+    import json
+
+    from idc.vlm.base import load_model
+
+    folder = make_tiny(TinyConfig(family="llava_onevision", tower_layers=3), TEXTS * 4, tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "vision_feature_layer": -2}))
+    given = BaseConfig(source=str(folder))
+    family, net = find_base(given).family, load_model(folder, given)
+    assert levels_of(MdpConfig(), family) == (1, 2)
+    batch = batch_of(family, [SQUARE])
+    last = LastLevel((1, 2))
+    with torch.no_grad():
+        theirs = family.tokens_of(encode_images(net, batch, family))
+        ours = family.tokens_of(encode_pairs(net, family, last, batch)[0])  # type: ignore[arg-type]
+    assert all(torch.equal(a, b) for a, b in zip(theirs, ours, strict=True))
+    (folder / "config.json").write_text(json.dumps({**config, "vision_feature_layer": [-2, -1]}))
+    with pytest.raises(ValueError, match=r"projector reads the levels \[-2, -1\] together; take one that reads one"):
+        levels_of(MdpConfig(), find_base(given).family)
