@@ -33,7 +33,10 @@ TINY: dict[str, Any] = {
         "epochs": None, "steps": 2, "batch_size": 4, "precision": "fp32", "group_by_length": 0,
         "tracking": {"enabled": False},
     },
-    "evaluate": {"metrics": ["CIDEr"], "spice": False, "constant_candidates": 0, "nearest_train_pairs": 0},
+    "evaluate": {
+        "metrics": ["CIDEr"], "spice": False, "constant_candidates": 0, "nearest_train_pairs": 0, "allow_empty": True,
+        "resamples": 0,
+    },
 }  # fmt: skip
 
 
