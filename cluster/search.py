@@ -163,7 +163,7 @@ def best_trial(place: Place, search: SearchConfig, searched: Sequence[SearchedTr
         raise ValueError(f"no trial of the search finished: {'; '.join(states)}")
     settings = finished[0].settings
     steps = _search_steps(place, settings)
-    key = fingerprint([step.name for step in (*steps.work, steps.evaluation)])
+    key = fingerprint([step.name for step in steps.scored])
     return TrialPlan(key, "best", 0, place.job.seeds[0], steps, settings)
 
 

@@ -141,9 +141,8 @@ def run_trial(plan: TrialPlan, place: Place) -> bool:
     """Run the steps of a table's trial and write its result. Returns False if it failed in a way that would repeat."""
     path = place.folder / "trials" / f"{plan.key}.json"
     try:
-        for step in plan.steps.work:
+        for step in plan.steps.scored:
             run_step(step, place)
-        run_step(plan.steps.evaluation, place)
     except FATAL_ERRORS as error:
         write_json(path.with_suffix(".failed"), {"error": redacted(f"{type(error).__name__}: {error}")})
         logs.event("trial_failed", traceback.format_exc(), "error", trial=plan.label)

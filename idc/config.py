@@ -132,7 +132,8 @@ def load(schema: type[Schema], path: str | None = None, overrides: Mapping[str, 
             raise ConfigError([f"--config: {path!r} is not YAML: {' '.join(str(error).split())}"]) from None
         if not isinstance(values, dict):
             raise ConfigError([f"--config: {path!r} holds a {type(values).__name__}, not a mapping of settings"])
-    return _validate(schema, _override(_laid_over(_section_defaults(schema), values), overrides or {}))
+    given = _override(values, overrides or {})
+    return _validate(schema, _laid_over(_section_defaults(schema, given), given))
 
 
 def override(schema: type[Schema], base: Schema, overrides: Mapping[str, Any]) -> Schema:
@@ -254,14 +255,19 @@ def _scalar(text: str) -> Any:
     return value
 
 
-def _section_defaults(schema: type[ConfigModel]) -> dict[str, Any]:
-    """The sections, at any depth, whose default in this schema differs from the section's own defaults."""
-    defaults = {name: field.get_default(call_default_factory=True) for name, field in schema.model_fields.items()}
-    return {
-        name: _laid_over(_section_defaults(type(value)), value.model_dump(exclude_unset=True))
-        for name, value in defaults.items()
-        if _is_section(value)
-    }
+def _section_defaults(schema: type[ConfigModel], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections, at any depth, whose default in this schema differs from the section's own defaults; also those in a
+    section without a default, if it is ``given``."""
+    found: dict[str, Any] = {}
+    for name, field in schema.model_fields.items():
+        value = field.get_default(call_default_factory=True)
+        inner = given.get(name)
+        below = inner if isinstance(inner, Mapping) else {}
+        if _is_section(value):
+            found[name] = _laid_over(_section_defaults(type(value), below), value.model_dump(exclude_unset=True))
+        elif field.is_required() and isinstance(inner, Mapping) and (section := _model_of(field.annotation)):
+            found[name] = {key: value for key, value in _section_defaults(section, below).items() if value}
+    return found
 
 
 def _is_section(value: Any) -> bool:

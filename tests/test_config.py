@@ -202,6 +202,20 @@ def test_defaults_of_sections_within_sections_are_kept() -> None:
     assert config.job.inner == Inner(rate=1e-2, steps=20, kind="cosine")
 
 
+def test_defaults_within_a_section_that_has_to_be_given_are_kept() -> None:
+    class Outer(ConfigModel):
+        """A job as a section without a default."""
+
+        job: Job
+        """The job."""
+
+    config = load(Outer, None, {"job.name": "a", "job.inner.rate": 1e-2})
+    assert config.job.inner == Inner(rate=1e-2, steps=20, kind="cosine")
+    assert load(Outer, None, {"job": {"name": "a"}}).job.model_fields_set == {"name"} | config.job.model_fields_set
+    with pytest.raises(ConfigError, match="job: required, and not given"):
+        load(Outer, None, {})
+
+
 def test_layers_of_settings_may_be_dotted_or_nested() -> None:
     assert layered({"a.b": 1, "c": 2}, {"a": {"d": 3}}, {"a.b": 4, "c": None}) == {"a": {"b": 4, "d": 3}, "c": None}
 

@@ -42,7 +42,11 @@ JOB_OF = {
     "card/": "make_card",
     "mining/": "mine_pairs",
     "vlm/pretrain_": "pretrain_vlm",
-    "m3diff/": "finetune_m3diff",
+    "m3diff/finetune_": "finetune_m3diff",
+    "m3diff/paper": "finetune_m3diff",
+    "m3diff/qwen": "finetune_m3diff",
+    "m3diff/internvl": "finetune_m3diff",
+    "m3diff/sweeps/": "sweep",
 }
 """How a config's path begins, and which job takes it."""
 INPUTS: dict[str, dict[str, Any]] = {

@@ -16,6 +16,7 @@ from idc.captioning.split import caption_split, score_change_maps, warned_pairs
 from idc.data.files import locate
 from idc.data.pipeline import Runner, run_local
 from idc.data.readers.annotations import EMPTY_SENTENCES
+from idc.data.readers.omnidiff import SUBSETS
 from idc.data.remote_copies import local_folder
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.data.textfiles import decode, parse_json
@@ -221,6 +222,7 @@ def _known(row: dict[str, Any], empty_sentences: bool) -> Known:
         changed=bool(int(flag)) if flag is not None else None,
         viewpoint_iou=meta.get("viewpoint_iou"),
         split=row["split"],
+        part=meta.get("subset") if meta.get("subset") in SUBSETS else None,
     )
 
 
@@ -374,6 +376,7 @@ def _prediction(row: Known, caption: str, split: str) -> ev.Prediction:
         split=split,
         changed=row.changed,
         viewpoint_iou=row.viewpoint_iou,
+        part=row.part,
     )
 
 

@@ -142,6 +142,13 @@ class JudgeJob(ConfigModel):
                     yield f"prompt: {self.prompt!r} has no {name}"
 
 
+class JudgeSection(JudgeJob):
+    """A judgement inside another job, which sets its evaluation and its output."""
+
+    evaluation: str = ""
+    out: str = ""
+
+
 @dataclass(frozen=True)
 class Question:
     """A caption to be compared with a reference."""

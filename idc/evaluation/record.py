@@ -27,7 +27,8 @@ EVALUATION = "evaluation.json"
 PREDICTIONS = "predictions.jsonl"
 
 CHANGE, NO_CHANGE_SUBSET = "change", "no change"
-"""Names of the subsets of changed and of unchanged pairs; the others are called by their change type."""
+"""Names of the subsets of changed and of unchanged pairs; the others are called by their change type, or by the part of
+the data set (``real``, ``render``)."""
 
 MEAN = "S_m*"
 """The mean of BLEU-4, METEOR, ROUGE-L and CIDEr-D (ChangeVG, eq. 16); there if all four are scored."""
@@ -49,6 +50,8 @@ class Prediction(_Record):
     """Whether anything changed, if known."""
     viewpoint_iou: float | None = None
     """Overlap of the views of both images (CLEVR-Change's ``change_captions_by_IOU.json``)."""
+    part: str | None = None
+    """Part of the data set that the literature scores alone: ``real`` or ``render`` of OmniDiff."""
 
 
 class CaptionDifferences(_Record):

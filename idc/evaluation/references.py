@@ -31,6 +31,7 @@ class Known:
     changed: bool | None = None
     viewpoint_iou: float | None = None
     split: str | None = None
+    part: str | None = None
 
 
 def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:

@@ -86,7 +86,8 @@ def evaluate(
     seconds: dict[str, float] = {}
     if predictions[0].references:
         references = {p.pair_id: references_of(by.name, p.references) for p in predictions}
-        parts = _subsets(kinds, changed)
+        part_of = {p.pair_id: p.part for p in predictions if p.part is not None}
+        parts = _subsets(kinds, changed, part_of)
 
         def baseline(name: str, given: Any, make: Callable[[], tuple[dict[str, str], str | None]]) -> Baseline:
             """The scores of a baseline; ``make`` returns its captions, and the one that is said of all."""
@@ -109,6 +110,7 @@ def evaluate(
                 list(scorer.references.items()),
                 list(kinds.items()),
                 list(changed.items()),
+                *([list(part_of.items())] if part_of else []),
             ]
             programs = [importlib.metadata.version("pycocoevalcap"), java_version() if "METEOR" in metrics else None]
             return Baseline.model_validate(kept.get(name, [given, known, list(metrics), programs], score))
@@ -245,8 +247,11 @@ def _check(predictions: Sequence[Prediction]) -> None:
         raise ValueError(f"{len(bare)} of {len(ids)} pairs have no references: {names(bare)}; leave them out")
 
 
-def _subsets(kinds: Mapping[str, str | None], changed: Mapping[str, bool | None]) -> dict[str, list[str]]:
-    """Name -> ids. Pairs without a known change are in none; a subset equal to the whole set is left out."""
+def _subsets(
+    kinds: Mapping[str, str | None], changed: Mapping[str, bool | None], part_of: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """Name -> ids. Pairs without a known change are in none; a subset equal to the whole set is left out, but for the
+    part of a data set, which is looked up by its name."""
     parts = {
         CHANGE: [name for name, value in changed.items() if value],
         NO_CHANGE_SUBSET: [name for name, value in changed.items() if value is False],
@@ -255,7 +260,8 @@ def _subsets(kinds: Mapping[str, str | None], changed: Mapping[str, bool | None]
     for kind in (*CHANGE_TYPES, *others):
         if kind != NO_CHANGE:
             parts[kind] = [name for name, own in kinds.items() if own == kind]
-    return {name: part for name, part in parts.items() if 0 < len(part) < len(kinds)}
+    named = {part: [name for name, own in part_of.items() if own == part] for part in sorted(set(part_of.values()))}
+    return {name: part for name, part in parts.items() if 0 < len(part) < len(kinds)} | named
 
 
 def _bins(predictions: Sequence[Prediction]) -> dict[str, dict[str, list[str]]]:

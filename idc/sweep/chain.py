@@ -43,17 +43,24 @@ class TrialSteps:
     """The steps of one trial.
 
     Attributes:
-        work: in order; the last one is the training whose artifact is evaluated.
+        work: in order; the last one makes the artifact that is evaluated (of a search, it is a training).
         evaluation: scores the held-out split; its folder is an evaluation's.
         baselines: scores the baselines, once for all trials of the same pairs; its folder is an evaluation's. None if
             the settings have no baseline.
         speed: returns ``{"tokens_per_second": ...}``; runs alone on the machine.
+        judge: lets a language model judge the evaluated captions; None if the settings name no endpoint.
     """
 
     work: tuple[Step, ...]
     evaluation: Step
     baselines: Step | None
     speed: Step
+    judge: Step | None = None
+
+    @property
+    def scored(self) -> tuple[Step, ...]:
+        """All that the trial's scores need, in order."""
+        return (*self.work, self.evaluation, *((self.judge,) if self.judge is not None else ()))
 
 
 class Chain(Protocol):

@@ -21,6 +21,9 @@ from idc.training.config import TrackingConfig
 TOKENS_PER_SECOND = "tokens_per_second"
 """Metric of a column that is measured, not scored: after all trials, on the idle machine."""
 
+JUDGE = "judge"
+"""Metric of a column that a language model scores, in trials with a section `judge`."""
+
 STEPS = "steps"
 """Folder of the steps, next to the sweeps' own."""
 
@@ -39,10 +42,11 @@ class ColumnConfig(ConfigModel):
     """Heading, as in the paper."""
     metric: str = Field(min_length=1)
     """A score of the evaluation (BLEU-4, METEOR, ROUGE-L, CIDEr), shown times 100; `right_type`, the share of captions
-    that name the right change type, and for rendered pairs `right_object`, `right_attribute` and
-    `difference_f1`, the F1 of difference lists; or `tokens_per_second`."""
+    that name the right change type, and for rendered pairs `right_object`, `right_attribute` and `difference_f1`, the
+    F1 of difference lists; `judge`, the mean of a judge's scores from 0 to 100; or `tokens_per_second`."""
     subset: str | None = None
-    """Take the score of a subset of the pairs: `change`, `no change`, or a change type."""
+    """Take the score of a subset of the pairs: `change`, `no change`, a change type, or `real` or `render` of
+    OmniDiff."""
 
     def faults(self) -> Iterator[str]:
         if self.subset is not None and self.metric in (RIGHT_TYPE, *RIGHT_CLAIMS, DIFFERENCE_F1):
@@ -377,6 +381,8 @@ class SweepJob(ConfigModel):
 
     def preflight(self) -> Iterator[str]:
         """Missing input files of every row."""
+        if self.system not in SYSTEMS:
+            return
         found: dict[str, None] = {}
         for settings in self._variants().values():
             try:

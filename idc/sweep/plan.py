@@ -34,7 +34,7 @@ class TrialPlan:
     @property
     def required(self) -> list[str]:
         """Names of the steps that its scores need, in order."""
-        return [step.name for step in (*self.steps.work, self.steps.evaluation)]
+        return [step.name for step in self.steps.scored]
 
 
 def plan_table(job: SweepJob, store: str) -> list[TrialPlan]:
@@ -51,7 +51,7 @@ def plan_table(job: SweepJob, store: str) -> list[TrialPlan]:
             label = ", ".join(
                 [*filter(None, [row.group]), row.label, *([f"seed {seed}"] if len(job.seeds) > 1 else [])]
             )
-            key = fingerprint([step.name for step in (*steps.work, steps.evaluation)])
+            key = fingerprint([step.name for step in steps.scored])
             plans.append(TrialPlan(key, label, number, seed, steps, dict(row.settings)))
     return plans
 

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from idc.captioning.loading import CaptionerLoader
@@ -18,6 +19,9 @@ from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.evaluation.config import EvaluateJob, EvaluateSection
 from idc.evaluation.job import finished, scoring_fingerprint
 from idc.evaluation.job import run as score
+from idc.evaluation.judge import MODEL, JudgeJob, JudgeSection
+from idc.evaluation.judge import run as ask_judge
+from idc.evaluation.record import load_predictions
 from idc.sweep.chain import Step, TrialSteps
 from idc.training.config import OPERATIONAL, TrainConfig
 from idc.training.hashing import content_or_id
@@ -27,6 +31,9 @@ if TYPE_CHECKING:
 
 EVALUATE_DERIVED = ("out", "pairs", "artifact", "predictions")
 """Settings of a trial's evaluation that :func:`with_evaluation` sets; the section ``evaluate`` of ``DERIVED``."""
+JUDGE_DERIVED = ("evaluation", "out")
+"""The same of its section ``judge``, if it has one."""
+_JUDGE_OPERATIONAL = {*JUDGE_DERIVED, "api_key_variable", "concurrency", "attempts", "timeout_s"}
 
 
 def derived_faults(trial: ConfigModel, derived: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -75,17 +82,25 @@ def train_step(
 
 
 def with_evaluation(
-    work: Sequence[Step], *, pairs: str, evaluate: EvaluateSection, max_tokens: int, gpus: float, store: str
+    work: Sequence[Step],
+    *,
+    pairs: str,
+    evaluate: EvaluateSection,
+    max_tokens: int,
+    gpus: float,
+    store: str,
+    judge: JudgeSection | None = None,
 ) -> TrialSteps:
     """A trial of these steps, followed by evaluation, baselines and speed of the last one's artifact.
 
     Args:
-        work: the steps of the system; the last one trains a captioner.
+        work: the steps of the system; the last one makes the artifact of a captioner.
         pairs: folder of pairs that are captioned and scored.
         evaluate: settings of the evaluation; the baselines among them are scored once for all trials.
         max_tokens: tokens of the longest caption, for the speed.
         gpus: number of GPUs for captioning; without any it runs on the CPU.
         store: folder of all steps.
+        judge: a language model that judges the captions; None for no judgement.
 
     Raises:
         ValueError: the pairs cannot be read.
@@ -118,7 +133,18 @@ def with_evaluation(
         },
         gpus=gpus,
     )  # fmt: skip
-    return TrialSteps(tuple(work), evaluation, baselines, speed)
+    judged = None if judge is None else _judge_step(judge, evaluation.name, store)
+    return TrialSteps(tuple(work), evaluation, baselines, speed, judged)
+
+
+def _judge_step(judge: JudgeSection, evaluation: str, store: str) -> Step:
+    settings = judge.model_dump(mode="json", exclude=_JUDGE_OPERATIONAL)
+    prompt = None if judge.prompt is None else Path(judge.prompt).read_text(encoding="utf-8")
+    return Step(
+        name=f"judge-{fingerprint(evaluation, {**settings, 'prompt': prompt})[:12]}",
+        entry=f"{__name__}:judge_captions",
+        payload={"job": {**judge.model_dump(mode="json", exclude={"out"}), "evaluation": f"{store}/{evaluation}"}},
+    )
 
 
 # ---------------------------------------------------------------------------------------------- entries, run by workers
@@ -129,6 +155,29 @@ def evaluate_artifact(payload: dict[str, Any], folder: str, run: Runner) -> dict
     job = EvaluateJob.model_validate({**payload["job"], "out": folder})
     load = CaptionerLoader(job.artifact or "", job, gpus=payload["device"] == "cuda")
     return (finished(job) or score(job, load)).scores
+
+
+def judge_captions(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
+    """The mean of the judge's scores (0 to 100) of the captions, and of each part of the data set if it has parts.
+
+    Raises:
+        ValueError: answers without a score; the next start of the sweep asks for them again.
+        EndpointError: the endpoint cannot be used; the answers so far are kept.
+    """
+    job = JudgeJob.model_validate({**payload["job"], "out": folder})
+    result = ask_judge(job)
+    if result.unreadable:
+        pair, reply = next(iter(result.unreadable.items()))
+        raise ValueError(
+            f"{len(result.unreadable)} answers of {job.judge} have no score, the first for {pair}: {reply[:200]!r}; "
+            "take another judge, or start the sweep again to ask for them again"
+        )
+    parts = {row.pair_id: row.part for row in load_predictions(job.evaluation)}
+    of_part: dict[str, list[float]] = {}
+    for pair, value in result.per_pair.items():
+        if (part := parts[pair]) is not None:
+            of_part.setdefault(part, []).append(value)
+    return {"": result.scores[MODEL].mean, **{part: fmean(values) for part, values in of_part.items()}}
 
 
 def score_baselines(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from typing import Any
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 from idc.evaluation.record import Baseline, Evaluation, Spread, load, spread
+from idc.sweep.chain import Step
 from idc.sweep.config import (
     DIFFERENCE_F1,
+    JUDGE,
     RIGHT_CLAIMS,
     RIGHT_TYPE,
     TOKENS_PER_SECOND,
@@ -181,8 +183,11 @@ def summarise(
     for number, row in enumerate(rows):
         own = [plan for plan, _ in done if plan.row == number]
         found = [evaluations[plan.key] for plan in own]
-        speeds = [plan.steps.speed.name for plan in own[:1]]
-        values = {column.title: _value(column, found, _results(store, speeds)) for column in job.columns}
+        measured = {
+            TOKENS_PER_SECOND: _results(store, [plan.steps.speed for plan in own[:1]]),
+            JUDGE: _results(store, [plan.steps.judge for plan in own]),
+        }
+        values = {column.title: _value(column, found, measured) for column in job.columns}
         table.append(
             ResultRow(
                 label=row.label,
@@ -259,9 +264,14 @@ def ordering(column: str, rows: Sequence[ResultRow]) -> Ordering | None:
     )
 
 
-def _value(column: ColumnConfig, evaluations: Sequence[Evaluation], speeds: Sequence[Any]) -> Spread | None:
-    if column.metric == TOKENS_PER_SECOND:
-        return spread([speed[TOKENS_PER_SECOND] for speed in speeds]) if speeds else None
+def _value(
+    column: ColumnConfig, evaluations: Sequence[Evaluation], measured: Mapping[str, Sequence[Any]]
+) -> Spread | None:
+    """A cell; ``measured`` are results of steps that measure what no evaluation has: metric -> one for each trial."""
+    if column.metric in measured:
+        key = TOKENS_PER_SECOND if column.metric == TOKENS_PER_SECOND else column.subset or ""
+        found = [result[key] for result in measured[column.metric] if key in result]
+        return spread(found) if found else None
     values = [_score(column, evaluation) for evaluation in evaluations]
     present = [100 * value for value in values if value is not None]
     return spread(present) if present else None
@@ -301,8 +311,8 @@ def _baselines(
     return found
 
 
-def _results(store: Path, steps: Sequence[str]) -> list[Any]:
-    paths = [store / f"{name}.json" for name in steps]
+def _results(store: Path, steps: Sequence[Step | None]) -> list[Any]:
+    paths = [store / f"{step.name}.json" for step in steps if step is not None]
     return [json.loads(path.read_text(encoding="utf-8"))["result"] for path in paths if path.exists()]
 
 

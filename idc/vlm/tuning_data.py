@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from idc import logs
@@ -30,19 +31,40 @@ def make_loaders(job: TuningJob, family: Family, context: Context, *, one_size: 
         for number, path in enumerate((job.pairs, *job.more_pairs))
     }
     validation = DialogueSamples(job.pairs, "val", chat, job.prompt, seed, validation=True, one_size=one_size)
-    longest = max(part.check(context.rank, context.world_size) for part in (*parts.values(), validation))
+    return loaders_of(job, parts, validation, family, context)
+
+
+def loaders_of(
+    job: TuningJob,
+    parts: Mapping[str, DialogueSamples],
+    validation: DialogueSamples | None,
+    family: Family,
+    context: Context,
+) -> Loaders:
+    """Loaders of these samples, all of which are encoded once; an epoch is one pass over all parts.
+
+    Args:
+        parts: of the training, by name; their order is part of the seed.
+        validation: None for no validation.
+
+    Raises:
+        ValueError: naming the first row that cannot be used.
+    """
+    every = [*parts.values(), *([] if validation is None else [validation])]
+    longest = max(part.check(context.rank, context.world_size) for part in every)
     longest = max(context.all_gather_object(longest))
     if context.rank == 0:
         number = sum(map(len, parts.values()))
         text = f"{number:,} training dialogues; the longest of all, with validation, has {longest:,} tokens"
         logs.event("dialogues", text, number=number, longest=longest)
-    training: Dataset = parts[job.pairs] if len(parts) == 1 else Mixture(parts, seed)
+    training: Dataset = next(iter(parts.values())) if len(parts) == 1 else Mixture(parts, job.train.seed)
     collate = partial(collate_samples, family=family)
     size = max(1, job.train.micro_batch_size // context.world_size)
-    return Loaders(
-        Loader.from_config(training, collate, job.train, context.rank, context.world_size),
-        EvalLoader(validation, size, context.rank, context.world_size, collate, limit=job.validation_samples),
-    )
+    train = Loader.from_config(training, collate, job.train, context.rank, context.world_size)
+    if validation is None:
+        return Loaders(train)
+    limit = job.validation_samples
+    return Loaders(train, EvalLoader(validation, size, context.rank, context.world_size, collate, limit=limit))
 
 
 def trained_on(job: TuningJob) -> str:

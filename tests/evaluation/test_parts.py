@@ -63,6 +63,19 @@ def test_every_bin_is_scored_as_if_alone() -> None:
     assert rows[0].statistics["BLEU"]
 
 
+def test_a_part_of_a_data_set_is_scored_as_if_alone() -> None:
+    """The real and the rendered pairs of OmniDiff, which its tables score apart; also if only one of them is there."""
+    parted = [p.model_copy(update={"part": "real" if i % 3 else "render"}) for i, p in enumerate(pairs())]
+    found, _ = evaluate(parted, by=protocol("levir_words"), metrics=QUICK, constant_candidates=[WORDS[0], "a b"])
+    assert (found.subsets["real"].pairs, found.subsets["render"].pairs) == (26, 14)
+    real = [p for p in parted if p.part == "real"]
+    alone, _ = evaluate(real, by=protocol("levir_words"), metrics=QUICK, constant_candidates=[WORDS[0], "a b"])
+    assert found.subsets["real"].scores == pytest.approx(alone.scores)
+    assert alone.subsets["real"].scores == pytest.approx(alone.scores)
+    assert found.baselines["constant"].subsets["render"].pairs == 14
+    assert "real" not in evaluate(pairs(), by=protocol("levir_words"), metrics=QUICK)[0].subsets
+
+
 def test_levir_is_scored_by_ids_beside_words_and_tells_change_by_its_sentences(tmp_path: Path) -> None:
     rows = []
     for i in range(24):

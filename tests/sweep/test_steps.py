@@ -13,10 +13,19 @@ from idc.data.pipeline import run_local
 from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateSection
+from idc.evaluation.judge import JudgeSection
 from idc.schema import pair_arrow_schema
 from idc.sweep.chain import Step, TrialSteps
-from idc.sweep.steps import EVALUATE_DERIVED, derived_faults, score_baselines, train_step, with_evaluation
+from idc.sweep.steps import (
+    EVALUATE_DERIVED,
+    derived_faults,
+    judge_captions,
+    score_baselines,
+    train_step,
+    with_evaluation,
+)
 from idc.training.config import TrainConfig
+from tests.chat_server import serving
 from tests.vision.scenes import pair_row, write_pairs
 
 
@@ -131,3 +140,58 @@ def test_without_training_captions_there_are_no_baselines(tmp_path: Path) -> Non
     pairs = write_pairs(tmp_path / "pairs", [pair_row(0, "train", captions=[])])
     with pytest.raises(ValueError, match=r"no captions.*evaluate\.constant_candidates=0"):
         score_baselines({"job": {"pairs": pairs, "split": "test"}}, str(tmp_path / "out"), run_local)
+
+
+def judged(store: Path, url: str) -> tuple[Step, Path]:
+    """The judge's step of an evaluation of four captions, two of each part of OmniDiff."""
+    pairs = write_pairs(store.parent / "pairs", [pair_row(0, "test")])
+    judge = JudgeSection(url=url, judge="a-judge", baselines=False)
+    found = with_evaluation(
+        [fit(TOY)], pairs=pairs, evaluate=EvaluateSection(), max_tokens=8, gpus=0, store=str(store), judge=judge
+    )
+    rows = [
+        ev.ScoredCaption(pair_id=f"p{i}", caption=f"car {i}", references=["a car"], part="real" if i % 2 else "render")
+        for i in range(4)
+    ]
+    record = ev.Evaluation(
+        fingerprint="f", split="test", pairs=4, references=4, distinct_captions=4, empty_captions=0, scores={},
+        subsets={}, baselines={}, protocol={"name": "coco"},
+    )  # fmt: skip
+    ev.save(store / found.evaluation.name, record, rows)
+    assert found.judge is not None
+    assert found.scored == (*found.work, found.evaluation, found.judge)
+    return found.judge, store / found.judge.name
+
+
+def test_a_judge_scores_the_captions_and_each_part_of_the_data_set(tmp_path: Path) -> None:
+    with serving() as server:
+        step, folder = judged(tmp_path / "store", server.url)
+        assert step.name.startswith("judge-")
+        server.answer = lambda number, prompt: (200, f"Score: {10 * int(prompt.rsplit('car ', 1)[1].strip())}")
+        assert judge_captions(step.payload, str(folder), run_local) == {"": 15.0, "render": 10.0, "real": 20.0}
+        assert judge_captions(step.payload, str(folder), run_local)[""] == 15.0
+        assert len(server.requests) == 4, "nothing is asked twice"
+
+
+def test_a_judge_that_gives_no_score_is_an_error_that_quotes_it(tmp_path: Path) -> None:
+    with serving() as server:
+        step, folder = judged(tmp_path / "store", server.url)
+        server.answer = lambda number, prompt: (200, "As a model I cannot say.")
+        with pytest.raises(ValueError, match=r"4 answers of a-judge have no score, the first for p0.*I cannot say"):
+            judge_captions(step.payload, str(folder), run_local)
+
+
+def test_the_judges_step_depends_on_what_it_is_asked_and_not_on_how(tmp_path: Path) -> None:
+    pairs = write_pairs(tmp_path / "pairs", [pair_row(0, "test")])
+
+    def name(**settings: Any) -> str:
+        judge = JudgeSection(**{"url": "http://x/v1", "judge": "a", **settings})
+        made = with_evaluation(
+            [fit(TOY)], pairs=pairs, evaluate=EvaluateSection(), max_tokens=8, gpus=0, store="s", judge=judge
+        ).judge
+        assert made is not None
+        return made.name
+
+    (tmp_path / "prompt.txt").write_text("{standard_answer} {assistant_response}")
+    assert name(concurrency=8, timeout_s=9.0) == name()
+    assert len({name(), name(judge="b"), name(prompt=str(tmp_path / "prompt.txt")), name(max_pairs=3)}) == 4

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from idc.config import ConfigError, load
 from idc.evaluation.record import Prediction, spread
 from idc.evaluation.score import evaluate
 from idc.metrics.hallucination import hallucination, truth_of
-from idc.sweep.config import ColumnConfig
-from idc.sweep.summary import ResultRow, _score, ordering
+from idc.sweep.chain import Step
+from idc.sweep.config import JUDGE, ColumnConfig
+from idc.sweep.summary import ResultRow, _results, _score, _value, ordering
 
 
 def row(label: str, published: float | None, *values: float) -> ResultRow:
@@ -81,3 +85,17 @@ def test_columns_of_claims_are_those_of_the_evaluation_and_of_its_baselines() ->
     assert _score(ColumnConfig(title="t", metric="right_object"), bare) is None
     with pytest.raises(ConfigError, match="right_object is a share of the whole split"):
         load(ColumnConfig, None, {"title": "t", "metric": "right_object", "subset": "change"})
+
+
+def test_a_judges_column_has_its_mean_over_the_seeds_as_it_is(tmp_path: Path) -> None:
+    steps = [Step(name=f"judge-{seed}", entry="m:f", payload={}) for seed in range(3)]
+    for seed, step in enumerate(steps[:2]):
+        result = {"": 30.0 + seed, "real": 40.0 + seed}
+        (tmp_path / f"{step.name}.json").write_text(json.dumps({"result": result}))
+    measured = {JUDGE: _results(tmp_path, [*steps, None])}
+    whole, real, other = (
+        _value(ColumnConfig(title="LLM", metric=JUDGE, subset=part), [], measured) for part in (None, "real", "render")
+    )
+    assert whole is not None
+    assert real is not None
+    assert (whole.mean, real.mean, other) == (30.5, 40.5, None)

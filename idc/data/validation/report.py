@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import BaseModel
 
 from idc.data import files
 from idc.data.config import ValidateJob
+from idc.data.readers.omnidiff import SUBSETS
 from idc.data.validation.caption_statistics import CaptionStatistics
 from idc.data.validation.duplicates import Leak
-from idc.data.validation.published import Comparison
+from idc.data.validation.published import PUBLISHED, Comparison
+from idc.schema import SPLITS
 
 DATA_SET_FOLDER = "data set folder"
 """Name of the format of an imported folder."""
@@ -57,6 +59,11 @@ class Validation(BaseModel):
     without_captions: int
     statistics: CaptionStatistics
     statistics_by_split: dict[str, CaptionStatistics]
+    kinds: dict[str, dict[str, int]] = {}
+    """Type of change -> part and split (``"real train"``) -> number of pairs that have it, for OmniDiff, whose pairs
+    may have several of twelve types."""
+    kinds_per_pair: dict[int, int] = {}
+    """Number of types -> number of pairs with so many; 0 of pairs without this annotation."""
     different_sizes: int
     """Pairs whose before and after have different sizes; they are used, resized."""
     image_sizes: dict[str, int]
@@ -129,6 +136,45 @@ def statistics_row(found: CaptionStatistics) -> list[str]:
     ]
 
 
+def published_rows(results: Iterable[Validation]) -> list[list[str]]:
+    """The rows of OmniDiff's tables 1 and 2 about these sets: a title, and the values under :data:`COLUMNS`."""
+    rows = []
+    for name in dict.fromkeys(one.published.name for one in results if one.published is not None):
+        if (known := PUBLISHED[name].table1) is not None:
+            own = known.captions is not None
+            title = f"{PUBLISHED[name].title} ({'the paper, tables 1 and 2' if own else 'OmniDiff, table 1'})"
+            counts = [f"{number:,}" if number is not None else "" for number in (known.captions, known.vocabulary)]
+            sentences = "" if known.sentences is None else f"{known.sentences}"
+            rows.append(
+                [title, f"{known.pairs:,}", counts[0], f"{known.words}", f"{known.over_20}%", sentences, counts[1]]
+            )
+    return rows
+
+
+def kinds_rows(result: Validation) -> list[list[str]]:
+    """The table of the types of change: a head, a row for each type and one for the numbers of pairs."""
+    there = {place for counted in result.kinds.values() for place in counted}
+    places = [place for subset in SUBSETS for split in SPLITS if (place := f"{subset} {split}") in there]
+    rows = [["pairs with a change of", *places, "all"]]
+    for kind, counted in result.kinds.items():
+        rows.append([kind, *(f"{counted.get(place, 0):,}" for place in places), f"{sum(counted.values()):,}"])
+    return rows if places else []
+
+
+def kinds_lines(result: Validation) -> list[str]:
+    """What the types of change amount to: how many a pair has, and which are in no pair of a part and split."""
+    if not result.kinds:
+        return []
+    numbers = ", ".join(f"{number} ({pairs:,})" for number, pairs in result.kinds_per_pair.items() if number)
+    lines = [f"types per pair (pairs): {numbers}" if numbers else "no pair has types"]
+    if bare := result.kinds_per_pair.get(0):
+        lines.append(f"{bare:,} pairs have no types; the annotation is optional in the assumed format")
+    for place in kinds_rows(result)[0][1:-1]:
+        if absent := [kind for kind, counted in result.kinds.items() if not counted.get(place)]:
+            lines.append(f"{place} has no {', '.join(absent)}; the paper says that each split has all twelve types")
+    return lines
+
+
 def table(result: Validation, beside: Sequence[Validation] = ()) -> str:
     """The result for a terminal; ``beside`` are other sets whose statistics to print too."""
     return "\n".join(_lines(result, beside))
@@ -145,14 +191,18 @@ def _lines(result: Validation, beside: Sequence[Validation]) -> Iterator[str]:
         for split, row in result.by_split_and_type.items():
             counts = [row.get(name, 0) for name in types]
             rows.append([split, *map(str, [*counts, sum(counts)])])
-        yield from _aligned(rows)
+        yield from aligned(rows)
         yield ""
     rows = [["captions", *COLUMNS]]
     rows += [[split, *statistics_row(found)] for split, found in result.statistics_by_split.items()]
     rows += [["all", *statistics_row(result.statistics)]]
     rows += [[other.title, *statistics_row(other.statistics)] for other in beside]
-    yield from _aligned(rows)
+    yield from aligned([*rows, *published_rows([result, *beside])])
     yield ""
+    if kinds := kinds_rows(result):
+        yield from aligned(kinds)
+        yield from kinds_lines(result)
+        yield ""
     lengths, per_pair = result.statistics.words_per_caption, result.statistics.captions_per_pair
     yield f"captions      per pair {per_pair.least} to {per_pair.most}, of {lengths.least} to {lengths.most} words"
     yield f"no caption    {result.without_captions} pairs"
@@ -197,7 +247,8 @@ def leaked(result: Validation) -> Iterator[str]:
         yield from (f"{count:,} pairs share both images between {split} and {other}" for other, count in others.items())
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Rows of a table as lines of a terminal: the first column left, the others right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for first, *cells in rows:
         yield "  ".join([f"{first:<{widths[0]}}", *(f"{c:>{w}}" for c, w in zip(cells, widths[1:], strict=True))])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from idc.evaluation.record import Spread
-from idc.sweep.config import DIFFERENCE_F1, RIGHT_TYPE, TOKENS_PER_SECOND
+from idc.sweep.config import DIFFERENCE_F1, JUDGE, RIGHT_TYPE, TOKENS_PER_SECOND
 from idc.sweep.summary import ResultRow, SweepResult
 
 _SHARES = {
@@ -133,4 +133,7 @@ def _meaning(metric: str, subset: str | None) -> str:
         )
     if metric in _SHARES:
         return f"share of the {_SHARES[metric]}"
+    if metric == JUDGE:
+        part = f" with {subset!r}" if subset else ""
+        return f"mean of a language model's scores of the captions of the test pairs{part}, 0 to 100"
     return f"{metric} of the test pairs" + (f" with {subset!r}, scored alone" if subset else "")

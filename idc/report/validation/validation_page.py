@@ -9,8 +9,17 @@ from idc.data import files
 from idc.data.images import decode_image
 from idc.data.validation.caption_statistics import LONG
 from idc.data.validation.duplicates import Leak
-from idc.data.validation.published import ALL, PUBLISHED, Comparison
-from idc.data.validation.report import COLUMNS, Validation, errors_line, leaked, statistics_row
+from idc.data.validation.published import ALL, Comparison
+from idc.data.validation.report import (
+    COLUMNS,
+    Validation,
+    errors_line,
+    kinds_lines,
+    kinds_rows,
+    leaked,
+    published_rows,
+    statistics_row,
+)
 from idc.data.validation.run import Example, Findings
 from idc.report import charts
 from idc.report.page import render
@@ -40,6 +49,8 @@ def render_validation(found: Findings, others: Sequence[Validation] = ()) -> str
         annotations_alone=not result.images,
         published=_published(result.published) if result.published is not None else None,
         by_type=_by_type(result),
+        kinds=kinds_rows(result),
+        kinds_lines=kinds_lines(result),
         captions=_captions(result, others) if result.statistics.captions else None,
         problems=_problems(found),
         examples={split: [_card(pair) for pair in pairs] for split, pairs in found.examples.items()},
@@ -100,10 +111,7 @@ def _captions(result: Validation, others: Sequence[Validation]) -> dict[str, Any
     rows = [[split, *statistics_row(found)] for split, found in result.statistics_by_split.items()]
     rows.append([f"{result.title}, all", *statistics_row(result.statistics)])
     rows += [[other.title, *statistics_row(other.statistics)] for other in others]
-    for name in dict.fromkeys(one.published.name for one in (result, *others) if one.published is not None):
-        if (known := PUBLISHED[name].table1) is not None:
-            title = f"{PUBLISHED[name].title} (OmniDiff, table 1)"
-            rows.append([title, f"{known.pairs:,}", "", f"{known.words}", f"{known.over_20}%", "", ""])
+    rows += published_rows([result, *others])
     counted = result.statistics
     return {
         "head": ["", *COLUMNS],

@@ -24,15 +24,17 @@ class M3DiffCaptioner(VlmCaptioner):
     is resized to that, as in training.
 
     Args:
-        mdp: the module, in evaluation mode on the model's device.
+        mdp: the module, in evaluation mode on the model's device; None for a model that was tuned without it.
         options: as of the base class.
     """
 
-    def __init__(self, mdp: Mdp, *arguments: Any, **options: Any):
+    def __init__(self, mdp: Mdp | None, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
         self.mdp = mdp
 
-    def encode(self, pixels: Mapping[str, Tensor]) -> tuple[Any, list[Tensor]]:
+    def encode(self, pixels: Mapping[str, Tensor]) -> tuple[Any, list[Tensor] | None]:
+        if self.mdp is None:
+            return super().encode(pixels)
         return encode_pairs(self.model, self.family, self.mdp, pixels)
 
     def given(self, before: np.ndarray, after: np.ndarray) -> Sequence[np.ndarray]:
@@ -41,6 +43,8 @@ class M3DiffCaptioner(VlmCaptioner):
     def maps(self, pairs: Pairs) -> list[np.ndarray]:
         """|F^_1 - F^_2| of the last level (equation 2), as a share of |F^_1| + |F^_2|: equal images have 0
         everywhere. One number for each patch of the tower, without padding."""
+        if self.mdp is None:
+            return super().maps(pairs)
         return [
             placed_map(self.family, apart[:, 2], apart[:, :2].long(), pairs.of(pair)[1])
             for pair, apart in enumerate(pairs.more)
@@ -63,9 +67,10 @@ def load_captioner(
     artifact = read_artifact(path, system="m3diff")
     job = M3DiffJob.model_validate(artifact.config["job"])
     loaded = dtype_of(job.base, speed)
-    mdp = new_mdp(job.mdp, find_tuned(artifact, loaded, base)[1])
-    model, family = load_tuned(artifact, loaded, job.tune, device, base, {"mdp": mdp})
-    mdp = mdp.to(device=device, dtype=model.dtype).eval()
+    mdp = None if job.mdp is None else new_mdp(job.mdp, find_tuned(artifact, loaded, base)[1])
+    model, family = load_tuned(artifact, loaded, job.tune, device, base, {} if mdp is None else {"mdp": mdp})
+    if mdp is not None:
+        mdp = mdp.to(device=device, dtype=model.dtype).eval()
     return M3DiffCaptioner(
         mdp, model, family, job.prompt, job.generation, path=artifact.path, trained_on=artifact.trained_on
     )

@@ -8,7 +8,8 @@ from typing import Any, Literal
 from pydantic import Field
 
 from idc.config import ConfigModel
-from idc.vlm.config import PartConfig
+from idc.systems.m3diff.mixture import MixtureConfig
+from idc.vlm.config import PartConfig, PromptConfig
 from idc.vlm.tuning_config import TuningJob
 
 
@@ -57,9 +58,38 @@ class M3DiffJob(TuningJob):
 
     name: str = Field("m3diff", min_length=1, pattern=r"^[A-Za-z0-9._-]+$")
     """Name of the run: its folder under `runs`. The same name resumes it."""
-    mdp: MdpConfig = MdpConfig()
+    pairs: str = ""
+    """Folder of pairs: training and validation split. This or `mixture`."""
+    mixture: MixtureConfig | None = None
+    """Several data sets with a question for each, instead of `pairs` and `more_pairs`. The captioner then asks `prompt`
+    if that is set, else the question of the set that is validated (without validation, of the first)."""
+    mdp: MdpConfig | None = MdpConfig()
     """The module. Every dialogue is about two images; one after of another size than the one before is resized to that,
-    in training and in captioning, so that both have the same tokens."""
+    in training and in captioning, so that both have the same tokens. Null: the model is tuned without the module, on
+    the same samples (tables 6 and 12, "w/o MDP")."""
+
+    @property
+    def question(self) -> PromptConfig:
+        """What the captioner asks about a pair."""
+        if self.mixture is None or self.prompt != PromptConfig():
+            return self.prompt
+        return self.mixture.prompt_of(self.mixture.validated or next(iter(self.mixture.used)))
+
+    def faults(self) -> Iterator[str]:
+        yield from super().faults()
+        if bool(self.pairs) == (self.mixture is not None):
+            yield "pairs, mixture: give one of the two"
+        if self.mixture is None:
+            return
+        if self.more_pairs:
+            yield "more_pairs: a mixture names all of its sets; add them to mixture.sets"
+        if "captions" in self.model_fields_set and self.captions != "each":
+            yield "captions: each set of a mixture has its own, mixture.sets.NAME.captions; leave this at its default"
+        if self.mixture.train_on_val and self.train.keep_best is not None:
+            yield (
+                "mixture.train_on_val: there are no validation pairs left by which train.keep_best could choose; set "
+                "train.keep_best=null"
+            )
 
 
 def is_captioner(saved: dict[str, Any]) -> bool:

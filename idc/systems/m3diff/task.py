@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from idc.data.domain import pairs_domain
+from idc.data.manifest import complete_manifest
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.m3diff.data import make_loaders
 from idc.systems.m3diff.model import Mdp, encode_pairs, new_mdp
@@ -20,7 +22,7 @@ from idc.vlm.config import GenerateConfig, TuneConfig
 from idc.vlm.family import Family
 from idc.vlm.sft import SftTask
 from idc.vlm.tuning import own_groups
-from idc.vlm.tuning_data import trained_on
+from idc.vlm.tuning_data import trained_on as trained_on_pairs
 
 
 class M3DiffTask(SftTask):
@@ -49,27 +51,40 @@ class M3DiffTask(SftTask):
         return [*super().checkpointed_parts(), *self.mdp.blocks()]
 
 
+def trained_on(job: M3DiffJob) -> str:
+    """What a model of this job was trained on."""
+    if job.mixture is None or job.trained_on is not None:
+        return trained_on_pairs(job)
+    folders = [one.pairs for one in job.mixture.used.values()]
+    rows = [complete_manifest(folder).rows_by_split for folder in folders]
+    return pairs_domain(folders, None, sum(found.get(split, 0) for found in rows for split in job.mixture.splits))
+
+
 def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     """Train on this rank; ``payload`` is a resolved :class:`M3DiffJob`. Returns what ``fit`` returns."""
     job = M3DiffJob.model_validate(payload)
     base = find_base(job.base)
     torch.manual_seed(job.train.seed)  # of the module; it refuses a base that lacks its levels, before weights are read
-    mdp = new_mdp(job.mdp, base.family).to(context.device)
+    mdp = None if job.mdp is None else new_mdp(job.mdp, base.family).to(context.device)
     loaders = make_loaders(job, base.family, context)
     torch.manual_seed(job.train.seed)  # of the adapters
     model = load_model(base.folder, job.base, context.device)
-    task = M3DiffTask(model, base.family, job.tune, job.generation, mdp, job.mdp.optim)
+    parts = (model, base.family, job.tune, job.generation)
+    task = SftTask(*parts) if mdp is None or job.mdp is None else M3DiffTask(*parts, mdp, job.mdp.optim)
+    saved = job.model_copy(update={"prompt": job.question})
 
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
         write_tuned(
             context.run_dir / "artifact",
             system="m3diff",
-            config={"job": job.model_dump(mode="json"), "own_modules": ["mdp"]},
+            config={"job": saved.model_dump(mode="json"), "own_modules": [] if mdp is None else ["mdp"]},
             state=state,
             model=task.model,
             base=base,
             metrics=metrics,
-            card=f"{base.name} with a module that perceives differences between vision tower and projector (M3Diff); "
+            card=f"{base.name} after supervised tuning."
+            if mdp is None
+            else f"{base.name} with a module that perceives differences between vision tower and projector (M3Diff); "
             "only this program runs it: merged into a hub folder it would be another model.",
             trained_on=trained_on(job),
         )

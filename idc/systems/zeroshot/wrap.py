@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from idc.systems.zeroshot.config import WrapJob, ZeroShotConfig
 from idc.training.artifact import CONFIG, PROCESSOR, read_artifact, write_artifact
 from idc.vlm.base import FoundBase, find_base, save_processor
 from idc.vlm.chat import Chat
 from idc.vlm.dialogue import caption_turns
+
+if TYPE_CHECKING:
+    from idc.data.pipeline import Runner
 
 SYSTEM = "zeroshot"
 _CARD = "A vision-language model as its makers published it: it was not trained on pairs of this project."
@@ -31,6 +35,12 @@ def wrap(job: WrapJob, overwrite: bool = False) -> str:
         raise ValueError(f"out: {job.out} holds something else; choose another folder, or give --overwrite")
     write_wrapped(Path(job.out), job, base)
     return f"{job.out}: {base.name}, a model of family {base.family.name} in {base.folder}"
+
+
+def wrap_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
+    """A step of a sweep (:class:`idc.sweep.chain.Step`): the artifact in ``folder``; ``payload`` is a
+    :class:`WrapJob` without ``out``."""
+    return {"made": wrap(WrapJob.model_validate({**payload, "out": f"{folder}/artifact"}), overwrite=True)}
 
 
 def write_wrapped(path: Path, config: ZeroShotConfig, base: FoundBase) -> None:

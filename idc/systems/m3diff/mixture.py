@@ -1,0 +1,236 @@
+"""The training mixture of M3Diff: several data sets, each with its own question. Loads no torch.
+
+The paper's mixture (table 9) is six data sets, :data:`TABLE_9`. Its section 5.2 says that each caption of CLEVR-Change
+and CLEVR-DC is a sample; the other sets are not described, and the questions are not printed anywhere. What is unknown
+is a setting here, with the default at its field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field
+
+from idc.config import ConfigModel, did_you_mean
+from idc.data.manifest import Manifest, complete_manifest, read_manifest
+from idc.data.stored_rows import iter_rows
+from idc.data.validation.published import PUBLISHED
+from idc.data.validation.report import aligned
+from idc.schema import IMAGE
+from idc.vlm.config import PromptConfig
+
+Captions = Literal["each", "one"]
+
+_PAIR = f"First image (before): {IMAGE}\nSecond image (after): {IMAGE}\n"
+QUESTIONS: Mapping[str, str] = {
+    "image_editing_request": "Which edit turns the first image into the second? Answer with one short request.",
+    "birds_to_words": "How does the bird in the first image, animal1, differ from the bird in the second, animal2?",
+    "spot_the_diff": "What changed between these two frames of a fixed camera? Describe one change in one sentence.",
+    "spot_the_diff_multi": "What changed between these two frames of a fixed camera? Describe all changes.",
+    "omnidiff": "Describe every difference between the two images: which thing it is and where, and how it changed.",
+    "clevr_dc": "The second image is taken from another side. What changed in the scene? Answer in one sentence.",
+    "clevr_change": "The camera may have moved a little. What changed in the scene? Answer in one sentence.",
+}
+"""Name of a data set -> the question about its pairs. The paper prints none; these are ours, one for each way in which
+the captions are written: a request, a comparison, one change of several, all changes in detail."""
+
+EACH = ("clevr_change", "clevr_dc")
+"""Data sets of which each caption is a sample by default (section 5.2)."""
+
+
+def default_question(name: str) -> PromptConfig:
+    """The question about the pairs of a data set of this name; the general one of SFT for other names."""
+    return PromptConfig(text=_PAIR + QUESTIONS[name]) if name in QUESTIONS else PromptConfig()
+
+
+@dataclass(frozen=True)
+class Published:
+    """A row of table 9, in thousands."""
+
+    pairs: int
+    captions: int
+
+
+TABLE_9: Mapping[str, Published] = {
+    "image_editing_request": Published(3, 4),
+    "birds_to_words": Published(3, 14),
+    "spot_the_diff": Published(11, 21),
+    "omnidiff": Published(14, 28),
+    "clevr_dc": Published(43, 385),
+    "clevr_change": Published(71, 444),
+}
+"""Table 9 of the paper: the training data. Its pairs add up to 145k, its captions to 896k."""
+
+
+class SetConfig(ConfigModel):
+    """One data set of a mixture."""
+
+    pairs: str = Field(min_length=1)
+    """Folder of its pairs, as jobs/import_dataset.py writes it. Path or URI."""
+    prompt: PromptConfig | None = None
+    """The question about its pairs. Default: that of a data set of this name (`QUESTIONS` in
+    idc/systems/m3diff/mixture.py), else the general one of SFT."""
+    captions: Captions | None = None
+    """each: every caption of a pair is a sample of an epoch. one: every pair is, with a caption drawn at each visit.
+    Default: each for `clevr_change` and `clevr_dc`, as section 5.2 says, one for others, of which it says nothing. The
+    896k samples of the paper are the sum of all captions in table 9, so `each` for all sets may be what it did."""
+
+
+class MixtureConfig(ConfigModel):
+    """The data sets that a model is trained on together. An epoch is one pass over all of them."""
+
+    sets: dict[str, SetConfig] = Field(min_length=1)
+    """Name -> data set; a name of table 9 (`clevr_change`, `clevr_dc`, `spot_the_diff`, `image_editing_request`,
+    `birds_to_words`, `omnidiff`) has its own question."""
+    without: tuple[str, ...] = ()
+    """Names of sets that are left out (`mixture.without=[omnidiff]`)."""
+    train_on_val: bool = False
+    """Train on the validation pairs too, as the counts of table 9 say of the paper's mixture (71k pairs of CLEVR-Change
+    are more than its 67,660 training pairs). There is then no validation."""
+    validate_on: str | None = None
+    """Name of the set whose validation split is scored. Default: the first."""
+
+    @property
+    def used(self) -> dict[str, SetConfig]:
+        """The sets that are not left out, by name."""
+        return {name: one for name, one in self.sets.items() if name not in self.without}
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that are trained on."""
+        return ("train", "val") if self.train_on_val else ("train",)
+
+    @property
+    def validated(self) -> str | None:
+        """Name of the set that validation scores, None if there is no validation."""
+        return None if self.train_on_val else self.validate_on or next(iter(self.used))
+
+    def prompt_of(self, name: str) -> PromptConfig:
+        """The question about the pairs of a set; also of one that is not in the mixture, for an evaluation."""
+        one = self.sets.get(name)
+        if one is not None and one.prompt is not None:
+            return one.prompt
+        return default_question(name)
+
+    def captions_of(self, name: str) -> Captions:
+        """Which captions of a set are samples."""
+        return self.used[name].captions or ("each" if name in EACH else "one")
+
+    def faults(self) -> Iterator[str]:
+        for name, one in self.sets.items():  # sections in a mapping are not looked at by the config's own checks
+            for place, section in ((name, one), (f"{name}.prompt", one.prompt)):
+                if section is not None:
+                    yield from (f"sets.{place}.{fault}" for fault in section.all_faults())
+        if not self.used:
+            yield f"without: leaves out all sets ({', '.join(self.sets)}), so there is nothing to train on"
+        for name in self.without:
+            if name not in self.sets:
+                yield f"without: {name!r} is not one of the sets{self._there(name, self.sets)}"
+        first: dict[str, str] = {}
+        for name, one in self.sets.items():
+            other = first.setdefault(one.pairs.rstrip("/"), name)
+            if other != name:
+                yield f"sets.{name}.pairs: {one.pairs!r} is the folder of {other!r} too; give each set once"
+        if self.validate_on is not None and self.validate_on not in self.used:
+            yield f"validate_on: {self.validate_on!r} is not one of the sets{self._there(self.validate_on, self.used)}"
+        if self.validate_on is not None and self.train_on_val:
+            yield "validate_on: train_on_val=true trains on the validation pairs; remove one of the two"
+
+    @staticmethod
+    def _there(name: str, sets: Mapping[str, SetConfig]) -> str:
+        """The end of a fault about a name."""
+        return did_you_mean(name, list(sets)) or f"; there are: {', '.join(sets)}"
+
+    def preflight(self) -> Iterator[str]:
+        for name, one in self.used.items():
+            if "://" not in one.pairs:
+                try:
+                    check_set(name, one)
+                except ValueError as error:
+                    yield str(error)
+
+
+def check_set(name: str, one: SetConfig) -> Manifest:
+    """The manifest of a set that can be trained on. Reads its captions up to the first, no image.
+
+    Raises:
+        ValueError: it is missing, incomplete, of another kind, or has no images or no training captions; one line with
+            the set's name and the command that imports it.
+    """
+    command = _import_command(name, one)
+    try:
+        read_manifest(one.pairs)
+    except ValueError as error:
+        raise ValueError(f"sets.{name}: {error}; import it: {command}") from None
+    try:
+        manifest = complete_manifest(one.pairs, kind="pairs")
+        manifest.need_images(one.pairs)
+    except ValueError as error:
+        raise ValueError(f"sets.{name}: {error} ({command})") from None
+    if not any(row["captions"] for row in iter_rows(one.pairs, ["captions"], "train")):
+        raise ValueError(
+            f"sets.{name}: the training split of {one.pairs} has no captions; import the data set with its "
+            f"caption files: {command}"
+        )
+    return manifest
+
+
+def _import_command(name: str, one: SetConfig) -> str:
+    format = {"spot_the_diff_multi": "spot_the_diff spot_the_diff.protocol=multi"}.get(name, name)
+    known = format if name in PUBLISHED else "FORMAT"
+    return f"python jobs/import_dataset.py format={known} source=FOLDER out={one.pairs}"
+
+
+def check_sets(mixture: MixtureConfig) -> list[str]:
+    """Check every set by :func:`check_set`, before anything large is loaded; returns their fingerprints, in order.
+
+    Raises:
+        ValueError: as :func:`check_set`, or two sets have the same rows.
+    """
+    found: dict[str, str] = {}
+    for name, one in mixture.used.items():
+        try:
+            manifest = check_set(name, one)
+        except ValueError as error:
+            raise ValueError(f"mixture.{error}") from None
+        other = found.setdefault(manifest.fingerprint, name)
+        if other != name:
+            raise ValueError(
+                f"mixture.sets.{name}: {one.pairs} has the same rows as {other!r} ({mixture.used[other].pairs}); give "
+                f"each set once, or leave one out: mixture.without=[{name}]"
+            )
+    return list(found)
+
+
+# ------------------------------------------------------------------------------------------------------- the table
+
+
+@dataclass(frozen=True)
+class SetCount:
+    """What a set gives to an epoch.
+
+    Attributes:
+        pairs: its pairs with captions.
+        captions: their captions.
+        samples: samples in an epoch.
+    """
+
+    name: str
+    pairs: int
+    captions: int
+    samples: int
+
+
+def table(counts: Sequence[SetCount]) -> str:
+    """The sets of a mixture, one line each, next to the counts of table 9; for a terminal."""
+    whole = sum(one.samples for one in counts)
+    rows = [["set", "pairs", "captions", "samples", "share", "table 9: pairs", "captions"]]
+    total = SetCount("all", *(sum(getattr(one, of) for one in counts) for of in ("pairs", "captions", "samples")))
+    for one in (*counts, *((total,) if len(counts) > 1 else ())):
+        known = TABLE_9.get(one.name)
+        published = ["", ""] if known is None else [f"{known.pairs}k", f"{known.captions}k"]
+        numbers = [f"{one.pairs:,}", f"{one.captions:,}", f"{one.samples:,}", f"{one.samples / whole:.1%}"]
+        rows.append([one.name, *numbers, *published])
+    return "\n".join(aligned(rows))

@@ -1,0 +1,138 @@
+"""M3Diff as a chain of jobs for sweeps: one training on a mixture, or none, then the question of the scored data set,
+then the steps that all systems share.
+
+Rows that differ in the scored data set alone share their training. Importing this loads no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import Field
+
+from idc.config import ConfigModel, missing
+from idc.data.store import fingerprint, read_manifest
+from idc.evaluation.config import EvaluateSection
+from idc.evaluation.judge import JudgeSection
+from idc.sweep.chain import Step, TrialSteps
+from idc.sweep.steps import EVALUATE_DERIVED, JUDGE_DERIVED, derived_faults, train_step, with_evaluation
+from idc.systems.m3diff.config import M3DiffJob
+from idc.systems.m3diff.mixture import QUESTIONS, check_sets, default_question
+from idc.training.base import fingerprint as model_fingerprint
+from idc.training.base import locate
+from idc.vlm.config import GenerateConfig, PromptConfig
+
+SEEDS, WATCHED = ("m3diff.train.seed",), "m3diff.train"
+DERIVED = {
+    "m3diff": ("name", "runs", "pairs", "more_pairs", "prompt"),
+    "evaluate": EVALUATE_DERIVED,
+    "judge": JUDGE_DERIVED,
+}
+
+
+class _Train(M3DiffJob):
+    """The training: without `mixture` on the training split of the scored pairs."""
+
+    def faults(self) -> Iterator[str]:
+        for fault in super().faults():
+            if not fault.startswith("pairs"):  # the trial's
+                yield fault
+
+    def preflight(self) -> Iterator[str]:
+        return iter(())
+
+
+class Trial(ConfigModel):
+    """One trial of a sweep: the settings of the training, and of its evaluation on one data set."""
+
+    pairs: str = Field(min_length=1)
+    """Folder of pairs whose test split is scored."""
+    ask: str | None = None
+    """Name of a data set whose question is asked about these pairs: of a set of the mixture, or of table 9. Default:
+    the general question of SFT."""
+    max_new_tokens: int | None = Field(None, ge=1)
+    """Longest caption of these pairs in tokens; OmniDiff's have 60 words. Default: that of the training."""
+    zero_shot: bool = False
+    """Score the base model as it is; nothing is trained, and the settings of the training but its base are not used."""
+    m3diff: _Train
+    """The training, with its base and its mixture. `mdp=null` trains without the module."""
+    judge: JudgeSection | None = None
+    """A language model that judges the captions, for columns with the metric `judge`."""
+    evaluate: EvaluateSection = EvaluateSection()
+    """Scores; the baselines are scored once for all trials, by a step of their own."""
+
+    @property
+    def question(self) -> PromptConfig:
+        """What is asked about the scored pairs."""
+        if self.ask is None:
+            return PromptConfig()
+        mixture = self.m3diff.mixture
+        return default_question(self.ask) if mixture is None else mixture.prompt_of(self.ask)
+
+    @property
+    def generation(self) -> GenerateConfig:
+        """How the captions of the scored pairs are generated."""
+        given = self.m3diff.generation
+        return given.model_copy(update={"max_new_tokens": self.max_new_tokens or given.max_new_tokens})
+
+    def faults(self) -> Iterator[str]:
+        yield from derived_faults(self, DERIVED)
+        known = [*(self.m3diff.mixture.sets if self.m3diff.mixture is not None else ()), *QUESTIONS]
+        if self.ask is not None and self.ask not in known:
+            yield f"ask: {self.ask!r} has no question of its own; there are: {', '.join(dict.fromkeys(known))}"
+
+    def preflight(self) -> Iterator[str]:
+        yield from missing(self.pairs, "pairs")
+        if self.m3diff.mixture is not None and not self.zero_shot:
+            yield from (f"m3diff.mixture.{fault}" for fault in self.m3diff.mixture.preflight())
+
+
+def steps(trial: Trial, store: str) -> TrialSteps:
+    """The chain of a trial.
+
+    Raises:
+        ValueError: pairs, a set of the mixture or the base model cannot be read.
+    """
+    base, job = trial.m3diff.base, trial.m3diff
+    of_base = [
+        model_fingerprint(locate(base.source, base.revision, download=base.download)),
+        fingerprint(base.model_dump(mode="json", exclude={"source", "revision", "download"})),
+    ]
+    answers = {
+        "prompt": trial.question.model_dump(mode="json"), "generation": trial.generation.model_dump(mode="json"),
+    }  # fmt: skip
+    if trial.zero_shot:
+        payload = {"base": base.model_dump(mode="json"), **answers}
+        work = [Step(f"zeroshot-{fingerprint(*of_base, answers)[:12]}", "idc.systems.zeroshot.wrap:wrap_step", payload)]
+    else:
+        training = _training(trial, of_base, store)
+        asked = {**answers, "artifact": f"{store}/{training.name}/artifact"}
+        name = f"asked-{fingerprint(training.name, answers)[:12]}"
+        work = [training, Step(name, "idc.vlm.rewording:reword_step", asked)]
+    return with_evaluation(
+        work,
+        pairs=trial.pairs,
+        evaluate=trial.evaluate,
+        max_tokens=trial.generation.max_new_tokens,
+        gpus=job.train.gpus_per_worker,
+        store=store,
+        judge=trial.judge,
+    )
+
+
+def _training(trial: Trial, of_base: list[str], store: str) -> Step:
+    """The training; a mixture counts by its sets' contents and questions, not by their folders."""
+    job = trial.m3diff
+    made: dict[str, Any] = {"base": job.base.model_dump(mode="json"), "mixture": None}
+    if job.mixture is None:
+        made |= {"pairs": trial.pairs, "more_pairs": [], "prompt": trial.question.model_dump(mode="json")}
+        content = [read_manifest(trial.pairs, kind="pairs").fingerprint, fingerprint(made["prompt"])]
+    else:
+        made |= {"pairs": "", "more_pairs": [], "mixture": job.mixture.model_dump(mode="json")}
+        used = job.mixture.used
+        asked = {
+            name: [job.mixture.prompt_of(name).model_dump(mode="json"), job.mixture.captions_of(name)] for name in used
+        }
+        content = [*check_sets(job.mixture), fingerprint(asked, job.mixture.splits, job.mixture.validated)]
+    return train_step("m3diff", "idc.systems.m3diff.task:train", job, made, store, [*content, *of_base])

@@ -1,0 +1,63 @@
+"""An artifact of a vision-language model that asks another question, or answers at another length: the same weights.
+
+A model that was tuned on several data sets with a question for each is asked about a data set as it was trained on it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from idc.training.artifact import CALIBRATION, CONFIG, read_artifact
+from idc.training.artifact_hashes import HASHES, write_hashes
+from idc.vlm.config import GenerateConfig, PromptConfig
+
+if TYPE_CHECKING:
+    from idc.data.pipeline import Runner
+
+
+def reword(artifact: str, out: str, prompt: PromptConfig, generation: GenerateConfig) -> None:
+    """Write an artifact at ``out``, which must not exist: ``artifact`` with another question and another generation of
+    the answers. Its files are hard links where the file system has them.
+
+    Raises:
+        ValueError: it cannot be read, asks no question, or is calibrated, which holds for its own question only.
+    """
+    found = read_artifact(artifact)
+    job = found.config.get("job", {})
+    if not {"prompt", "generation"} <= job.keys():
+        raise ValueError(f"{artifact} is of {found.system}, which asks no question")
+    if (Path(artifact) / CALIBRATION).exists():
+        raise ValueError(f"{artifact} is calibrated for its own question; take the artifact as its training wrote it")
+    partial = Path(out).with_name(f".{Path(out).name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(artifact, partial, copy_function=_linked)
+    own = json.loads((partial / CONFIG).read_text(encoding="utf-8"))
+    changed = {"prompt": prompt.model_dump(mode="json"), "generation": generation.model_dump(mode="json")}
+    own["config"]["job"] = {**job, **changed}
+    for name in (CONFIG, HASHES):  # a link would be written through to the other artifact
+        (partial / name).unlink(missing_ok=True)
+    (partial / CONFIG).write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
+    write_hashes(partial, [CONFIG, *own["files"]])
+    partial.rename(out)
+
+
+def _linked(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def reword_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
+    """A step of a sweep (:class:`idc.sweep.chain.Step`): the artifact in ``folder``; ``payload`` has ``artifact``,
+    ``prompt`` and ``generation``."""
+    out = Path(folder) / "artifact"
+    shutil.rmtree(out, ignore_errors=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    prompt, generation = PromptConfig(**payload["prompt"]), GenerateConfig(**payload["generation"])
+    reword(payload["artifact"], str(out), prompt, generation)
+    return {"question": prompt.text}

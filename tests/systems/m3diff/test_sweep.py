@@ -1,0 +1,152 @@
+"""M3Diff's chain for sweeps: what its steps are named by and share, what they ask, and that every kind of row runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.config import ClusterConfig
+from cluster.tune import sweep
+from idc.config import ConfigError, load
+from idc.data.pipeline import run_local
+from idc.report.sweep.sweep_page import write_sweep
+from idc.sweep.config import SweepJob
+from idc.systems import load_captioner
+from idc.systems.m3diff.mixture import QUESTIONS
+from idc.systems.m3diff.sweep import Trial, steps
+from idc.systems.zeroshot.wrap import wrap_step
+from idc.training.artifact import CALIBRATION, add_file, read_artifact
+from idc.vlm.config import PAIR_PROMPT, GenerateConfig, PromptConfig
+from idc.vlm.rewording import reword
+from tests.systems.procap.world import World
+from tests.vlm.models import tiny_folder
+
+TINY: dict[str, Any] = {
+    "m3diff.base.source": "", "m3diff.tune": {"language": "full", "language_optim": {"lr": 1e-3}},
+    "m3diff.mdp.heads": 2, "m3diff.generation.max_new_tokens": 4, "m3diff.validation_samples": 2,
+    "m3diff.train": {
+        "epochs": None, "steps": 2, "batch_size": 4, "precision": "fp32", "group_by_length": 0,
+        "tracking": {"enabled": False},
+    },
+    "evaluate": {
+        "metrics": ["CIDEr"], "spice": False, "constant_candidates": 0, "nearest_train_pairs": 0, "allow_empty": True,
+        "resamples": 0,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sets(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A mixture of two folders of other rows."""
+    other = Path(shutil.copytree(world.pairs, tmp_path_factory.mktemp("other") / "pairs"))
+    manifest = json.loads((other / "manifest.json").read_text())
+    (other / "manifest.json").write_text(json.dumps({**manifest, "fingerprint": "other"}))
+    return {"one": {"pairs": world.pairs}, "omnidiff": {"pairs": str(other)}}
+
+
+def settings_of(world: World, sets: dict[str, Any], **more: Any) -> dict[str, Any]:
+    base = {"m3diff.base.source": str(tiny_folder("internvl"))}
+    return {**TINY, **base, "pairs": world.pairs, "m3diff.mixture.sets": sets, **more}
+
+
+def names(world: World, sets: dict[str, Any], **more: Any) -> list[str]:
+    return [step.name for step in steps(load(Trial, None, settings_of(world, sets, **more)), "store").work]
+
+
+def test_rows_share_what_they_have_in_common(world: World, sets: dict[str, Any], tmp_path: Path) -> None:
+    first = names(world, sets)
+    assert [name.rsplit("-", 1)[0] for name in first] == ["m3diff", "asked"]
+    asked = names(world, sets, ask="omnidiff", max_new_tokens=192)
+    assert asked[0] == first[0], "another question to the same model is no training"
+    assert asked[1] != first[1]
+    copied = {**sets, "one": {"pairs": str(shutil.copytree(sets["one"]["pairs"], tmp_path / "copy"))}}
+    assert names(world, copied) == first, "folders count by content"
+    others = [
+        names(world, sets, **{"m3diff.mixture.without": ["omnidiff"]}),
+        names(world, sets, **{"m3diff.mdp": None}),
+        names(world, sets, **{"m3diff.mixture.train_on_val": True, "m3diff.train.keep_best": None}),
+        names(world, {**sets, "one": {**sets["one"], "captions": "each"}}),
+        names(world, {**sets, "one": {**sets["one"], "prompt": {"text": "<image> <image>?"}}}),
+        names(world, dict(reversed(sets.items()))),
+        names(world, sets, **{"m3diff.mixture": None}),
+    ]
+    assert len({one[0] for one in [first, *others]}) == 1 + len(others)
+    zero = names(world, sets, zero_shot=True)
+    assert [name.rsplit("-", 1)[0] for name in zero] == ["zeroshot"]
+    assert names(world, sets, zero_shot=True, **{"m3diff.mdp": None}) == zero, "nothing of the training counts"
+    assert names(world, sets, zero_shot=True, ask="omnidiff") != zero
+
+
+def test_each_data_set_is_asked_its_own_question(world: World, sets: dict[str, Any]) -> None:
+    def question(**more: Any) -> str:
+        text: str = steps(load(Trial, None, settings_of(world, sets, **more)), "s").work[-1].payload["prompt"]["text"]
+        return text
+
+    own = "<image> <image> Which?"
+    assert question() == PAIR_PROMPT
+    assert question(ask="omnidiff").endswith(QUESTIONS["omnidiff"])
+    assert question(ask="omnidiff", **{"m3diff.mixture.without": ["omnidiff"]}).endswith(QUESTIONS["omnidiff"])
+    assert question(ask="one", **{"m3diff.mixture.sets.one.prompt.text": own}) == own
+    assert question(ask="clevr_dc", zero_shot=True).endswith(QUESTIONS["clevr_dc"])
+
+
+def test_faults_are_named(world: World, sets: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"m3diff\.pairs: the sweep sets it"):
+        load(Trial, None, settings_of(world, sets, **{"m3diff.pairs": "x"}))
+    with pytest.raises(ConfigError, match="ask: 'omni' has no question of its own; there are: one, omnidiff, image_"):
+        load(Trial, None, settings_of(world, sets, ask="omni"))
+    missing = load(Trial, None, settings_of(world, {"clevr_dc": {"pairs": str(tmp_path / "no")}}))
+    with pytest.raises(ValueError, match=r"mixture\.sets\.clevr_dc: .*import it: python jobs/import_dataset.py"):
+        steps(missing, "store")
+
+
+def test_a_reworded_artifact_asks_another_question_with_the_same_weights(world: World, tmp_path: Path) -> None:
+    trial = load(Trial, None, settings_of(world, {}, **{"m3diff.mixture": None, "zero_shot": True}))
+    (wrap,) = steps(trial, str(tmp_path)).work
+    assert wrap_step(wrap.payload, str(tmp_path / wrap.name), run_local)["made"]
+    made = tmp_path / wrap.name / "artifact"
+    before = {path: path.read_bytes() for path in made.rglob("*") if path.is_file()}
+    reword(str(made), str(tmp_path / "new"), PromptConfig(text="<image><image> And?"), GenerateConfig(max_new_tokens=3))
+    found = read_artifact(tmp_path / "new").config["job"]
+    assert (found["prompt"]["text"], found["generation"]["max_new_tokens"]) == ("<image><image> And?", 3)
+    assert {path: path.read_bytes() for path in made.rglob("*") if path.is_file()} == before
+    assert os.path.samefile(made / "model.safetensors", tmp_path / "new/model.safetensors")
+    add_file(made, CALIBRATION, "{}")
+    with pytest.raises(ValueError, match="is calibrated for its own question"):
+        reword(str(made), str(tmp_path / "more"), PromptConfig(), GenerateConfig())
+
+
+@pytest.mark.slow
+def test_a_table_of_all_kinds_of_rows_runs_to_its_page(world: World, sets: dict[str, Any], tmp_path: Path) -> None:
+    """Zero-shot, without the module, without a set, whole; two questions to one training."""
+    rows = [
+        {"label": "zero-shot", "settings": {"zero_shot": True}, "published": {"C": 1.7}},
+        {"label": "w/o MDP", "settings": {"m3diff.mdp": None}, "published": {"C": 35.3}},
+        {"label": "w/o OmniDiff", "settings": {"m3diff.mixture.without": ["omnidiff"]}, "published": {"C": 1.9}},
+        {"label": "M3Diff", "published": {"C": 31.3}},
+        {"label": "M3Diff, OmniDiff's question", "settings": {"ask": "omnidiff", "max_new_tokens": 6}},
+        {"label": "a rival", "quoted": True, "published": {"C": 9.2}},
+    ]
+    job = load(SweepJob, None, {
+        "name": "table", "system": "m3diff", "runs": str(tmp_path), "settings": settings_of(world, sets), "rows": rows,
+        "columns": [{"title": "C", "metric": "CIDEr"}], "tracking": {"enabled": False}, "note": "The paper's oddity.",
+    })  # fmt: skip
+    result = sweep(job, ClusterConfig(), local=True)
+    assert result.failed == {}
+    trainings = [path for path in tmp_path.glob("steps/m3diff-*") if path.is_dir()]
+    assert len(trainings) == 3, "the two questions share one"
+    page = Path(write_sweep(tmp_path / "table", result)).read_text()
+    for text in ("a rival", "quoted", "The paper&#39;s oddity.", "35.3", "order"):
+        assert text in page
+    modules = {}
+    for path in trainings:
+        config = read_artifact(path / "artifact").config
+        modules[config["job"]["mdp"] is not None, len(config["job"]["mixture"]["without"])] = config["own_modules"]
+        captioner = load_captioner(str(path / "artifact"))
+        assert (captioner.mdp is not None) == (config["own_modules"] == ["mdp"])
+    assert modules == {(True, 0): ["mdp"], (True, 1): ["mdp"], (False, 0): []}
