@@ -271,6 +271,7 @@ def _claims(
         "claims",
         lambda name, reply: [claim.model_dump() for claim in read_claims(reply, most[name])],
     )
+    # A caption without words claims nothing.
     silent: dict[str, list[Any]] = {
         name: [] for name in names.values() if name not in prompts
     }  # a caption without words claims nothing

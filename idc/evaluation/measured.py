@@ -136,9 +136,8 @@ def sentences(agreement: dict[str, Agreement], errors: dict[str, PlantedError], 
         if name != WORDS and name in one.measures and not _above(one.measures[name].preferred, 0.5)
     ]
     if blind:
-        found.append(
-            f"Errors that a measure does not see, not distinguishable from chance or worse: {'; '.join(blind)}."
-        )
+        listed = "; ".join(blind)
+        found.append(f"Errors that a measure does not see (not distinguishable from chance, or worse): {listed}.")
     return found
 
 
