@@ -57,6 +57,11 @@ class Told:
 
 
 def told_of(difference: Difference, before: Sequence[Record], after: Sequence[Record], views: Sequence[View]) -> Told:
+    """All that a clause may say of a difference; not describable if nothing fits its object alone.
+
+    Args:
+        before, after: the objects of the images, as ``meta`` has them; ``views``: of both.
+    """
     images = [tuple(thing_of(one) for one in side) for side in (before, after)]
     if difference.kind == "count":
         return _told_count(difference, images)
