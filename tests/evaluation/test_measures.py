@@ -259,9 +259,9 @@ def test_a_judge_of_coverage(root: Path) -> None:
         folders[-1].mkdir()
         (folders[-1] / COVERAGE).write_text(result.model_dump_json())
     two = ("right", "wrong")
-    result = run(job(root, root / "coverage", two, judged=tuple(map(str, folders))))
-    assert result.agreement["j, coverage"].accuracy.value == 1
-    assert result.baselines == [], "of which it has judged one alone"
+    found = run(job(root, root / "coverage", two, judged=tuple(map(str, folders))))
+    assert found.agreement["j, coverage"].accuracy.value == 1
+    assert found.baselines == [], "of which it has judged one alone"
     other = JudgeResult.model_validate_json((folders[1] / COVERAGE).read_text())
     (folders[1] / COVERAGE).write_text(other.model_copy(update={"prompt_sha256": "1"}).model_dump_json())
     with pytest.raises(ValueError, match=f"{folders[1]} is by j, coverage with other settings than {folders[0]}"):
