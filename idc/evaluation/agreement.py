@@ -100,7 +100,10 @@ def kendall_by_pair(values: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 def pooled(
-    values: np.ndarray, truth: np.ndarray, correlation: Callable[[np.ndarray, np.ndarray], float], resamples: int
+    values: np.ndarray,
+    truth: np.ndarray,
+    correlation: Callable[[np.ndarray, np.ndarray], float | np.ndarray],
+    resamples: int,
 ) -> Estimate:
     """A correlation over the captions of all systems and pairs, (S, P) each, with its interval."""
 

@@ -271,8 +271,11 @@ def _claims(
         "claims",
         lambda name, reply: [claim.model_dump() for claim in read_claims(reply, most[name])],
     )
-    silent = {name: [] for name in names.values() if name not in prompts}  # a caption without words claims nothing
-    claims: dict[str, list[Any]] = {**found, **silent}
+    # A caption without words claims nothing.
+    silent: dict[str, list[Any]] = {
+        name: [] for name in names.values() if name not in prompts
+    }  # a caption without words claims nothing
+    claims = {**found, **silent}
     return {
         row.pair_id: JudgedCaption(caption=caption, claims=claims[names[row.pair_id]])
         for row, caption in said

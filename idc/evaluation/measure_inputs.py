@@ -12,7 +12,7 @@ from idc.atomic import write_text
 from idc.data.store import iter_rows
 from idc.evaluation.baselines import CONSTANT, NEAREST
 from idc.evaluation.config import CompareMeasuresJob
-from idc.evaluation.planted_captions import ERRORS, planted_pair
+from idc.evaluation.planted_captions import ERRORS, planted_pairs
 from idc.evaluation.record import Evaluation, ScoredCaption, load, load_predictions
 from idc.metrics.difference_lists import TrueDifferences, true_differences
 from idc.progress import tracked
@@ -108,9 +108,8 @@ def plant(inputs: Inputs, seed: int) -> dict[str, PlantedCaptions]:
     """Error -> captions; errors that no pair can have are left out."""
     found = {error: PlantedCaptions({}, {}) for error in ERRORS}
     for pair, truth in tracked(inputs.truths.items(), len(inputs.truths), "planted errors", "pair"):
-        for error, captions in found.items():
-            if (made := planted_pair(error, pair, truth, inputs.references[pair], seed)) is not None:
-                captions.true[pair], captions.wrong[pair] = made
+        for error, made in planted_pairs(pair, truth, inputs.references[pair], seed).items():
+            found[error].true[pair], found[error].wrong[pair] = made
     return {error: captions for error, captions in found.items() if captions.true}
 
 

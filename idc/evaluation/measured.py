@@ -120,24 +120,33 @@ def sentences(agreement: dict[str, Agreement], errors: dict[str, PlantedError], 
     if rest:
         found.append(f"The others: {'; '.join(_behind(name, agreement[name]) for name in rest)}.")
     highest = max((name for name in agreement if name != WORDS), key=lambda name: agreement[name].spearman.value)
-    if highest != best:
+    if _above(agreement[highest].spearman, agreement[best].spearman):
         found.append(
             f"Over the captions of all pairs together {highest} has the highest rank correlation with the truth "
             f"(Spearman {_correlation(highest, agreement)}; {best} {_correlation(best, agreement)}): to find the pairs "
             "that are captioned worst, sort by it."
         )
-    blind, seen = [], []
-    for error, planted in errors.items():
-        if best in planted.measures:
-            preferred = planted.measures[best].preferred
-            unseen = preferred.interval is not None and preferred.interval.low <= 0.5
-            (blind if unseen else seen).append(f"{error} {_share(preferred)}")
-    if blind:
-        found.append(f"Errors that {best} does not see (it prefers the true caption no more often than chance): "
-                     f"{'; '.join(blind)}.")  # fmt: skip
+    seen = [f"{error} {_share(one.measures[best].preferred)}" for error, one in errors.items() if best in one.measures]
     if seen:
-        found.append(f"Errors that it sees, and how often it prefers the true caption: {'; '.join(seen)}.")
+        found.append(f"How often {best} prefers a true caption to the same with an error: {'; '.join(seen)}.")
+    blind = [
+        f"{name}: {error} {_share(one.measures[name].preferred)}"
+        for name in agreement
+        for error, one in errors.items()
+        if name != WORDS and name in one.measures and not _above(one.measures[name].preferred, 0.5)
+    ]
+    if blind:
+        listed = "; ".join(blind)
+        found.append(f"Errors that a measure does not see (not distinguishable from chance, or worse): {listed}.")
     return found
+
+
+def _above(one: Estimate, other: Estimate | float) -> bool:
+    """Whether a number is above another one beyond their intervals."""
+    low = one.value if one.interval is None else one.interval.low
+    if isinstance(other, Estimate):
+        other = other.value if other.interval is None else other.interval.high
+    return low > other
 
 
 def _behind(name: str, one: Agreement) -> str:

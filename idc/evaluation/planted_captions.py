@@ -11,7 +11,7 @@ import numpy as np
 
 from idc.data.rendered.captions import ATTRIBUTES, TEMPLATES
 from idc.data.rendered.planted_errors import ERRORS, planted
-from idc.data.rendered.sentences import Told, clause, clauses_of, describable_difference, tell
+from idc.data.rendered.sentences import Told, clause, clauses_of, tell
 from idc.metrics.difference_lists import TrueDifferences
 
 _ATTEMPTS = 20
@@ -20,33 +20,38 @@ _WORDINGS = 40
 """Draws of a true clause, of which the one nearest to the wrong clause is taken."""
 
 
-def planted_pair(
-    error: str, pair_id: str, truth: TrueDifferences, references: Sequence[str], seed: int
-) -> tuple[str, str] | None:
-    """A true and complete caption that is none of the references, and the same with an error; None if there is none.
+def planted_pairs(
+    pair_id: str, truth: TrueDifferences, references: Sequence[str], seed: int
+) -> dict[str, tuple[str, str]]:
+    """Error -> a true and complete caption that is none of the references, and the same with the error; without the
+    errors that the pair cannot have.
 
     :func:`idc.data.rendered.planted_errors.planted` makes the caption with the error. The true one has its other
     clauses in their order, and in place of the wrong clause the true one in the most similar of the drawn wordings.
     Of a pair without differences it is a sentence that nothing changed.
 
     Args:
-        error: of ``ERRORS``.
         truth: with views.
         seed: with error and pair id it decides what is drawn.
     """
     assert truth.views is not None
     scene = truth.before, truth.after, truth.views
-    if not all(describable_difference(one, *scene) for one in truth.differences):
-        return None
-    for attempt in range(_ATTEMPTS):
-        key = [seed, ERRORS.index(error), zlib.crc32(pair_id.encode()), attempt]
-        wrong = planted(error, truth.differences, *scene, np.random.default_rng(key))
-        if wrong is None:
-            return None
-        true = _without_error(wrong, [tell(one, *scene) for one in truth.differences], np.random.default_rng(key))
-        if true not in references and true != wrong:
-            return true, wrong
-    return None
+    try:
+        told = [tell(one, *scene) for one in truth.differences]
+    except ValueError:  # an object that cannot be described without ambiguity, as in some single changes
+        return {}
+    found = {}
+    for number, error in enumerate(ERRORS):
+        for attempt in range(_ATTEMPTS):
+            key = [seed, number, zlib.crc32(pair_id.encode()), attempt]
+            wrong = planted(error, truth.differences, *scene, np.random.default_rng(key))
+            if wrong is None:
+                break
+            true = _without_error(wrong, told, np.random.default_rng(key))
+            if true not in references and true != wrong:
+                found[error] = true, wrong
+                break
+    return found
 
 
 def _without_error(wrong: str, told: Sequence[Told], rng: np.random.Generator) -> str:

@@ -173,14 +173,14 @@ def distribution(
 def shares(title: str, rows: Sequence[tuple[str, float, tuple[float, float] | None]], mark: float) -> Markup:
     """Shares from 0 to 1, a row each: label, point with its interval, and the value; a vertical line at ``mark``."""
     width, top, step = 400.0, 8.0, 22.0
-    rows = [(label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…", *rest) for label, *rest in rows]
+    labels = [label if len(label) <= _LABEL else f"{label[: _LABEL - 1]}…" for label, _, _ in rows]
     height = top + step * len(rows) + 22
-    plot = _Plot(24 + 6.2 * max(len(label) for label, *_ in rows), width - 48, top, height - 22, (0.0, 1.0), (0.0, 1.0))
+    plot = _Plot(24 + 6.2 * max(map(len, labels)), width - 48, top, height - 22, (0.0, 1.0), (0.0, 1.0))
     x_mark, _ = plot.place(mark, 0)
     parts = [_vertical(x_mark, plot.top, plot.bottom, "var(--mark)")]
     for share in (0.0, mark, 1.0):
         parts.append(_text(plot.place(share, 0)[0], height - 6, f"{100 * share:.0f} %"))
-    for place, (label, value, interval) in enumerate(rows):
+    for place, (label, (_, value, interval)) in enumerate(zip(labels, rows, strict=True)):
         x, y = plot.place(value, 0)[0], top + step * (place + 0.5)
         line = '<line class="{}" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}" style="stroke:{}"/>'
         parts.append(Markup(line).format("grid", plot.left, plot.right, y, y, "var(--line)"))

@@ -22,7 +22,7 @@ from tests.chat_server import Server, serving
 from tests.data.descriptions.small_pairs import write_pairs
 
 GONE = {"pair_id": "gone", "references": ["the red car left", "the red car is gone"], "caption": "a red car left"}
-TWO = {
+TWO: dict[str, Any] = {
     "pair_id": "two",
     "references": ["the bus left and a man came", "a man appeared; the bus is gone"],
     "caption": "the bus left, a dog came and a man came",
@@ -198,7 +198,7 @@ def test_the_true_list_of_the_record_is_used(server: Server, evaluation: Path, t
         "removed: the large red metal cube (at the right, halfway back)",
         "color changed: the small metal sphere (at the left, halfway back): blue before, green after",
     ]
-    question = next(text for text in contents(server) if TWO["caption"] in text)
+    question = next(text for text in contents(server) if str(TWO["caption"]) in text)
     assert "1. removed: the large red metal cube" in question
     assert "- the bus left and a man came" in question, "the references help to find which thing is meant"
     assert any("(nothing differs)" in text for text in contents(server)), "the pair of which nothing changed"

@@ -259,9 +259,9 @@ def test_a_judge_of_coverage(root: Path) -> None:
         folders[-1].mkdir()
         (folders[-1] / COVERAGE).write_text(result.model_dump_json())
     two = ("right", "wrong")
-    result = run(job(root, root / "coverage", two, judged=tuple(map(str, folders))))
-    assert result.agreement["j, coverage"].accuracy.value == 1
-    assert result.baselines == [], "of which it has judged one alone"
+    found = run(job(root, root / "coverage", two, judged=tuple(map(str, folders))))
+    assert found.agreement["j, coverage"].accuracy.value == 1
+    assert found.baselines == [], "of which it has judged one alone"
     other = JudgeResult.model_validate_json((folders[1] / COVERAGE).read_text())
     (folders[1] / COVERAGE).write_text(other.model_copy(update={"prompt_sha256": "1"}).model_dump_json())
     with pytest.raises(ValueError, match=f"{folders[1]} is by j, coverage with other settings than {folders[0]}"):
@@ -346,9 +346,16 @@ def test_the_sentence_follows_from_the_numbers() -> None:
         "The others: B 89.0 % (1.0 points less, -1.0 to 3.0); C 70.0 % (20.0 points less, 18.0 to 22.0)."
     )
     assert "B has the highest rank correlation with the truth (Spearman 0.70 (0.68 to 0.72); A 0.50" in text[2]
-    assert "Errors that A does not see" in text[3]
-    assert text[3].endswith("swapped order 51.0 % (49.0 to 53.0).")
-    assert text[4].endswith("missing 80.0 % (78.0 to 82.0).")
+    assert text[3] == (
+        "How often A prefers a true caption to the same with an error: missing 80.0 % (78.0 to 82.0); swapped order "
+        "51.0 % (49.0 to 53.0)."
+    )
+    assert text[4] == (
+        "Errors that a measure does not see (not distinguishable from chance, or worse): A: swapped order 51.0 % (49.0 "
+        "to 53.0)."
+    )
+    close = {**agreement, "B": agreeing(about(0.89), about(0.01), spearman=0.53)}
+    assert not any("rank correlation" in one for one in sentences(close, errors, 1234)), "their intervals overlap"
     by_chance = sentences({"A": agreeing(about(0.51), None), WORDS: words_}, {}, 10)
     assert by_chance == [
         "No measure here is to be trusted: the best one, A, prefers the better of two captions in 51.0 % (49.0 to "
