@@ -59,7 +59,7 @@ _KINDS_STREAM = 7
 
 
 @dataclass(frozen=True)
-class Difference:
+class PlacedDifference:
     """A change of kind ``kind``; ``before`` and ``after`` are places in the scene's lists of objects."""
 
     kind: str
@@ -86,7 +86,7 @@ class SeveralScene:
 
     before: tuple[Thing, ...]
     after: tuple[Thing, ...]
-    differences: tuple[Difference, ...]
+    differences: tuple[PlacedDifference, ...]
     views: tuple[View, View]
     look: Look
     exposures: tuple[Exposure, ...]
@@ -184,7 +184,7 @@ def reversed_record(meta: Mapping[str, Any]) -> dict[str, Any]:
     swapped = {**meta, "before": meta["after"], "after": meta["before"], "views": meta["views"][::-1]}
     if DIFFERENCES in meta:
         listed = [
-            Difference(REVERSED.get(one["kind"], one["kind"]), tuple(one["after"]), tuple(one["before"]))
+            PlacedDifference(REVERSED.get(one["kind"], one["kind"]), tuple(one["after"]), tuple(one["before"]))
             for one in meta[DIFFERENCES]
         ]
         swapped |= _told(listed)
@@ -195,7 +195,7 @@ def reversed_record(meta: Mapping[str, Any]) -> dict[str, Any]:
     return swapped
 
 
-def _told(differences: Sequence[Difference]) -> dict[str, Any]:
+def _told(differences: Sequence[PlacedDifference]) -> dict[str, Any]:
     """What ``meta`` says of the differences."""
     return {
         DIFFERENCES: [difference.record() for difference in differences],
@@ -388,7 +388,7 @@ def _placed(config: RenderConfig, changes: list[_Change], rng: np.random.Generat
 
 def _listed(
     changes: list[_Change], rng: np.random.Generator
-) -> tuple[tuple[Thing, ...], tuple[Thing, ...], tuple[Difference, ...]]:
+) -> tuple[tuple[Thing, ...], tuple[Thing, ...], tuple[PlacedDifference, ...]]:
     """The objects before and after in one random order, and the differences with their places in it."""
     every = [(number, states) for number, change in enumerate(changes) for states in change.states]
     lists: tuple[list[Thing], list[Thing]] = ([], [])
@@ -400,7 +400,7 @@ def _listed(
                 places.setdefault(number, ([], []))[side].append(len(lists[side]))
                 lists[side].append(thing)
     differences = tuple(
-        Difference(change.kind, tuple(places[number][0]), tuple(places[number][1]))
+        PlacedDifference(change.kind, tuple(places[number][0]), tuple(places[number][1]))
         for number, change in enumerate(changes)
         if change.kind
     )
