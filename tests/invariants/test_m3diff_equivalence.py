@@ -11,7 +11,7 @@ import pytest
 from idc.config import load
 from idc.systems.m3diff.config import M3DiffJob
 from tests.invariants.harness import Run, largest_difference, run_cases
-from tests.invariants.test_vlm_equivalence import CASES, TRAIN, agree, launch_in_process, weights
+from tests.invariants.test_vlm_equivalence import CASES, TOLERANCES, TRAIN, agree, launch_in_process, weights
 from tests.vlm.folders import write_pairs
 from tests.vlm.models import tiny_folder
 
@@ -23,13 +23,14 @@ FAMILIES = ("qwen2_5_vl", "llava_onevision", "internvl")
 
 
 def payload_of(kind: str, folder: Path) -> dict[str, Any]:
-    """As of supervised tuning there, with the module trained too."""
+    """As of supervised tuning there, with the module trained too. With its rate at 1e-2 as well, LLaVA-OneVision's steps
+    enlarge rounding errors: gradient norms of 20 steps then differ by 5e-3, where those of the first ten do by 7e-6."""
     part = {"lr": 1e-2, "warmup_share": 0.1}
     job = load(M3DiffJob, None, {
         "pairs": str(folder), "base.source": str(tiny_folder(kind)), "captions": "one", "validation_samples": 4,
         "tune": {"lora": {"rank": 4, "alpha": 8, "dropout": 0.0}, "language_optim": part, "tower": part,
                  "projector": part},
-        "mdp.optim": part, "generation.max_new_tokens": 8, "train": TRAIN,
+        "mdp.optim": part | {"lr": 1e-3}, "generation.max_new_tokens": 8, "train": TRAIN,
     })  # fmt: skip
     return job.model_dump(mode="json")
 
@@ -60,7 +61,7 @@ def test_the_module_is_among_the_weights_that_are_compared(runs: dict[str, Run])
     assert len([name for name in weights(runs["zero 3"]) if name.startswith("mdp.")]) > 40
     losses = runs["plain"].losses
     print(losses[0], losses[-1])
-    assert losses[-1] < losses[0] - 1
+    assert losses[-1] < losses[0] * (1 - 1e3 * TOLERANCES["losses"])
 
 
 @pytest.mark.parametrize("name", ["plain", "zero 3"])
