@@ -24,7 +24,7 @@ FAMILIES = ("qwen2_5_vl", "llava_onevision", "internvl")
 
 def payload_of(kind: str, folder: Path) -> dict[str, Any]:
     """As of supervised tuning there, with the module trained too. With its rate at 1e-2 as well, the steps of
-    LLaVA-OneVision enlarge rounding errors: gradient norms of 20 steps then differ by 5e-3, of the first ten by 7e-6."""
+    LLaVA-OneVision enlarge rounding errors: gradient norms of 20 steps then differ by 5e-3, of ten by 7e-6."""
     part = {"lr": 1e-2, "warmup_share": 0.1}
     job = load(M3DiffJob, None, {
         "pairs": str(folder), "base.source": str(tiny_folder(kind)), "captions": "one", "validation_samples": 4,
