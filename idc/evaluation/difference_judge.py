@@ -272,9 +272,7 @@ def _claims(
         lambda name, reply: [claim.model_dump() for claim in read_claims(reply, most[name])],
     )
     # A caption without words claims nothing.
-    silent: dict[str, list[Any]] = {
-        name: [] for name in names.values() if name not in prompts
-    }  # a caption without words claims nothing
+    silent: dict[str, list[Any]] = {name: [] for name in names.values() if name not in prompts}
     claims = {**found, **silent}
     return {
         row.pair_id: JudgedCaption(caption=caption, claims=claims[names[row.pair_id]])
