@@ -376,18 +376,3 @@ def hours(operations: float, samples: float, peak: float, gpus: int = 1, utilisa
         utilisation: share of the peak that is reached.
     """
     return operations * samples / (peak * gpus * utilisation) / 3600
-
-
-def perception_parameters(width: int, levels: int = 4, stacks: int = 2, shared: bool = True) -> int:
-    """Parameters of M3Diff's module (``idc/systems/m3diff/model.py``) with its default blocks and a vector of scores.
-
-    Args:
-        width: of the vision tower.
-        levels: of the tower that it reads.
-        stacks, shared: as in its settings.
-    """
-    attentions = 3 * (4 * width**2 + width) + 5 * 2 * width  # of three the first reads no other tokens: one norm less
-    feed = 8 * width**2 + 5 * width + 2 * width
-    stack = 5 * width**2 + attentions + feed
-    score = 4 * width**2 + width + 6 * width
-    return (1 if shared else levels) * (stacks * stack + score) + levels * width

@@ -16,7 +16,6 @@ from idc.systems.m3diff.model import Mdp, Perceived, encode_pairs, levels_of, ne
 from idc.vlm.base import find_base
 from idc.vlm.batch import encode_images, model_inputs
 from idc.vlm.config import BaseConfig, GenerateConfig, TinyConfig
-from idc.vlm.estimate import perception_parameters
 from idc.vlm.generate import generate
 from idc.vlm.levels import default_levels
 from idc.vlm.tiny import make_tiny
@@ -97,6 +96,21 @@ def test_how_far_images_are_apart() -> None:
 
 
 # -- sizes --------------------------------------------------------------------------------------------------------
+
+
+def perception_parameters(width: int, levels: int = 4, stacks: int = 2, shared: bool = True) -> int:
+    """Parameters of M3Diff's module (``idc/systems/m3diff/model.py``) with its default blocks and a vector of scores.
+
+    Args:
+        width: of the vision tower.
+        levels: of the tower that it reads.
+        stacks, shared: as in its settings.
+    """
+    attentions = 3 * (4 * width**2 + width) + 5 * 2 * width  # of three the first reads no other tokens: one norm less
+    feed = 8 * width**2 + 5 * width + 2 * width
+    stack = 5 * width**2 + attentions + feed
+    score = 4 * width**2 + width + 6 * width
+    return (1 if shared else levels) * (stacks * stack + score) + levels * width
 
 
 @pytest.mark.parametrize(
