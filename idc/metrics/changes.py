@@ -1,7 +1,8 @@
 """Which kind of change a caption names, and how often that is the right one.
 
 A caption's wording is matched against keyword rules, written for CLEVR-Change's and the rendered pairs' captions. A
-caption that no rule fits names no type (``None``) and counts as wrong. The rules are tried in this order:
+caption that no rule fits names no type (``None``) and counts as wrong. A caption of several clauses is not "none" if
+another one names a change: "nearly identical, except that the cube is gone". The rules are tried in this order:
 
 ======== ========================================================================================================
 none     "no change", "nothing has changed", "the same as before", "identical", "unchanged", "has not changed"
@@ -52,7 +53,8 @@ _RULES = tuple(
     for kind, pattern in (
         (
             NO_CHANGE,
-            r"\bno (?:\w+ )?(?:changes?|differences?)\b|\bnothing\b|\bidentical\b|\bunchanged\b|\bsame as before\b"
+            r"\bno (?!other|further|more)(?:\w+ )?(?:changes?|differences?)\b"
+            r"|\bnothing\b|\bidentical\b|\bunchanged\b|\bsame as before\b"
             r"|\b(?:is|are|looks?|seems?|remains?|stays?|stayed|remained) (?:\w+ )?the same\b"
             r"|\b(?:not|n't) (?:\w+ )?chang",
         ),
@@ -78,15 +80,58 @@ _RULES = tuple(
         ),
     )
 )
+DISTRACTORS = re.compile(r"\b(?:camera|viewpoint|perspective|light|lighting|shadows?|brightness)\b")
+"""What may differ though nothing changed."""
+_EXCEPT = r"\b(?:except(?:ing)?|apart from|aside from|other than|with the exception of|but)\b(?: for)?(?: that)?"
+_ONLY = r"\bthe only (?:thing|object|one) (?:that|which) (?:has )?(?:changed|differs) (?:is|was)(?: that)?\b"
+_HEAD = r"(?:colou?r|material|texture|size|orientation|location|position|number|letter|text)"
+_FIRST, _SECOND = (
+    rf"(?:{words})(?: (?:image|picture|photo|frame|one))?\b"
+    for words in ("first|before|original|earlier", "second|after|other|later|latter")
+)
+_SEEN = r"\b(?:(?:is|are|was|were) (?:(?:visible|present|seen|shown|there|found) )?|appears? |exists? )"
+_SEEN_IN = tuple(
+    (
+        re.compile(
+            rf"(?:{_SEEN})?in the {one},? but (?:(?:it )?(?:is|are|was) )?(?:not|no longer|missing)"
+            rf"(?: (?:visible|present|seen|shown|there))? (?:in|from) the {other}"
+            rf"|{_SEEN}only in the {one}|\bonly {_SEEN}in the {one}"
+        ),
+        happened,
+    )
+    for one, other, happened in ((_FIRST, _SECOND, "was removed"), (_SECOND, _FIRST, "was added"))
+)
+_NOT = re.compile(r"\b(?:no(?! longer| more)|none|not|neither|nor|never|without)\b|n't\b")
 _NEW_VALUE = re.compile(
-    r"\b(?:to|into|turned|turns|became|becomes|become|now|painted)"
+    r"\b(?:(?<!next )(?<!close )to|into|turned|turns|became|becomes|become|now|painted)"
     r" (?:(?:a|an|be|made of|of|made|completely) )*(" + "|".join((*COLORS, *MATERIALS)) + r")\b"
 )
 
 
+def clauses_of(text: str) -> str:
+    """A text (in lower case) with its exceptions as clauses of their own: "the same, except for the missing ball" as
+    "the same, the missing ball", and "the same but for the size of the ball" as "the same, changed the size of the
+    ball". What is in only one of the images was removed or added."""
+    for pattern, happened in _SEEN_IN:
+        text = pattern.sub(happened, text)
+    text = re.sub(rf"(?:{_EXCEPT}|{_ONLY})(?= the {_HEAD}\b)(?!.*\bchang)", ", changed", text)
+    return re.sub(f"{_EXCEPT}|{_ONLY}", ",", text)
+
+
 def named_type(caption: str) -> str | None:
     """The change type that a caption names, one of :data:`idc.schema.CHANGE_TYPES`, or ``None`` if it is unclear."""
-    text = " ".join(re.findall(r"[a-z]+(?:'[a-z]+)?", caption.lower()))
+    text = clauses_of(caption.lower())
+    named = _named(text)
+    if named != NO_CHANGE:
+        return named
+    clauses = re.split(r"[.,;!?:]|\bhowever\b", text)
+    told = [one for one in clauses if not (_NOT.search(one) or DISTRACTORS.search(one) or _named(one) == NO_CHANGE)]
+    return _named(". ".join(told)) or NO_CHANGE
+
+
+def _named(text: str) -> str | None:
+    """The type by the first rule that fits anywhere."""
+    text = " ".join(re.findall(r"[a-z]+(?:'[a-z]+)?", text))
     for kind, pattern in _RULES:
         if pattern.search(text):
             return kind

@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from idc.metrics.changes import named_type
+from idc.metrics.changes import DISTRACTORS, clauses_of, named_type
 from idc.metrics.difference_words import (
     ANCHOR,
     ARTICLES,
@@ -38,7 +38,6 @@ from idc.metrics.difference_words import (
     COUNT_STEP,
     COUNTS_NEW,
     COUNTS_OLD,
-    DISTRACTORS,
     DOWN,
     FEWER,
     FROM_SIDE,
@@ -55,6 +54,7 @@ from idc.metrics.difference_words import (
     MORE,
     MOVES,
     NEW,
+    NOT_DONE,
     NOUNS,
     NUMBERS,
     OLD,
@@ -201,6 +201,7 @@ def _joined(one: _Subject, other: _Subject) -> _Subject:
 def _sentences(caption: str) -> Iterator[list[_Part]]:
     """The segments of each sentence."""
     text = caption.lower().replace("\u2019", "'").replace("not the same", "different").replace("there are", "there is")
+    text = clauses_of(text).replace(":", ",")
     for pattern, new in COMPARED:
         text = pattern.sub(new, text)
     words = re.findall(r"[a-z]+(?:'[a-z]+)?|\d+|[.,;!?:]", text)
@@ -303,7 +304,7 @@ def _part(segment: Sequence[str], phrases: Sequence[_Phrase]) -> _Part:
     )
     text = THERE.sub("now there_is", " ".join(segment))
     named = named_type(raw)
-    if named == NO_CHANGE or (DISTRACTORS.search(text) and not numbered):
+    if named == NO_CHANGE or NOT_DONE.search(text) or (DISTRACTORS.search(text) and not numbered):
         return _Part(None, False, named == NO_CHANGE, [], _Subject(frozenset()), frozenset(), frozenset(), False)
     kind = next((own for own, pattern in KINDS if pattern.search(text)), None)
     if kind is None and SHOWN_INSTEAD.search(text) and not NEW.search(text):
@@ -322,7 +323,7 @@ def _part(segment: Sequence[str], phrases: Sequence[_Phrase]) -> _Part:
     if kind in ("add", "drop") and any((phrases[n].number or 0) > 1 for n in described):
         kind = COUNT
     elif kind is None:
-        kind = next((name for name in ("color", "material", "size") if name in dict(look["new"])), None)
+        kind = next((name for name in ("color", "material", "size") if name in dict(look["new"] | look["old"])), None)
     old, new = _looks(kind, text, look)
     if kind == COUNT and not (old or new) and (steps := [phrases[n].number for n in described if phrases[n].number]):
         new = frozenset(((COUNT, f"{FEWER if DOWN.search(text) else MORE} by {steps[0]}"),))

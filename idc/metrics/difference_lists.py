@@ -44,7 +44,7 @@ from idc.metrics.difference_words import COUNT, FEWER, MORE, SIDE, TEXT
 from idc.metrics.hallucination import Truth, look_of, truth_in
 from idc.schema import NO_CHANGE
 
-PROTOCOL = "rendered-difference-rules-1"
+PROTOCOL = "rendered-difference-rules-2"
 """Name and version of the rules; the number goes up when the same captions would get other scores."""
 
 DEVIATIONS = (

@@ -36,7 +36,7 @@ SIDES = {
     "background": "behind", "rear": "behind",
 }  # fmt: skip
 
-STOPS = frozenset(".;!?:")
+STOPS = frozenset(".;!?")
 JOINTS = frozenset((",", "and", "while", "but", "then", "whereas", "also"))
 ARTICLES = frozenset(("the", "a", "an", "another"))
 LINKS = frozenset(
@@ -82,7 +82,14 @@ WAYS = (
     (re.compile(r"\bleftwards?\b"), "left"),
     (re.compile(r"\brightwards?\b"), "right"),
 )
-OLD = re.compile(r"\b(?:from|instead of|rather than)(?: being)? (np|look)(\d+)\b")
+OLD = re.compile(
+    r"\b(?:(?:from|instead of|rather than)(?: being)? (?=np|look)|(?:no longer|not|isn't|used to be) (?=look))"
+    r"(np|look)(\d+)\b"
+)
+NOT_DONE = re.compile(
+    r"\b(?:not|never|\w+n't)(?: been)? \w+ed\b|\b(?:0|none of) np\d+ (?:was|were|is|are|has|have)(?: been)? \w+ed\b"
+)
+"""That something did not happen."""
 NEW = re.compile(
     r"\b(?:to|into|turned|turns|became|becomes|become|now|painted|(?:replaced|substituted|swapped|exchanged)"
     r"(?: out)? (?:by|with|for))(?: (?:be|made|of|completely|out|all))* (np|look)(\d+)\b"
@@ -92,7 +99,6 @@ TAKES_PLACE = re.compile(
     r"\bnp(\d+)\b.*?(?:(?<!been )(?<!was )(?<!is )(?<!were )\breplace[ds]|\bplace of|\bwhere) np(\d+)\b"
 )
 SHOWN_INSTEAD = re.compile(r"\bnp(\d+) instead of np(\d+)\b")
-DISTRACTORS = re.compile(r"\b(?:camera|viewpoint|perspective|light|lighting|shadows?|brightness)\b")
 SOME = "|".join((*(word for word in NUMBERS if word not in ("no", "single")), r"\d+"))
 COUNTS_OLD = re.compile(rf"\b(?:from|instead of|was|were|used to be|rather than) (?:only )?({SOME})\b")
 COUNTS_NEW = re.compile(rf"\b(?:to|now|become|became|only) (?:there_is )?(?:only )?({SOME})\b")

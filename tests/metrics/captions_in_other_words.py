@@ -129,6 +129,26 @@ LATER_WORDS: tuple[tuple[str, tuple[Read, ...]], ...] = (
         "A tiny cyan cylinder, which was behind the red ball, has disappeared.",
         (("drop", "small cyan cylinder", "", ""),),
     ),
+    ("The two images are nearly identical. The red cube is missing in the second.", (("drop", "red cube", "", ""),)),
+    (
+        "There is nothing different except that the red cube is bigger.",
+        (("size", "red cube", "", "large"),),
+    ),
+    ("The images are identical except for the missing cube.", (("drop", "cube", "", ""),)),
+    ("Nothing has changed apart from the size of the red ball.", (("size", "red sphere", "", ""),)),
+    ("The cube isn't red anymore.", (("color", "cube", "red", ""),)),
+    ("Someone has placed a shiny blue ball next to the green cube.", (("add", "metal blue sphere", "", ""),)),
+    (
+        "The only thing that changed is the color of the ball: it went from red to green.",
+        (("color", "sphere", "red", "green"),),
+    ),
+    (
+        "A large red sphere is visible in the first image but not in the second.",
+        (("drop", "large red sphere", "", ""),),
+    ),
+    ("The blue cube is present only in the second image.", (("add", "blue cube", "", ""),)),
+    ("Nothing changed. No objects were added or removed.", ()),
+    ("There is no difference between the two images; the objects have not moved.", ()),
     ("No differences can be seen, although the camera moved slightly.", ()),
 )
 """In the manner of language models; written after the rules."""
