@@ -2,7 +2,7 @@
 
     python jobs/render.py --config jobs/configs/render/demo.yaml out=data/demo/pairs
     python jobs/render.py --local --config jobs/configs/render/demo.yaml out=data/demo/pairs
-    python jobs/render.py --local --config jobs/configs/render/several.yaml out=data/several
+    python jobs/render.py --local --config jobs/configs/render/several.yaml out=data/several/pairs
     python jobs/render.py out=s3://bucket/pairs render.num_scenes=1000 render.jitter=extreme workers=64
 
 Two pairs per scene: one with a change, one with distractors only; with render.ordered_pairs=true eight of each training

@@ -1,7 +1,7 @@
 """Show rendered pairs with several changes in one picture, each with its list of differences and a reference.
 
-    python jobs/show_pairs.py pairs=data/several out=several.png
-    python jobs/show_pairs.py pairs=data/several out=several.png show=30 columns=5
+    python jobs/show_pairs.py pairs=data/several/pairs out=several.png
+    python jobs/show_pairs.py pairs=data/several/pairs out=several.png show=30 columns=5
 
 Prints how many pairs have how many differences, and how many differences are of each kind. Runs in this process.
 """

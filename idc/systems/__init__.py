@@ -6,11 +6,12 @@ import importlib
 import os
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from idc.captioning.contract import Captioner, Speed
     from idc.chat_endpoint import EndpointConfig
+    from idc.data.pipeline import Runner
 
 SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft", "m3diff")
 HUB = "hf:"
@@ -61,6 +62,13 @@ def artifact_of_hub(name: str) -> str:
     """
     folder: str = importlib.import_module("idc.systems.zeroshot.hub").artifact_of(name)
     return folder
+
+
+def wrap_base_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
+    """A step of any vision-language system's sweep (:class:`idc.sweep.chain.Step`): the artifact of its base model as
+    it is, in ``folder``; ``payload`` has ``base``, ``prompt`` and ``generation``."""
+    made: dict[str, Any] = importlib.import_module("idc.systems.zeroshot.wrap").wrap_step(payload, folder, run)
+    return made
 
 
 def load_remote(artifact: str, endpoint: EndpointConfig) -> Captioner:

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from idc.training.artifact import CALIBRATION, CONFIG, read_artifact
+from idc.training.artifact import CALIBRATION, CONFIG, Artifact, read_artifact
 from idc.training.artifact_hashes import HASHES, write_hashes
 from idc.vlm.config import GenerateConfig, PromptConfig
 
@@ -19,30 +19,53 @@ if TYPE_CHECKING:
     from idc.data.pipeline import Runner
 
 
-def reword(artifact: str, out: str, prompt: PromptConfig, generation: GenerateConfig) -> None:
-    """Write an artifact at ``out``, which must not exist: ``artifact`` with another question and another generation of
-    the answers. Its files are hard links where the file system has them.
+def said_of(artifact: Artifact) -> tuple[PromptConfig, GenerateConfig]:
+    """The question that an artifact asks, and how it generates the answer.
 
     Raises:
-        ValueError: it cannot be read, asks no question, or is calibrated, which holds for its own question only.
+        ValueError: it asks none.
     """
-    found = read_artifact(artifact)
-    job = found.config.get("job", {})
+    job = artifact.config.get("job", {})
     if not {"prompt", "generation"} <= job.keys():
-        raise ValueError(f"{artifact} is of {found.system}, which asks no question")
+        raise ValueError(f"{artifact.path} is of {artifact.system}, which asks no question")
+    return PromptConfig.model_validate(job["prompt"]), GenerateConfig.model_validate(job["generation"])
+
+
+def reword(
+    artifact: str, out: str, prompt: PromptConfig, generation: GenerateConfig, *, overwrite: bool = False
+) -> None:
+    """Write an artifact at ``out``: ``artifact`` with another question and another generation of the answers. Its files
+    are hard links where the file system has them.
+
+    Args:
+        overwrite: replace an artifact at ``out``.
+
+    Raises:
+        ValueError: it cannot be read, asks no question, or is calibrated, which holds for its own question only; or
+            ``out`` exists.
+    """
+    said_of(read_artifact(artifact))
     if (Path(artifact) / CALIBRATION).exists():
         raise ValueError(f"{artifact} is calibrated for its own question; take the artifact as its training wrote it")
-    partial = Path(out).with_name(f".{Path(out).name}.partial")
+    target = Path(out)
+    if target.exists():
+        if not overwrite:
+            raise ValueError(f"{out} exists; choose another folder, or pass --overwrite")
+        if target.resolve() == Path(artifact).resolve() or not (target / CONFIG).is_file():
+            raise ValueError(f"{out} is not another artifact; choose another folder")
+    partial = target.with_name(f".{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
+    partial.parent.mkdir(parents=True, exist_ok=True)
     shutil.copytree(artifact, partial, copy_function=_linked)
     own = json.loads((partial / CONFIG).read_text(encoding="utf-8"))
     changed = {"prompt": prompt.model_dump(mode="json"), "generation": generation.model_dump(mode="json")}
-    own["config"]["job"] = {**job, **changed}
+    own["config"]["job"] = {**own["config"]["job"], **changed}
     for name in (CONFIG, HASHES):  # a link would be written through to the other artifact
         (partial / name).unlink(missing_ok=True)
     (partial / CONFIG).write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
     write_hashes(partial, [CONFIG, *own["files"]])
-    partial.rename(out)
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
 
 
 def _linked(source: str, target: str) -> None:
@@ -56,8 +79,6 @@ def reword_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, 
     """A step of a sweep (:class:`idc.sweep.chain.Step`): the artifact in ``folder``; ``payload`` has ``artifact``,
     ``prompt`` and ``generation``."""
     out = Path(folder) / "artifact"
-    shutil.rmtree(out, ignore_errors=True)
-    out.parent.mkdir(parents=True, exist_ok=True)
     prompt, generation = PromptConfig(**payload["prompt"]), GenerateConfig(**payload["generation"])
-    reword(payload["artifact"], str(out), prompt, generation)
+    reword(payload["artifact"], str(out), prompt, generation, overwrite=True)
     return {"question": prompt.text}

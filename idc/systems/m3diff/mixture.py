@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -150,6 +150,20 @@ class MixtureConfig(ConfigModel):
                     check_set(name, one)
                 except ValueError as error:
                     yield str(error)
+
+
+def question_of(mixture: MixtureConfig | Mapping[str, Any] | None, name: str) -> PromptConfig:
+    """The question about a data set's pairs: of a mixture (as an artifact keeps it, or none), or of table 9.
+
+    Raises:
+        ValueError: neither has a data set of this name.
+    """
+    if mixture is not None and not isinstance(mixture, MixtureConfig):
+        mixture = MixtureConfig.model_validate(mixture)
+    known = list(dict.fromkeys([*(mixture.sets if mixture is not None else ()), *QUESTIONS]))
+    if name not in known:
+        raise ValueError(f"ask: {name!r} has no question of its own; there are: {', '.join(known)}")
+    return default_question(name) if mixture is None else mixture.prompt_of(name)
 
 
 def check_set(name: str, one: SetConfig) -> Manifest:

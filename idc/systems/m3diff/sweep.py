@@ -18,7 +18,7 @@ from idc.evaluation.judge import JudgeSection
 from idc.sweep.chain import Step, TrialSteps
 from idc.sweep.steps import EVALUATE_DERIVED, JUDGE_DERIVED, derived_faults, train_step, with_evaluation
 from idc.systems.m3diff.config import M3DiffJob
-from idc.systems.m3diff.mixture import QUESTIONS, check_sets, default_question
+from idc.systems.m3diff.mixture import check_sets, question_of
 from idc.training.base import fingerprint as model_fingerprint
 from idc.training.base import locate
 from idc.vlm.config import GenerateConfig, PromptConfig
@@ -65,10 +65,7 @@ class Trial(ConfigModel):
     @property
     def question(self) -> PromptConfig:
         """What is asked about the scored pairs."""
-        if self.ask is None:
-            return PromptConfig()
-        mixture = self.m3diff.mixture
-        return default_question(self.ask) if mixture is None else mixture.prompt_of(self.ask)
+        return PromptConfig() if self.ask is None else question_of(self.m3diff.mixture, self.ask)
 
     @property
     def generation(self) -> GenerateConfig:
@@ -78,9 +75,10 @@ class Trial(ConfigModel):
 
     def faults(self) -> Iterator[str]:
         yield from derived_faults(self, DERIVED)
-        known = [*(self.m3diff.mixture.sets if self.m3diff.mixture is not None else ()), *QUESTIONS]
-        if self.ask is not None and self.ask not in known:
-            yield f"ask: {self.ask!r} has no question of its own; there are: {', '.join(dict.fromkeys(known))}"
+        try:
+            _ = self.question
+        except ValueError as error:
+            yield str(error)
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.pairs, "pairs")
@@ -104,7 +102,7 @@ def steps(trial: Trial, store: str) -> TrialSteps:
     }  # fmt: skip
     if trial.zero_shot:
         payload = {"base": base.model_dump(mode="json"), **answers}
-        work = [Step(f"zeroshot-{fingerprint(*of_base, answers)[:12]}", "idc.systems.zeroshot.wrap:wrap_step", payload)]
+        work = [Step(f"zeroshot-{fingerprint(*of_base, answers)[:12]}", "idc.systems:wrap_base_step", payload)]
     else:
         training = _training(trial, of_base, store)
         asked = {**answers, "artifact": f"{store}/{training.name}/artifact"}

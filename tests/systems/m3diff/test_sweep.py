@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ from idc.config import ConfigError, load
 from idc.data.pipeline import run_local
 from idc.report.sweep.sweep_page import write_sweep
 from idc.sweep.config import SweepJob
-from idc.systems import load_captioner
-from idc.systems.m3diff.mixture import QUESTIONS
+from idc.systems import load_captioner, wrap_base_step
+from idc.systems.m3diff.mixture import QUESTIONS, MixtureConfig, SetConfig
 from idc.systems.m3diff.sweep import Trial, steps
-from idc.systems.zeroshot.wrap import wrap_step
 from idc.training.artifact import CALIBRATION, add_file, read_artifact
+from idc.training.artifact_hashes import write_hashes
 from idc.vlm.config import PAIR_PROMPT, GenerateConfig, PromptConfig
 from idc.vlm.rewording import reword
+from jobs import reword_vlm
 from tests.systems.procap.world import World
 from tests.vlm.models import tiny_folder
 
@@ -108,7 +110,7 @@ def test_faults_are_named(world: World, sets: dict[str, Any], tmp_path: Path) ->
 def test_a_reworded_artifact_asks_another_question_with_the_same_weights(world: World, tmp_path: Path) -> None:
     trial = load(Trial, None, settings_of(world, {}, **{"m3diff.mixture": None, "zero_shot": True}))
     (wrap,) = steps(trial, str(tmp_path)).work
-    assert wrap_step(wrap.payload, str(tmp_path / wrap.name), run_local)["made"]
+    assert wrap_base_step(wrap.payload, str(tmp_path / wrap.name), run_local)["made"]
     made = tmp_path / wrap.name / "artifact"
     before = {path: path.read_bytes() for path in made.rglob("*") if path.is_file()}
     reword(str(made), str(tmp_path / "new"), PromptConfig(text="<image><image> And?"), GenerateConfig(max_new_tokens=3))
@@ -119,6 +121,45 @@ def test_a_reworded_artifact_asks_another_question_with_the_same_weights(world: 
     add_file(made, CALIBRATION, "{}")
     with pytest.raises(ValueError, match="is calibrated for its own question"):
         reword(str(made), str(tmp_path / "more"), PromptConfig(), GenerateConfig())
+
+
+def test_the_job_asks_the_question_of_a_set(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = "<image> <image> Which?"
+    trial = load(Trial, None, settings_of(world, {}, **{"m3diff.mixture": None, "zero_shot": True}))
+    (wrap,) = steps(trial, str(tmp_path)).work
+    wrap_base_step(wrap.payload, str(tmp_path / wrap.name), run_local)
+    made, out = tmp_path / wrap.name / "artifact", tmp_path / "of" / "one"
+    saved = json.loads((made / "config.json").read_text())
+    saved["config"]["job"]["mixture"] = MixtureConfig(
+        sets={"one": SetConfig(pairs=world.pairs, prompt=PromptConfig(text=own))}
+    ).model_dump(mode="json")
+    (made / "config.json").write_text(json.dumps(saved))
+    write_hashes(made, ["config.json", *saved["files"]])
+
+    def job(*arguments: str) -> dict[str, Any]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", ["reword_vlm.py", f"artifact={made}", *arguments])
+            reword_vlm.main()
+        found: dict[str, Any] = read_artifact(out).config["job"]
+        return found
+
+    assert job(f"out={out}", "ask=one")["prompt"]["text"] == own
+    assert own in capsys.readouterr().out
+    with pytest.raises(SystemExit, match=r"reword: .*/one exists; choose another folder, or pass --overwrite"):
+        job(f"out={out}", "ask=omnidiff")
+    assert job(f"out={out}", "ask=omnidiff", "--overwrite")["prompt"]["text"].endswith(QUESTIONS["omnidiff"])
+    longer = job(f"out={out}", "max_new_tokens=77", "--overwrite")
+    assert (longer["prompt"], longer["generation"]["max_new_tokens"]) == (saved["config"]["job"]["prompt"], 77)
+    with pytest.raises(SystemExit, match="reword: ask: 'two' has no question of its own; there are: one, image_"):
+        job(f"out={tmp_path / 'two'}", "ask=two")
+    with pytest.raises(SystemExit, match="is not another artifact"):
+        job(f"out={made}", "ask=one", "--overwrite")
+    for wrong in ((), ("ask=one", f"prompt.text={own}")):
+        with pytest.raises(SystemExit):
+            job(f"out={tmp_path / 'no'}", *wrong)
+    assert "nothing is changed" in (said := capsys.readouterr().err)
+    assert "ask, prompt: give one of the two" in said
+    assert read_artifact(made).config == saved["config"], "the old artifact is as it was"
 
 
 @pytest.mark.slow
