@@ -15,7 +15,7 @@ import sys
 
 
 def main() -> None:
-    from idc.captioning.loading import add_options, given_options
+    from idc.captioning.loading import add_options, given_options, in_options
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("images", nargs="*", metavar="IMAGE", help="the image before and the image after the change")
@@ -39,7 +39,7 @@ def main() -> None:
             for path in imagine_to(args.out, imaginer, pair, args.caption, args.rounds):
                 print(path)
     except (OSError, ValueError) as error:
-        print(error, file=sys.stderr)
+        print(in_options(error), file=sys.stderr)
         raise SystemExit(2) from None
 
 

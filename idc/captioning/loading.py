@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -171,6 +172,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--speed", choices=get_args(Speed), help="optimisations of the captioner (default: auto, those that change no "
         "caption and pay here); exact: none, fast: also what pays on some processors only, bf16: captions may differ",
     )  # fmt: skip
+
+
+def in_options(message: object) -> str:
+    """An error's text with the options of :func:`add_options` in place of settings."""
+    return re.sub(
+        r"\bbase\.source(?:=|(?=:))", lambda found: "--base " if found[0].endswith("=") else "--base", str(message)
+    )
 
 
 def given_options(args: argparse.Namespace) -> LoadConfig:

@@ -28,6 +28,7 @@ from idc.captioning.loading import (
     artifact_folder,
     chosen_artifact,
     given_options,
+    in_options,
 )
 from idc.data.files import locate
 from idc.data.images import ImageError, decode_image, encode_png
@@ -68,7 +69,7 @@ def command(doc: str | None) -> None:
             candidates=args.candidates, map_to=args.map, frames_to=args.frames,
         )  # fmt: skip
     except (OSError, ValueError) as error:
-        print(error, file=sys.stderr)
+        print(in_options(error), file=sys.stderr)
         raise SystemExit(2) from None
     print(json.dumps(found) if args.json else text_of(found))
 

@@ -174,7 +174,9 @@ def test_an_adapter_of_another_base(
     (base / "config.json").write_text(json.dumps(other))
     expected = "is not the base model that the artifact was trained on"
     image = next(iter((tmp_path / "images").iterdir()))
-    assert expected in refusal(caption.main, "--artifact", str(artifact), str(image), str(image))
+    line = refusal(caption.main, "--artifact", str(artifact), str(image), str(image))
+    assert expected in line
+    assert "give the folder of the right one with --base /path" in line
     line = refusal(merge_vlm.main, f"artifact={artifact}", "out=merged")
     assert expected in line
     assert "give the folder of the right one with base.source=/path" in line
