@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import psutil
 
 T = TypeVar("T")
+STOPPED_S = 10.0
+"""Longest wait for a process to stop, in seconds."""
 
 
 def apart(function: Callable[..., T], *args: Any) -> T:
@@ -81,6 +83,7 @@ class PausedRun:
         while more := [process for process in self.processes() if process.pid not in stopped]:
             self._each(more, "suspend")  # a process that was not stopped yet may have started another one
             stopped.update(process.pid for process in more)
+            self._wait_stopped(more)
 
     def resume(self) -> None:
         self._each(self.processes(), "resume")
@@ -118,6 +121,24 @@ class PausedRun:
         self._each(processes, "kill")
         self._process.join()
         psutil.wait_procs(processes, timeout=10)
+
+    @staticmethod
+    def _wait_stopped(processes: Sequence[psutil.Process]) -> None:
+        """Wait until the signal has arrived: on a busy machine a process may run on for a moment.
+
+        Raises:
+            RuntimeError: it has not arrived within :data:`STOPPED_S`.
+        """
+        import psutil
+
+        still = {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD}
+        end = time.monotonic() + STOPPED_S
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                while process.status() not in still:
+                    if time.monotonic() > end:
+                        raise RuntimeError(f"process {process.pid} did not stop within {STOPPED_S} s")
+                    time.sleep(0.001)
 
     @staticmethod
     def _each(processes: Sequence[psutil.Process], action: str) -> None:

@@ -100,6 +100,7 @@ def test_after_a_reload_the_pair_can_be_asked_about_again(files: tuple[Path, Pat
         page = seen.open()
         drop(page, page.locator("main"), *files)
         expect(page.locator("#dialogue")).to_be_visible()
+        expect(page.locator("#past button")).to_have_count(1)  # all is stored
         page.reload()
         expect(page.locator("#caption")).to_be_visible()
         page.get_by_label("Question").fill(QUESTION)

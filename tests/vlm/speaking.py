@@ -19,6 +19,9 @@ from idc.vlm.logps import answer_rows, log_probabilities
 from tests.vlm.models import TEXTS, picture, tiny_folder
 
 CAPTIONS = TEXTS[:3]
+TAUGHT = -0.02
+"""Mean log probability of a caption's tokens from which on a model says it."""
+MOST_STEPS = 400
 Pair = tuple[np.ndarray, np.ndarray]
 
 
@@ -29,13 +32,14 @@ def pairs() -> list[Pair]:
 
 
 @cache
-def speaking_folder(kind: str, steps: int = 40) -> Path:
+def speaking_folder(kind: str) -> Path:
     """The folder of a small model that says the caption of each of :func:`pairs`."""
-    return teach(tiny_folder(kind), pairs(), CAPTIONS, Path(mkdtemp(prefix=f"speaking-{kind}-")), steps)
+    return teach(tiny_folder(kind), pairs(), CAPTIONS, Path(mkdtemp(prefix=f"speaking-{kind}-")))
 
 
-def teach(base: Path, shown: Sequence[Pair], captions: Sequence[str], folder: Path, steps: int) -> Path:
-    """Train all of a model on captions of pairs, and write it as an ordinary model's folder."""
+def teach(base: Path, shown: Sequence[Pair], captions: Sequence[str], folder: Path) -> Path:
+    """Train all of a model until it says the captions of pairs, and write it as an ordinary model's folder. The number
+    of steps differs: processors round differently, and half taught models then say different things."""
     config = BaseConfig(source=str(base))
     family, model = find_base(config).family, load_model(base, config)
     chat = Chat(family)
@@ -46,12 +50,16 @@ def teach(base: Path, shown: Sequence[Pair], captions: Sequence[str], folder: Pa
     batch = answer_rows(prompts, [[chat.answer_ids(text)] for text in captions], family)
     batch |= family.pixels([image for pair in shown for image in pair])
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for _ in range(steps):
+    for _ in range(MOST_STEPS):
         totals, counts = log_probabilities(model, batch, encode_images(model, batch, family), family)
-        loss = -(totals / counts).mean()
+        means = totals / counts
+        if means.min() > TAUGHT:
+            break
+        loss = -means.mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+    assert means.min() > TAUGHT, f"not taught after {MOST_STEPS} steps: {means.tolist()}"
     model.save_pretrained(folder)
     save_processor(family, folder)
     return folder

@@ -66,7 +66,7 @@ def base(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = list(iter_rows(world.pairs, split="test"))[:TAUGHT]
     shown = [(decode_image(row["before"]), decode_image(row["after"])) for row in rows]
     captions = [row["captions"][0] for row in rows]
-    return teach(tiny_folder(KIND), shown, captions, tmp_path_factory.mktemp("base"), steps=150)
+    return teach(tiny_folder(KIND), shown, captions, tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture(scope="module")
