@@ -30,6 +30,7 @@ from benchmarks.scheduling import SchedulingConfig, measure_scheduling
 from benchmarks.scoring import ScoringConfig, measure_scoring
 from benchmarks.serving import ServingConfig, serving
 from benchmarks.systems import SystemsConfig, measure_systems
+from benchmarks.threads import ThreadsConfig, measure_threads
 from benchmarks.train_overhead import TrainOverheadConfig, train_overhead
 from benchmarks.unit_costs import measure_unit_costs
 from benchmarks.vision_language import VlmBenchmarkConfig, measure_vision_language
@@ -39,7 +40,18 @@ from idc.systems.procap.config import PretrainJob
 from idc.systems.procap.procedures.config import BuildProceduresJob, ProceduresConfig
 
 WITHOUT_RAY = frozenset(
-    {"decoding", "captioning", "official", "pretraining", "hardware", "scoring", "rendering", "systems", "vlm"}
+    {
+        "decoding",
+        "captioning",
+        "official",
+        "pretraining",
+        "hardware",
+        "scoring",
+        "rendering",
+        "systems",
+        "vlm",
+        "threads",
+    }
 )
 """Parts that --local can measure."""
 
@@ -49,7 +61,7 @@ class BenchmarkJob(ConfigModel):
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
     """Parts to measure. Only by name: captioning, official, pretraining and hardware (ProCap at full size), scoring,
-    rendering, serving, batch, systems, mining, scale, faults, vlm."""
+    rendering, serving, batch, systems, mining, scale, faults, vlm, threads."""
     variant: str = Field("", pattern=r"^[a-z0-9-]*$")
     """Name of these sizes. Results are stored as the figure PART-VARIANT; only runs of one figure are compared."""
     out: str = "runs/benchmark"
@@ -108,6 +120,8 @@ class BenchmarkJob(ConfigModel):
     """Part `faults`: workers, drivers, disks, checkpoints, servers that fail."""
     vlm: VlmBenchmarkConfig = VlmBenchmarkConfig()
     """Small vision-language models of each family."""
+    threads: ThreadsConfig = ThreadsConfig()
+    """Torch's threads beside other work."""
 
     def faults(self) -> Iterator[str]:
         if self.anyway and not self.record:
@@ -250,6 +264,8 @@ def measure(part: Part, job: BenchmarkJob, caption_job: str) -> Iterator[Measure
         yield from measure_scheduling(job.scale)
     elif part == "vlm":
         yield from measure_vision_language(job.vlm)
+    elif part == "threads":
+        yield from measure_threads(job.threads)
     elif part == "faults":
         yield from measure_faults(job.injected)
     elif part == "batch":
