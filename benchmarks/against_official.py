@@ -10,10 +10,8 @@ without, ours with. Tokens are counted as in the official code, see ``captioning
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
@@ -22,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import Field
 
 from benchmarks.measurement import Environment, Measurement, environment
+from benchmarks.processes import variable
 from idc.config import ConfigModel
 
 if TYPE_CHECKING:
@@ -200,7 +199,7 @@ class _Process:
 
     def __init__(self, config: OfficialConfig, trained: bool, official: bool) -> None:
         here, there = multiprocessing.Pipe()
-        with _variable(HUGE_PAGES, "0" if official else "1"):
+        with variable(HUGE_PAGES, "0" if official else "1"):
             self._process = multiprocessing.get_context("spawn").Process(
                 target=_serve, args=(there, config.model_dump(), trained, official), daemon=True
             )
@@ -254,20 +253,6 @@ def _synchronise(device: str) -> None:
         import torch
 
         torch.cuda.synchronize()
-
-
-@contextlib.contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    """An environment variable for the processes started inside."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 # -- measuring ---------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pydantic import Field
 
 from benchmarks.measurement import Measurement, environment
-from benchmarks.processes import apart, say, turns
+from benchmarks.processes import apart, say, turns, variable
 from idc import SPIN_COUNT, SPIN_VARIABLE
 from idc.config import ConfigModel
 from idc.cores import usable_cores
@@ -40,7 +39,7 @@ def measure_threads(config: ThreadsConfig) -> Iterator[Measurement]:
         found: dict[str, list[float]] = {SPIN_COUNT: [], LIBRARY: []}
         with busy(others):
             for count in turns((SPIN_COUNT, LIBRARY), config.rounds):
-                with given(SPIN_VARIABLE, count):
+                with variable(SPIN_VARIABLE, count):
                     found[count].append(apart(seconds_a_step, config.threads, config.seconds))
                 say(f"threads: {others} busy processes, {count}: {found[count][-1]:.4f} s a step")
         beside = "without other work" if not others else f"beside {others} busy processes"
@@ -64,20 +63,6 @@ def busy(number: int) -> Iterator[None]:
             process = stack.enter_context(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
             stack.callback(process.kill)
         yield
-
-
-@contextmanager
-def given(name: str, value: str) -> Iterator[None]:
-    """An environment variable for the processes that are started meanwhile."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def seconds_a_step(threads: int, seconds: float) -> float:

@@ -28,7 +28,16 @@ from idc.evaluation.record import EVALUATION
 from idc.evaluation.record import load as load_evaluation
 from idc.metrics.hallucination import Rate
 from idc.provenance import commit
-from idc.training.artifact import CALIBRATION, CARD, CONFIG, Artifact, add_file, captioning_identity, read_artifact
+from idc.training.artifact import (
+    CALIBRATION,
+    CARD,
+    CONFIG,
+    Artifact,
+    add_file,
+    captioning_identity,
+    put_in_place,
+    read_artifact,
+)
 
 SCORES = "scores.json"
 """File of the figures in the artifact."""
@@ -179,8 +188,7 @@ def make_card(job: CardJob) -> Path:
         write_text(partial / name, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
     add_file(partial, SCORES, scores.model_dump_json(indent=1) + "\n")
     add_file(partial, CARD, card(job, scores, calibration, read_artifact(partial)))
-    shutil.rmtree(out, ignore_errors=True)
-    partial.rename(out)
+    put_in_place(partial, out)
     return out
 
 

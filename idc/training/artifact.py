@@ -196,15 +196,19 @@ def write_artifact(
         raise AssertionError(f"{path}: {fault}")
     _write_json(partial / CONFIG, description)
     write_hashes(partial, [CONFIG, *files])
-    if path.exists():
-        old = path.with_name(f".{path.name}.old")
-        shutil.rmtree(old, ignore_errors=True)
-        path.rename(old)
-        partial.rename(path)
-        shutil.rmtree(old)
-    else:
-        partial.rename(path)
+    put_in_place(partial, path)
     return path
+
+
+def put_in_place(partial: Path, path: Path) -> None:
+    """Give a folder that is whole its name, in place of the one that may have it. A kill leaves a whole folder or none
+    of that name."""
+    old = path.with_name(f".{path.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if path.exists():
+        path.rename(old)
+    partial.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def add_file(path: Path | str, name: str, content: str | bytes) -> None:

@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from idc.training.artifact import CALIBRATION, CONFIG, Artifact, read_artifact
+from idc.training.artifact import CALIBRATION, CONFIG, Artifact, put_in_place, read_artifact
 from idc.training.artifact_hashes import HASHES, write_hashes
 from idc.vlm.config import GenerateConfig, PromptConfig
 
@@ -64,8 +64,7 @@ def reword(
         (partial / name).unlink(missing_ok=True)
     (partial / CONFIG).write_text(json.dumps(own, indent=2) + "\n", encoding="utf-8")
     write_hashes(partial, [CONFIG, *own["files"]])
-    shutil.rmtree(target, ignore_errors=True)
-    partial.rename(target)
+    put_in_place(partial, target)
 
 
 def _linked(source: str, target: str) -> None:

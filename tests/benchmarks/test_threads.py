@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from benchmarks.threads import LIBRARY, ThreadsConfig, given, measure_threads
+from benchmarks.processes import variable
+from benchmarks.threads import LIBRARY, ThreadsConfig, measure_threads
 from idc import SPIN_COUNT, SPIN_VARIABLE
 
 
@@ -40,5 +41,5 @@ def test_both_waits_are_measured_with_and_without_other_work() -> None:
     assert "without other work" in idle.title
     assert "busy processes" in beside.title
     assert os.environ.get(SPIN_VARIABLE) == before
-    with given(SPIN_VARIABLE, LIBRARY):
+    with variable(SPIN_VARIABLE, LIBRARY):
         assert os.environ[SPIN_VARIABLE] == LIBRARY
