@@ -247,16 +247,19 @@ def key_of(job: JudgeJob, prompt: str) -> str:
     return hashlib.sha256(inputs.encode()).hexdigest()
 
 
+_NUMBER = r"(?<![\d.-])(\d+(?:\.\d+)?)(?!\.?\d)"
+_SAID = re.compile(rf"\bscore\b\W*(?:is|of|=)?\W*{_NUMBER}\s*(%|(?:/|out of|of)\s*\d+)?", re.IGNORECASE)
+_ALONE = re.compile(rf"[\s*_`#]*{_NUMBER}\s*(%|(?:/|out of|of)\s*\d+)?[\s*_`]*$", re.IGNORECASE)
+
+
 def read_score(reply: str) -> float | None:
-    """The number after "score", else the only number of the first line; ``None`` if there is none from 0 to 100."""
-    number = r"(\d+(?:\.\d+)?)"
-    found = re.findall(rf"\bscore\b\W*(?:is|of|=)?\W*{number}", reply, re.IGNORECASE)[:1]
-    first = reply.strip().split("\n", 1)[0]
-    numbers = re.findall(rf"(?<![\d.-]){number}", first)
-    if not found and len(numbers) == 1:
-        found = numbers
-    value = float(found[0]) if found else -1.0
-    return value if 0 <= value <= 100 else None
+    """The number after "score", else the first line if it is a number and nothing else ("1. Read both" is a list).
+    ``None`` if there is none from 0 to 100, or if it is on another scale: "3/5", "0.8"."""
+    found = _SAID.search(reply) or _ALONE.match(reply.strip().split("\n", 1)[0])
+    if found is None:
+        return None
+    value, scale = float(found[1]), re.findall(r"\d+", found[2] or "100")
+    return value if value <= 100 and not 0 < value < 1 and scale in ([], ["100"]) else None
 
 
 # ---------------------------------------------------------------------------------------------------------------- job
