@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import logging
 import os
 import secrets
@@ -10,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,20 +108,34 @@ def _connect(config: ClusterConfig, address: str | None) -> str | None:
             temp_dir = tempfile.mkdtemp(
                 prefix="ray-", dir="/tmp"
             )  # short, because socket paths in it have a length limit
-        connected = ray.init(
-            address="local",
-            num_cpus=config.num_cpus or max(4, usable_cores()),
-            num_gpus=config.num_gpus,
-            object_store_memory=config.object_store_mb * 2**20 if config.object_store_mb else None,
-            include_dashboard=config.dashboard,
-            _temp_dir=temp_dir,
-            **options,
-        )
+        with _any_agent_port():
+            connected = ray.init(
+                address="local",
+                num_cpus=config.num_cpus or max(4, usable_cores()),
+                num_gpus=config.num_gpus,
+                object_store_memory=config.object_store_mb * 2**20 if config.object_store_mb else None,
+                include_dashboard=config.dashboard,
+                _temp_dir=temp_dir,
+                **options,
+            )
         if config.dashboard:
             # The Jobs API starts a job's driver on the cluster that this file names; without it, on any Ray of this
             # machine, including other users'.
             write_ray_address(ray.get_runtime_context().gcs_address, temp_dir)
     return f"http://{connected.dashboard_url}" if connected.dashboard_url else None
+
+
+@contextmanager
+def _any_agent_port() -> Iterator[None]:
+    """Let the agent that starts a Ray's jobs listen on a free port. Ray's own is 52365, for which ``ray.init`` has no
+    argument, and a second Ray of a machine would start no jobs."""
+    module: Any = importlib.import_module("ray._private.parameter")
+    own = module.RayParams
+    module.RayParams = partial(own, dashboard_agent_listen_port=0)
+    try:
+        yield
+    finally:
+        module.RayParams = own
 
 
 def run_chunks(
@@ -177,8 +193,8 @@ def submit(url: str, entrypoint: str, show: Callable[[str], None]) -> None:
                 raise
             if time.monotonic() > last_try:
                 raise RuntimeError(
-                    f"{error}\nRay's job agent did not start within {_AGENT_TIMEOUT_S:.0f} s. If another Ray runs on "
-                    "this machine, it holds the agent's port (52365): stop that one first."
+                    f"{error}\nRay's job agent did not start within {_AGENT_TIMEOUT_S:.0f} s. Its log is "
+                    "dashboard_agent.log in the folder of Ray's session."
                 ) from None
             time.sleep(0.5)  # the job agent starts a little after Ray
 

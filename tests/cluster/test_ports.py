@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -20,6 +20,19 @@ from tests.systems.procap.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 240.0
+AGENT_PORT = 52365
+
+
+@contextmanager
+def held(port: int) -> Iterator[None]:
+    """A port of loopback in use, by us if by no one else."""
+    with socket.socket() as own:
+        with suppress(OSError):
+            own.bind(("127.0.0.1", port))
+            own.listen()
+        with socket.socket() as caller:
+            assert caller.connect_ex(("127.0.0.1", port)) == 0
+        yield
 
 
 @contextmanager
@@ -57,7 +70,11 @@ def scan_until_end(process: psutil.Process, log: Path) -> tuple[set[str], int]:
 @pytest.mark.ray
 @pytest.mark.slow
 def test_the_demo_on_ray_listens_on_loopback_alone(tmp_path: Path) -> None:
-    with running(tmp_path, "jobs/demo.py", "--ray", "--systems", "twincap", "--no-robustness") as demo:
+    """Also where another Ray holds the port of Ray's job agent."""
+    with (
+        held(AGENT_PORT),
+        running(tmp_path, "jobs/demo.py", "--ray", "--systems", "twincap", "--no-robustness") as demo,
+    ):
         log = tmp_path / "runs" / "demo" / "logs" / "01.log"
         last = time.monotonic() + PATIENCE_S
         while not (
