@@ -24,9 +24,8 @@ def test_unit_costs_are_those_of_the_papers_models() -> None:
 
 @pytest.mark.slow
 def test_every_node_of_a_small_cluster_works() -> None:
-    config = SchedulingConfig(
-        nodes=(2,), chunk_s=0.2, chunks_each=60, many_chunks=(40,)
-    )  # 12 s: a busy machine starts one node late
+    # 12 s of chunks for each node: a busy machine starts one of them late.
+    config = SchedulingConfig(nodes=(2,), chunk_s=0.2, chunks_each=60, many_chunks=(40,))
     busy, driver = measure_scheduling(config)
     assert 0 < busy.above[0] <= 1.01, "the window of steady() needs both nodes' workers"
     assert "2 nodes" in busy.title
