@@ -31,8 +31,8 @@ STEPS = "steps"
 RIGHT_TYPE = "right_type"
 RIGHT_CLAIMS = {"right_object": "object", "right_attribute": "attribute"}
 """Metric -> rate of :class:`idc.metrics.hallucination.Hallucination`."""
-DIFFERENCE_F1 = "difference_f1"
-"""Metric of :mod:`idc.metrics.difference_lists`."""
+DIFFERENCE_RATES = {"difference_f1": "f1", "invented_share": "invented_share"}
+"""Metric -> rate of :mod:`idc.metrics.difference_lists`."""
 
 
 class ColumnConfig(ConfigModel):
@@ -42,14 +42,15 @@ class ColumnConfig(ConfigModel):
     """Heading, as in the paper."""
     metric: str = Field(min_length=1)
     """A score of the evaluation (BLEU-4, METEOR, ROUGE-L, CIDEr), shown times 100; `right_type`, the share of captions
-    that name the right change type, and for rendered pairs `right_object`, `right_attribute` and `difference_f1`, the
-    F1 of difference lists; `judge`, the mean of a judge's scores from 0 to 100; or `tokens_per_second`."""
+    that name the right change type, and for rendered pairs `right_object`, `right_attribute`, and of
+    difference lists `difference_f1` and `invented_share` (lower is better); `judge`, the mean of a judge's scores, 0 to
+    100; or `tokens_per_second`."""
     subset: str | None = None
     """Take the score of a subset of the pairs: `change`, `no change`, a change type, or `real` or `render` of
     OmniDiff."""
 
     def faults(self) -> Iterator[str]:
-        if self.subset is not None and self.metric in (RIGHT_TYPE, *RIGHT_CLAIMS, DIFFERENCE_F1):
+        if self.subset is not None and self.metric in (RIGHT_TYPE, *RIGHT_CLAIMS, *DIFFERENCE_RATES):
             yield f"subset: {self.metric} is a share of the whole split; leave subset out"
 
 

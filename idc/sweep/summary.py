@@ -14,7 +14,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from idc.evaluation.record import Baseline, Evaluation, Spread, load, spread
 from idc.sweep.chain import Step
 from idc.sweep.config import (
-    DIFFERENCE_F1,
+    DIFFERENCE_RATES,
     JUDGE,
     RIGHT_CLAIMS,
     RIGHT_TYPE,
@@ -283,8 +283,9 @@ def _score(column: ColumnConfig, scored: Evaluation | Baseline) -> float | None:
     if column.metric in RIGHT_CLAIMS:
         rate = getattr(scored.hallucination, RIGHT_CLAIMS[column.metric], None)
         return rate.rate if rate is not None else None
-    if column.metric == DIFFERENCE_F1:
-        return scored.differences.f1 if scored.differences is not None else None
+    if column.metric in DIFFERENCE_RATES:
+        value: float | None = getattr(scored.differences, DIFFERENCE_RATES[column.metric], None)
+        return value
     if column.subset is None:
         return scored.scores.get(column.metric)
     subset = scored.subsets.get(column.subset)

@@ -10,6 +10,7 @@ import pytest
 from idc.config import ConfigError, load
 from idc.evaluation.record import Prediction, spread
 from idc.evaluation.score import evaluate
+from idc.metrics.difference_lists import OfNumber
 from idc.metrics.hallucination import hallucination, truth_of
 from idc.sweep.chain import Step
 from idc.sweep.config import JUDGE, ColumnConfig
@@ -81,6 +82,11 @@ def test_columns_of_claims_are_those_of_the_evaluation_and_of_its_baselines() ->
     assert shown("right_attribute") == [0.5, 1.0]
     assert shown("right_type") == [1.0, 0.0]
     assert shown("METEOR") == [None, None]
+    assert shown("difference_f1") == shown("invented_share") == [None, None]
+    lists = OfNumber(pairs=1, precision=0.5, recall=1.0, f1=0.67, invented_share=0.25)
+    made, baseline = (one.model_copy(update={"differences": lists}) for one in (made, baseline))
+    assert shown("difference_f1") == [0.67, 0.67]
+    assert shown("invented_share") == [0.25, 0.25]
     bare = made.model_copy(update={"hallucination": None})
     assert _score(ColumnConfig(title="t", metric="right_object"), bare) is None
     with pytest.raises(ConfigError, match="right_object is a share of the whole split"):
