@@ -19,7 +19,9 @@ WAIT_S = 120.0
 
 _TRAINING = """
 import json, sys, threading, time, urllib.request
+from contextlib import suppress
 from pathlib import Path
+from urllib.error import URLError
 from cluster.cluster_state import cluster_state
 from cluster.config import ClusterConfig
 from cluster.session import session
@@ -32,13 +34,14 @@ config = ClusterConfig(dashboard=True, num_cpus=4, num_gpus=0, object_store_mb=1
 with session(config) as url:
     import ray
 
-    port = ray.nodes()[0]["MetricsExportPort"]
     found = {}
 
     def scrape():
         while "ray_idc_train_validation" not in found.get("metrics", ""):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-                found["metrics"] = answer.read().decode()
+            port = ray.nodes()[0]["MetricsExportPort"]
+            with suppress(URLError):  # Ray's agent, which names the port and answers, starts a little after Ray
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                    found["metrics"] = answer.read().decode()
             time.sleep(0.2)
         found["state"] = cluster_state(url)
         (folder / "seen").touch()
