@@ -8,12 +8,10 @@ from idc.evaluation.record import Spread
 from idc.sweep.config import JUDGE, RIGHT_TYPE, TOKENS_PER_SECOND
 from idc.sweep.summary import ResultRow, SweepResult
 
-_SHARES = {
-    RIGHT_TYPE: "captions that name the right change type",
-    "right_object": "captions of changed test pairs that name the right object, by all attributes they name",
-    "right_attribute": "attributes named in captions of changed test pairs that are the changed object's",
-}
-_RATES = {
+_MEANINGS = {
+    RIGHT_TYPE: "share of the captions that name the right change type",
+    "right_object": "share of captions of changed test pairs that name the right object, by all attributes they name",
+    "right_attribute": "share of the attributes named in captions of changed test pairs that are the changed object's",
     "difference_f1": "F1 of the differences that captions claim, against the true lists (docs/evaluation.md)",
     "invented_share": "share of the differences that captions claim which is invented; lower is better",
 }
@@ -134,10 +132,8 @@ def _meaning(metric: str, subset: str | None) -> str:
             "tokens per second, padding counted, from decoded images to words, measured alone after all trials on the "
             "row's first seed"
         )
-    if metric in _SHARES:
-        return f"share of the {_SHARES[metric]}"
-    if metric in _RATES:
-        return _RATES[metric]
+    if metric in _MEANINGS:
+        return _MEANINGS[metric]
     if metric == JUDGE:
         part = f" with {subset!r}" if subset else ""
         return f"mean of a language model's scores of the captions of the test pairs{part}, 0 to 100"
