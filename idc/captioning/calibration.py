@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -42,6 +42,20 @@ BINS = 10
 """Number of bins of the expected calibration error."""
 _OF_ANY = ("says_change", "log_probability", "signed_log_probability")
 """Inputs that every captioner has."""
+YES = "yes"
+"""Input of captioners that are asked whether anything changed (:class:`AskedCaptioner`): the log-odds of "yes"."""
+
+
+@runtime_checkable
+class AskedCaptioner(Protocol):
+    """A captioner that can also be asked, per pair, whether anything changed.
+
+    Attributes:
+        asks_change: whether it is; its descriptions then have the evidence :data:`YES`. Set while a calibration is
+            fitted; a loaded captioner is asked if its calibration reads the answer.
+    """
+
+    asks_change: bool
 
 
 class CalibrateJob(LoadConfig):
@@ -70,6 +84,10 @@ class CalibrateJob(LoadConfig):
     """Fit familiarity also on an augmented copy of every training pair (the default amounts of
     idc/data/augmentation.py): for a captioner that was trained with such images, so that other light, slight noise and
     small shifts bring no warning."""
+    ask_change: bool = True
+    """Also ask a vision-language model whether anything changed, and read how much more probable "yes" is than "no",
+    which depends less on the captions' wording. Costs a short second prompt for each pair, now and in use; the images
+    are encoded once."""
     outside: tuple[str, ...] = ()
     """Inputs of other domains (as `--input` of jobs/caption.py), on which the share of warnings is measured."""
 
@@ -183,10 +201,10 @@ class Calibration(_Record):
         """As :meth:`read`, for a captioner: None, with a warning, if it was fitted on other inputs.
 
         Args:
-            evidence: names of the system's own evidence.
+            evidence: names of the system's own evidence, without :data:`YES`.
         """
         found = cls.read(artifact)
-        if found is not None and set(found.inputs) != {*_OF_ANY, *evidence}:
+        if found is not None and set(found.inputs) - {YES} != {*_OF_ANY, *evidence}:
             warnings.warn(
                 f"{Path(artifact) / CALIBRATION} has other inputs and is ignored; run jobs/calibrate.py again",
                 stacklevel=2,
@@ -267,6 +285,8 @@ def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibrati
             image cannot be read.
     """
     captioner = (load or CaptionerLoader(job.artifact, job))()
+    if isinstance(captioner, AskedCaptioner):
+        captioner.asks_change = job.ask_change
     splits: list[str] = [job.split] if job.report_split is None else [job.split, job.report_split]
     measured = {split: _measure(job, captioner, split) for split in splits}
     own = measured[job.split]

@@ -1,11 +1,11 @@
 """Which kind of change a caption names, and how often that is the right one.
 
-A caption's wording is matched against keyword rules, written for CLEVR-Change's and the rendered pairs' captions. A
-caption that no rule fits names no type (``None``) and counts as wrong. A caption of several clauses is not "none" if
-another one names a change: "nearly identical, except that the cube is gone". The rules are tried in this order:
+A caption that states that nothing changed (:mod:`idc.metrics.no_change`, rules for any wording) is of type "none". The
+wording of others is matched against keyword rules, written for CLEVR-Change's and the rendered pairs' captions; clauses
+that state sameness or name a distractor do not count: "nearly identical, except that the cube is gone" is a drop. A
+caption that no rule fits names no type (``None``) and counts as wrong. The rules are tried in this order:
 
 ======== ========================================================================================================
-none     "no change", "nothing has changed", "the same as before", "identical", "unchanged", "has not changed"
 drop     "missing", "removed", "disappeared", "gone", "is no longer there", "there is no longer a ..."
 move     "moved", "shifted"; "location", "position" or "place" that changed, is new or is different
 add      "added", "appeared", "newly placed", "there is a new ...", "someone put ..."
@@ -22,6 +22,7 @@ from collections.abc import Iterable
 
 from pydantic import BaseModel, ConfigDict
 
+from idc.metrics.no_change import DISTRACTORS, READ, clauses, states_no_change
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 
 CHANGE, NO_CHANGE_SAID = "change", "no change"
@@ -52,13 +53,6 @@ _RULES = tuple(
     (kind, re.compile(pattern))
     for kind, pattern in (
         (
-            NO_CHANGE,
-            r"\bno (?!other|further|more)(?:\w+ )?(?:changes?|differences?)\b"
-            r"|\bnothing\b|\bidentical\b|\bunchanged\b|\bsame as before\b"
-            r"|\b(?:is|are|looks?|seems?|remains?|stays?|stayed|remained) (?:\w+ )?the same\b"
-            r"|\b(?:not|n't) (?:\w+ )?chang",
-        ),
-        (
             "drop",
             r"\b(?:missing|removed|disappeared|disappears|vanished|gone|dropped|deleted)\b|\btaken away\b"
             r"|\bno longer (?:there|here|present|visible|in|exists?)\b|\bthere (?:is|are) no longer\b",
@@ -80,8 +74,6 @@ _RULES = tuple(
         ),
     )
 )
-DISTRACTORS = re.compile(r"\b(?:camera|viewpoint|perspective|light|lighting|shadows?|brightness)\b")
-"""What may differ though nothing changed."""
 _EXCEPT = r"\b(?:except(?:ing)?|apart from|aside from|other than|with the exception of|but)\b(?: for)?(?: that)?"
 _ONLY = r"\bthe only (?:thing|object|one) (?:that|which) (?:has )?(?:changed|differs) (?:is|was)(?: that)?\b"
 _HEAD = r"(?:colou?r|material|texture|size|orientation|location|position|number|letter|text)"
@@ -101,7 +93,6 @@ _SEEN_IN = tuple(
     )
     for one, other, happened in ((_FIRST, _SECOND, "was removed"), (_SECOND, _FIRST, "was added"))
 )
-_NOT = re.compile(r"\b(?:no(?! longer| more)|none|not|neither|nor|never|without)\b|n't\b")
 _NEW_VALUE = re.compile(
     r"\b(?:(?<!next )(?<!close )to|into|turned|turns|became|becomes|become|now|painted)"
     r" (?:(?:a|an|be|made of|of|made|completely) )*(" + "|".join((*COLORS, *MATERIALS)) + r")\b"
@@ -120,13 +111,14 @@ def clauses_of(text: str) -> str:
 
 def named_type(caption: str) -> str | None:
     """The change type that a caption names, one of :data:`idc.schema.CHANGE_TYPES`, or ``None`` if it is unclear."""
-    text = clauses_of(caption.lower())
-    named = _named(text)
-    if named != NO_CHANGE:
-        return named
-    clauses = re.split(r"[.,;!?:]|\bhowever\b", text)
-    told = [one for one in clauses if not (_NOT.search(one) or DISTRACTORS.search(one) or _named(one) == NO_CHANGE)]
-    return _named(". ".join(told)) or NO_CHANGE
+    if states_no_change(caption):
+        return NO_CHANGE
+    text = clauses_of(caption[:READ].lower())
+    stated = clauses(text)
+    if all(clause.kind != "same" for clause in stated):
+        return _named(text)
+    told = (clause.text for clause in stated if clause.kind != "same" and not DISTRACTORS.search(clause.text))
+    return _named(". ".join(told))
 
 
 def _named(text: str) -> str | None:

@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from idc.metrics.changes import DISTRACTORS, clauses_of, named_type
+from idc.metrics.changes import clauses_of, named_type
 from idc.metrics.difference_words import (
     ANCHOR,
     ARTICLES,
@@ -76,6 +76,7 @@ from idc.metrics.difference_words import (
     WAYS,
 )
 from idc.metrics.hallucination import Attributes
+from idc.metrics.no_change import DISTRACTORS
 from idc.schema import NO_CHANGE
 
 

@@ -16,14 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from idc.captioning.calibration import Calibration
+from idc.captioning.calibration import YES, Calibration
 from idc.captioning.contract import Answer, Candidate, Capability, CaptionScore, Description, Seen, Speed, beams_of
 from idc.captioning.familiarity import Familiarity
 from idc.schema import Turn
 from idc.vlm.batch import Sample, collate
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
-from idc.vlm.dialogue import caption_turns, completed
+from idc.vlm.dialogue import YES_OR_NO, caption_turns, change_question, completed
 from idc.vlm.family import Family
 from idc.vlm.generate import Hypothesis, generate
 from idc.vlm.logps import answer_rows, log_probabilities, repeated
@@ -87,6 +87,7 @@ class VlmCaptioner:
         self._request = caption_turns(prompt)
         self.chat.prompt(self._request, [(32, 32)] * 2)  # refuses control tokens before anything is captioned
         self.calibration = None if path is None else Calibration.load(path, evidence=(PEAK, MEAN))
+        self.asks_change = self.calibration is not None and YES in self.calibration.inputs
         self.familiarity = None if path is None else Familiarity.read(path)
 
     @property
@@ -145,6 +146,10 @@ class VlmCaptioner:
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
             found = self._generate(pairs, self._prompts(pairs), settings, hypotheses=beams if candidates > 1 else 1)
             maps = self.maps(pairs)
+            evidence = [dict(zip((PEAK, MEAN), peak_and_mean(one), strict=True)) for one in maps]
+            if self.asks_change:
+                for values, odds in zip(evidence, self._yes_odds(pairs), strict=True):
+                    values[YES] = odds
         familiar = [None] * len(found) if self.familiarity is None else map(self.familiarity, befores, afters)
         descriptions = []
         for pair, (hypotheses, one, familiarity) in enumerate(zip(found, maps, familiar, strict=True)):
@@ -152,11 +157,10 @@ class VlmCaptioner:
             for hypothesis in hypotheses:
                 text = self._text(hypothesis)
                 texts.setdefault(text, Candidate(text, hypothesis.mean))
-            peak, mean = peak_and_mean(one)
             described = Description(
                 tuple(texts.values())[:candidates],
                 change_map=one if change_map else None,
-                evidence={PEAK: peak, MEAN: mean},
+                evidence=evidence[pair],
                 familiarity=familiarity,
                 trained_on=self.trained_on,
                 seen=self._seen(pairs, pair),
@@ -183,12 +187,7 @@ class VlmCaptioner:
             return [[] for _ in captions]
         with torch.inference_mode():
             pairs = self._encoded(befores, afters)
-            batch = answer_rows(self._prompts(pairs), answers, self.family)
-            images = [image for pair, ids in enumerate(answers) for _ in ids for image in (2 * pair, 2 * pair + 1)]
-            encoded, language = repeated(pairs.encoded, pairs.pixels, images, self.family)
-            totals, counts = log_probabilities(self.model, self._moved(batch) | language, encoded, self.family)
-        scores = iter([CaptionScore(*found) for found in zip(totals.tolist(), counts.tolist(), strict=True)])
-        return [[next(scores) for _ in ids] for ids in answers]
+            return self._scores(pairs, self._prompts(pairs), answers)
 
     def sample(
         self,
@@ -266,6 +265,24 @@ class VlmCaptioner:
         samples = [Sample(ids, [False] * len(ids), {}) for ids in prompts]
         batch = self._moved(collate(samples, self.family, side="left")) | dict(pairs.pixels)
         return generate(self.model, batch, pairs.encoded, self.family, settings or self.settings, **options)
+
+    def _scores(
+        self, pairs: Pairs, prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[Sequence[int]]]
+    ) -> list[list[CaptionScore]]:
+        """Of each pair the scores of its answers (ids with end tokens) to its prompt."""
+        batch = answer_rows(prompts, answers, self.family)
+        images = [image for pair, rows in enumerate(answers) for _ in rows for image in (2 * pair, 2 * pair + 1)]
+        encoded, language = repeated(pairs.encoded, pairs.pixels, images, self.family)
+        totals, counts = log_probabilities(self.model, self._moved(batch) | language, encoded, self.family)
+        scores = iter([CaptionScore(*score) for score in zip(totals.tolist(), counts.tolist(), strict=True)])
+        return [[next(scores) for _ in rows] for rows in answers]
+
+    def _yes_odds(self, pairs: Pairs) -> list[float]:
+        """Of each pair log p(yes) - log p(no), asked whether anything changed."""
+        question = change_question(self.prompt)
+        prompts = [self.chat.prompt(question, pairs.of(pair)) for pair in range(len(pairs.sizes) // 2)]
+        answers = [self.chat.answer_ids(text) for text in YES_OR_NO]
+        return [yes.total - no.total for yes, no in self._scores(pairs, prompts, [answers] * len(prompts))]
 
     def _refuse_long(self, prompts: Sequence[Sequence[int]], most: int) -> None:
         limit = self.family.config.get_text_config().max_position_embeddings

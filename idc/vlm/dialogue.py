@@ -7,10 +7,21 @@ from collections.abc import Sequence
 from idc.schema import IMAGE, Turn
 from idc.vlm.config import PromptConfig
 
+CHANGE_QUESTION = (
+    "Did anything change from the first image to the second, other than the light and the camera? Answer yes or no."
+)
+YES_OR_NO = ("yes", "no")
+"""Answers to :data:`CHANGE_QUESTION`."""
+
 
 def caption_turns(prompt: PromptConfig) -> tuple[Turn, ...]:
     """The turns of a request for a caption; the text has a mark for each image."""
     return completed([Turn("user", prompt.text)], prompt)
+
+
+def change_question(prompt: PromptConfig) -> tuple[Turn, ...]:
+    """The turns that ask whether anything changed, with the prompt's system turn."""
+    return completed([Turn("user", CHANGE_QUESTION)], prompt)
 
 
 def completed(turns: Sequence[Turn], prompt: PromptConfig) -> tuple[Turn, ...]:

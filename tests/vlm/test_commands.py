@@ -141,7 +141,7 @@ def test_it_is_evaluated_with_baselines_and_intervals(system: str, place: Place,
 def test_it_is_calibrated_and_its_probability_is_in_all_answers(system: str, place: Place) -> None:
     artifact = place.folder / f"runs/{system}-0/artifact"
     calibration = json.loads((artifact / "calibration.json").read_text())
-    assert {"change_peak", "change_mean"} < set(calibration["inputs"])
+    assert {"change_peak", "change_mean", "yes"} < set(calibration["inputs"])
     assert set(calibration["quality"]) == {"val", "test"}
     rows = list(iter_rows(place.folder / f"runs/{system}-0/captions"))
     assert all(0 < row["changed_probability"] < 1 for row in rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,14 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
+from idc.captioning.calibration import YES, Calibration, fit, inputs_of
 from idc.captioning.contract import Seen
 from idc.schema import IMAGE, Turn
 from idc.vlm.base import find_base, load_model
 from idc.vlm.batch import Sample, collate, encode_images, model_inputs
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
 from idc.vlm.describer import VlmCaptioner
-from idc.vlm.dialogue import caption_turns
+from idc.vlm.dialogue import CHANGE_QUESTION, caption_turns
 from idc.vlm.generate import generate
 from idc.vlm.logps import answer_rows, log_probabilities, repeated
 from tests.vlm.models import every_family, picture
@@ -215,6 +217,33 @@ def test_the_change_map_is_dark_where_nothing_changed(kind: str) -> None:
     assert found[0].evidence == {"change_peak": maps[0].max(), "change_mean": maps[0].mean()}
     assert maps[3][0].mean() > maps[3][-1].mean(), "the upper half changed"
     assert model.describe(BEFORES[:1], AFTERS[:1])[0].change_map is None
+
+
+@every_family
+def test_a_captioner_that_is_asked_has_the_odds_of_yes_by_a_plain_forward_pass(kind: str, tmp_path: Path) -> None:
+    silent = captioner(kind)
+    plain = silent.describe(BEFORES, AFTERS)
+    rows = [inputs_of(one) | {YES: odds} for one, odds in zip(plain, (1, 2, -2), strict=True)]
+    fitted = Calibration(fingerprint="", source={}, quality={}, **fit(rows, [True, True, False]))
+    (tmp_path / "calibration.json").write_text(fitted.model_dump_json())
+    model = VlmCaptioner(silent.model, silent.family, silent.prompt, silent.settings, path=tmp_path)
+    described = model.describe(BEFORES, AFTERS)
+    question = [Turn("user", f"{IMAGE}{IMAGE}{CHANGE_QUESTION}")]
+    for (before, after), one in zip(pairs(), described, strict=True):
+        prompt = model.chat.prompt(question, (before.shape[:2], after.shape[:2]))
+        logs = []
+        for word in ("yes", "no"):
+            answer = model.chat.answer_ids(word)
+            ids = [*prompt, *answer]
+            batch = collate([Sample(ids, [False] * len(ids), model.family.pixels([before, after]))], model.family)
+            with torch.no_grad():
+                encoded = encode_images(model.model, batch, model.family)
+                logits = model.model(**model_inputs(batch, encoded, model.family)).logits[0].log_softmax(dim=-1)
+            logs.append(sum(float(logits[len(prompt) + n - 1, token]) for n, token in enumerate(answer)))
+        assert one.evidence[YES] == pytest.approx(logs[0] - logs[1], abs=1e-4)
+        assert one.changed == fitted(one)
+    assert [one.best for one in plain] == [one.best for one in described]
+    assert all(YES not in one.evidence for one in plain), "without such a calibration nothing is asked"
 
 
 def test_descriptions_report_the_size_at_which_the_images_were_seen() -> None:

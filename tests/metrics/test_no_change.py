@@ -1,0 +1,48 @@
+"""Captions that state that nothing changed: sentences with which the rules were written, and sentences by somebody who
+had not seen the rules, which measure them. A line is "= " or "! " (nothing changed, something did) and a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from idc.metrics.changes import named_type, says_no_change
+from idc.metrics.no_change import READ, clauses, states_no_change
+
+HERE = Path(__file__).parent
+
+
+def sentences(name: str) -> list[tuple[bool, str]]:
+    lines = (HERE / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    return [({"=": True, "!": False}[line[0]], line[2:]) for line in lines]
+
+
+@pytest.mark.parametrize(("name", "most"), [("no_change_sentences", 0.0), ("no_change_held_out", 0.03)])
+def test_the_error_on_a_list_of_sentences(name: str, most: float) -> None:
+    rows = sentences(name)
+    assert min(sum(same for same, _ in rows), sum(not same for same, _ in rows)) >= 100
+    wrong = [text for same, text in rows if states_no_change(text) != same]
+    assert len(wrong) <= most * len(rows), wrong
+
+
+def test_a_caption_is_of_type_none_exactly_if_it_states_that_nothing_changed() -> None:
+    for same, text in sentences("no_change_sentences"):
+        assert says_no_change(text) == (named_type(text) == "none") == same, text
+
+
+def test_the_kinds_of_clauses() -> None:
+    assert clauses("The camera moved, but nothing was added except for a lamp on the table.") == [
+        ("the camera moved", "distractor"),
+        ("nothing was added", "same"),
+        ("a lamp on the table", "change"),
+    ]
+    assert clauses("As far as I can tell, the rest is unchanged") == [
+        ("as far as i can tell", "other"),
+        ("the rest is unchanged", "other"),
+    ]
+
+
+def test_only_the_beginning_of_an_endless_caption_is_read() -> None:
+    assert states_no_change("no change. " + "x" * READ + " a house was built")
+    assert not states_no_change("x" * READ + " no change")
