@@ -9,11 +9,13 @@ TOGETHER := --numprocesses 2 --dist loadfile
 
 setup: $(VENV)/.installed
 
-$(VENV)/.installed: requirements.lock pyproject.toml
+$(VENV)/.installed: requirements.lock requirements-dev.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=23.2" "setuptools>=77" wheel
-	$(BIN)/python -m pip install --progress-bar off "$$(grep '^torch==' requirements.lock)"
-	$(BIN)/python -m pip install --progress-bar off -r requirements.lock
+	# The build of torch, with CUDA or without, is that of the index that pip is set up with; --require-hashes would take
+	# that of PyPI wherever it is. All other files are checked.
+	$(BIN)/python -m pip install --progress-bar off "$$(grep -o '^torch==[^ ]*' requirements.lock)"
+	$(BIN)/python -m pip install --progress-bar off --require-hashes --no-deps -r requirements.lock -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
 
@@ -49,4 +51,4 @@ sbom: setup
 audit: setup
 	test -x .venv-audit/bin/pip-audit || $(PYTHON) -m venv .venv-audit
 	.venv-audit/bin/python -m pip install --quiet "pip-audit==2.10.1"
-	.venv-audit/bin/pip-audit --requirement requirements.lock --no-deps --disable-pip --strict
+	.venv-audit/bin/pip-audit --requirement requirements.lock --requirement requirements-dev.lock --no-deps --disable-pip --strict

@@ -61,7 +61,7 @@ def locked(path: Path | str) -> dict[str, str]:
         name, equals, version = text.partition("==")
         if not equals:
             raise ValueError(f"{path}: {line!r} is not of the form package==version")
-        found[_normal(name.partition("[")[0])] = version.strip()
+        found[_normal(name.partition("[")[0])] = version.strip(" \\")
     return found
 
 

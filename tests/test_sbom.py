@@ -54,5 +54,6 @@ def test_a_lock_file_that_is_not_what_is_installed(line: str, message: str, tmp_
 
 
 def test_a_lock_file_is_read(tmp_path: Path) -> None:
-    (tmp_path / "lock").write_text("--extra-index-url https://host\nA_b.C[d]==1.0 ; python_version > '3'  # why\n\n")
-    assert locked(tmp_path / "lock") == {"a-b-c": "1.0"}
+    lines = ["--extra-index-url https://host", "A_b.C[d]==1.0 ; python_version > '3'  # why", "", "e==2 \\"]
+    (tmp_path / "lock").write_text("\n".join([*lines, "    --hash=sha256:0", ""]))
+    assert locked(tmp_path / "lock") == {"a-b-c": "1.0", "e": "2"}

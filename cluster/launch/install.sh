@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what jobs and Ray Serve need, in the versions of requirements.lock, without packages for development:
+# Installs what jobs and Ray Serve need: the files of requirements.lock, whose hashes are checked:
 #
 #     cluster/launch/install.sh VENV
 #
@@ -16,16 +16,21 @@ if [[ -z ${TORCH_INDEX:-} ]]; then
     TORCH_INDEX=https://download.pytorch.org/whl/cpu
     if command -v nvidia-smi >/dev/null; then TORCH_INDEX=https://pypi.org/simple; fi
 fi
-versions=$(cat requirements.lock pyproject.toml cluster/runtime_requirements.py <(echo "$TORCH_INDEX") | sha256sum)
+versions=$(cat requirements.lock <(echo "$TORCH_INDEX") | sha256sum)
 if [[ -f $venv/installed && $(<"$venv/installed") == "$versions" ]]; then
     exit 0
 fi
 
 [[ -x $venv/bin/python ]] || "${PYTHON:-python3.11}" -m venv "$venv"
-wanted=$(mktemp)
-trap 'rm -f "$wanted"' EXIT
-"$venv/bin/python" cluster/runtime_requirements.py >"$wanted"
-"$venv/bin/pip" install --progress-bar off --index-url "$TORCH_INDEX" "$(grep '^torch==' requirements.lock)"
-"$venv/bin/pip" install --progress-bar off --constraint requirements.lock --requirement "$wanted"
+torch=$(grep -o '^torch==[^ ]*' requirements.lock)
+pins=$(mktemp)
+trap 'rm -f "$pins"' EXIT
+# torch's entry alone, which comes from an index of its own; then all others.
+sed -n '/^torch==/,/[^\\]$/p' requirements.lock >"$pins"
+"$venv/bin/pip" install --progress-bar off --require-hashes --no-deps --index-url "$TORCH_INDEX" --requirement "$pins"
+"$venv/bin/pip" install --progress-bar off --require-hashes --no-deps --requirement requirements.lock
+# A CUDA build needs NVIDIA's libraries, in the versions that torch names; a build without needs nothing more.
+"$venv/bin/pip" install --progress-bar off "$torch"
 "$venv/bin/pip" check
+"$venv/bin/pip" freeze >"$venv/constraints.txt"
 echo "$versions" >"$venv/installed"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -136,8 +137,11 @@ def imported(folder: str) -> set[str]:
 def test_the_pins_are_within_the_ranges() -> None:
     from packaging.requirements import Requirement
 
-    lines = (ROOT / "requirements.lock").read_text(encoding="utf-8").splitlines()
-    pins = {normal(name): version for name, _, version in (line.partition("==") for line in lines) if version}
+    pins = {
+        normal(name): version
+        for lock in ("requirements.lock", "requirements-dev.lock")
+        for name, version in re.findall(r"^([\w.-]+)==(\S+)", (ROOT / lock).read_text(encoding="utf-8"), re.MULTILINE)
+    }
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     for text in itertools.chain(project["dependencies"], *project["optional-dependencies"].values()):
         requirement = Requirement(text)

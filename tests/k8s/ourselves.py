@@ -32,7 +32,7 @@ HOME = "/app/"
 def locked(package: str) -> str:
     """Version of a package in the lock file."""
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
-    (found,) = re.findall(rf"^{package}==(\S+)$", lock, re.MULTILINE)
+    (found,) = re.findall(rf"^{package}==(\S+)", lock, re.MULTILINE)
     return str(found)
 
 

@@ -119,7 +119,7 @@ def test_every_pod_denies_what_is_not_allowed() -> None:
 def test_the_mlflow_image_is_that_of_the_lock() -> None:
     text = (K8S / "mlflow.Dockerfile").read_text(encoding="utf-8")
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
-    (version,) = re.findall(r"^mlflow==(\S+)$", lock, re.MULTILINE)
+    (version,) = re.findall(r"^mlflow==(\S+)", lock, re.MULTILINE)
     assert f"FROM ghcr.io/mlflow/mlflow:v{version}\n" in text
 
 
