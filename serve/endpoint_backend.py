@@ -86,7 +86,7 @@ class EndpointBackend:
             return PairResult(error=f"messages: {error}")
         started = time.perf_counter()
         try:
-            replies = await asyncio.gather(*(self._ask(captioner, prepared, one) for one in prepared.options))
+            replies = await asyncio.gather(*(self._ask(captioner, *request) for request in prepared.requests))
         except RequestRefused as error:
             log(event="endpoint_refused", error=str(error))
             return PairResult(error=_REFUSED)
@@ -95,9 +95,11 @@ class EndpointBackend:
         ms = 1000 * (time.perf_counter() - started)
         return await loop.run_in_executor(self._threads, _result, captioner, decoded, prepared, replies, options, ms)
 
-    async def _ask(self, captioner: RemoteCaptioner, prepared: Prepared, options: dict[str, Any]) -> list[Reply]:
+    async def _ask(
+        self, captioner: RemoteCaptioner, messages: list[dict[str, Any]], options: dict[str, Any]
+    ) -> list[Reply]:
         async with self._slots:
-            return await captioner.endpoint.chat_async(prepared.messages, log_probabilities=True, **options)
+            return await captioner.endpoint.chat_async(messages, log_probabilities=True, **options)
 
     def _captioner(self, served: ServedCaptioner) -> RemoteCaptioner:
         return served.captioner  # type: ignore[return-value]  # loaded with an endpoint

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from idc.captioning.calibration import Calibration
+from idc.captioning.calibration import YES, Calibration
 from idc.captioning.contract import Answer, Candidate, Capability, Description, Seen
 from idc.captioning.familiarity import Familiarity
 from idc.chat_endpoint import ChatEndpoint, EndpointConfig, Reply, image_part
@@ -31,7 +31,7 @@ from idc.training.artifact import ADAPTER, PROCESSOR, WEIGHTS, Artifact, read_ar
 from idc.vlm.base import read_family
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
-from idc.vlm.dialogue import caption_turns, completed
+from idc.vlm.dialogue import YES_OR_NO, caption_turns, change_question, completed
 from idc.vlm.family import Family
 
 log = logging.getLogger(__name__)
@@ -91,6 +91,7 @@ class Prepared:
         seen: at what size the images are sent.
         prompt_tokens: number of tokens of the prompt by the artifact's own tokenizer.
         familiarity: of the pair; None without one, and for a dialogue.
+        question: messages that ask whether anything changed; None if that is not asked.
     """
 
     messages: list[dict[str, Any]]
@@ -98,12 +99,19 @@ class Prepared:
     seen: Seen
     prompt_tokens: int
     familiarity: float | None = None
+    question: list[dict[str, Any]] | None = None
+
+    @property
+    def requests(self) -> list[tuple[list[dict[str, Any]], dict[str, Any]]]:
+        """Messages and options of each request; the question is the last one."""
+        asked = [(self.messages, options) for options in self.options]
+        return asked if self.question is None else [*asked, (self.question, {"max_tokens": 4})]
 
     def candidates(self, replies: Iterable[Sequence[Reply]], most: int) -> tuple[Candidate, ...]:
         """The best text first, then the others by their probability; no text twice.
 
         Args:
-            replies: of each request.
+            replies: of each request for captions.
         """
         first, *others = [Candidate(one.text.strip(), _mean(one)) for several in replies for one in several]
         found = {first.caption: first}
@@ -149,6 +157,7 @@ class RemoteCaptioner:
             max_tokens=self.generate.max_new_tokens, attempts=config.attempts, timeout_s=config.timeout_s,
         )  # fmt: skip
         self.calibration, self.familiarity = Calibration.load(path), Familiarity.read(path)
+        self.asks_change = self.calibration is not None and YES in self.calibration.inputs
         self._pool = ThreadPoolExecutor(config.concurrency, thread_name_prefix="endpoint")
         self._compared = False
 
@@ -235,13 +244,19 @@ class RemoteCaptioner:
         if self.familiarity is not None and turns is None:
             familiarity = self.familiarity(before, after)
         first, second = (self.family.content(image.shape[:2])[2:] for image in (before, after))
-        return Prepared(messages_of(full, images), options, Seen(first, second), tokens, familiarity)
+        question = None
+        if self.asks_change and turns is None:
+            question = messages_of(change_question(self.prompt), images)
+        return Prepared(messages_of(full, images), options, Seen(first, second), tokens, familiarity, question)
 
     def description(self, prepared: Prepared, replies: Sequence[Sequence[Reply]], most: int) -> Description:
         """The description of a pair from the replies to its requests; ``most`` candidates."""
         self.compare(prepared, replies[0][0])
+        captions = replies[: len(prepared.options)]
+        evidence = {} if prepared.question is None else {YES: _yes_odds(replies[-1][0])}
         found = Description(
-            prepared.candidates(replies, most),
+            prepared.candidates(captions, most),
+            evidence=evidence,
             familiarity=prepared.familiarity,
             trained_on=self.trained_on,
             seen=prepared.seen,
@@ -262,7 +277,7 @@ class RemoteCaptioner:
 
     def _ask(self, prepared: Prepared) -> list[list[Reply]]:
         return [
-            self.endpoint.chat(prepared.messages, log_probabilities=True, **options) for options in prepared.options
+            self.endpoint.chat(messages, log_probabilities=True, **options) for messages, options in prepared.requests
         ]
 
     def _all(self, one: Callable[..., Any], *columns: Sequence[Any]) -> list[Any]:
@@ -291,6 +306,15 @@ def messages_of(turns: Sequence[Turn], images: Sequence[np.ndarray]) -> list[dic
         only_text = all(part["type"] == "text" for part in parts)
         messages.append({"role": turn.role, "content": text if only_text else parts})
     return messages
+
+
+def _yes_odds(reply: Reply) -> float:
+    """The log-odds of "yes" by the probability p of an answer's first token, log p - log(1 - p), negative for "no";
+    0 for any other answer. 1 - p is at least 1e-6: rounded to 0, it would make the odds infinite."""
+    word = reply.text.strip().lower()
+    sign = next((sign for text, sign in zip(YES_OR_NO, (1, -1), strict=True) if word.startswith(text)), 0)
+    first = reply.log_probabilities[0]
+    return sign * (first - math.log(max(-math.expm1(first), 1e-6)))
 
 
 def _mean(reply: Reply) -> float:

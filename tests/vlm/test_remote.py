@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 import sys
 import time
@@ -14,14 +15,16 @@ from typing import Any
 import pytest
 import torch
 
+from idc.captioning.calibration import YES, Calibration, fit, inputs_of
 from idc.captioning.loading import CaptionerLoader, LoadConfig
-from idc.chat_endpoint import EndpointConfig, EndpointError, NotAnswered, RequestRefused
+from idc.chat_endpoint import EndpointConfig, EndpointError, NotAnswered, Reply, RequestRefused
 from idc.data.images import encode_png
 from idc.schema import IMAGE, Turn
 from idc.training.artifact import PROCESSOR, write_artifact
 from idc.vlm.base import find_base, save_processor
 from idc.vlm.config import FAMILIES, BaseConfig, GenerateConfig, PromptConfig
 from idc.vlm.describer import VlmCaptioner
+from idc.vlm.dialogue import CHANGE_QUESTION
 from idc.vlm.remote import RemoteCaptioner, RemoteParts, messages_of
 from jobs.caption import main
 from tests.vlm.artifacts import wrapped
@@ -78,6 +81,31 @@ def test_the_endpoint_gets_images_that_it_need_not_resize_and_the_prompt_token_f
         assert 1 < len(set(texts)) == len(texts) <= 3
         others = [each.log_probability for each in one.candidates[1:]]
         assert others == sorted(others, reverse=True)
+
+
+def test_an_endpoint_is_asked_whether_anything_changed_if_the_calibration_reads_it(
+    qwen: Endpoint, tmp_path: Path
+) -> None:
+    plain = remote(qwen, tmp_path).describe(*pairs())
+    rows = [inputs_of(one) | {YES: odds} for one, odds in zip(plain, (1, 2, -2), strict=True)]
+    fitted = Calibration(fingerprint="", source={}, quality={}, **fit(rows, [True, True, False]))
+    (tmp_path / "calibration.json").write_text(fitted.model_dump_json())
+    captioner = remote(qwen, tmp_path)
+    qwen.requests.clear()
+    described = captioner.describe([pairs()[0][0]], [pairs()[1][0]], candidates=2)
+    [*_, asked] = qwen.requests
+    assert (len(qwen.requests), asked["max_tokens"], asked["temperature"]) == (3, 4, 0.0)
+    [user] = asked["messages"]
+    assert [part["type"] for part in user["content"]] == ["image_url", "image_url", "text"]
+    assert user["content"][-1]["text"] == CHANGE_QUESTION
+    assert described[0].best == plain[0].best
+    assert described[0].changed == fitted(described[0])
+    prepared = captioner.prepare(*pairs()[0][:2])
+    for text, probability, odds in (("Yes.", 0.8, 4.0), ("no", 0.8, 0.25), ("maybe", 0.8, 1.0), ("yes", 1.0, 1e6)):
+        caption = Reply("a cube", "tiny", log_probabilities=(-0.5,))
+        answer = Reply(text, "tiny", log_probabilities=(math.log(probability), -3.0))
+        described_again = captioner.description(prepared, [[caption], [answer]], 1)
+        assert described_again.evidence == {YES: pytest.approx(math.log(odds))}
 
 
 def test_a_dialogue_is_sent_as_it_was_held(server: Endpoint, tmp_path: Path) -> None:
