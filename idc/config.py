@@ -102,6 +102,15 @@ def missing(path: str | None, field: str) -> Iterator[str]:
         yield f"{field}: no such file or folder: {path!r}{seen_from}"
 
 
+def missing_pairs(path: str | None, field: str) -> Iterator[str]:
+    """As :func:`missing`, of a folder of pairs: also if it is the user's own, which was never imported."""
+    faults = list(missing(path, field))
+    yield from faults
+    if path is not None and "://" not in path and not faults and not (Path(path) / "manifest.json").exists():
+        command = " ".join(arguments({"source": path, "out": "data/mine/pairs"}))
+        yield f"{field}: {path!r} was not imported; import it first: python jobs/import_dataset.py {command}"
+
+
 def remote(path: str | None, field: str, what: str) -> Iterator[str]:
     """A fault if ``path`` is a URI, where only a folder on a disk (of this machine, or shared by all nodes) will do."""
     if path is not None and "://" in path:
