@@ -104,11 +104,12 @@ def missing(path: str | None, field: str) -> Iterator[str]:
 
 def missing_pairs(path: str | None, field: str) -> Iterator[str]:
     """As :func:`missing`, of a folder of pairs: also if it is the user's own, which was never imported."""
-    faults = list(missing(path, field))
-    yield from faults
-    if path is not None and "://" not in path and not faults and not (Path(path) / "manifest.json").exists():
-        command = " ".join(arguments({"source": path, "out": "data/mine/pairs"}))
-        yield f"{field}: {path!r} was not imported; import it first: python jobs/import_dataset.py {command}"
+    if path is None or "://" in path or (Path(path) / "manifest.json").exists():
+        return
+    absent = next(missing(path, field), None)
+    settings = {"source": path, "out": "data/mine/pairs"} if absent is None else {"source": "YOURS", "out": path}
+    command = f"python jobs/import_dataset.py {' '.join(arguments(settings))}"
+    yield f"{absent or f'{field}: {path!r} was not imported'}; import it first: {command}"
 
 
 def remote(path: str | None, field: str, what: str) -> Iterator[str]:

@@ -362,7 +362,9 @@ class EvalLoader:
     ):
         count = len(dataset)
         if count == 0:
-            raise ValueError("the validation split has no samples")
+            raise ValueError(
+                "the validation split has no samples: give some pairs with captions split=val, and import them again"
+            )
         taken = count if limit is None else min(limit, count)
         self.indices = [(i * count) // taken for i in range(taken)][rank::world_size]
         self.batch_size, self.metrics = batch_size, metrics

@@ -6,7 +6,8 @@ the whole sequence is one group. Images are identified by the bytes that the imp
 
 A group that holds pairs with a given split takes that split (the first of train, val and test if there are several).
 Other groups are drawn by a hash of their images, independently of each other and of the order of the pairs. A group
-that is larger than the share of its split goes to the split with the largest share.
+that is larger than the share of its split goes to the split with the largest share. A split that got none of very few
+groups gets the smallest one of the split with the most: without training and validation pairs nothing can be trained.
 
 Only if some pair has no split, all images are read once for this before the import reads them again. Memory is a few
 hundred bytes per pair.
@@ -182,6 +183,15 @@ class _Groups:
         if too_large:
             largest = SPLITS[shares.index(max(shares))]
             notes.append(f"{too_large} groups of pairs that share images exceed their split: put into {largest}")
+        drawn = sizes.keys() - given.keys()
+        for split, share in enumerate(shares):
+            fullest = max(range(len(SPLITS)), key=lambda of: sum(chosen[root] == of for root in drawn))
+            rest = [root for root in drawn if chosen[root] == fullest]
+            if share > 0 and split not in chosen.values() and len(rest) > 1:
+                chosen[min(rest, key=lambda root: (sizes[root], keys[root]))] = split
+                notes.append(
+                    f"so few groups that none was drawn for {SPLITS[split]}: one of {SPLITS[fullest]} was put there"
+                )
         extra = {"default_splits": {"pairs": total, "groups": len(sizes)}, "notes": notes}
         return array("b", _each(roots, self._given, chosen)), extra
 

@@ -174,3 +174,19 @@ def test_other_sources(kind: str, tmp_path: Path) -> None:
             source.write_text("\n".join(map(json.dumps, lines)))
     _, splits = imported(source, tmp_path / "out", kind, val_share=0.2, test_share=0.2)
     assert set(splits.values()) == {"train"}, "one group of all pairs"
+
+
+@pytest.mark.parametrize("first", range(0, 200, 20))
+def test_a_small_set_has_validation_and_test_pairs(tmp_path: Path, first: int) -> None:
+    """Six groups with the default shares: most draws leave a split without pairs."""
+    pairs = [(2 * n, 2 * n + 1) for n in range(6)]
+    _, splits = imported(table(tmp_path, pairs, first=first), tmp_path / "out")
+    assert set(splits.values()) == {"train", "val", "test"}
+    assert max(map(list(splits.values()).count, ("val", "test"))) <= 3
+
+
+def test_of_two_groups_one_is_for_training(tmp_path: Path) -> None:
+    for first in range(0, 200, 20):
+        _, splits = imported(table(tmp_path / str(first), [(0, 1), (2, 3)], first=first), tmp_path / f"out{first}")
+        assert "train" in splits.values()
+        assert len(set(splits.values())) == 2
