@@ -27,7 +27,8 @@ def main() -> None:
         found = None if args.overwrite else finished(job)
         if found is not None:
             print(f"done before: {job.artifact}")
-        print(table(found or calibrate(job)))
+        found = found or calibrate(job)
+        print("the familiarity was fitted" if found is None else table(found))
     except (OSError, ValueError) as error:
         raise SystemExit(f"calibrate: {error}") from None
 

@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from idc import logs
 from idc.captioning.apply import Fault, Pixels, decode_pair, describe_rows
 from idc.captioning.contract import FAMILIAR_FROM, Captioner, Description
 from idc.captioning.familiarity import Familiarity, pair_statistics, statistics
@@ -274,15 +275,18 @@ def finished(job: CalibrateJob) -> Calibration | None:
     return found if found is not None and found.fingerprint == _mark(job) else None
 
 
-def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibration:
+def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibration | None:
     """Describe the pairs, fit, measure, and add the files to the artifact.
 
     Args:
         load: loads the captioner; by default that of ``job.artifact``.
 
+    Returns:
+        None if ``job.split`` lacks changed or unchanged pairs and only the familiarity could be fitted.
+
     Raises:
-        ValueError: a split lacks changed or unchanged pairs, there are no training pairs for the familiarity, or an
-            image cannot be read.
+        ValueError: nothing can be fitted, the report split lacks changed or unchanged pairs, there are no training
+            pairs for the familiarity, or an image cannot be read.
     """
     captioner = (load or CaptionerLoader(job.artifact, job))()
     if isinstance(captioner, AskedCaptioner):
@@ -290,6 +294,13 @@ def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibrati
     splits: list[str] = [job.split] if job.report_split is None else [job.split, job.report_split]
     measured = {split: _measure(job, captioner, split) for split in splits}
     own = measured[job.split]
+    for split, one in measured.items():
+        if fault := _one_kind(job, split, one.changed):
+            if split != job.split or not job.familiarity or not own.statistics:
+                raise ValueError(fault)
+            logs.event("no_probability", f"{fault}; only the familiarity is fitted", "warning")
+            fit_familiarity(_training_statistics(job), own.statistics).save(job.artifact)
+            return None
     made = Calibration(
         fingerprint=_mark(job),
         source={"pairs": ", ".join(job.folders), "split": job.split, "count": len(own.changed)},
@@ -411,7 +422,7 @@ def _mark(job: CalibrateJob) -> str:
 
 
 class _Measured(NamedTuple):
-    """What is known of a split's pairs with a change flag; pairs without a flag are left out."""
+    """What is known of a split's pairs with a change flag or captions; others are left out."""
 
     inputs: list[dict[str, float]]
     """:func:`inputs_of` each pair."""
@@ -422,14 +433,8 @@ class _Measured(NamedTuple):
 
 def _measure(job: CalibrateJob, captioner: Captioner, split: str) -> _Measured:
     """Decode and describe each pair of a split once."""
-    columns = ["pair_id", "before", "after", "change_type", "meta"]
-    every = (
-        (
-            (row, is_changed(row["change_type"], json.loads(row["meta"] or "{}")))
-            for row in iter_rows(path, columns, split)
-        )
-        for path in job.folders
-    )
+    columns = ["pair_id", "before", "after", "change_type", "meta", "captions"]
+    every = (((row, _changed(row)) for row in iter_rows(path, columns, split)) for path in job.folders)
     known = itertools.chain.from_iterable(
         itertools.islice(((row, changed) for row, changed in rows if changed is not None), job.max_pairs)
         for rows in every
@@ -443,14 +448,25 @@ def _measure(job: CalibrateJob, captioner: Captioner, split: str) -> _Measured:
             made.changed.append(changed)
             if job.familiarity:
                 made.statistics.append(pair_statistics(*pixels))
-    if len(set(made.changed)) < 2:
-        kinds = "no pairs with a known change flag" if not made.changed else (
-            "only pairs that changed" if made.changed[0] else "only pairs that did not change"
-        )  # fmt: skip
-        raise ValueError(
-            f"{', '.join(job.folders)}: {split} has {kinds}; a probability of a change needs pairs of both kinds"
-        )
     return made
+
+
+def _one_kind(job: CalibrateJob, split: str, changed: Sequence[bool]) -> str | None:
+    """Why no probability can be fitted or measured on pairs with these flags; None if it can."""
+    if len(set(changed)) == 2:
+        return None
+    kinds = "no pairs with captions or a known change flag" if not changed else (
+        "only pairs that changed" if changed[0] else "only pairs that did not change"
+    )  # fmt: skip
+    return f"{', '.join(job.folders)}: {split} has {kinds}; a probability of a change needs pairs of both kinds"
+
+
+def _changed(row: Mapping[str, Any]) -> bool | None:
+    """The annotated change flag of a pair; if absent, whether most of its captions name a change; None without any."""
+    flag = is_changed(row["change_type"], json.loads(row["meta"] or "{}"))
+    if flag is None and (captions := row["captions"]):
+        flag = 2 * sum(map(says_no_change, captions)) < len(captions)
+    return flag
 
 
 def _decode(known: tuple[dict[str, Any], bool]) -> Pixels | Fault:

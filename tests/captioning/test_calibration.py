@@ -158,10 +158,44 @@ def test_what_cannot_be_calibrated_on(
     folder.write_chunk(0, rows)
     folder.finish()
     with pytest.raises(SystemExit, match=r"val has only pairs that changed; .* needs pairs of both kinds"):
-        calibrate(monkeypatch, f"artifact={artifact}", f"pairs={tmp_path / 'changed'}")
-    with pytest.raises(SystemExit, match="test has no pairs with a known change flag"):
+        calibrate(monkeypatch, f"artifact={artifact}", f"pairs={tmp_path / 'changed'}", "familiarity=false")
+    with pytest.raises(SystemExit, match="test has no pairs with captions or a known change flag"):
         calibrate(monkeypatch, f"artifact={artifact}", f"pairs={tmp_path / 'changed'}", "split=test")
     assert not (artifact / "calibration.json").exists()
+
+
+def noise(random: np.random.Generator) -> bytes:
+    return encode_png(random.integers(0, 255, (32, 32, 3), dtype=np.uint8))
+
+
+def test_pairs_with_captions_alone(
+    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Their captions say whether they changed; if all did, the familiarity is fitted and no probability."""
+    random = np.random.default_rng(0)
+    for name, captions, fitted in (
+        ("both", [("a car left", "the van is gone"), ("i cannot see any difference", "no change")], True),
+        ("changed", [("a car left",), ("a tree fell",)], False),
+    ):
+        folder = DatasetFolder.open_for_build(
+            tmp_path / name, kind="pairs", schema=pair_arrow_schema(), fingerprint=name, config={}, num_chunks=1
+        )
+        rows = [
+            {"pair_id": f"{split}-{number}", "before": noise(random), "after": noise(random),
+             "captions": list(captions[number % 2]),
+             "change_type": None, "split": split, "mask": None, "source": "test", "meta": "{}"}
+            for split, count in (("train", 60), ("val", 40)) for number in range(count)
+        ]  # fmt: skip
+        folder.write_chunk(0, rows)
+        folder.finish()
+        copy = shutil.copytree(artifact, tmp_path / f"artifact-{name}")
+        calibrate(monkeypatch, f"artifact={copy}", f"pairs={tmp_path / name}")
+        assert (copy / "calibration.json").exists() == fitted
+        assert (copy / "familiarity.safetensors").exists()
+    found = capsys.readouterr()
+    assert "val        40     20" in found.out
+    assert "the familiarity was fitted" in found.out
+    assert "val has only pairs that changed" in found.err + found.out
 
 
 def write_pairs(folder: Path, splits: dict[str, list[Pair]]) -> str:
