@@ -193,7 +193,7 @@ def test_pairs_with_captions_alone(
         assert (copy / "calibration.json").exists() == fitted
         assert (copy / "familiarity.safetensors").exists()
     found = capsys.readouterr()
-    assert "val        40     20" in found.out
+    assert "val          40       20" in found.out
     assert "the familiarity was fitted" in found.out
     assert "val has only pairs that changed" in found.err + found.out
 
