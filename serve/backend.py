@@ -105,10 +105,12 @@ class Abilities:
     """Properties of a loaded model.
 
     Attributes:
-        trained_on, can_imagine, imagined_meaningful, can_answer: as in :class:`idc.captioning.contract.Captioner`.
+        trained_on, imagined_meaningful: as in :class:`idc.captioning.contract.Captioner`.
+        can_map, can_imagine, can_answer: its capabilities.
     """
 
     trained_on: str | None
+    can_map: bool = False
     can_imagine: bool = False
     imagined_meaningful: bool = False
     can_answer: bool = False

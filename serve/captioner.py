@@ -47,7 +47,8 @@ class ServedCaptioner:
         imagines = "imagine" in self.captioner.capabilities
         meaningful = imagines and require(self.captioner, "imagine").frames_meaningful
         self._answers = "answer" in self.captioner.capabilities
-        self.abilities = Abilities(self.captioner.trained_on, imagines, meaningful, self._answers)
+        maps = "map" in self.captioner.capabilities
+        self.abilities = Abilities(self.captioner.trained_on, maps, imagines, meaningful, self._answers)
 
     def unsupported(self, options: Options) -> str | None:
         """The reason why pairs cannot be captioned with these options, or None."""

@@ -247,6 +247,8 @@ class Model(_Closed):
     """Why a newer version is not served, while this one continues to serve; or null."""
     trained_on: str | None = None
     """The training images in words; null if the artifact does not record them, or until a replica runs."""
+    can_map: bool | None = None
+    """Whether the option ``change_map`` is supported; null until a replica runs."""
     can_imagine: bool | None = None
     """Whether the option ``imagine`` is supported; null until a replica runs."""
     imagined_meaningful: bool | None = None

@@ -206,7 +206,8 @@ def text_of(found: dict[str, Any]) -> str:
         verdict = f"{verdict}: {found['verdict_text']}"
     elif found["changed_probability"] is not None:
         verdict = f"{verdict} (probability of a change {100 * found['changed_probability']:.0f} %)"
-    first = f"{found['caption']}  [confidence {100 * found['confidence']:.0f} %; {verdict}]"
+    doubt = "unfamiliar images; " if found["familiar"] is False else ""
+    first = f"{found['caption']}  [{doubt}confidence {100 * found['confidence']:.0f} %; {verdict}]"
     others = [f"{one['caption']}  [confidence {100 * one['confidence']:.0f} %]" for one in found["candidates"][1:]]
     return "\n".join([first, *others])
 

@@ -42,14 +42,19 @@ const CANDIDATES = 3;
 const OPTIONS = { map: "change_map", imagine: "imagine" }; // how a refusal begins: the option it is about
 const refused = new Map(); // name of a model -> the options that it refused
 
-/** The response for a pair of images from intake.js; `model` may be empty for the default. */
-export async function caption(before, after, model, signal) {
+/**
+ * The response for a pair of images from intake.js; `model` may be empty for the default, and `description` is that of
+ * the model, if it is known: what it cannot do is not asked for.
+ */
+export async function caption(before, after, model, description, signal) {
   const form = new FormData();
   form.append("before", before.file, before.name);
   form.append("after", after.file, after.name);
   if (model) form.append("model", model);
   form.append("candidates", CANDIDATES);
   const without = refused.get(model) ?? new Set();
+  if (description?.can_map === false) without.add("change_map");
+  if (description?.can_imagine === false) without.add("imagine");
   for (const option of Object.values(OPTIONS)) form.append(option, !without.has(option));
   try {
     return await call("v1/captions", { method: "POST", body: form, signal });
@@ -57,7 +62,7 @@ export async function caption(before, after, model, signal) {
     const option = error instanceof Fault ? OPTIONS[error.message.split(":", 1)[0]] : undefined;
     if (!option || without.has(option)) throw error;
     refused.set(model, without.add(option));
-    return caption(before, after, model, signal);
+    return caption(before, after, model, description, signal);
   }
 }
 

@@ -31,9 +31,10 @@ function complain(error) {
   }
 }
 
-function clearFaults() {
+/** Clears the general messages, and those of the slots that are about to be filled. */
+function clearFaults(sides = SIDES) {
   clearTimeout(busy);
-  for (const id of ["before-fault", "after-fault", "fault", "token-fault"]) $(id).textContent = "";
+  for (const id of [...sides.map((side) => `${side}-fault`), "fault", "token-fault"]) $(id).textContent = "";
 }
 
 // -- the pair -------------------------------------------------------------------------------------------------------
@@ -43,7 +44,7 @@ function setPair(changes) {
   const old = pair;
   pair = { ...pair, truth: null, ...changes };
   asking?.abort();
-  clearFaults();
+  clearFaults(SIDES.filter((side) => side in changes));
   hide();
   end();
   drawPair();
@@ -67,7 +68,17 @@ function drawPair() {
   // Not `disabled`: such a button gets no focus, so that screen readers could not read the reason.
   $("ask").setAttribute("aria-disabled", String(missing.length > 0));
   $("swap").setAttribute("aria-disabled", String(missing.length === 2));
+  $("shapes").textContent = difference(pair.before, pair.after);
   $("why").textContent = missing.length ? `Add the image ${missing.join(" and the image ")} first.` : "";
+}
+
+/** A remark on images of different sizes or shapes; empty for others. */
+function difference(before, after) {
+  if (!before?.width || !after?.width || (before.width === after.width && before.height === after.height)) return "";
+  const sizes = `(${before.width} × ${before.height} and ${after.width} × ${after.height})`;
+  const stretched = (before.width / before.height) / (after.width / after.height);
+  if (Math.abs(Math.log(stretched)) < 0.02) return `The images differ in size ${sizes}: both are scaled to the size that the model reads.`;
+  return `The images differ in shape ${sizes}: at one size their places no longer correspond, and captions may be wrong.`;
 }
 
 /** Shows a pair stored by history.js, with its result if it had one. */
@@ -86,9 +97,9 @@ async function reopen({ pair: kept, shown, time }, scroll = true) {
   keepForTab(pair, shown);
 }
 
-/** Takes files from the reader; two files at once are captioned immediately. */
+/** Takes files from the reader; two files at once are captioned immediately. A refused file leaves its slot empty. */
 async function take(files, side) {
-  clearFaults();
+  clearFaults([]);
   if (files.length > 2) return complain(new Fault(`${files.length} files at once; a pair consists of two, before and after.`));
   const sides = files.length === 2 ? SIDES : [side ?? SIDES.find((each) => pair[each] === null) ?? "after"];
   const ordered = files.length === 2 ? inOrder(files) : files;
@@ -98,10 +109,11 @@ async function take(files, side) {
     try {
       changes[sides[place]] = await readImage(file);
     } catch (error) {
+      changes[sides[place]] = null;
       faults.push(new Fault(error.message, { side: sides[place] }));
     }
   }
-  if (Object.keys(changes).length) setPair(changes);
+  setPair(changes);
   faults.forEach(complain);
   if (files.length === 2 && !faults.length) await ask();
 }
@@ -161,7 +173,7 @@ async function ask() {
   }, SLOW_MS);
   const started = performance.now();
   try {
-    const answer = await caption(asked.before, asked.after, model, current.signal);
+    const answer = await caption(asked.before, asked.after, model, described(model), current.signal);
     const seconds = (performance.now() - started) / 1000;
     if (typeof described(model)?.can_imagine !== "boolean") await drawModels(); // the model had to be started first
     if (current.signal.aborted) return;
@@ -281,6 +293,7 @@ $("model").addEventListener("change", () => {
   ask();
 });
 $("forget").addEventListener("click", async () => {
+  if (!confirm("Delete all results of the history from this browser?")) return;
   await forget();
   await redrawHistory();
   $("ask").focus();

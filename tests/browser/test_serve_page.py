@@ -131,6 +131,8 @@ def test_an_example_a_swap_and_a_paste(backend: Backend, pair: tuple[Path, Path]
 def test_a_model_that_cannot_imagine_shows_what_it_can(backend: Backend, pair: tuple[Path, Path], visit: Visit) -> None:
     with visit() as seen:
         page = seen.open()
+        statuses: list[int] = []
+        page.on("response", lambda response: statuses.append(response.status))
         page.locator("#model").select_option("plain")
         drop(page, page.locator("main"), *pair)
         expect(page.locator("#caption")).to_have_text(caption_of(backend, pair, "plain"))
@@ -141,6 +143,7 @@ def test_a_model_that_cannot_imagine_shows_what_it_can(backend: Backend, pair: t
         page.locator("#model").select_option("imagining")
         expect(page.locator("#caption")).to_have_text(caption_of(backend, pair))
         expect(page.locator("#film-figure")).to_be_visible()
+        assert 422 not in statuses, "what a model cannot do is not asked for"
 
 
 def test_copies_are_what_was_answered_and_the_command_works(
@@ -336,6 +339,6 @@ def test_the_keyboard_reaches_every_control_and_shows_where_it_is(pair: tuple[Pa
             assert at[1], f"{at[0]} has the focus and does not show it"
             reached.append(at[0])
         expected = ["model", "theme", *["examples"] * 5, "before", "after", "ask", "swap", "slider", "opacity"]
-        expected += ["film-figure", "previous", "play", "next", *["film"] * 4, "copy-json", "copy-curl"]
+        expected += ["film-figure", "previous", "play", "next", *["film"] * 4, "details", "copy-json", "copy-curl"]
         expected += ["forget", "past", "docs", "v1/models"]
         assert reached == expected

@@ -51,10 +51,14 @@ def test_a_pair_unlike_the_training_images_gets_the_warning_before_the_caption(
         told_size, caption_size = page.evaluate(sizes, ["warning-text", "caption"])
         assert told_size >= caption_size
         expect(page.locator("#past")).to_contain_text("unfamiliar images")
+        colours = "(ids) => ids.map((id) => getComputedStyle(document.querySelector(id)).backgroundColor)"
+        bars = ["#confidence-track i", "#changed-track i"]
+        doubtful = page.evaluate(colours, bars)
         backend.assessment = SURE
         page.locator("#ask").click()
         expect(warning).to_be_hidden()
         expect(page.locator("#verdict-name")).to_have_text("Changed")
+        assert not set(doubtful) & set(page.evaluate(colours, bars)), "grey where it is not to be trusted"
         backend.assessment = Assessment(0.02, 0.4, True, "unchanged", None, None)
         page.locator("#ask").click()
         expect(page.locator("#verdict-name")).to_have_text("Unchanged")
@@ -119,7 +123,7 @@ def test_imagined_frames_are_folded_away_unless_they_mean_something(
         film.locator("summary").click()
         expect(page.locator("#frame")).to_be_visible()
         expect(page.locator("#film-note")).to_have_text("This model is not trained to show the change in these frames.")
-        backend.abilities = Abilities(SEEN, can_imagine=True, imagined_meaningful=True)
+        backend.abilities = Abilities(SEEN, can_map=True, can_imagine=True, imagined_meaningful=True)
         page.reload()
         expect(page.locator("#frame")).to_be_hidden()
         page.locator("#ask").click()
@@ -128,7 +132,7 @@ def test_imagined_frames_are_folded_away_unless_they_mean_something(
 
 
 def test_the_page_says_what_the_chosen_model_has_seen(backend: Backend, pair: tuple[Path, Path], visit: Visit) -> None:
-    backend.abilities = Abilities(SEEN, can_imagine=True, imagined_meaningful=False)
+    backend.abilities = Abilities(SEEN, can_map=True, can_imagine=True, imagined_meaningful=False)
     others = backend.locals["plain"].models()[0].abilities
     with visit() as seen:
         page = seen.open()

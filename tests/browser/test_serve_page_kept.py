@@ -140,6 +140,13 @@ def test_the_history_is_bounded_in_number_and_bytes_and_cleared(
         drop(page, page.locator("main"), *pair)
         expect(page.locator("#result")).to_be_visible()
         expect(entries.first).to_contain_text(caption_of(backend, pair))
+        kept = stored(page)
+        asked: list[str] = []
+        page.once("dialog", lambda dialog: (asked.append(dialog.message), dialog.dismiss()))
+        page.locator("#forget").click()
+        assert asked == ["Delete all results of the history from this browser?"]
+        assert stored(page) == kept
+        page.once("dialog", lambda dialog: dialog.accept())
         page.locator("#forget").click()
         expect(page.locator("#history")).to_be_hidden()
         assert stored(page) == {"answers": 0, "pairs": 0}

@@ -122,11 +122,19 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_model_is_loaded(
 
 def test_the_line_for_a_terminal_has_caption_confidence_and_verdict() -> None:
     one = {"caption": "a cube moved", "confidence": 0.834}
-    found = {**one, "verdict": "changed", "verdict_text": None, "changed_probability": 0.971, "candidates": [one, one]}
+    found = {
+        **one,
+        "familiar": None,
+        "verdict": "changed",
+        "verdict_text": None,
+        "changed_probability": 0.971,
+        "candidates": [one, one],
+    }
     assert text_of(found) == (
         "a cube moved  [confidence 83 %; changed (probability of a change 97 %)]\na cube moved  [confidence 83 %]"
     )
     found |= {"verdict": "unsure", "verdict_text": "the caption names a change, but ..."}
+    assert text_of(found | {"familiar": False}).startswith("a cube moved  [unfamiliar images; confidence 83 %; unsure")
     assert "83 %; unsure: the caption names a change, but ...]" in text_of(found)
 
 

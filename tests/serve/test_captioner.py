@@ -95,6 +95,7 @@ def test_the_map_of_a_large_image_has_1024_pixels_at_most(captioner: ServedCapti
 
 def test_unsupported_options_are_reported_beforehand(captioner: ServedCaptioner) -> None:
     assert captioner.abilities.can_imagine
+    assert captioner.abilities.can_map
     assert captioner.unsupported(Options(candidates=8, change_map=True, imagine=True)) is None
     assert "need as many beams" in (captioner.unsupported(Options(beams=2, candidates=8)) or "")
     assert "must be at least 1" in (captioner.unsupported(Options(beams=0)) or "")
