@@ -12,7 +12,6 @@ import json
 import os
 import shutil
 import tempfile
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,7 +20,7 @@ from typing import Any
 
 from cluster.tracking import MlflowTracker, flat
 from cluster.waiting import waiting_notice
-from idc import heartbeat, logs
+from idc import logs
 from idc.heartbeat import Heartbeat
 from idc.provenance import ORIGIN, command_line, commit
 from idc.redaction import redacted
@@ -135,14 +134,14 @@ def _claim(run: RunFolder, record: dict[str, Any], overwrite: bool) -> dict[str,
     """Return the result of the run in its folder if it is complete; otherwise claim the folder for this run.
 
     Raises:
-        ValueError: if another run is there, unless it ended before its first checkpoint.
+        ValueError: if another run is there.
     """
     if run.exists(CONFIG):
         saved = run.read(CONFIG)
         if isinstance(saved.get("train"), dict):  # a setting that is newer than the run had its default
             saved["train"] = {**TrainConfig(steps=1).model_dump(mode="json"), **saved["train"]}
         differing = _differing(saved, record)
-        if differing and not overwrite and not _ended_before_a_checkpoint(run):
+        if differing and not overwrite:
             shown = "\n  ".join(differing[:12])
             raise ValueError(
                 f"{run} holds a run of another config; take another run name, or --overwrite it. Differing:\n  {shown}"
@@ -160,14 +159,6 @@ def _claim(run: RunFolder, record: dict[str, Any], overwrite: bool) -> dict[str,
     run.write(CONFIG, record)
     run.write(ORIGIN, {"command": command_line(), "commit": commit()})
     return None
-
-
-def _ended_before_a_checkpoint(run: RunFolder) -> bool:
-    """Whether the last start in a local folder has ended and left nothing to continue from: then the name is free."""
-    if run.local is None or run.exists(RESULT) or any(run.local.glob("checkpoints/step_*")):
-        return False
-    sign = heartbeat.read(run.local)
-    return sign is not None and ("ended" in sign or heartbeat.gone(sign, time.time()) is not None)
 
 
 def _differing(saved: dict[str, Any], record: dict[str, Any]) -> list[str]:

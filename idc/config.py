@@ -102,16 +102,6 @@ def missing(path: str | None, field: str) -> Iterator[str]:
         yield f"{field}: no such file or folder: {path!r}{seen_from}"
 
 
-def missing_pairs(path: str | None, field: str) -> Iterator[str]:
-    """As :func:`missing`, of a folder of pairs: also if it is the user's own, which was never imported."""
-    if path is None or "://" in path or (Path(path) / "manifest.json").exists():
-        return
-    absent = next(missing(path, field), None)
-    settings = {"source": path, "out": "data/mine/pairs"} if absent is None else {"source": "YOURS", "out": path}
-    command = f"python jobs/import_dataset.py {' '.join(arguments(settings))}"
-    yield f"{absent or f'{field}: {path!r} was not imported'}; import it first: {command}"
-
-
 def remote(path: str | None, field: str, what: str) -> Iterator[str]:
     """A fault if ``path`` is a URI, where only a folder on a disk (of this machine, or shared by all nodes) will do."""
     if path is not None and "://" in path:

@@ -30,7 +30,6 @@ JOB_OF = {
     "procap/sweeps/": "sweep",
     "twincap/sweeps/": "sweep",
     "twincap/demo": "train_twincap",
-    "twincap/own_pairs": "train_twincap",
     "twincap/clevr_like": "train_twincap",
     "namc/tokenizer_": "train_tokenizer",
     "namc/describe_": "describe_pairs",

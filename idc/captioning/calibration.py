@@ -28,7 +28,7 @@ from idc.captioning.contract import FAMILIAR_FROM, Captioner, Description
 from idc.captioning.familiarity import Familiarity, pair_statistics, statistics
 from idc.captioning.familiarity import fit as fit_familiarity
 from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, LoadConfig
-from idc.config import missing, missing_pairs
+from idc.config import missing
 from idc.data.augmentation import AugmentationConfig, augment
 from idc.data.images import ImageError, decode_image
 from idc.data.remote_copies import local_folder
@@ -114,9 +114,9 @@ class CalibrateJob(LoadConfig):
             )
         else:
             yield from missing(self.artifact, "artifact")
-        yield from missing_pairs(self.pairs, "pairs")
+        yield from missing(self.pairs, "pairs")
         for path in self.more_pairs:
-            yield from missing_pairs(path, "more_pairs")
+            yield from missing(path, "more_pairs")
         for path in self.outside:
             yield from missing(path, "outside")
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from idc.atomic import write_text
 from idc.captioning.contract import Captioner
 from idc.captioning.loading import LoadConfig
-from idc.config import missing, missing_pairs
+from idc.config import missing
 from idc.cores import usable_cores
 from idc.data.images import decode_image
 from idc.data.store import fingerprint, iter_rows, read_manifest
@@ -51,7 +51,7 @@ class ThroughputJob(LoadConfig):
             yield "endpoint: the models that are measured run here; leave it out"
 
     def preflight(self) -> Iterator[str]:
-        yield from missing_pairs(self.pairs, "pairs")
+        yield from missing(self.pairs, "pairs")
         for name, path in self.artifacts.items():
             yield from missing(path, f"artifacts.{name}")
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from idc.config import ConfigModel, missing, missing_pairs
+from idc.config import ConfigModel, missing
 from idc.data.validation.published import SetName
 
 Format = Literal[
@@ -283,4 +283,4 @@ class CorruptJob(RobustnessConfig):
     """The job fails if more than this share of the rows cannot be changed."""
 
     def preflight(self) -> Iterator[str]:
-        yield from missing_pairs(self.pairs, "pairs")
+        yield from missing(self.pairs, "pairs")

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from idc.captioning.loading import LOADING, LoadConfig, missing_artifact
-from idc.config import ConfigModel, missing, missing_pairs, remote
+from idc.config import ConfigModel, missing, remote
 from idc.metrics.protocols import ProtocolName
 
 CAPTION_HOW = frozenset({"batch_size", "actors", "cpus_per_actor", "gpus_per_actor"}) | LOADING
@@ -97,7 +97,7 @@ class EvaluateJob(LoadConfig):
             yield "nearest_train_pairs: must be 0 with split=all, where training pairs would be nearest to themselves"
 
     def preflight(self) -> Iterator[str]:
-        yield from missing_pairs(self.pairs, "pairs")
+        yield from missing(self.pairs, "pairs")
         yield from missing_artifact(self.artifact, "artifact")
         yield from missing(self.predictions, "predictions")
         yield from missing(self.references, "references")
@@ -168,7 +168,7 @@ class CompareMeasuresJob(ConfigModel):
             yield f"evaluations: only {only}; measures are compared over the captions of at least two systems"
 
     def preflight(self) -> Iterator[str]:
-        yield from missing_pairs(self.pairs, "pairs")
+        yield from missing(self.pairs, "pairs")
         for name, folder in self.evaluations.items():
             yield from missing(folder, f"evaluations.{name}")
         for folder in self.judged:

@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from idc.answer_log import AnswerLog
 from idc.atomic import write_text
 from idc.chat_endpoint import ChatEndpoint, Reply, without_credentials
-from idc.config import ConfigModel, missing, missing_pairs
+from idc.config import ConfigModel, missing
 from idc.evaluation.baselines import CONSTANT, NEAREST
 from idc.evaluation.record import Evaluation, ScoredCaption, load, load_predictions
 from idc.progress import Progress
@@ -133,7 +133,7 @@ class JudgeJob(ConfigModel):
 
     def preflight(self) -> Iterator[str]:
         yield from missing(self.evaluation, "evaluation")
-        yield from missing_pairs(self.pairs, "pairs")
+        yield from missing(self.pairs, "pairs")
         yield from missing(self.prompt, "prompt")
         if self.prompt is not None and Path(self.prompt).is_file():
             text = Path(self.prompt).read_text(encoding="utf-8")

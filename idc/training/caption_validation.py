@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
-from idc.data.store import iter_rows
 from idc.metrics.coco import cider
-from idc.metrics.difference_lists import TrueDifferences, difference_scores, match_caption, scene_truth
+from idc.metrics.difference_lists import TrueDifferences, difference_scores, match_caption
 from idc.metrics.hallucination import Truth, hallucination
 from idc.training.context import Context
 
 Captioned = tuple[str, str, list[str], Any]
 """pair_id, generated caption, references, and the truth (:func:`idc.metrics.difference_lists.scene_truth`) or None."""
-
-
-ANY_CAPTIONS = frozenset(("CIDEr", "distinct_captions"))
-"""Names of what :func:`score_captions` measures on any pairs."""
-
-
-def caption_metrics(pairs: str, split: str = "val") -> frozenset[str]:
-    """Names of what :func:`score_captions` measures on the pairs of a split; reads no image."""
-    names = set(ANY_CAPTIONS)
-    for row in iter_rows(pairs, ["captions", "change_type", "meta"], split):
-        truth = scene_truth(row["change_type"], json.loads(row["meta"] or "{}")) if row["captions"] else None
-        if isinstance(truth, Truth):
-            names |= {"right_type", "right_object"}
-        elif truth is not None:
-            names |= {"difference_f1", "invented_share"}
-    return frozenset(names)
 
 
 def score_captions(mine: Sequence[Captioned], context: Context) -> dict[str, float]:

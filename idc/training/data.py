@@ -347,18 +347,10 @@ class EvalLoader:
     Args:
         batch_size: samples of one batch of one rank; the last may be smaller.
         limit: take only so many samples of the split, evenly spaced.
-        metrics: names of what a validation of these samples measures, if that is known beforehand.
     """
 
     def __init__(
-        self,
-        dataset: Dataset,
-        batch_size: int,
-        rank: int,
-        world_size: int,
-        collate: Collate,
-        limit: int | None = None,
-        metrics: frozenset[str] | None = None,
+        self, dataset: Dataset, batch_size: int, rank: int, world_size: int, collate: Collate, limit: int | None = None
     ):
         count = len(dataset)
         if count == 0:
@@ -367,7 +359,7 @@ class EvalLoader:
             )
         taken = count if limit is None else min(limit, count)
         self.indices = [(i * count) // taken for i in range(taken)][rank::world_size]
-        self.batch_size, self.metrics = batch_size, metrics
+        self.batch_size = batch_size
         self._load = _Load(dataset, collate)
 
     def __len__(self) -> int:

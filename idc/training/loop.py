@@ -16,7 +16,7 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,13 +90,6 @@ def fit(
         return run.finish(export)
 
 
-def _require(metric: str, measured: Collection[str]) -> None:
-    if metric not in measured:
-        raise ValueError(
-            f"train.keep_best.metric={metric!r} is not measured; the validation returns {', '.join(sorted(measured))}"
-        )
-
-
 class _Run:
     """The state of one ``fit``."""
 
@@ -108,8 +101,6 @@ class _Run:
         self.context = context
         self.train = train
         self.tracker = tracker
-        if train.keep_best is not None and loaders.validation is not None and loaders.validation.metrics is not None:
-            _require(train.keep_best.metric, loaders.validation.metrics)
         self.total = train.total_steps(len(loaders.train.dataset))
         self.engine: Engine = make_engine(task, groups, context, train)
         self.is_main = context.rank == 0
@@ -314,7 +305,11 @@ class _Run:
         self.metrics = self.context.all_gather_object(metrics)[0]
         keep = self.train.keep_best
         if keep is not None:
-            _require(keep.metric, self.metrics)
+            if keep.metric not in self.metrics:
+                raise ValueError(
+                    f"train.keep_best.metric={keep.metric!r} is not measured; the validation returns "
+                    f"{', '.join(sorted(self.metrics))}"
+                )
             value = self.metrics[keep.metric]
             if keep.better(value, self.best["value"] if self.best else None):
                 self.best = {"step": self.step, "value": value, "metrics": self.metrics}

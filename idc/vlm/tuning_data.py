@@ -8,7 +8,6 @@ from functools import partial
 from idc import logs
 from idc.data.domain import pairs_domain
 from idc.data.manifest import complete_manifest
-from idc.training.caption_validation import ANY_CAPTIONS, caption_metrics
 from idc.training.context import Context
 from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture
 from idc.vlm.chat import Chat
@@ -64,9 +63,8 @@ def loaders_of(
     train = Loader.from_config(training, collate, job.train, context.rank, context.world_size)
     if validation is None:
         return Loaders(train)
-    limit, scored = job.validation_samples, caption_metrics(validation.folder) if validation.of_pairs else ANY_CAPTIONS
-    metrics = scored | {"loss", "right_minus_shuffled"}
-    return Loaders(train, EvalLoader(validation, size, context.rank, context.world_size, collate, limit, metrics))
+    limit = job.validation_samples
+    return Loaders(train, EvalLoader(validation, size, context.rank, context.world_size, collate, limit=limit))
 
 
 def trained_on(job: TuningJob) -> str:

@@ -88,7 +88,6 @@ def test_a_job_that_does_not_fit_its_cluster_ends_with_the_faults(ray_session: N
     import ray
 
     (tmp_path / "pairs").mkdir()
-    (tmp_path / "pairs" / "manifest.json").write_text("{}")
     done = subprocess.run(
         [sys.executable, "jobs/train_twincap.py", f"pairs={tmp_path / 'pairs'}", f"runs={tmp_path / 'runs'}",
          f"cluster.address={ray.get_runtime_context().gcs_address}", "name=x", "train.num_workers=64"],

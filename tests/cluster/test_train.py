@@ -12,7 +12,6 @@ import pytest
 
 from cluster.tracking import RUN_TAG, MlflowTracker, flat
 from cluster.train import launch
-from idc.heartbeat import Heartbeat
 from idc.training.config import TrackingConfig, TrainConfig
 from idc.training.loop import read_log
 from tests.invariants.harness import Run, largest_difference, run_cases
@@ -223,24 +222,6 @@ def test_a_complete_run_is_not_done_again_and_another_is_refused(tmp_path: Path)
     again = start(run_dir, {**UNTRACKED, "steps": 30}, {"size": 41}, local=True, overwrite=True)
     assert again["steps"] == 30
     assert [line["step"] for line in read_log(run_dir / "log.jsonl")][-1] == 30
-
-
-def test_a_run_that_ended_before_its_first_checkpoint_does_not_keep_its_name(tmp_path: Path) -> None:
-    wrong = {**UNTRACKED, "keep_best": {"metric": "CIDER"}, "checkpoint_every": 100}
-    with pytest.raises(ValueError, match="'CIDER' is not measured"):
-        start(tmp_path / "run", wrong, local=True)
-    assert (tmp_path / "run" / "config.json").exists()
-    right = {**UNTRACKED, "keep_best": {"metric": "accuracy"}}
-    assert start(tmp_path / "run", right, local=True)["steps"] == 24
-    with pytest.raises(ValueError, match="another config"):
-        start(tmp_path / "run", wrong, local=True)
-
-
-def test_a_run_that_is_under_way_keeps_its_name(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is not measured"):
-        start(tmp_path / "run", {**UNTRACKED, "keep_best": {"metric": "no"}, "checkpoint_every": 100}, local=True)
-    with Heartbeat(tmp_path / "run", "training"), pytest.raises(ValueError, match="another config"):
-        start(tmp_path / "run", UNTRACKED, local=True)
 
 
 def test_a_setting_that_is_newer_than_a_run_had_its_default(tmp_path: Path) -> None:

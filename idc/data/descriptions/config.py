@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from idc.chat_endpoint import EndpointConfig
-from idc.config import ConfigModel, missing, missing_pairs
+from idc.config import ConfigModel, missing
 from idc.data.config import Split
 
 NoiseKind = Literal["wrong_object", "wrong_attribute", "extra_object", "missing_detail"]
@@ -140,5 +140,5 @@ class DescribeJob(ConfigModel):
             yield f"log: required if out is a URI ({self.out}); give a local file"
 
     def preflight(self) -> Iterator[str]:
-        yield from missing_pairs(self.pairs, "pairs")
+        yield from missing(self.pairs, "pairs")
         yield from missing(self.image_captions, "image_captions")

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from idc.config import ConfigModel, missing_pairs
+from idc.config import ConfigModel, missing
 from idc.data.store import fingerprint, read_manifest
 from idc.evaluation.config import EvaluateSection
 from idc.evaluation.judge import JudgeSection
@@ -81,7 +81,7 @@ class Trial(ConfigModel):
             yield str(error)
 
     def preflight(self) -> Iterator[str]:
-        yield from missing_pairs(self.pairs, "pairs")
+        yield from missing(self.pairs, "pairs")
         if self.m3diff.mixture is not None and not self.zero_shot:
             yield from (f"m3diff.mixture.{fault}" for fault in self.m3diff.mixture.preflight())
 

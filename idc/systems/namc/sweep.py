@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from idc.config import ConfigModel, missing, missing_pairs
+from idc.config import ConfigModel, missing
 from idc.data.store import fingerprint, read_manifest
 from idc.evaluation.config import EvaluateSection
 from idc.sweep.chain import Step, TrialSteps
@@ -76,7 +76,7 @@ class Trial(ConfigModel):
             yield "more_described: given without described"
 
     def preflight(self) -> Iterator[str]:
-        yield from missing_pairs(self.pairs, "pairs")
+        yield from missing(self.pairs, "pairs")
         yield from missing(self.described, "described")
         for path in self.more_described:
             yield from missing(path, "more_described")

@@ -31,7 +31,7 @@ from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.nim import Denoised, NoiseIdentification, words_exist
 from idc.systems.namc.relevance import FOLDER, write_relevance
 from idc.training.artifact import Artifact, read_artifact, write_artifact
-from idc.training.caption_validation import Captioned, caption_metrics, score_captions
+from idc.training.caption_validation import Captioned, score_captions
 from idc.training.config import GroupConfig
 from idc.training.context import Context
 from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture
@@ -332,10 +332,9 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     loaders = Loaders(
         Loader.from_config(training, collate_captioned, job.train, context.rank, context.world_size),
         EvalLoader(
-            captioned("val"), size, context.rank, context.world_size, collate_captioned,
-            limit=job.validation_pairs, metrics=caption_metrics(job.pairs),
+            captioned("val"), size, context.rank, context.world_size, collate_captioned, limit=job.validation_pairs
         ),
-    )  # fmt: skip
+    )
 
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
         side = model.image.size

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from idc.config import ConfigModel, missing, missing_pairs
+from idc.config import ConfigModel, missing
 from idc.data.store import fingerprint, read_manifest
 from idc.evaluation.config import EvaluateSection
 from idc.sweep.chain import Step, TrialSteps
@@ -89,7 +89,7 @@ class Trial(ConfigModel):
         yield from derived_faults(self, DERIVED)
 
     def preflight(self) -> Iterator[str]:
-        yield from missing_pairs(self.pairs, "pairs")
+        yield from missing(self.pairs, "pairs")
         yield from missing(self.procedures, "procedures")
         yield from missing(self.pretrained, "pretrained")
 

@@ -30,7 +30,6 @@ from idc.systems.procap.data import FinetuneDataset, PretrainDataset, ProcedureI
 from idc.systems.procap.model import PretrainHeads, ProcedureEncoder, Shapes
 from idc.systems.procap.procedures.filmstrip import filmstrip
 from idc.training.artifact import read_artifact, write_artifact
-from idc.training.caption_validation import ANY_CAPTIONS
 from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders
 from idc.training.loop import fit
@@ -327,11 +326,8 @@ def finetune(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     validation = FinetuneDataset(job.procedures, info, "val", captions="first", **options)
     loaders = Loaders(
         Loader.from_config(train, collate, job.train, context.rank, context.world_size),
-        EvalLoader(
-            validation, size, context.rank, context.world_size, collate,
-            limit=job.validation_pairs, metrics=ANY_CAPTIONS,
-        ),
-    )  # fmt: skip
+        EvalLoader(validation, size, context.rank, context.world_size, collate, limit=job.validation_pairs),
+    )
 
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
         write_artifact(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from idc.config import ConfigModel, missing_pairs
+from idc.config import ConfigModel, missing
 from idc.data.store import read_manifest
 from idc.evaluation.config import EvaluateSection
 from idc.sweep.chain import TrialSteps
@@ -42,9 +42,9 @@ class Trial(ConfigModel):
         yield from derived_faults(self, DERIVED)
 
     def preflight(self) -> Iterator[str]:
-        yield from missing_pairs(self.pairs, "pairs")
+        yield from missing(self.pairs, "pairs")
         for path in self.more_pairs:
-            yield from missing_pairs(path, "more_pairs")
+            yield from missing(path, "more_pairs")
 
 
 def steps(trial: Trial, store: str) -> TrialSteps:

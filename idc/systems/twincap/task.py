@@ -19,7 +19,7 @@ from idc.systems.twincap.data import PairSamples, collate
 from idc.systems.twincap.model import Encoded, TwinNet, heat
 from idc.systems.twincap.truth import UNKNOWN
 from idc.training.artifact import Artifact, read_artifact, write_artifact
-from idc.training.caption_validation import Captioned, caption_metrics, score_captions
+from idc.training.caption_validation import Captioned, score_captions
 from idc.training.context import Context
 from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture
 from idc.training.loop import fit
@@ -190,11 +190,8 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     size = max(1, job.train.micro_batch_size // context.world_size)
     loaders = Loaders(
         Loader.from_config(training, collate, job.train, context.rank, context.world_size),
-        EvalLoader(
-            validation, size, context.rank, context.world_size, collate,
-            limit=job.validation_pairs, metrics=caption_metrics(job.pairs),
-        ),
-    )  # fmt: skip
+        EvalLoader(validation, size, context.rank, context.world_size, collate, limit=job.validation_pairs),
+    )
 
     def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
         prefix = "average." if job.ema else "net."

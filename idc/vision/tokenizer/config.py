@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from idc.config import ConfigModel, missing_pairs
+from idc.config import ConfigModel, missing
 from idc.training.config import GroupConfig, TrainConfig
 
 
@@ -156,4 +156,4 @@ class TrainTokenizerJob(ConfigModel):
             )
 
     def preflight(self) -> Iterator[str]:
-        yield from missing_pairs(self.pairs, "pairs")
+        yield from missing(self.pairs, "pairs")
