@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from idc.captioning.calibration import CalibrateJob
 from idc.config import cli
+from idc.next_command import after_calibration
 
 
 def main() -> None:
@@ -28,6 +29,7 @@ def main() -> None:
         if found is not None:
             print(f"done before: {job.artifact}")
         print(table(found or calibrate(job)))
+        print(f"next: {after_calibration(job.artifact)}")
     except (OSError, ValueError) as error:
         raise SystemExit(f"calibrate: {error}") from None
 
