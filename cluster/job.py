@@ -14,6 +14,7 @@ from cluster.train import launch
 from idc.config import Cli
 from idc.data.files import join
 from idc.data.object_store import Unreachable, check_writable
+from idc.next_command import after_training
 
 
 def train_job(entry: str, args: Cli[Any], build: tuple[str, str] | None = None) -> None:
@@ -50,3 +51,4 @@ def train_job(entry: str, args: Cli[Any], build: tuple[str, str] | None = None) 
         f"{job.name}: {result['steps']} steps, {result['seconds_per_step']:.3g} s each, best at {result['best_step']}; "
         f"validation {metrics or '(none)'}; artifact {join(run_dir, 'artifact')}"
     )
+    print(f"next: {after_training(entry, job, join(run_dir, 'artifact'))}")

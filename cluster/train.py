@@ -18,18 +18,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from cluster.run_claim import FATAL, RESULT, claim
 from cluster.tracking import MlflowTracker, flat
 from cluster.waiting import waiting_notice
 from idc import logs
 from idc.heartbeat import Heartbeat
-from idc.provenance import ORIGIN, command_line, commit
 from idc.redaction import redacted
-from idc.training.config import OPERATIONAL, TrackingConfig, TrainConfig
+from idc.training.config import TrackingConfig, TrainConfig
 from idc.training.run_storage import RunFolder, scratch_root, stored
 
 Watch = Callable[[dict[str, float], int], None]
-
-CONFIG, RESULT, FATAL = "config.json", "result.json", "fatal.json"
 
 FATAL_ERRORS = (
     ValueError,
@@ -74,7 +72,8 @@ def launch(
         run_dir: the run's folder, on storage that all workers see: a path, or a URI of object storage.
         name: the run's name in the tracker; default is the folder's name.
         local: in this process, without Ray.
-        overwrite: remove a run of another config that is there.
+        overwrite: remove a run of another config that is there; one that ended before its first checkpoint is removed
+            without.
         parent: MLflow id of the run that this one is shown under.
         watch: called with the metrics and the step of every validation; with ``local`` only.
         callbacks: Ray Train ``UserCallback`` objects; without ``local`` only.
@@ -94,19 +93,20 @@ def launch(
         raise ValueError(f"train.num_workers={train.num_workers} needs Ray; without it (--local) set it to 1")
     record = {"entry": entry, **payload, "train": train.model_dump(mode="json")}
     record = json.loads(json.dumps(record))
-    done = _claim(run, record, overwrite)
+    done = claim(run, record, overwrite)
     if done is not None:
         logs.event("done_before", f"run {name} is complete ({run}), nothing to do", run=name)
         return {**done, "done_before": True}
     logs.bind(run=name)
     train = train.model_copy(update={"tracking": _tracking(train.tracking, run)})
-    tracker = MlflowTracker(train.tracking, run.local, name, parent) if train.tracking.enabled else None
+    tracker: MlflowTracker | None = None
     finished = False
+    cores, gpus = train.num_workers * train.cpus_per_worker, train.num_workers * train.gpus_per_worker
     try:
-        if tracker is not None:
-            tracker.params(flat(record))
-        cores, gpus = train.num_workers * train.cpus_per_worker, train.num_workers * train.gpus_per_worker
-        with Heartbeat(run.local, "training", cores=cores, gpus=gpus):
+        with Heartbeat(run.local, "training", cores=cores, gpus=gpus):  # first: a run without a sign counts as alive
+            if train.tracking.enabled:
+                tracker = MlflowTracker(train.tracking, run.local, name, parent)
+                tracker.params(flat(record))
             if local:
                 _run_here(entry, record, train, run, tracker, watch)
             else:
@@ -128,53 +128,6 @@ def _tracking(tracking: TrackingConfig, run: RunFolder) -> TrackingConfig:
         text = f"{run} is not tracked in MLflow; train.tracking.uri sets a server"
         logs.event("not_tracked", text, "warning")
     return tracking.model_copy(update={"uri": uri, "enabled": uri is not None})
-
-
-def _claim(run: RunFolder, record: dict[str, Any], overwrite: bool) -> dict[str, Any] | None:
-    """Return the result of the run in its folder if it is complete; otherwise claim the folder for this run.
-
-    Raises:
-        ValueError: if another run is there.
-    """
-    if run.exists(CONFIG):
-        saved = run.read(CONFIG)
-        if isinstance(saved.get("train"), dict):  # a setting that is newer than the run had its default
-            saved["train"] = {**TrainConfig(steps=1).model_dump(mode="json"), **saved["train"]}
-        differing = _differing(saved, record)
-        if differing and not overwrite:
-            shown = "\n  ".join(differing[:12])
-            raise ValueError(
-                f"{run} holds a run of another config; take another run name, or --overwrite it. Differing:\n  {shown}"
-            )
-        if differing:
-            run.clear(last=CONFIG)
-        elif run.exists(RESULT):
-            result: dict[str, Any] = run.read(RESULT)
-            if not result["has_artifact"] or run.exists("artifact"):
-                return result
-            run.remove(RESULT)
-    elif not run.is_empty():
-        raise ValueError(f"{run} is not empty and not a training run (it has no {CONFIG}); take another run name")
-    run.remove(FATAL)
-    run.write(CONFIG, record)
-    run.write(ORIGIN, {"command": command_line(), "commit": commit()})
-    return None
-
-
-def _differing(saved: dict[str, Any], record: dict[str, Any]) -> list[str]:
-    """One line per dotted key whose values differ, except settings that do not change what is learned."""
-    old, new = flat(saved), flat(record)
-    operational = tuple(f"train.{field}" for field in OPERATIONAL)
-
-    def matters(key: str) -> bool:
-        return not any(key == field or key.startswith(field + ".") for field in operational)
-
-    absent = "(absent)"
-    return [
-        f"{key}: saved {old.get(key, absent)!r}, now {new.get(key, absent)!r}"
-        for key in sorted(old.keys() | new.keys())
-        if matters(key) and old.get(key, absent) != new.get(key, absent)
-    ]
 
 
 def _run_entry(entry: str, record: dict[str, Any], train: TrainConfig, run: RunFolder, plain: Any) -> None:

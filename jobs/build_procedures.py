@@ -14,6 +14,7 @@ from functools import partial
 
 from cluster.config import ClusterConfig
 from idc.config import cli
+from idc.next_command import after_procedures
 from idc.systems.procap.procedures.config import BuildProceduresJob
 
 
@@ -39,6 +40,7 @@ def main() -> None:
         f"{job.procedures}: {manifest.num_rows} procedures {manifest.rows_by_split}, "
         f"rejected: {manifest.num_rejected} {manifest.reject_reasons or ''}".rstrip()
     )
+    print(f"next: {after_procedures(job.procedures)}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from idc.captioning.calibration import CalibrateJob
 from idc.config import cli
+from idc.next_command import after_calibration
 
 
 def main() -> None:
@@ -29,6 +30,7 @@ def main() -> None:
             print(f"done before: {job.artifact}")
         found = found or calibrate(job)
         print("the familiarity was fitted" if found is None else table(found))
+        print(f"next: {after_calibration(job.artifact)}")
     except (OSError, ValueError) as error:
         raise SystemExit(f"calibrate: {error}") from None
 

@@ -41,6 +41,7 @@ from idc.captioning.loading import CaptionerLoader, chosen_artifact
 from idc.captioning.table import PAGE, CaptionJob, caption_rows
 from idc.config import cli, refuse
 from idc.data.store import Manifest
+from idc.next_command import after_captions
 
 
 class Job(CaptionJob):
@@ -89,6 +90,7 @@ def main() -> None:
         raise SystemExit(f"caption: {error}") from None
     if job.show:
         print(f"page: {job.out}/{PAGE}")
+    print(f"next: {after_captions(str(job.artifact))}")
 
 
 if __name__ == "__main__":

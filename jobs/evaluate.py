@@ -9,7 +9,8 @@ the nearest training pair.
     python jobs/evaluate.py predictions=captions.jsonl pairs=data/levir protocol=levir_ids out=runs/levir
 
 Runs in this process; with actors=N the captioning runs on N Ray actors (not with --local). Captions are gathered and
-scored once, so the scores are the same. An interrupted captioning is continued. Given again with the same inputs and
+scored once, so the scores are the same. The page of the result is OUT/report.html. An interrupted captioning is
+continued. Given again with the same inputs and
 settings, the command does nothing. Errors (Java missing, a damaged file, an empty caption, an id that only one side
 has) are named; the status is then 1.
 """
@@ -17,6 +18,7 @@ has) are named; the status is then 1.
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 from cluster.config import ClusterConfig
 from idc.config import cli, refuse
@@ -37,6 +39,9 @@ def main() -> None:
     from idc.evaluation.job import caption_files, finished, run
     from idc.evaluation.table import table
     from idc.metrics.java import JavaError
+    from idc.next_command import after_evaluation
+    from idc.report.collect import evaluation_page
+    from idc.training.artifact import CALIBRATION
 
     job = args.config
     try:
@@ -55,6 +60,11 @@ def main() -> None:
         except (ValueError, OSError, JavaError) as error:
             raise SystemExit(f"evaluate: {error}") from None
     print(table(evaluation))
+    if job.pairs is not None and (page := evaluation_page(job.out, job.pairs)) is not None:
+        print(f"page: {page}")
+    calibrated = job.artifact is not None and (Path(job.artifact) / CALIBRATION).exists()
+    if command := after_evaluation(job.artifact, job.pairs, calibrated):
+        print(f"next: {command}")
 
 
 if __name__ == "__main__":

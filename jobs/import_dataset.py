@@ -25,7 +25,7 @@ def main() -> None:
     args = cli(Job, __doc__)
     from cluster.session import run_chunks
     from idc.data.importing import open_build
-    from idc.data.validation.next_command import after_import
+    from idc.next_command import after_import
 
     job = args.config
     try:

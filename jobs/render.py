@@ -16,6 +16,7 @@ from __future__ import annotations
 from cluster.config import ClusterConfig
 from idc.config import cli
 from idc.data.rendered.config import RenderJob
+from idc.next_command import after_pairs
 
 
 class Job(RenderJob):
@@ -40,6 +41,7 @@ def main() -> None:
     except ValueError as error:
         raise SystemExit(f"render: {error}") from None
     print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, rejected: {manifest.num_rejected}")
+    print(f"next: {after_pairs(job.out)}")
 
 
 if __name__ == "__main__":

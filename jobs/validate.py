@@ -17,9 +17,9 @@ from idc.data.config import ValidateJob
 def main() -> None:
     args = cli(ValidateJob, __doc__, local=False)
     from idc.data.validation.clean import clean_path, write_clean
-    from idc.data.validation.next_command import after_validation
     from idc.data.validation.report import read_report, report_path, table, write_report
     from idc.data.validation.run import validate
+    from idc.next_command import after_validation
     from idc.report.validation.validation_page import page_path, write_page
 
     job, path = args.config, report_path(args.config)

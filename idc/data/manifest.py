@@ -6,12 +6,14 @@ import contextlib
 import hashlib
 import json
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from idc.config import missing
 from idc.data import files
 from idc.data.object_store import answered
 from idc.data.textfiles import JsonError, decode, parse_json
@@ -109,7 +111,7 @@ def read_manifest(path: AnyPath, kind: str | None = None) -> Manifest:
     """
     place = files.locate(path) / MANIFEST
     if not answered(place.exists, str(path)):
-        raise ValueError(f"{path} is not a data set folder: it has no {MANIFEST}")
+        raise ValueError(f"{path} is not a data set folder: it has no {MANIFEST}{_import_first(path, kind)}")
     try:
         content = parse_json(decode(place.read(), "surrogateescape"))
         version, newest = content["schema_version"], SCHEMA_VERSIONS.get(content["kind"], 1)
@@ -121,6 +123,27 @@ def read_manifest(path: AnyPath, kind: str | None = None) -> Manifest:
     if kind is not None and manifest.kind != kind:
         raise ValueError(f"{path} holds {manifest.kind}, not {kind}")
     return manifest
+
+
+def _import_first(path: AnyPath, kind: str | None) -> str:
+    """The end of the message for a folder without a manifest, which may be what an import reads."""
+    if kind not in (None, "pairs"):
+        return ""
+    return f"; import it first: python jobs/import_dataset.py source={shlex.quote(str(path))} out=data/mine/pairs"
+
+
+def missing_pairs(path: str, field: str, kind: str | None = "pairs") -> Iterator[str]:
+    """A fault if the local folder at ``path`` does not exist, or is no complete folder of pairs, or of another
+    ``kind``, with images (a URI is checked when it is read)."""
+    if "://" in path:
+        return
+    faults = list(missing(path, field))
+    if not faults:
+        try:
+            complete_manifest(path, kind).need_images(path)
+        except ValueError as error:
+            faults.append(f"{field}: {error}")
+    yield from faults
 
 
 def complete_manifest(path: AnyPath, kind: str | None = None) -> Manifest:

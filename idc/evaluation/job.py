@@ -33,7 +33,8 @@ from idc.metrics.coco import BLEU_ORDERS
 from idc.metrics.java import java_version, spice_missing
 from idc.metrics.protocols import BESIDE, LEVIR, SPOT, LevirVocabulary, Protocol, protocol
 from idc.provenance import origin
-from idc.training.artifact import CONFIG, FAMILIARITY, captioning_files, captioning_identity
+from idc.training.artifact import CONFIG, FAMILIARITY, METRICS, captioning_files, captioning_identity
+from idc.training.config import KeepBest
 from idc.training.hashing import contents, file_hash
 
 _VERSION = 5
@@ -293,7 +294,10 @@ def _selection(job: EvaluateJob) -> str:
     if trained is None:
         return ""
     best = trained.get("keep_best")
-    return f"best {best['metric']} on val" if best else "last step"
+    if not best:
+        return "last step"
+    measured = parse_json(decode((local_folder(job.artifact) / METRICS).read_bytes()))
+    return f"best {KeepBest.model_validate(best).chosen(measured)} on val"
 
 
 def _folder(job: EvaluateJob) -> Path | None:

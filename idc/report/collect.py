@@ -14,13 +14,13 @@ import numpy as np
 
 from idc.cores import usable_cores
 from idc.data.images import decode_image
-from idc.data.store import iter_rows
+from idc.data.store import iter_rows, read_manifest
 from idc.evaluation.baselines import TRUTH
-from idc.evaluation.record import Evaluation, ScoredCaption, load, load_predictions
+from idc.evaluation.record import EVALUATION, Evaluation, ScoredCaption, load, load_predictions
 from idc.evaluation.trained_baseline import load_comparable
 from idc.report.config import RealSource, ReportJob
 from idc.report.pair_cards import HEADLINE, GalleryItem
-from idc.report.run import RealPairs, RunReport
+from idc.report.run import RealPairs, RunReport, write_report
 from idc.report.timeline import Timeline
 
 Reconstruct = Callable[[list[np.ndarray]], list[tuple[np.ndarray, np.ndarray]]]
@@ -34,6 +34,22 @@ OPENING_PAIRS = 6
 """Pairs at the top of the page."""
 
 _PACKAGES = ("torch", "ray", "deepspeed", "diffusers", "mitsuba", "opencv-python-headless", "pycocoevalcap", "numpy")
+
+
+def evaluation_page(evaluation: str, pairs: str) -> Path | None:
+    """Write the page of one evaluation into its folder, if it is not there yet; None for pairs without images.
+
+    Raises:
+        ValueError: as :func:`collect`.
+    """
+    if not read_manifest(pairs).has_images:
+        return None
+    path, scores = Path(evaluation) / "report.html", Path(evaluation) / EVALUATION
+    if not path.exists() or path.stat().st_mtime < scores.stat().st_mtime:
+        title = "Image difference captioning: an evaluation"
+        job = ReportJob(out=str(path), title=title, evaluations=(evaluation,), pairs=pairs)
+        write_report(path, collect(job))
+    return path
 
 
 def collect(job: ReportJob, reconstruct: Reconstruct | None = None, imagine: Imagine | None = None) -> RunReport:

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from idc.data.mapped_rows import MappedRows
 from idc.metrics.coco import cider
-from idc.metrics.difference_lists import TrueDifferences, difference_scores, match_caption
+from idc.metrics.difference_lists import TrueDifferences, difference_scores, match_caption, scene_truth
 from idc.metrics.hallucination import Truth, hallucination
 from idc.training.context import Context
 
 Captioned = tuple[str, str, list[str], Any]
 """pair_id, generated caption, references, and the truth (:func:`idc.metrics.difference_lists.scene_truth`) or None."""
+
+
+def measured_of(truths: Iterable[Any]) -> set[str]:
+    """Names of the metrics that :func:`score_captions` returns for pairs with these truths."""
+    names = {"CIDEr", "distinct_captions"}
+    for truth in truths:
+        if isinstance(truth, Truth):
+            names |= {"right_type", "right_object"}
+        elif isinstance(truth, TrueDifferences):
+            names |= {"difference_f1", "invented_share"}
+    return names
+
+
+def row_truths(rows: MappedRows, numbers: Iterable[int]) -> Iterator[Truth | TrueDifferences | None]:
+    """The truths of these rows, which have the columns ``change_type`` and ``meta``; no image is read."""
+    kinds, metas = rows.column("change_type"), rows.column("meta")
+    for number in numbers:
+        yield scene_truth(kinds[number], json.loads(metas[number]) if metas[number] else {})
 
 
 def score_captions(mine: Sequence[Captioned], context: Context) -> dict[str, float]:

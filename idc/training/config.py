@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -76,10 +76,25 @@ def learning_rate(group: GroupConfig, step: int, total_steps: int) -> float:
 class KeepBest(ConfigModel):
     """Keep the weights of the best validation, and export them in the artifact."""
 
-    metric: str
-    """Name of a validation metric, e.g. CIDEr."""
+    metric: str | tuple[str, ...]
+    """Name of a validation metric, e.g. CIDEr; of several, the first that the validation pairs can give."""
     mode: Literal["max", "min"] = "max"
     """Whether a higher or a lower value is better."""
+
+    def chosen(self, measured: Collection[str]) -> str:
+        """The metric to compare by.
+
+        Raises:
+            ValueError: none of them is measured.
+        """
+        wanted = (self.metric,) if isinstance(self.metric, str) else self.metric
+        for name in wanted:
+            if name in measured:
+                return name
+        raise ValueError(
+            f"train.keep_best.metric={' or '.join(map(repr, wanted))} is not measured; the validation returns "
+            f"{', '.join(sorted(measured))}"
+        )
 
     def better(self, value: float, than: float | None) -> bool:
         return than is None or (value > than if self.mode == "max" else value < than)

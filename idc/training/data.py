@@ -359,6 +359,7 @@ class EvalLoader:
             )
         taken = count if limit is None else min(limit, count)
         self.indices = [(i * count) // taken for i in range(taken)][rank::world_size]
+        self.dataset = dataset
         self.batch_size = batch_size
         self._load = _Load(dataset, collate)
 

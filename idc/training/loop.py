@@ -80,6 +80,10 @@ def fit(
             f"workers, the config sets {train.micro_batch_size} and the run has {context.world_size}; "
             "build it with Loader.from_config"
         )
+    if train.keep_best is not None and loaders.validation is not None:
+        measured = task.measured(loaders.validation.dataset)
+        if measured is not None:
+            train.keep_best.chosen(measured)  # refused now, not at the first validation
     run = _Run(task, loaders, context, train, tracker or context.tracker)
     with run.full_disk_explained(context.run_dir):
         if run.is_main:
@@ -305,12 +309,7 @@ class _Run:
         self.metrics = self.context.all_gather_object(metrics)[0]
         keep = self.train.keep_best
         if keep is not None:
-            if keep.metric not in self.metrics:
-                raise ValueError(
-                    f"train.keep_best.metric={keep.metric!r} is not measured; the validation returns "
-                    f"{', '.join(sorted(self.metrics))}"
-                )
-            value = self.metrics[keep.metric]
+            value = self.metrics[keep.chosen(self.metrics)]
             if keep.better(value, self.best["value"] if self.best else None):
                 self.best = {"step": self.step, "value": value, "metrics": self.metrics}
                 state = self.engine.full_state_dict()

@@ -108,6 +108,11 @@ class Task(nn.Module):
         steps."""
         return []
 
+    def measured(self, validation: Any) -> set[str] | None:
+        """Names of the metrics that :meth:`validate` can return for this dataset, known before the first step; None if
+        only a validation can show them."""
+        return None
+
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
         """Metrics on the validation split; called on all ranks, each with its own share of the samples.

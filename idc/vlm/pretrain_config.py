@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from idc.config import ConfigModel, missing
+from idc.config import ConfigModel
+from idc.data.manifest import missing_pairs
 from idc.training.config import GroupConfig, TrainConfig
 from idc.vlm.config import TinyConfig
 
@@ -75,7 +76,7 @@ class PretrainVlmJob(ConfigModel):
             yield f"stages: the shares sum to {sum(stage.share for stage in self.stages):g}, not to 1"
 
     def preflight(self) -> Iterator[str]:
-        yield from missing(self.pairs, "pairs")
+        yield from missing_pairs(self.pairs, "pairs")
 
     def stage_at(self, done: float) -> StageConfig:
         """The stage after this share of the steps."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,8 +17,10 @@ import numpy as np
 from idc.data.images import decode_image, image_size, resize_image
 from idc.data.manifest import complete_manifest
 from idc.data.mapped_rows import MappedRows
-from idc.metrics.difference_lists import scene_truth
+from idc.metrics.difference_lists import TrueDifferences, scene_truth
+from idc.metrics.hallucination import Truth
 from idc.schema import Instruction, Turn
+from idc.training.caption_validation import row_truths
 from idc.training.data import sample_rng
 from idc.training.task import Batch
 from idc.vlm.batch import Sample, collate
@@ -186,6 +188,10 @@ class DialogueSamples:
             shuffled = encode(loose, replace(dialogue, images=images))
         prompt = self.chat.prompt(turns[:-1], dialogue.sizes)
         return TuningSample(sample, Scored(dialogue.name, dialogue.references, dialogue.scene, prompt, shuffled))
+
+    def truths(self) -> Iterator[Truth | TrueDifferences | None]:
+        """What is known of the samples' pairs; nothing of instructions."""
+        return row_truths(self.rows, [row for row, _ in self.order]) if self.of_pairs else iter(())
 
     def length(self, index: int, epoch: int) -> int:
         """Number of tokens."""

@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from idc.config import ConfigModel, missing
+from idc.config import ConfigModel
+from idc.data.manifest import missing_pairs
 from idc.training.config import KeepBest, TrainConfig
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig, TuneConfig
 
@@ -53,6 +54,6 @@ class TuningJob(ConfigModel):
             yield "base.dtype=bfloat16 needs train.precision=bf16; take that, or base.dtype=float32"
 
     def preflight(self) -> Iterator[str]:
-        yield from missing(self.pairs, "pairs")
+        yield from missing_pairs(self.pairs, "pairs", kind=None)
         for path in self.more_pairs:
-            yield from missing(path, "more_pairs")
+            yield from missing_pairs(path, "more_pairs", kind=None)

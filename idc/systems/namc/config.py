@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
+from idc.data.manifest import missing_pairs
 from idc.nn.config import WordDecoderConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
 
@@ -190,7 +191,7 @@ class _RunConfig(ConfigModel):
     """The loop."""
 
     def preflight(self) -> Iterator[str]:
-        yield from missing(self.pairs, "pairs")
+        yield from missing_pairs(self.pairs, "pairs")
 
 
 class PretrainJob(_RunConfig):
@@ -246,7 +247,7 @@ class PretrainJob(_RunConfig):
     def preflight(self) -> Iterator[str]:
         yield from super().preflight()
         for path in self.more_pairs:
-            yield from missing(path, "more_pairs")
+            yield from missing_pairs(path, "more_pairs")
         yield from missing(self.tokenizer, "tokenizer")
         yield from missing(self.caption_pairs, "caption_pairs")
 

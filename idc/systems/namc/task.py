@@ -31,7 +31,7 @@ from idc.systems.namc.model import NamcNet, PretrainHeads
 from idc.systems.namc.nim import Denoised, NoiseIdentification, words_exist
 from idc.systems.namc.relevance import FOLDER, write_relevance
 from idc.training.artifact import Artifact, read_artifact, write_artifact
-from idc.training.caption_validation import Captioned, score_captions
+from idc.training.caption_validation import Captioned, measured_of, row_truths, score_captions
 from idc.training.config import GroupConfig
 from idc.training.context import Context
 from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture
@@ -238,6 +238,9 @@ class FinetuneTask(_Captioning):
     def param_groups(self) -> list[dict[str, Any]]:
         params = [parameter for parameter in self.net.parameters() if parameter.requires_grad]
         return [{"name": "all", "params": params, **self.job.optim.model_dump()}]
+
+    def measured(self, validation: CaptionedPairs) -> set[str]:
+        return measured_of(row_truths(validation.rows, validation.order))
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:

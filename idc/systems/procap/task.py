@@ -210,6 +210,9 @@ class FinetuneTask(Task):
             {"name": "decoder", "params": decoder, **job.decoder_optim.model_dump()},
         ]
 
+    def measured(self, validation: Any) -> set[str]:
+        return {"CIDEr", "distinct_captions"}
+
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
         """CIDEr of the captions of the whole validation split, scored after gathering."""

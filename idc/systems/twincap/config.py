@@ -9,6 +9,7 @@ from pydantic import Field
 
 from idc.config import ConfigModel, missing
 from idc.data.augmentation import AugmentationConfig
+from idc.data.manifest import missing_pairs
 from idc.nn.config import WordDecoderConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
 
@@ -115,9 +116,9 @@ class TwinCapJob(ConfigModel):
             yield "ema: zero_stage=3 shards the weights that are averaged; take zero_stage=2, or ema=0"
 
     def preflight(self) -> Iterator[str]:
-        yield from missing(self.pairs, "pairs")
+        yield from missing_pairs(self.pairs, "pairs")
         for path in self.more_pairs:
-            yield from missing(path, "more_pairs")
+            yield from missing_pairs(path, "more_pairs")
         yield from missing(self.start, "start")
 
 

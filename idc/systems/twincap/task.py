@@ -19,7 +19,7 @@ from idc.systems.twincap.data import PairSamples, collate
 from idc.systems.twincap.model import Encoded, TwinNet, heat
 from idc.systems.twincap.truth import UNKNOWN
 from idc.training.artifact import Artifact, read_artifact, write_artifact
-from idc.training.caption_validation import Captioned, score_captions
+from idc.training.caption_validation import Captioned, measured_of, row_truths, score_captions
 from idc.training.context import Context
 from idc.training.data import Dataset, EvalLoader, Loader, Loaders, Mixture
 from idc.training.loop import fit
@@ -117,6 +117,9 @@ class TwinCapTask(Task):
             {"name": "matrices", "params": groups[True], **settings},
             {"name": "vectors", "params": groups[False], **settings, "weight_decay": 0.0},
         ]
+
+    def measured(self, validation: PairSamples) -> set[str]:
+        return measured_of(row_truths(validation.rows, validation.order))
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:

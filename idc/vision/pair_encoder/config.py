@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from idc.config import ConfigModel, missing
+from idc.config import ConfigModel
+from idc.data.manifest import missing_pairs
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
 
 
@@ -109,4 +110,4 @@ class TrainPairEncoderJob(ConfigModel):
             yield f"init: {self.init!r} would be overwritten by the weights of clip = {self.clip!r}; take 'normal'"
 
     def preflight(self) -> Iterator[str]:
-        yield from missing(self.pairs, "pairs")
+        yield from missing_pairs(self.pairs, "pairs")

@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from idc.config import ConfigModel, missing
+from idc.config import ConfigModel
+from idc.data.manifest import missing_pairs
 from idc.training.config import GroupConfig, TrainConfig
 
 
@@ -156,4 +157,4 @@ class TrainTokenizerJob(ConfigModel):
             )
 
     def preflight(self) -> Iterator[str]:
-        yield from missing(self.pairs, "pairs")
+        yield from missing_pairs(self.pairs, "pairs")

@@ -16,9 +16,9 @@ from idc.config import cli
 from idc.data.config import ImportJob, ValidateJob
 from idc.data.images import encode_png
 from idc.data.validation.duplicates import Leak
-from idc.data.validation.next_command import after_import, after_validation
 from idc.data.validation.report import Validation, read_report, table, write_report
 from idc.data.validation.run import Findings, validate
+from idc.next_command import after_import, after_validation
 from tests.data.readers.test_own import prepare, put
 from tests.data.small_sets import OFFICIAL
 
@@ -234,7 +234,7 @@ def test_the_next_command(tmp_path: Path) -> None:
     assert command == [*IMPORT.split(), *settings, "out=data/mine/pairs"]
     assert cli(ImportJob, None, command[2:]).config.spot_the_diff.protocol == "multi"
     prepare(source_folder, tmp_path / "multi", multi.format, **multi.settings)
-    assert after(tmp_path / "multi").startswith(f"python jobs/train_tokenizer.py name=mine-tokenizer pairs={tmp_path}")
+    assert after(tmp_path / "multi").endswith(f"twincap/demo.yaml name=mine-twincap pairs={tmp_path / 'multi'}")
     prepare(source_folder, tmp_path / "alone", multi.format, images=False, **multi.settings)
     assert after(tmp_path / "alone").startswith("python jobs/evaluate.py predictions=mine.jsonl")
     prepare(source(tmp_path / "in", "p4,0.png,7.png,,,test"), tmp_path / "leaking", "csv")

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 
-from idc.data.images import decode_image
 from idc.data.store import DatasetFolder, iter_rows
 from idc.data.text import Vocabulary
+from idc.evaluation.config import EvaluateJob
+from idc.evaluation.job import _selection
 from idc.schema import pair_arrow_schema
 from idc.systems import load_captioner
 from idc.systems.twincap.data import PairSamples, collate
@@ -22,6 +24,8 @@ from idc.training.artifact import read_artifact
 from idc.training.loop import read_log
 from tests.systems.procap.world import World
 from tests.systems.twincap.tiny import start, tiny_job
+
+ROOT = Path(__file__).parents[3]
 
 
 def task_and_batch(world: World, settings: dict[str, Any] | None = None) -> tuple[TwinCapTask, dict[str, Any]]:
@@ -154,17 +158,39 @@ def test_unknown_truths_have_no_part_in_the_loss(world: World) -> None:
     assert nothing["caption"] == known["caption"]
 
 
-def test_pairs_without_scenes_and_of_another_size_train_too(world: World, tmp_path: Path) -> None:
-    """Own pairs with captions alone, next to rendered ones: their attributes come from the captions."""
-    rows = [{**row, "meta": "{}", "change_type": None, "mask": None} for row in iter_rows(world.pairs, split="train")]
-    assert decode_image(rows[0]["before"]).shape[:2] == (32, 32)
-    own = tmp_path / "own"
+def without_scenes(world: World, own: Path, *splits: str) -> str:
+    """Own pairs with captions alone."""
+    rows = [
+        {**row, "meta": "{}", "change_type": None, "mask": None}
+        for split in splits for row in iter_rows(world.pairs, split=split)
+    ]  # fmt: skip
     folder = DatasetFolder.open_for_build(
         str(own), kind="pairs", schema=pair_arrow_schema(), fingerprint="own", config={}, num_chunks=1
     )
     folder.write_chunk(0, rows)
     folder.finish()
-    job = tiny_job(str(world.pairs), {"more_pairs": [str(own)], "train.steps": 2, "model.width": 40})
+    return str(own)
+
+
+def test_the_weights_are_chosen_by_what_the_pairs_can_measure(world: World, tmp_path: Path) -> None:
+    """The demo's preset on own pairs; a metric that they cannot give is refused before the first step."""
+    own = without_scenes(world, tmp_path / "own", "train", "val")
+    preset = yaml.safe_load((ROOT / "jobs/configs/twincap/demo.yaml").read_text())["train"]["keep_best"]["metric"]
+    settings = {"train.steps": 2, "train.keep_best.metric": preset}
+    for name, pairs, chosen in (("own", own, "CIDEr"), ("rendered", str(world.pairs), "right_object")):
+        start(tiny_job(pairs, settings), tmp_path / "runs" / name)
+        artifact = str(tmp_path / "runs" / name / "artifact")
+        job = EvaluateJob(pairs=pairs, artifact=artifact, out=str(tmp_path / "out"))
+        assert _selection(job) == f"best {chosen} on val"
+    with pytest.raises(ValueError, match="'right_object' is not measured; the validation returns CIDEr, distinct_"):
+        start(tiny_job(own, {**settings, "train.keep_best.metric": "right_object"}), tmp_path / "refused")
+    assert not (tmp_path / "refused" / "log.jsonl").exists()
+
+
+def test_pairs_without_scenes_and_of_another_size_train_too(world: World, tmp_path: Path) -> None:
+    """Own pairs with captions alone, next to rendered ones: their attributes come from the captions."""
+    own = without_scenes(world, tmp_path / "own", "train")
+    job = tiny_job(str(world.pairs), {"more_pairs": [own], "train.steps": 2, "model.width": 40})
     start(job, tmp_path / "run")
     artifact = read_artifact(tmp_path / "run" / "artifact")
     assert "(28 training pairs)" in (artifact.trained_on or "")

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
+from idc.data.manifest import missing_pairs
 
 
 class ProceduresConfig(ConfigModel):
@@ -104,7 +105,7 @@ class ProceduresConfig(ConfigModel):
             yield f"interpolation_weights: interpolation={self.interpolation} has none; set interpolation=vfiformer"
 
     def preflight(self) -> Iterator[str]:
-        yield from missing(self.pairs, "pairs")
+        yield from missing_pairs(self.pairs, "pairs")
         yield from missing(self.tokenizer, "tokenizer")
         yield from missing(self.pair_encoder, "pair_encoder")
         yield from missing(self.scores, "scores")

@@ -1,0 +1,111 @@
+"""The command to run next, printed at the end of a job, in the order of the docs."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from idc.config import arguments
+
+if TYPE_CHECKING:
+    from idc.data.validation.run import Findings
+
+_CLEANED = {"leak between splits", "contradiction"}
+"""Errors whose pairs a clean variant leaves out."""
+_PAIRS = "data/mine/pairs"
+_PROCEDURES = "data/mine/procedures"
+
+
+def after_import(pairs: str) -> str:
+    """The check of the imported folder."""
+    return _command("validate", pairs=pairs)
+
+
+def after_validation(found: Findings) -> str:
+    """The import, if it is not a data set folder yet; else a clean variant, or the use of the folder."""
+    from idc.data.config import ImportConfig
+    from idc.data.validation.clean import clean_path
+    from idc.data.validation.report import DATA_SET_FOLDER
+
+    job, result = found.job, found.result
+    if result.format != DATA_SET_FOLDER:
+        given = job.model_dump(exclude_defaults=True, include={"format", *ImportConfig.model_fields})
+        return _command("import_dataset", source=job.pairs, **given, out=_PAIRS)
+    if result.errors and job.clean:
+        return _command("validate", pairs=clean_path(job))
+    if result.errors:
+        return _command("validate", pairs=job.pairs) + " --clean" * bool(_CLEANED & result.errors.keys())
+    if not result.images:
+        return _command("evaluate", predictions="mine.jsonl", pairs=job.pairs, out="runs/mine/evaluation")
+    return after_pairs(job.pairs)
+
+
+def after_pairs(pairs: str) -> str:
+    """The training of the quickest captioner on a data set folder."""
+    return _command("train_twincap", "twincap/demo", name="mine-twincap", pairs=pairs)
+
+
+def after_training(entry: str, job: Any, artifact: str) -> str:
+    """What the trained artifact is for: the next part of its system, or of a captioner the evaluation.
+
+    Args:
+        entry: of the training, ``"module:function"``.
+        job: its config.
+    """
+    pairs = getattr(job, "pairs", None) or _PAIRS
+    match entry.removeprefix("idc."):
+        case "vision.tokenizer.task:train":
+            return _procedures(pairs, tokenizer=artifact)
+        case "vision.pair_encoder.task:train":
+            tokenizer = "runs/mine-tokenizer/artifact"
+            return _procedures(pairs, tokenizer=tokenizer, strategy="visual_text", pair_encoder=artifact)
+        case "vision.interpolation.task:train":
+            tokenizer = "runs/mine-tokenizer/artifact"
+            return _procedures(pairs, tokenizer=tokenizer, interpolation="vfiformer", interpolation_weights=artifact)
+        case "systems.procap.task:pretrain":
+            names = {"name": "mine", "procedures": job.procedures, "pretrained": artifact}
+            return _command("finetune_procap", "procap/finetune_demo", **names)
+        case "systems.namc.task:pretrain":
+            return _command("finetune_namc", "namc/finetune_small", name="mine", pairs=pairs, pretrained=artifact)
+        case "vlm.pretrain:train":
+            return _command("finetune_vlm", name="mine-vlm", pairs=pairs, base={"source": artifact})
+    if (procedures := getattr(job, "procedures", None)) is not None:
+        from idc.data.store import read_manifest
+
+        pairs = read_manifest(procedures).config.get("pairs", pairs)
+    return _command("evaluate", artifact=artifact, pairs=pairs, out=str(PurePath(artifact).parent / "evaluation"))
+
+
+def after_procedures(procedures: str) -> str:
+    """Stage 1 of ProCap."""
+    return _command("pretrain_procap", "procap/pretrain_demo", name="mine-pretrain", procedures=procedures)
+
+
+def after_evaluation(artifact: str | None, pairs: str | None, calibrated: bool) -> str | None:
+    """The calibration of the captioner, or its use; nothing for captions made elsewhere."""
+    if artifact is None or pairs is None:
+        return None
+    if calibrated or artifact.startswith("hf:"):
+        return after_calibration(artifact)
+    return _command("calibrate", artifact=artifact, pairs=pairs)
+
+
+def after_calibration(artifact: str) -> str:
+    """The caption of a pair."""
+    return f"python jobs/caption.py --artifact {shlex.quote(artifact)} before.png after.png"
+
+
+def after_captions(artifact: str) -> str:
+    """The server."""
+    return f"make serve SERVE={shlex.quote(f'models.mine={artifact}')}"
+
+
+def _procedures(pairs: str, **build: str) -> str:
+    names = {"procedures": _PROCEDURES, "build": {"pairs": pairs, **build}}
+    return _command("build_procedures", "procap/procedures_demo", **names)
+
+
+def _command(job: str, preset: str | None = None, /, **settings: object) -> str:
+    config = [] if preset is None else [f"--config jobs/configs/{preset}.yaml"]
+    return " ".join(["python", f"jobs/{job}.py", *config, *arguments(settings)])
