@@ -30,6 +30,8 @@ def main() -> None:
     job = args.config
     try:
         folder, source, stages = open_build(job, args.overwrite, progress=True)
+        for note in folder.manifest.extra["notes"]:
+            print(f"note: {note}", flush=True)
         manifest = run_chunks(
             args.local,
             job.cluster,
@@ -42,8 +44,6 @@ def main() -> None:
         )
     except ValueError as error:
         raise SystemExit(f"import_dataset: {error}") from None
-    for note in manifest.extra["notes"]:
-        print(f"note: {note}")
     print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, without captions: "
           f"{manifest.num_without_captions}, rejected: {manifest.num_rejected} {manifest.reject_reasons}")  # fmt: skip
     print(f"next: {after_import(job.out)}")

@@ -62,7 +62,7 @@ SCHEMA = pa.schema(
     ]
 )
 
-_VERSION = 3
+_VERSION = 4
 """Incremented when the same input and settings would give other rows."""
 
 

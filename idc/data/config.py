@@ -127,9 +127,12 @@ class AccessConfig(ConfigModel):
     follow_links: bool = False
     """Follow symbolic links that lead out of the source folder. By default their targets are rejected: a foreign data
     set could otherwise include any file of this machine."""
+    allow_outside: bool = False
+    """csv, jsonl, parquet: read images whose relative path leaves the table's folder (../images/x.png). Absolute paths
+    are always read there; names in other formats are limited to files below the source."""
     allow_remote: bool = False
     """csv, jsonl, parquet: read images named by URIs of other hosts (s3://, gs://, hdfs://, ...), with this machine's
-    credentials. Local paths are always allowed there; names in other formats are limited to files below the source."""
+    credentials."""
 
 
 class ImportConfig(AccessConfig):

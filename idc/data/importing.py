@@ -19,7 +19,7 @@ from idc.data.store import DatasetFolder, fingerprint
 from idc.data.textfiles import JsonError, parse_json
 from idc.schema import CAPTION_ORIGINS, PAIR_SCHEMA_VERSION, SPLITS, caption_origins, meta_text, pair_arrow_schema
 
-_VERSION = 2
+_VERSION = 3
 """Version of the imported rows; to be raised if the same settings would produce others."""
 
 

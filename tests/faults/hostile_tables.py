@@ -113,7 +113,10 @@ def csv_entries() -> dict[str, Hostile]:
         "no name": csv_rejected(row("p", before=""), "missing file"),
         "text for an image": csv_rejected(row("p", before="t.csv"), "not an image"),
         "text from elsewhere": csv_rejected(row("p", before=f"{OUTSIDE}/canary.txt"), "not an image"),
-        "text from above": csv_rejected(row("p", before="../outside/canary.txt"), "not an image"),
+        "text from above": csv_rejected(row("p", before="../outside/canary.txt"), "outside the source"),
+        "text from above, allowed": csv_rejected(
+            row("p", before="../outside/canary.txt"), "not an image", settings={"allow_outside": True}
+        ),
         "a device": csv_rejected(row("p", before="/dev/null"), "unreadable file"),
         "the terminal": csv_rejected(row("p", before="/dev/tty"), "unreadable file"),
         "the process": csv_rejected(row("p", before="/proc/self/environ"), "not an image"),

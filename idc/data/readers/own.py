@@ -16,8 +16,8 @@ required; columns that are not listed here go into ``meta``:
 
 ======================  ============================================================================================
 ``pair_id``             unique
-``before``, ``after``   path relative to the table's folder, absolute path or URI (of another host with
-                        ``allow_remote``); in Parquet also the bytes
+``before``, ``after``   path relative to the table's folder (out of it with ``allow_outside``), absolute path or URI
+                        (of another host with ``allow_remote``); in Parquet also the bytes
 ``captions``            list of texts; in CSV one text, several separated by ``|``
 ``caption``             one text; a pair may have several rows with one caption each (CSV, JSON lines)
 ``change_type``         a word
@@ -33,10 +33,13 @@ hold between quotes is described in :mod:`idc.data.readers.csv_rows`.
 from __future__ import annotations
 
 import hashlib
+import posixpath
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from idc.data import files
+from idc.data.images import cell_name
 from idc.data.readers.base import COLUMNS, SPLIT_NAMES
 from idc.data.textfiles import JsonError, parse_json
 from idc.schema import CAPTION_ORIGINS
@@ -46,6 +49,8 @@ _GIVEN = tuple(name for name in COLUMNS if name != "error")
 KNOWN = frozenset(_GIVEN) | {"caption"}
 IMAGES = ("before", "after")
 REQUIRED = ("pair_id", *IMAGES)
+_MOST_FOLDERS = 8
+"""Most folders that a note lists."""
 
 
 def record_row(records: list[dict[str, Any]], where: str) -> dict[str, Any]:
@@ -73,6 +78,51 @@ def record_row(records: list[dict[str, Any]], where: str) -> dict[str, Any]:
             return row  # the loading stage rejects it
         row["meta"] = {**other, **meta} if isinstance(meta, dict) else (meta or other)
     return row
+
+
+class ImageFolders:
+    """The folders below which the images of a table lie, by the names in its rows; nothing is opened.
+
+    Only names that ``reader`` may read count. Folders are joined to those above them while there are more than
+    :data:`_MOST_FOLDERS`, so that memory does not grow with the table.
+    """
+
+    def __init__(self, reader: files.Reader) -> None:
+        self._base, self._access = reader.folder.local or reader.folder.text, reader.access
+        self._folders: set[str] = set()
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Count the images that a record names."""
+        for role in (*IMAGES, "mask"):
+            name = record.get(role)
+            if isinstance(name, str) and name and (folder := self._folder(name)) is not None:
+                self._add(folder)
+
+    def _folder(self, name: str) -> str | None:
+        if "://" in name:
+            readable = name.startswith("file://") or self._access.remote
+            return name.removeprefix("file://").rpartition("/")[0] if readable else None
+        if not name.startswith("/") and not files.leaves_folder(name):
+            return self._base
+        if not name.startswith("/") and not self._access.outside:
+            return None
+        folder = posixpath.dirname(files.join(self._base, name))
+        return folder if "://" in folder else posixpath.normpath(folder)
+
+    def _add(self, folder: str) -> None:
+        if any(f"{folder}/".startswith(f"{above.rstrip('/')}/") for above in self._folders):
+            return
+        self._folders = {below for below in self._folders if not f"{below}/".startswith(f"{folder.rstrip('/')}/")}
+        self._folders.add(folder)
+        if len(self._folders) > _MOST_FOLDERS:
+            deepest = max(self._folders, key=lambda path: path.count("/"))
+            if (above := posixpath.dirname(deepest)) not in ("", deepest):  # s3://bucket becomes s3:, and / stays
+                self._folders.remove(deepest)
+                self._add(above)
+
+    def note(self) -> list[str]:
+        """One line that names the folders, as a list; empty if the rows name no file."""
+        return [f"images are read below {', '.join(map(cell_name, sorted(self._folders)))}"] if self._folders else []
 
 
 def captions_of(record: dict[str, Any]) -> list[Any]:

@@ -14,7 +14,17 @@ from idc.data import files
 from idc.data.pipeline import Batch
 from idc.data.readers.base import rows_to_batch
 from idc.data.readers.csv_rows import CsvRows, Line, read_header
-from idc.data.readers.own import IMAGES, KNOWN, REQUIRED, digest_of, id_error, must_have, record_row, split_name
+from idc.data.readers.own import (
+    IMAGES,
+    KNOWN,
+    REQUIRED,
+    ImageFolders,
+    digest_of,
+    id_error,
+    must_have,
+    record_row,
+    split_name,
+)
 from idc.data.store import fingerprint
 from idc.data.textfiles import JsonError, decode, iter_lines, parse_json
 from idc.schema import CAPTION_ORIGINS
@@ -54,11 +64,13 @@ class TableReader:
             raise ValueError(f"{table} is not a file; format={format} takes one table")
         self._header, self._delimiter, begin = self._csv_header() if format == "csv" else ([], ",", 0)
         self._cells = CsvRows(self._header, self._delimiter, IMAGES) if format == "csv" else None
-        self._scan(begin)
+        folders = ImageFolders(self.reader)
+        self._scan(begin, folders)
         if not self.num_chunks:
             raise ValueError(f"{table} has no rows")
         other = sorted(set(self._header) - KNOWN)
-        self.extra: dict[str, Any] = {"notes": [f"columns kept in meta: {', '.join(other)}"] if other else []}
+        notes = [f"columns kept in meta: {', '.join(other)}"] if other else []
+        self.extra: dict[str, Any] = {"notes": [*folders.note(), *notes]}
         if self._has_origins:
             self.extra[CAPTION_ORIGINS] = True
 
@@ -98,7 +110,7 @@ class TableReader:
             row["error"] = f"duplicate pair id: {where} repeats an id with other images"
         return [row, *contradictions]
 
-    def _scan(self, begin: int) -> None:
+    def _scan(self, begin: int, folders: ImageFolders) -> None:
         """One pass over the file to find where each pair's records are."""
         pairs: dict[bytes, tuple[int, bytes]] = {}
         owners, offsets, lines = array("q"), array("q"), array("q")
@@ -109,6 +121,8 @@ class TableReader:
             stream.seek(begin)
             for line, record in self._records(self._lines_of(stream, hashed)):
                 owner, name = count, record.get("pair_id") if isinstance(record, dict) else None
+                if isinstance(record, dict):
+                    folders.add(record)
                 self._has_origins |= isinstance(record, dict) and record.get(CAPTION_ORIGINS) is not None
                 if not self._each_row and isinstance(record, dict) and name not in (None, ""):
                     images = digest_of([record.get("before"), record.get("after")])
