@@ -9,6 +9,7 @@ the source, after resolving links; :class:`Access` lists what a format or a sett
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import stat
@@ -112,10 +113,16 @@ class Location:
         copy). :class:`idc.data.store.DatasetFolder` deletes what a killed writer left.
         """
         folder, _, name = self.path.rpartition("/")
-        temporary = f"{folder}/.tmp-{os.getpid()}-{os.urandom(4).hex()}-{name}"
-        with self.filesystem.open_output_stream(temporary) as stream:
-            yield stream
-        Location(self.filesystem, temporary, temporary)._move(self)
+        path = f"{folder}/.tmp-{os.getpid()}-{os.urandom(4).hex()}-{name}"
+        temporary = Location(self.filesystem, path, path)
+        try:
+            with self.filesystem.open_output_stream(path) as stream:
+                yield stream
+            temporary._move(self)
+        except BaseException:
+            with contextlib.suppress(OSError):  # a full disk gets its space back
+                temporary.delete()
+            raise
 
     def write(self, data: bytes) -> None:
         """Write the whole file at once, as :meth:`replacing`."""
