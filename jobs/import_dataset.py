@@ -1,7 +1,8 @@
 """Import a data set, or your own pairs, into a data set folder.
 
+    python jobs/import_dataset.py --source my_pairs --out data/mine/pairs
     python jobs/import_dataset.py --format spot_the_diff --source SPOT_FOLDER --out data/spot
-    python jobs/import_dataset.py format=csv source=pairs.csv out=s3://bucket/pairs --local
+    python jobs/import_dataset.py source=pairs.csv out=s3://bucket/pairs --local
 
 Unusable rows are left out and listed with their reasons in rejects-*.parquet. If the images of a data set are missing,
 its annotations are imported alone. The same command continues a killed import.

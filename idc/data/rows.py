@@ -218,7 +218,7 @@ class ParquetRows:
             parquet = open_file(stream, str(file))
             if part := self._parts.get(name):
                 check_part(parquet, file, part, self._schema)
-            must_have(parquet.schema_arrow.names, str(file), IMAGES)
+            must_have(parquet.schema_arrow.names, str(file))
             metadata = parquet.metadata
             stream.seek(stream.size() - metadata.serialized_size - 8)
             return _Footer([rows_of_group(parquet, i) for i in range(metadata.num_row_groups)], stream.read())

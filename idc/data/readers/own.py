@@ -11,11 +11,11 @@ endings; sub-folders ``train``, ``val`` and ``test`` at the top give the split a
 An image whose format is not supported is a reject if no other image has its place. Every other file that is not used
 is counted and named in ``extra["notes"]``; a ``mask`` that ``captions.json`` names lies below the folder.
 
-**Table** (:mod:`idc.data.readers.own_table`, :mod:`idc.data.readers.own_parquet`). The first three columns are
+**Table** (:mod:`idc.data.readers.own_table`, :mod:`idc.data.readers.own_parquet`). ``before`` and ``after`` are
 required; columns that are not listed here go into ``meta``:
 
 ======================  ============================================================================================
-``pair_id``             unique
+``pair_id``             unique; if no row has one, the row's number from 0, unreadable rows included
 ``before``, ``after``   path relative to the table's folder (out of it with ``allow_outside``), absolute path or URI
                         (of another host with ``allow_remote``); in Parquet also the bytes
 ``captions``            list of texts; in CSV one text, several separated by ``|``
@@ -35,7 +35,6 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from idc.data import files
@@ -48,7 +47,8 @@ _GIVEN = tuple(name for name in COLUMNS if name != "error")
 """The columns of a row that its record may fill."""
 KNOWN = frozenset(_GIVEN) | {"caption"}
 IMAGES = ("before", "after")
-REQUIRED = ("pair_id", *IMAGES)
+NUMBERED = "no pair_id: the pairs are named by their rows, from 0"
+"""Note about a table of which no row has an id."""
 _MOST_FOLDERS = 8
 """Most folders that a note lists."""
 
@@ -141,7 +141,7 @@ def id_error(value: Any, where: str) -> str | None:
     return None
 
 
-def must_have(names: list[str], where: str, needed: Sequence[str] = REQUIRED) -> None:
+def must_have(names: list[str], where: str) -> None:
     """Refuse a table without the required columns, or with two of one name.
 
     Raises:
@@ -149,11 +149,11 @@ def must_have(names: list[str], where: str, needed: Sequence[str] = REQUIRED) ->
     """
     if repeated := [name for name, count in Counter(names).items() if count > 1 and name]:
         raise ValueError(f"{where} has the column {', '.join(map(repr, repeated))} more than once; rename one of them")
-    absent = [name for name in needed if name not in names]
+    absent = [name for name in IMAGES if name not in names]
     if absent:
         raise ValueError(
             f"{where} has no column {', '.join(absent)}; it has {', '.join(map(repr, names)) or 'none'}. "
-            f"Required: {', '.join(needed)}; known: {', '.join(sorted(KNOWN))}"
+            f"Required: {', '.join(IMAGES)}; known: {', '.join(sorted(KNOWN))}"
         )
 
 

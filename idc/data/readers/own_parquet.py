@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from idc.data import files
 from idc.data.pipeline import Batch
 from idc.data.readers.base import rows_to_batch, unread
-from idc.data.readers.own import IMAGES, KNOWN, ImageFolders, digest_of, id_error, must_have, record_row
+from idc.data.readers.own import IMAGES, KNOWN, NUMBERED, ImageFolders, digest_of, id_error, must_have, record_row
 from idc.data.readers.parquet_rows import open_file, read_groups
 from idc.data.store import fingerprint
 from idc.schema import CAPTION_ORIGINS
@@ -50,6 +50,7 @@ class ParquetReader:
         self._chunks: list[tuple[str, list[int], int]] = []
         self._duplicates: set[int] = set()
         self.all_split, has_origins = True, False
+        self._numbered = True
         seen: set[bytes] = set()
         folders = ImageFolders(self.reader)
         hashed = hashlib.sha256()
@@ -64,11 +65,14 @@ class ParquetReader:
                 has_origins |= CAPTION_ORIGINS in columns
                 scanned = [column for column in ("pair_id", "split") if column in columns]
                 scanned += _paths(parquet)
-                hashed.update(f"/{name} {stream.size()}\n".encode("utf-8", "surrogateescape"))
+                stream.seek(stream.size() - parquet.metadata.serialized_size - 8)
+                hashed.update(f"/{name} ".encode("utf-8", "surrogateescape") + stream.read())
                 groups, first = [], row
                 for group in range(parquet.num_row_groups):
-                    for record in read_groups(stream, parquet, [group], scanned):
-                        value = record["pair_id"] if isinstance(record, dict) else None
+                    of_group = parquet.metadata.row_group(group).num_rows
+                    for record in read_groups(stream, parquet, [group], scanned) if scanned else [{}] * of_group:
+                        value = record.get("pair_id") if isinstance(record, dict) else None
+                        self._numbered &= value in (None, "")
                         if isinstance(record, dict):
                             folders.add({role: unwrapped(record.get(role)) for role in _ROLES})
                         self.all_split &= isinstance(record, str) or record.get("split") not in (None, "")
@@ -85,8 +89,9 @@ class ParquetReader:
         if not row:
             raise ValueError(f"{source} has no rows")
         self.fingerprint = fingerprint("parquet", chunk_size, hashed.hexdigest())
+        numbered = [NUMBERED] if self._numbered else []
         notes = [f"columns kept in meta: {', '.join(sorted(other))}"] if other else []
-        self.extra: dict[str, Any] = {"notes": [*folders.note(), *notes, *unread(others, "no Parquet file")]}
+        self.extra: dict[str, Any] = {"notes": [*folders.note(), *notes, *numbered, *unread(others, "no Parquet file")]}
         if has_origins:
             self.extra[CAPTION_ORIGINS] = True
 
@@ -106,7 +111,9 @@ class ParquetReader:
                 rows.append({"pair_id": where, "error": record})
                 continue
             record = {k: unwrapped(v) if k in _ROLES else v for k, v in record.items()}
-            if error := id_error(record["pair_id"], f"row {number}"):
+            if self._numbered:
+                record["pair_id"] = number
+            if error := id_error(record.get("pair_id"), f"row {number}"):
                 rows.append({"pair_id": where, "error": error})
                 continue
             row = record_row([record], where)
