@@ -141,7 +141,7 @@ def spot_the_diff_multi() -> Official:
             "9": "bad split",
             "change_multi_captions.json:000005.png": "bad row",
             "change_multi_captions.json:000006.png": "bad split",
-            "change_multi_captions.json:000007.png": "bad row",
+            "change_multi_captions.json:000007.png": "bad split",
             "change_multi_captions.json:8x.png": "no pair id",
         }
 
