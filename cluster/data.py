@@ -223,10 +223,12 @@ class _Group:
         fault = block["fault"][0] if "fault" in block else ""
         payload, result = b"", ChunkResult(chunk, 0, 0)
         try:
-            if not fault and self.folder is None:
-                payload = pickle.dumps(self._batch(chunk, block), protocol=5)
-            elif not fault:
-                result = write_result(self.folder, chunk, self._batch(chunk, block), self.to_rows)
+            if not fault:
+                batch = self._batch(chunk, block)
+                if self.folder is None:
+                    payload = pickle.dumps(batch, protocol=5)
+                else:
+                    result = write_result(self.folder, chunk, batch, self.to_rows)
         except ValueError as exc:  # of the user; as text, because Ray Data replaces the type of an exception
             fault = f"chunk {chunk}: {exc}"
         except Exception as exc:
