@@ -247,8 +247,8 @@ def _file(path: str) -> Location:
     location = locate(path)
     if location.is_folder():
         raise OSError(
-            "a folder, not an image; for many pairs: python jobs/caption.py --input FOLDER --out captions, where FOLDER "
-            "holds before/ and after/"
+            "a folder, not an image; for many pairs: python jobs/caption.py --input FOLDER --out captions, where FOLDER"
+            " holds before/ and after/"
         )
     return location
 

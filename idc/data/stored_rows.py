@@ -29,7 +29,7 @@ def iter_tables(
     manifest = complete_manifest(folder)
     manifest.need_images(path, columns or ())
     schema = read_schema(folder)
-    wanted = read_schema(folder, columns).names
+    wanted = _chosen(schema, columns, folder).names
     for part in manifest.parts:
         with opened_part(folder, part, schema) as parquet:
             read = wanted if split is None or "split" in wanted else [*wanted, "split"]
@@ -102,9 +102,18 @@ def read_schema(path: AnyPath, columns: Sequence[str] | None = None) -> pa.Schem
     first = folder / manifest.parts[0].file
     with undamaged(first), first.open() as stream:
         schema = open_parquet(stream, first).schema_arrow.remove_metadata()
+    return _chosen(schema, columns, folder)
+
+
+def _chosen(schema: pa.Schema, columns: Sequence[str] | None, folder: files.Location) -> pa.Schema:
+    """The named columns of a folder, by default all.
+
+    Raises:
+        ValueError: it does not have one of them.
+    """
     unknown = sorted(set(columns or ()) - set(schema.names))
     if unknown:
-        raise ValueError(f"{path} has no column {', '.join(unknown)}; it has {', '.join(schema.names)}")
+        raise ValueError(f"{folder} has no column {', '.join(unknown)}; it has {', '.join(schema.names)}")
     return schema if columns is None else pa.schema([schema.field(name) for name in columns])
 
 

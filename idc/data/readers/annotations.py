@@ -177,7 +177,7 @@ class Annotations:
                     out[pair_id] = split
         return out
 
-    def captions(self, name: str, splits: Mapping[str, str] | None = None) -> dict[str, list[str]]:
+    def captions(self, name: str, splits: Mapping[str, str]) -> dict[str, list[str]]:
         """``{"000076.png": ["...", ...], ...}`` as ``{"76": ["...", ...], ...}``; see :func:`numbered_id`.
 
         Args:
@@ -188,7 +188,7 @@ class Annotations:
             place, pair_id = f"{name}:{key}", numbered_id(key)
             if pair_id is None:
                 self.reject(place, f"no pair id: {key!r}")
-            elif splits is not None and pair_id not in splits:
+            elif pair_id not in splits:
                 self.reject(place, f"bad split: {pair_id} is in none of the splits")
             elif pair_id in out:
                 self.reject(place, f"duplicate pair id: {pair_id} occurs under two names")

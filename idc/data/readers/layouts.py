@@ -84,6 +84,10 @@ def find_layout(path: str | files.Location, follow_links: bool = False) -> Layou
     fitting = list(_official(Annotations(source))) or list(_general(source, follow_links))
     if not fitting and (source / MANIFEST).exists():
         raise ValueError(f"{path} is a data set folder already; all jobs take it as it is")
+    if not fitting and (outside := source.scan(follow_links).outside):
+        raise ValueError(
+            f"{path}: {outside[0]} is a link to a folder that lies elsewhere; follow_links=true follows it"
+        )
     if not fitting:
         raise ValueError(
             f"{path}: no format matches its files. Put the images into before/ and after/ under the same names, "
