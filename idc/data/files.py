@@ -120,8 +120,9 @@ class Location:
                 yield stream
             temporary._move(self)
         except BaseException:
-            with contextlib.suppress(OSError):  # a full disk gets its space back
-                temporary.delete()
+            if self.local is not None:  # a full disk gets its space back
+                with contextlib.suppress(OSError):
+                    temporary.delete()
             raise
 
     def write(self, data: bytes) -> None:
