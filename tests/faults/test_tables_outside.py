@@ -104,6 +104,12 @@ def test_images_in_the_table_are_in_no_folder(tmp_path: Path) -> None:
     pq.write_table(pa.table(rows), tmp_path / "t.parquet")
     notes = open_reader("parquet", tmp_path / "t.parquet", ImportConfig()).extra["notes"]
     assert notes == ["images are read below /pictures"]
+    texts = pa.array(["/a/x.png"])
+    for before in (texts.dictionary_encode(), texts.cast(pa.large_string()), texts.cast(pa.string_view())):
+        table = pa.table({"pair_id": ["a"], "before": before, "after": ["file:///b/../c/x.png"]})
+        pq.write_table(table, tmp_path / "t.parquet")
+        notes = open_reader("parquet", tmp_path / "t.parquet", ImportConfig()).extra["notes"]
+        assert notes == ["images are read below /a, /c"]
 
 
 def test_the_input_of_captions_follows_the_same_rules(tmp_path: Path, secret: Path, host: Listener) -> None:

@@ -99,9 +99,9 @@ class ImageFolders:
                 self._add(folder)
 
     def _folder(self, name: str) -> str | None:
+        name = name.removeprefix("file://")
         if "://" in name:
-            readable = name.startswith("file://") or self._access.remote
-            return name.removeprefix("file://").rpartition("/")[0] if readable else None
+            return name.rpartition("/")[0] if self._access.remote else None
         if not name.startswith("/") and not files.leaves_folder(name):
             return self._base
         if not name.startswith("/") and not self._access.outside:

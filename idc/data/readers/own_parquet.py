@@ -77,7 +77,7 @@ class ParquetReader:
                             folders.add({role: unwrapped(record.get(role)) for role in _ROLES})
                         self.all_split &= isinstance(record, str) or record.get("split") not in (None, "")
                         key = digest_of(str(value))
-                        if value is not None and key in seen:
+                        if value not in (None, "") and key in seen:
                             self._duplicates.add(row)
                         seen.add(key)
                         hashed.update(key)
@@ -128,7 +128,9 @@ def _paths(parquet: pq.ParquetFile) -> list[str]:
     """The columns with paths of images: texts, and ``path`` of ``{"bytes", "path"}`` where rows lack the bytes."""
     schema = parquet.schema_arrow
     kinds = {role: schema.field(role).type for role in _ROLES if role in schema.names}
-    texts = [role for role, kind in kinds.items() if pa.types.is_string(kind) or pa.types.is_large_string(kind)]
+    kinds = {role: kind.value_type if pa.types.is_dictionary(kind) else kind for role, kind in kinds.items()}
+    is_text = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    texts = [role for role, kind in kinds.items() if any(test(kind) for test in is_text)]
     structs = [role for role, kind in kinds.items() if pa.types.is_struct(kind) and "path" in kind.names]
     return texts + [f"{role}.path" for role in structs if not _all_filled(parquet, f"{role}.bytes")]
 
@@ -144,5 +146,5 @@ def _all_filled(parquet: pq.ParquetFile, column: str) -> bool:
 def unwrapped(value: Any) -> Any:
     """The bytes or the path of ``{"bytes": ..., "path": ...}``, which the ``datasets`` library stores for an image."""
     if isinstance(value, dict):
-        return value.get("bytes") or value.get("path")
+        return data if (data := value.get("bytes")) is not None else value.get("path")
     return value
