@@ -60,7 +60,8 @@ def run(
 
     Raises:
         TooManyRejects: see :func:`idc.data.pipeline.finish`.
-        RuntimeError: a stage raised; the message names the chunk and the error.
+        ValueError: a worker raised one: a part of the input is damaged, the folder cannot be written.
+        RuntimeError: a stage raised another error; the message names the chunk and the error.
     """
     check_chunks(folder, source)
     if folder.complete:
@@ -193,6 +194,8 @@ def _results(
             num_gpus=group[0].num_gpus,
         )
     for row in data.iter_rows():
+        if row["fault"]:
+            raise ValueError(row["fault"])
         yield ChunkResult(int(row["chunk_id"]), int(row["num_rows"]), int(row["num_rejects"]), float(row["seconds"]))
 
 
@@ -217,17 +220,29 @@ class _Group:
 
     def __call__(self, block: dict[str, Any]) -> dict[str, list[Any]]:
         chunk = int(block["chunk_id"][0])
+        fault = block["fault"][0] if "fault" in block else ""
+        payload, result = b"", ChunkResult(chunk, 0, 0)
         try:
-            if self.source is not None:
-                with self._reading:  # a source keeps files open
-                    batch = self.source.read(chunk)
-            else:
-                batch = pickle.loads(block["payload"][0])
-            with self._working:
-                batch = run_stages(self.stages, batch)
-            if self.folder is None:
-                return {"chunk_id": [chunk], "payload": [pickle.dumps(batch, protocol=5)]}
-            result = write_result(self.folder, chunk, batch, self.to_rows)
+            if not fault:
+                batch = self._batch(chunk, block)
+                if self.folder is None:
+                    payload = pickle.dumps(batch, protocol=5)
+                else:
+                    result = write_result(self.folder, chunk, batch, self.to_rows)
+        except ValueError as exc:  # of the user; as text, because Ray Data replaces the type of an exception
+            fault = f"chunk {chunk}: {exc}"
         except Exception as exc:
             raise RuntimeError(f"chunk {chunk}: {type(exc).__name__}: {exc}") from exc
-        return {name: [value] for name, value in asdict(result).items()}
+        if self.folder is None:
+            return {"chunk_id": [chunk], "payload": [payload], "fault": [fault]}
+        return {"fault": [fault], **{name: [value] for name, value in asdict(result).items()}}
+
+    def _batch(self, chunk: int, block: dict[str, Any]) -> Batch:
+        """The chunk after the stages."""
+        if self.source is not None:
+            with self._reading:  # a source keeps files open
+                batch = self.source.read(chunk)
+        else:
+            batch = pickle.loads(block["payload"][0])
+        with self._working:
+            return run_stages(self.stages, batch)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from idc.atomic import write_text
+from idc.data.files import locate
+from idc.data.write_errors import writing
 
 
 class AnswerLog:
@@ -21,7 +23,8 @@ class AnswerLog:
         self._path = path
         self._lock = threading.Lock()
         self.known: dict[str, dict[str, Any]] = {}
-        path.parent.mkdir(parents=True, exist_ok=True)
+        with writing(locate(path.parent)):
+            path.parent.mkdir(parents=True, exist_ok=True)
         lines = path.read_text(encoding="utf-8").split("\n") if path.exists() else []
         whole = []
         for line in lines:
@@ -35,8 +38,12 @@ class AnswerLog:
             write_text(path, "".join(line + "\n" for line in whole))
 
     def add(self, record: dict[str, Any]) -> None:
-        """Write an answer immediately."""
+        """Write an answer immediately.
+
+        Raises:
+            ValueError: the folder cannot be written.
+        """
         with self._lock:
-            with self._path.open("a", encoding="utf-8") as file:
+            with writing(locate(self._path.parent)), self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
             self.known[record["key"]] = record

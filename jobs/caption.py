@@ -21,11 +21,12 @@ Two images may have any size and mode; PNG, JPEG, WebP, BMP, GIF, TIFF, AVIF, JP
 no Ray and no data set.
 
 With --input: a folder of pairs, Parquet, CSV or JSON lines with the columns `before` and `after` (paths, URIs, in
-Parquet also the bytes), or a folder of images. A table may name any local file, and URIs of other hosts with
-allow_remote=true; links that lead out of a folder are followed with follow_links=true. Every row of the input becomes
-a row of --out, in the same order; one that cannot be captioned has its reason in `error`. At the end, --out gets
-page.html with pairs and captions (--show 40), and summary.json with counts: named change types, warnings and, where the
-input has the column `change_type`, how many are right. The same command given again continues an interrupted job.
+Parquet also the bytes), or a folder of images. A relative path of a table stays below the table's folder unless
+allow_outside=true; absolute paths are always read, URIs of other hosts with allow_remote=true, links that lead out of a
+folder with follow_links=true. Every row of the input becomes a row of --out, in the same order; one that cannot be
+captioned has its reason in `error`. At the end, --out gets page.html with pairs and captions (--show 40), and
+summary.json with counts: named change types, warnings and, where the input has the column `change_type`, how many are
+right. The same command given again continues an interrupted job.
 --local needs no Ray, and puts change maps on the page.
 """
 

@@ -1,7 +1,8 @@
 """Import a data set, or your own pairs, into a data set folder.
 
+    python jobs/import_dataset.py --source my_pairs --out data/mine/pairs
     python jobs/import_dataset.py --format spot_the_diff --source SPOT_FOLDER --out data/spot
-    python jobs/import_dataset.py format=csv source=pairs.csv out=s3://bucket/pairs --local
+    python jobs/import_dataset.py source=pairs.csv out=s3://bucket/pairs --local
 
 Unusable rows are left out and listed with their reasons in rejects-*.parquet. If the images of a data set are missing,
 its annotations are imported alone. The same command continues a killed import.
@@ -30,6 +31,8 @@ def main() -> None:
     job = args.config
     try:
         folder, source, stages = open_build(job, args.overwrite, progress=True)
+        for note in folder.manifest.extra["notes"]:
+            print(f"note: {note}", flush=True)
         manifest = run_chunks(
             args.local,
             job.cluster,
@@ -42,8 +45,6 @@ def main() -> None:
         )
     except ValueError as error:
         raise SystemExit(f"import_dataset: {error}") from None
-    for note in manifest.extra["notes"]:
-        print(f"note: {note}")
     print(f"{job.out}: {manifest.num_rows} pairs {manifest.rows_by_split}, without captions: "
           f"{manifest.num_without_captions}, rejected: {manifest.num_rejected} {manifest.reject_reasons}")  # fmt: skip
     print(f"next: {after_import(job.out)}")

@@ -256,7 +256,7 @@ REFUSED: dict[str, tuple[list[str], list[str]]] = {
     "import_dataset": (
         ["source=nowhere", "out=pairs", "format=clevr", "val_share=0.7", "test_share=0.7", "chunk_sise=3"],
         [
-            "format: 'clevr' is not one of folder, csv, jsonl, parquet, clevr_change, clevr_dc, spot_the_diff, "
+            "format: 'clevr' is not one of auto, folder, csv, jsonl, parquet, clevr_change, clevr_dc, spot_the_diff, "
             "image_editing_request, birds_to_words, levir, omnidiff, instruct_pix2pix, cdvqa, qag360k, procap_hdf5, "
             "hugging_face, webdataset, video",
             "chunk_sise: no such setting; did you mean 'chunk_size'?",

@@ -30,7 +30,7 @@ from idc.captioning.loading import (
     given_options,
     in_options,
 )
-from idc.data.files import locate
+from idc.data.files import Location, locate
 from idc.data.images import ImageError, decode_image, encode_png
 
 FRAME_ENDS = (".png", ".gif")
@@ -229,12 +229,29 @@ def _read(*paths: str) -> list[tuple[bytes, np.ndarray]]:
     images, faults = [], []
     for path in paths:
         try:
-            images.append((data := locate(path).read(), decode_image(data)))
+            images.append((data := _file(path).read(), decode_image(data)))
         except (OSError, ImageError) as error:
             faults.append(f"{path}: {error}")
     if faults:
         raise ValueError("\n".join(faults))
     return images
+
+
+def _file(path: str) -> Location:
+    """The location of an image, if it can be one.
+
+    Raises:
+        OSError: it is a web address or a folder; what to do.
+    """
+    if path.lower().startswith(("http://", "https://")):
+        raise OSError("a web address; download the image, and give its file")
+    location = locate(path)
+    if location.is_folder():
+        raise OSError(
+            "a folder, not an image; for many pairs: python jobs/caption.py --input FOLDER --out captions, where FOLDER"
+            " holds before/ and after/"
+        )
+    return location
 
 
 def _png(url: str) -> bytes:

@@ -37,6 +37,7 @@ from idc.data.images import MAX_PIXELS
 from idc.data.pipeline import Batch, ChunkResult, StageSpec, good_rows, num_rows, run_local
 from idc.data.rows import InputRows, RowFormat, open_rows
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, fingerprint, iter_rows, read_manifest
+from idc.data.write_errors import writing
 
 KIND = "captioned"
 """The kind of the folder."""
@@ -62,7 +63,7 @@ SCHEMA = pa.schema(
     ]
 )
 
-_VERSION = 3
+_VERSION = 4
 """Incremented when the same input and settings would give other rows."""
 
 
@@ -349,6 +350,7 @@ def _reason(error: str) -> str:
 
 def write_jsonl(folder: str, path: str) -> None:
     """Write the rows of a complete folder as JSON lines; the file appears when it is complete."""
-    with files.locate(path).replacing() as stream:
+    file = files.locate(path)
+    with writing(file.parent), file.replacing() as stream:
         for row in iter_rows(folder):
             stream.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")

@@ -127,9 +127,12 @@ class AccessConfig(ConfigModel):
     follow_links: bool = False
     """Follow symbolic links that lead out of the source folder. By default their targets are rejected: a foreign data
     set could otherwise include any file of this machine."""
+    allow_outside: bool = False
+    """csv, jsonl, parquet: read images whose relative path leaves the table's folder (../images/x.png). Absolute paths
+    are always read there; names in other formats are limited to files below the source."""
     allow_remote: bool = False
     """csv, jsonl, parquet: read images named by URIs of other hosts (s3://, gs://, hdfs://, ...), with this machine's
-    credentials. Local paths are always allowed there; names in other formats are limited to files below the source."""
+    credentials."""
 
 
 class ImportConfig(AccessConfig):
@@ -176,8 +179,8 @@ class ImportJob(ImportConfig):
     """Source to import: the folder of an official data set, a folder of images, shards or clips, or a file (csv, jsonl,
     parquet, webdataset, video); for hugging_face a folder written by `save_to_disk`, or a name on the hub. Path or
     URI."""
-    format: Format = "folder"
-    """The layout of the source; see docs/data.md."""
+    format: AnyFormat = "auto"
+    """The layout of the source (docs/data.md); "auto" recognises it by the files, and fails if several match."""
     out: str
     """The data set folder to write. Path or URI."""
     max_reject_share: float = Field(default=0.05, ge=0, le=1)
@@ -187,7 +190,8 @@ class ImportJob(ImportConfig):
 
     def preflight(self) -> Iterator[str]:
         if self.format != "hugging_face":  # may be the name of a data set on the hub
-            yield from missing(self.source, "source")
+            hint = "; a name on the hub needs format=hugging_face" if self.format == "auto" else ""
+            yield from (fault + hint for fault in missing(self.source, "source"))
 
 
 class ValidateJob(ImportConfig):

@@ -9,7 +9,9 @@ the source, after resolving links; :class:`Access` lists what a format or a sett
 
 from __future__ import annotations
 
+import contextlib
 import os
+import posixpath
 import stat
 from collections import deque
 from collections.abc import Iterator
@@ -111,10 +113,17 @@ class Location:
         copy). :class:`idc.data.store.DatasetFolder` deletes what a killed writer left.
         """
         folder, _, name = self.path.rpartition("/")
-        temporary = f"{folder}/.tmp-{os.getpid()}-{os.urandom(4).hex()}-{name}"
-        with self.filesystem.open_output_stream(temporary) as stream:
-            yield stream
-        Location(self.filesystem, temporary, temporary)._move(self)
+        path = f"{folder}/.tmp-{os.getpid()}-{os.urandom(4).hex()}-{name}"
+        temporary = Location(self.filesystem, path, path)
+        try:
+            with self.filesystem.open_output_stream(path) as stream:
+                yield stream
+            temporary._move(self)
+        except BaseException:
+            if self.local is not None:  # a full disk gets its space back
+                with contextlib.suppress(OSError):
+                    temporary.delete()
+            raise
 
     def write(self, data: bytes) -> None:
         """Write the whole file at once, as :meth:`replacing`."""
@@ -323,6 +332,11 @@ def is_below(path: str, folder: str) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
 
 
+def leaves_folder(name: str) -> bool:
+    """Whether a relative path leads out of the folder that it is relative to, links aside."""
+    return posixpath.normpath(name).split("/")[0] == ".."
+
+
 class OutsideSource(ValueError):
     """A name in a data set that leads to a place its reader may not read; the message gives the reason."""
 
@@ -333,19 +347,21 @@ class Access:
 
     Attributes:
         links: follow links that lead out of the source.
-        local: any local file, by an absolute path, ``..`` or ``file://``. For tables, whose paths the user wrote.
+        local: any local file by an absolute path or ``file://``. For tables: people list their images that way.
+        outside: with ``local``, also by a relative path that leaves the source, through ``..`` or a link.
         remote: with ``local``, also other hosts, by URI.
     """
 
     links: bool = False
     local: bool = False
+    outside: bool = False
     remote: bool = False
 
 
 BELOW = Access()
 """Files below the source."""
 LOCAL = Access(local=True)
-"""Any file of this machine."""
+"""Files below the source, and any file of this machine by its absolute path."""
 
 
 class Reader:
@@ -387,12 +403,18 @@ class Reader:
         if "://" in name:
             return self._locate_uri(name)
         place = self.folder / name
-        if self.access.local:
-            return place
-        if name.startswith("/") and any(is_below(name, folder) for folder in self._also):
-            return place
-        if name.startswith("/") or ".." in name.split("/"):
+        if name.startswith("/"):
+            if self.access.local or any(is_below(name, folder) for folder in self._also):
+                return place
             raise OutsideSource("names in this layout are those of files below the source")
+        if self.access.outside:
+            return place
+        if leaves_folder(name) if self.access.local else ".." in name.split("/"):
+            raise OutsideSource(
+                "a relative path that leaves the table's folder; allow_outside=true reads it, or write an absolute path"
+                if self.access.local
+                else "names in this layout are those of files below the source"
+            )
         local, root = place.local, self.folder.local
         if not self.access.links and local is not None and root is not None and not is_below(local, root):
             raise OutsideSource("a link leads out of the source; follow_links=true follows it")

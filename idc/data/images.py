@@ -82,6 +82,10 @@ _MEDIA_TYPES = ("png", "jpeg", "webp", "bmp", "gif", "tiff", "avif", "jp2")
 ACCEPT = ",".join([*(f"image/{name}" for name in _MEDIA_TYPES), *sorted(IMAGE_SUFFIXES)])
 """Value of ``<input type="file" accept>``: media types, and suffixes for systems that do not know them."""
 
+_HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+"""Brands in the header of HEIC files. No decoder of it has a permissive licence: pillow-heif's wheel is GPL-2.0 (x265),
+pi-heif's LGPL-3.0 (libheif, libde265)."""
+
 _LONGEST_NAME = 300
 """Most characters of a file name in a message."""
 
@@ -228,6 +232,8 @@ def open_image(data: bytes) -> Iterator[Image.Image]:
     except Image.DecompressionBombError as exc:
         raise ImageError("too many pixels", str(exc)) from exc
     except UnidentifiedImageError as exc:
+        if data[4:8] == b"ftyp" and data[8:12] in _HEIC_BRANDS:
+            raise ImageError("not an image", "HEIC, which is not read; convert it to JPEG") from exc
         raise ImageError("not an image", f"{len(data)} bytes that are none of {FORMAT_NAMES}") from exc
     except MemoryError:
         raise

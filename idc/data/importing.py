@@ -15,11 +15,12 @@ from idc.data.pipeline import Batch, StageSpec, good_rows
 from idc.data.readers import open_reader
 from idc.data.readers.base import COLUMNS, SPLIT_NAMES, PairReader, printable
 from idc.data.readers.default_splits import with_default_splits
+from idc.data.readers.layouts import with_layout
 from idc.data.store import DatasetFolder, fingerprint
 from idc.data.textfiles import JsonError, parse_json
 from idc.schema import CAPTION_ORIGINS, PAIR_SCHEMA_VERSION, SPLITS, caption_origins, meta_text, pair_arrow_schema
 
-_VERSION = 2
+_VERSION = 3
 """Version of the imported rows; to be raised if the same settings would produce others."""
 
 
@@ -34,7 +35,8 @@ def open_build(
     Args:
         progress: show the progress of that reading.
     """
-    source = open_reader(job.format, job.source, job)
+    job, format = with_layout(job, job.source)
+    source = open_reader(format, job.source, job)
     what_counts = job.model_dump(exclude={"source", "out", "max_reject_share", "workers", *_not_ours(job)})
     folder = DatasetFolder.open_for_build(
         job.out,
@@ -47,7 +49,7 @@ def open_build(
         extra=source.extra,
     )
     if folder.pending():
-        source = with_default_splits(source, job.format, job, progress=progress)
+        source = with_default_splits(source, format, job, progress=progress)
         folder.manifest.extra.update(source.extra)
     return folder, source, [load_stage(job, source.reader, source.extra.get("images", True), job.workers)]
 

@@ -21,6 +21,7 @@ from idc.data import files
 from idc.data.manifest import AnyPath, complete_manifest, fingerprint
 from idc.data.parquet_files import refuse_objects
 from idc.data.stored_rows import iter_tables, read_schema
+from idc.data.write_errors import writing
 
 ROWS_FOLDER = "_rows"
 """Folder in a data set folder for its Arrow files."""
@@ -60,9 +61,12 @@ class MappedRows(Sequence[dict[str, Any]]):
         self._open()
 
     def _open(self) -> None:
-        reader = pa.ipc.open_file(pa.memory_map(self._file, "r"))
-        refuse_objects(reader.schema, self._file)
-        self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        try:
+            reader = pa.ipc.open_file(pa.memory_map(self._file, "r"))
+            refuse_objects(reader.schema, self._file)
+            self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        except (OSError, pa.ArrowException) as error:
+            raise ValueError(f"{self._file} is damaged ({error}); delete it, it is written again") from error
         self._ends = list(itertools.accumulate(batch.num_rows for batch in self._batches))
         self.columns = reader.schema.names
 
@@ -110,8 +114,10 @@ def _rows_folder(source: files.Location) -> Path:
 
 def _convert(target: str, source: files.Location, columns: Sequence[str] | None, split: str | None) -> None:
     """Write the Arrow file once, however many processes need it at the same time."""
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    with open(target + ".lock", "w") as lock:
+    folder = files.locate(os.path.dirname(target))
+    with writing(folder):
+        os.makedirs(folder.path, exist_ok=True)
+    with writing(folder), open(target + ".lock", "w") as lock:
         with contextlib.suppress(OSError):  # without locks on this file system: done twice at worst, never wrongly
             fcntl.flock(lock, fcntl.LOCK_EX)
         if os.path.exists(target):

@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from idc.data import files
-from idc.data.parquet_files import open_parquet
-from idc.data.store import AnyPath, DatasetFolder, Manifest, Reject, complete_manifest, fingerprint, undamaged
+from idc.data.store import AnyPath, DatasetFolder, Manifest, Part, Reject, complete_manifest, fingerprint, read_schema
+from idc.data.stored_rows import iter_rejects, opened_part
 from idc.heartbeat import Heartbeat
 from idc.progress import Progress
 
@@ -191,9 +191,11 @@ def finish(folder: DatasetFolder, max_reject_share: float, extra: dict[str, Any]
     total = counts.num_rows + counts.num_rejected
     if total and counts.num_rejected > max_reject_share * total:
         reasons = ", ".join(f"{n} x {reason}" for reason, n in counts.reject_reasons.items())
+        first = next(iter_rejects(folder.location, counts))
         raise TooManyRejects(
             f"{counts.num_rejected} of {total} rows were rejected, more than max_reject_share={max_reject_share:g} "
-            f"allows: {reasons}. See {folder.location}/rejects-*.parquet; fix the input, or raise max_reject_share"
+            f"allows: {reasons}. The first is {first.row_id!r}: {first.reason}. All are in "
+            f"{folder.location}/rejects-*.parquet; fix the input, or raise max_reject_share"
         )
     return folder.finish(extra)
 
@@ -324,12 +326,13 @@ class FolderSource:
         self.columns = list(columns) if columns is not None else None
         self.splits = list(splits) if splits is not None else None
         self.manifest = manifest
-        self._chunks: list[tuple[str, int, int]] = []
+        self._schema = read_schema(self.folder) if manifest.parts else pa.schema([])
+        self._chunks: list[tuple[Part, int, int]] = []
         left = manifest.num_rows if limit is None else limit
         for part in manifest.parts:
             rows = min(part.num_rows, left)
             left -= rows
-            self._chunks += [(part.file, s, min(s + chunk_size, rows)) for s in range(0, rows, chunk_size)]
+            self._chunks += [(part, s, min(s + chunk_size, rows)) for s in range(0, rows, chunk_size)]
         self.fingerprint = fingerprint(manifest.fingerprint, chunk_size, self.columns, self.splits, limit)
 
     @property
@@ -342,9 +345,9 @@ class FolderSource:
         return stop - start
 
     def read(self, chunk_id: int) -> Batch:
-        file, start, stop = self._chunks[chunk_id]
-        with undamaged(self.folder / file), (self.folder / file).open() as stream:
-            table = read_range(open_parquet(stream, file), start, stop, self.columns)
+        part, start, stop = self._chunks[chunk_id]
+        with opened_part(self.folder, part, self._schema) as parquet:
+            table = read_range(parquet, start, stop, self.columns)
         batch = table.to_pydict()
         if self.splits is not None:
             batch = take(batch, [i for i, split in enumerate(batch["split"]) if split in self.splits])

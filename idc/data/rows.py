@@ -30,7 +30,8 @@ from idc.data.readers.own_folder import FolderReader
 from idc.data.readers.own_parquet import unwrapped
 from idc.data.readers.own_table import TableReader
 from idc.data.readers.parquet_rows import GroupRows, Record, open_file, rows_of_group
-from idc.data.store import MANIFEST, AnyPath, complete_manifest, fingerprint
+from idc.data.store import MANIFEST, AnyPath, Part, complete_manifest, fingerprint, read_schema, undamaged
+from idc.data.stored_rows import check_part
 
 RowFormat = Literal["auto", "pairs", "parquet", "csv", "jsonl", "folder"]
 
@@ -168,11 +169,14 @@ class ParquetRows:
     ) -> None:
         self.extra: dict[str, Any] = {"notes": []}
         self._columns = columns
+        self._parts: dict[str, Part] = {}
         folder = source
         if pairs:
             manifest = complete_manifest(source, "pairs")
             manifest.need_images(source)
-            self._names = [part.file for part in manifest.parts]
+            self._parts = {part.file: part for part in manifest.parts}
+            self._schema = read_schema(source)
+            self._names = list(self._parts)
         elif source.is_file():
             folder, self._names = source.parent, [source.name]
         else:
@@ -210,9 +214,11 @@ class ParquetRows:
 
     def _footer(self, name: str) -> _Footer:
         file = self.reader.folder / name
-        with file.open() as stream:
+        with undamaged(file), file.open() as stream:
             parquet = open_file(stream, str(file))
-            must_have(parquet.schema_arrow.names, str(file), IMAGES)
+            if part := self._parts.get(name):
+                check_part(parquet, file, part, self._schema)
+            must_have(parquet.schema_arrow.names, str(file))
             metadata = parquet.metadata
             stream.seek(stream.size() - metadata.serialized_size - 8)
             return _Footer([rows_of_group(parquet, i) for i in range(metadata.num_row_groups)], stream.read())

@@ -39,6 +39,7 @@ from idc.data.manifest import (
 from idc.data.mapped_rows import ROWS_FOLDER, MappedRows
 from idc.data.object_store import answered, check_writable
 from idc.data.stored_rows import iter_rows, iter_tables, read_rejects, read_schema, read_table
+from idc.data.write_errors import writing
 
 __all__ = [
     "MANIFEST",
@@ -117,7 +118,7 @@ class DatasetFolder:
             extra: JSON-able values that this kind of folder needs in its manifest.
 
         Raises:
-            ValueError: the folder holds something else and ``overwrite`` is off.
+            ValueError: the folder holds something else and ``overwrite`` is off, or it cannot be written.
         """
         location = files.locate(path)
         fresh = Manifest(
@@ -149,15 +150,16 @@ class DatasetFolder:
             raise ValueError(f"{path} holds {what}; choose another folder, or pass overwrite=true to replace it")
         if isinstance(path, str):
             check_writable(path, "out")
-        if found is not None:
-            (location / MANIFEST).delete()  # first, so that a kill here cannot leave a wrong complete folder
-        for info in own:
-            (location / info.base_name).delete()
-        if (location / ROWS_FOLDER).exists():
-            location.filesystem.delete_dir((location / ROWS_FOLDER).path)
-        location.filesystem.create_dir(location.path, recursive=True)
-        folder = cls(location, schema, fresh)
-        folder._save()
+        with writing(location):
+            if found is not None:
+                (location / MANIFEST).delete()  # first, so that a kill here cannot leave a wrong complete folder
+            for info in own:
+                (location / info.base_name).delete()
+            if (location / ROWS_FOLDER).exists():
+                location.filesystem.delete_dir((location / ROWS_FOLDER).path)
+            location.filesystem.create_dir(location.path, recursive=True)
+            folder = cls(location, schema, fresh)
+            folder._save()
         return folder
 
     def pending(self) -> list[int]:
@@ -173,7 +175,8 @@ class DatasetFolder:
         """Write the rows and the rejects of one chunk; writing it twice is harmless.
 
         Raises:
-            ValueError: the rows do not have the folder's columns.
+            ValueError: the rows do not have the folder's columns, or the folder cannot be written. What is written
+                stays, and the same job continues.
         """
         assert 0 <= chunk_id < self.num_chunks, f"chunk {chunk_id} of {self.num_chunks}"
         try:
@@ -187,19 +190,20 @@ class DatasetFolder:
             if not field.nullable and table[field.name].null_count:
                 raise ValueError(f"chunk {chunk_id}: column {field.name!r} has empty cells but may not")
         bad = [Reject(*reject) for reject in rejects]
-        reject_file = self.location / _rejects_name(chunk_id)
-        if bad:
-            columns = {"row_id": [r.row_id for r in bad], "reason": [r.reason for r in bad]}
-            self._write_table(reject_file, pa.table(columns, schema=_REJECT_SCHEMA))
-        elif reject_file.exists():
-            reject_file.delete()
         counts = {
             "rows_by_split": _count(table["split"].to_pylist()) if "split" in table.column_names else {},
             "without_captions": _without_captions(table),
             "reject_reasons": _count(reject.code for reject in bad),
         }
         metadata = {_COUNTS_KEY: json.dumps(counts).encode()}
-        self._write_table(self.location / _part_name(chunk_id), table.replace_schema_metadata(metadata))
+        reject_file = self.location / _rejects_name(chunk_id)
+        with writing(self.location):
+            if bad:
+                columns = {"row_id": [r.row_id for r in bad], "reason": [r.reason for r in bad]}
+                self._write_table(reject_file, pa.table(columns, schema=_REJECT_SCHEMA))
+            elif reject_file.exists():
+                reject_file.delete()
+            self._write_table(self.location / _part_name(chunk_id), table.replace_schema_metadata(metadata))
 
     def finish(self, extra: Mapping[str, Any] | None = None) -> Manifest:
         """Count the rows of all parts and mark the folder complete; ``extra`` is merged into the manifest's."""
@@ -211,10 +215,11 @@ class DatasetFolder:
                 f"{self.location}: {len(missing)} of {self.num_chunks} chunks are missing, first {missing[0]}"
             )
         self.manifest = self.counted(complete=True, extra=extra)
-        self._save()
-        for info in self.location.list_files():
-            if info.base_name.startswith(".tmp-"):
-                (self.location / info.base_name).delete()
+        with writing(self.location):
+            self._save()
+            for info in self.location.list_files():
+                if info.base_name.startswith(".tmp-"):
+                    (self.location / info.base_name).delete()
         return self.manifest
 
     def counted(self, complete: bool, extra: Mapping[str, Any] | None = None) -> Manifest:
@@ -228,8 +233,12 @@ class DatasetFolder:
             if chunk in missing:
                 continue
             name = _part_name(chunk)
-            with (self.location / name).open() as stream:
+            with undamaged(self.location / name), (self.location / name).open() as stream:
                 footer = pq.read_metadata(stream)
+            if _COUNTS_KEY not in (footer.metadata or {}):
+                raise ValueError(
+                    f"{self.location / name} is not a part that this job wrote; delete the file and run the job again"
+                )
             counts = json.loads(footer.metadata[_COUNTS_KEY])
             rejects = _rejects_name(chunk) if counts["reject_reasons"] else None
             parts.append(Part(file=name, num_rows=footer.num_rows, rejects=rejects))

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from idc.data import files
-from idc.data.manifest import AnyPath, Reject, complete_manifest, undamaged
+from idc.data.manifest import AnyPath, Manifest, Part, Reject, complete_manifest, undamaged
 from idc.data.parquet_files import open_parquet
 
 
@@ -26,10 +28,10 @@ def iter_tables(
     folder = files.locate(path)
     manifest = complete_manifest(folder)
     manifest.need_images(path, columns or ())
-    wanted = read_schema(folder, columns).names
+    schema = read_schema(folder)
+    wanted = _chosen(schema, columns, folder).names
     for part in manifest.parts:
-        with undamaged(folder / part.file), (folder / part.file).open() as stream:
-            parquet = open_parquet(stream, folder / part.file)
+        with opened_part(folder, part, schema) as parquet:
             read = wanted if split is None or "split" in wanted else [*wanted, "split"]
             for batch in parquet.iter_batches(batch_size=batch_size, columns=read):
                 table = pa.Table.from_batches([batch])
@@ -37,6 +39,43 @@ def iter_tables(
                     table = table.filter(pc.equal(table["split"], split))
                 if table.num_rows:
                     yield table.select(wanted).replace_schema_metadata(None)
+
+
+@contextlib.contextmanager
+def opened_part(folder: files.Location, part: Part, schema: pa.Schema) -> Iterator[pq.ParquetFile]:
+    """A part of a folder, open to be read, once it is checked by its footer.
+
+    Args:
+        schema: of the folder (:func:`read_schema`).
+
+    Raises:
+        ValueError: the file is missing or damaged, or another file than the one that the manifest describes.
+    """
+    file = folder / part.file
+    with undamaged(file), file.open() as stream:
+        parquet = open_parquet(stream, file)
+        check_part(parquet, file, part, schema)
+        yield parquet
+
+
+def check_part(parquet: pq.ParquetFile, file: files.Location, part: Part, schema: pa.Schema) -> None:
+    """Refuse a file in the place of a part.
+
+    Raises:
+        ValueError: it has another number of rows than in the manifest, or other columns than the first part.
+    """
+    rows, columns = parquet.metadata.num_rows, parquet.schema_arrow
+    if rows != part.num_rows:
+        fault = f"it has {rows} rows, the manifest says {part.num_rows}"
+    elif not columns.equals(schema):
+        other = sorted({field.name for field in set(columns) ^ set(schema)})
+        fault = f"its columns are not those of the folder's first part ({', '.join(other[:5])})"
+    else:
+        return
+    raise ValueError(
+        f"{file} is another file than the manifest describes: {fault}; copy the folder again, or build it "
+        "again with --overwrite"
+    )
 
 
 def iter_rows(
@@ -63,20 +102,33 @@ def read_schema(path: AnyPath, columns: Sequence[str] | None = None) -> pa.Schem
     first = folder / manifest.parts[0].file
     with undamaged(first), first.open() as stream:
         schema = open_parquet(stream, first).schema_arrow.remove_metadata()
+    return _chosen(schema, columns, folder)
+
+
+def _chosen(schema: pa.Schema, columns: Sequence[str] | None, folder: files.Location) -> pa.Schema:
+    """The named columns of a folder, by default all.
+
+    Raises:
+        ValueError: it does not have one of them.
+    """
     unknown = sorted(set(columns or ()) - set(schema.names))
     if unknown:
-        raise ValueError(f"{path} has no column {', '.join(unknown)}; it has {', '.join(schema.names)}")
+        raise ValueError(f"{folder} has no column {', '.join(unknown)}; it has {', '.join(schema.names)}")
     return schema if columns is None else pa.schema([schema.field(name) for name in columns])
 
 
 def read_rejects(path: AnyPath) -> list[Reject]:
     """All rejected rows of a complete folder, in the order of the input."""
     folder = files.locate(path)
-    out: list[Reject] = []
-    for part in complete_manifest(folder).parts:
+    return list(iter_rejects(folder, complete_manifest(folder)))
+
+
+def iter_rejects(folder: files.Location, manifest: Manifest) -> Iterator[Reject]:
+    """The rejected rows of the parts that a manifest names."""
+    for part in manifest.parts:
         if part.rejects is not None:
             file = folder / part.rejects
             with undamaged(file), file.open() as stream:
                 table = open_parquet(stream, file).read()
-            out.extend(Reject(row["row_id"], row["reason"]) for row in table.to_pylist())
-    return out
+            for row in table.to_pylist():
+                yield Reject(row["row_id"], row["reason"])

@@ -23,6 +23,7 @@ from idc.data.pipeline import iter_chunks
 from idc.data.rows import open_rows
 from idc.data.store import iter_rows
 from idc.data.textfiles import JsonError, parse_json
+from idc.data.write_errors import writing
 from idc.metrics.changes import UNCLEAR, named_type
 from idc.metrics.hallucination import INVENTED, MISSED, Truth, hallucination, truth_in, wilson
 from idc.report.page import reduced, render
@@ -92,16 +93,18 @@ def write_gallery(job: CaptionJob, load: LoadCaptioner | None = None) -> Summary
         load: loads the captioner again, for change maps of the pairs on the page; without it there are none.
 
     Raises:
-        ValueError: the input or the artifact cannot be read.
+        ValueError: the input or the artifact cannot be read, or the folder cannot be written.
     """
     truths = _truths(job)
     summary = _summarise(job, truths)
     out = files.locate(job.out)
-    (out / SUMMARY).write(summary.model_dump_json(indent=1).encode() + b"\n")
+    with writing(out):
+        (out / SUMMARY).write(summary.model_dump_json(indent=1).encode() + b"\n")
     if job.show:
         shown = _shown(job, summary.pairs - summary.without_caption)
         items = list(_items(job, shown, truths, load))
-        (out / PAGE).write(render_gallery(summary, items).encode())
+        with writing(out):
+            (out / PAGE).write(render_gallery(summary, items).encode())
     return summary
 
 

@@ -86,6 +86,8 @@ def test_one_pair(
     ("arguments", "message"),
     [
         (("gone.png", "broken.png"), "gone.png: .*\nbroken.png: not an image"),
+        (("folder.gif", "folder.gif"), "folder.gif: a folder, not an image; .*--input FOLDER"),
+        (("before.png", "https://host.invalid/a.png"), "a.png: a web address; download the image"),
         (("before.png", "after.bmp", "--beams", "2", "--candidates", "3"), "candidates=3 need as many beams"),
         (("before.png", "after.bmp", "--frames", "film.avi"), "film.avi: frames are written to a file that ends in"),
         (("before.png", "after.bmp", "--map", "map.jpg"), "map.jpg: the change map is written to a file that ends in"),

@@ -78,6 +78,13 @@ class DieOnce:
         return batch
 
 
+class Full:
+    def __call__(self, batch: Batch) -> Batch:
+        if batch["pair_id"][0] == "p4":
+            raise ValueError("the disk is full")
+        return {**batch, "value": batch["index"], "blob": [b""] * 4}
+
+
 class Raise:
     def __call__(self, batch: Batch) -> Batch:
         if batch["pair_id"][0] == "p4":
@@ -154,6 +161,13 @@ def test_a_fault_of_a_stage_ends_the_job_and_says_where(ray_session: None, tmp_p
     with pytest.raises(Exception, match=r"chunk 1: KeyError: 'a fault in the stage'"):
         run(folder(tmp_path, 3), Numbers(3), [StageSpec(Raise)], progress=False)
     assert not read_manifest(tmp_path).complete
+
+
+def test_an_error_of_the_user_in_a_worker_is_one_here(ray_session: None, tmp_path: Path) -> None:
+    from cluster.data import run
+
+    with pytest.raises(ValueError, match=r"^chunk 1: .*the disk is full"):
+        run(folder(tmp_path, 3), Numbers(3), [StageSpec(Full)], progress=False)
 
 
 def test_too_many_rejects_keep_the_work(ray_session: None, tmp_path: Path) -> None:

@@ -140,6 +140,13 @@ def test_what_cannot_be_used_says_why(data: bytes, code: str) -> None:
     assert str(caught.value).startswith(code)
 
 
+def test_heic_is_named() -> None:
+    """The beginning of a file that pillow-heif wrote."""
+    data = b"\0\0\0\x1cftypheic\0\0\0\0mif1heicmiaf\0\0\x01|meta\0\0\0\0\0\0\0!hdlr" + bytes(400)
+    with pytest.raises(ImageError, match="not an image: HEIC, which is not read; convert it to JPEG"):
+        decode_image(data)
+
+
 def test_damaged_bytes_in_the_middle_are_an_image_error() -> None:
     data = bytearray(encoded(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)))
     data[200:600] = bytes(400)

@@ -78,7 +78,7 @@ def csv_entries() -> dict[str, Hostile]:
         "a long row": csv_rejected(row("p") + ",1,2,3", "bad row", "t.csv:3"),
         "a million commas": csv_rejected(row("p") + "," * 1_000_000, "bad row", "t.csv:3"),
         "a doubled column": csv(header=HEADER + ",caption", error="'caption' more than once"),
-        "no id column": table("csv", "before,after\n1.png,2.png\n", error="no column pair_id"),
+        "no id column": table("csv", "before,after\n1.png,2.png\n", pairs=("0",)),
         "only a header": table("csv", HEADER + "\n", error="has no rows"),
         "empty": table("csv", "", error="no column"),
         "only blanks": table("csv", " \n\n\t\n", error="no column"),
@@ -113,7 +113,10 @@ def csv_entries() -> dict[str, Hostile]:
         "no name": csv_rejected(row("p", before=""), "missing file"),
         "text for an image": csv_rejected(row("p", before="t.csv"), "not an image"),
         "text from elsewhere": csv_rejected(row("p", before=f"{OUTSIDE}/canary.txt"), "not an image"),
-        "text from above": csv_rejected(row("p", before="../outside/canary.txt"), "not an image"),
+        "text from above": csv_rejected(row("p", before="../outside/canary.txt"), "outside the source"),
+        "text from above, allowed": csv_rejected(
+            row("p", before="../outside/canary.txt"), "not an image", settings={"allow_outside": True}
+        ),
         "a device": csv_rejected(row("p", before="/dev/null"), "unreadable file"),
         "the terminal": csv_rejected(row("p", before="/dev/tty"), "unreadable file"),
         "the process": csv_rejected(row("p", before="/proc/self/environ"), "not an image"),
@@ -231,7 +234,21 @@ def jsonl_entries() -> dict[str, Hostile]:
             "jsonl", "\r".join([json.dumps(GOOD_RECORD), f'{{"pair_id": "p", {PLACES}}}']), pairs=("good", "p")
         ),
         "UTF-16": table("jsonl", json.dumps(GOOD_RECORD).encode("utf-16"), rejects={"t.jsonl:1": "bad row"}),
-        "one list": table("jsonl", json.dumps([GOOD_RECORD]), rejects={"t.jsonl:1": "bad row"}),
+        "one list": table("jsonl", json.dumps([GOOD_RECORD]), pairs=("good",)),
+        "a list of anything": table(
+            "jsonl", f"[{json.dumps(GOOD_RECORD)},\n5, null,\n[{{}}]]\n{{}}", pairs=("good",),
+            rejects={f"t.jsonl:{line}": code for line, code in ((2, "bad row"), (3, "bad row"), (4, "no pair id"))},
+        ),
+        "a list that is cut": table(
+            "jsonl", f'[{json.dumps(GOOD_RECORD)},\n{{"pair_id": "p", "bef', pairs=("good",),
+            rejects={"t.jsonl:2": "bad row"},
+        ),
+        "a list that does not end": table(
+            "jsonl", f"[{json.dumps(GOOD_RECORD)},\n", pairs=("good",), rejects={"t.jsonl:1": "bad row"}
+        ),
+        "a list of depth": table(
+            "jsonl", f"[{json.dumps(GOOD_RECORD)},\n" + "[" * 100_000, pairs=("good",), rejects={"t.jsonl:2": "bad row"}
+        ),
         "empty": table("jsonl", "", error="has no rows"),
         "blank lines": table("jsonl", "\n\n \n", error="has no rows"),
         "not UTF-8": table(

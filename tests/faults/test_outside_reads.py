@@ -2,87 +2,26 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
-import socket
 import tarfile
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from idc.data.config import AccessConfig, ImportConfig
-from idc.data.images import ImageError, cell_bytes
-from idc.data.pipeline import iter_chunks
+from idc.data.config import ImportConfig
 from idc.data.readers import open_reader
-from idc.data.rows import open_rows
 from idc.data.store import iter_rows, read_rejects
 from idc.data.video_frames import count_frames
 from idc.vision.interpolation.triplets import open_triplets
 from tests.data.official_layouts import grey
 from tests.data.readers.test_own import picture, prepare, put
-
-CANARY = 77
-"""The grey value of the image that must not be read."""
-
-
-class Listener:
-    """A host that counts who connects to it."""
-
-    def __init__(self) -> None:
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._socket.getsockname()[1]}"
-        self.connections = 0
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._socket.accept()
-            except OSError:
-                return
-            self.connections += 1
-            connection.close()
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-@pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "nothing")
-    listener = Listener()
-    yield listener
-    listener.close()
-
-
-@pytest.fixture
-def secret(tmp_path: Path) -> Path:
-    return put(tmp_path / "elsewhere", {"secret.png": CANARY}) / "secret.png"
-
-
-def evil_names(secret: Path, host: Listener) -> dict[str, str]:
-    return {
-        "relative": "../elsewhere/secret.png",
-        "relative, deeper": "x/../../elsewhere/secret.png",
-        "relative, from a folder of images": "../../../elsewhere/secret.png",
-        "absolute": str(secret),
-        "file URI": secret.as_uri(),
-        "S3 with a host of its own": f"s3://bucket/x.png?endpoint_override={host.address}&scheme=http&region=x",
-        "HTTP": f"http://{host.address}/x.png",
-        "a link": "out.png",
-        "a linked folder": "out/secret.png",
-    }
+from tests.faults.outside import CANARY, Listener, evil_names
 
 
 def spot(name: str) -> dict[str, Any]:
@@ -210,73 +149,6 @@ def test_a_linked_folder_is_named_and_read_if_it_is_allowed(tmp_path: Path) -> N
     assert (manifest.has_images, manifest.reject_reasons) == (False, {"outside the source": 1})
     assert any("follow_links=true" in note for note in manifest.extra["notes"])
     assert prepare(official, tmp_path / "spot-links", "spot_the_diff", follow_links=True).has_images
-
-
-# ------------------------------------------------------------------------------------------------ tables
-
-
-@pytest.mark.parametrize("format", ["csv", "jsonl", "parquet"])
-def test_tables_name_local_files_and_no_hosts(format: str, tmp_path: Path, secret: Path, host: Listener) -> None:
-    names = evil_names(secret, host)
-    put(tmp_path / "in", {"good.png": 1})
-    rows = [{"pair_id": key, "before": "good.png", "after": name} for key, name in names.items() if "link" not in key]
-    rows.append({"pair_id": "credentials", "before": "good.png", "after": f"s3://me:secret@{host.address}/x.png"})
-    path = tmp_path / "in" / f"t.{format}"
-    if format == "csv":
-        with path.open("w", newline="") as stream:
-            writer = csv.DictWriter(stream, ["pair_id", "before", "after"])
-            writer.writeheader()
-            writer.writerows(rows)
-    elif format == "jsonl":
-        path.write_text("\n".join(json.dumps(row) for row in rows))
-    else:
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    prepare(path, tmp_path / "out", format)
-    assert {row["pair_id"] for row in iter_rows(tmp_path / "out")} == {"relative", "absolute", "file URI"}
-    rejects = {reject.row_id: reject.reason for reject in read_rejects(tmp_path / "out")}
-    assert "allow_remote=true" in rejects["HTTP"]
-    assert "options and credentials" in rejects["S3 with a host of its own"]
-    assert host.connections == 0
-    prepare(path, tmp_path / "remote", format, allow_remote=True)
-    rejects = {reject.row_id: reject.reason for reject in read_rejects(tmp_path / "remote")}
-    for key in ("S3 with a host of its own", "credentials"):
-        assert "options and credentials" in rejects[key], "not even with the setting"
-
-
-def test_the_input_of_captions_follows_the_same_rules(tmp_path: Path, secret: Path, host: Listener) -> None:
-    put(tmp_path / "in", {"good.png": 1})
-    lines = [{"before": "good.png", "after": name} for name in evil_names(secret, host).values() if "out" not in name]
-    (tmp_path / "in" / "t.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    rows = open_rows(str(tmp_path / "in" / "t.jsonl"))
-    codes = []
-    for batch in iter_chunks(rows):
-        for cell in batch["after"]:
-            try:
-                codes.append(str(grey(cell_bytes(cell, rows.reader))))
-            except ImageError as error:
-                codes.append(error.code)
-    outside = "outside the source"
-    assert codes == [str(CANARY), "missing file", "missing file", str(CANARY), str(CANARY), outside, outside]
-    assert host.connections == 0
-    put(tmp_path / "folder", {"a_before.png": 1, "a_after.png": 2})
-    (tmp_path / "folder" / "b_before.png").symlink_to(secret)
-    for follow in (False, True):
-        found = open_rows(str(tmp_path / "folder"), access_config=AccessConfig(follow_links=follow))
-        assert found.reader.access.links == follow
-
-
-def test_a_reject_has_nothing_of_what_the_file_contains(tmp_path: Path) -> None:
-    words = b"hunter2 is the password"
-    put(
-        tmp_path / "in", {"good.png": 1, "secret.txt": words, "p.ppm": b"P6 " + words, "q.png": picture(1)[:33] + words}
-    )
-    names = ["secret.txt", "p.ppm", "q.png"]
-    rows = [{"pair_id": str(n), "before": "good.png", "after": name} for n, name in enumerate(names)]
-    (tmp_path / "in" / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    prepare(tmp_path / "in" / "t.jsonl", tmp_path / "out", "jsonl")
-    reasons = [reject.reason for reject in read_rejects(tmp_path / "out")]
-    assert len(reasons) == 3
-    assert not any(word in reason for reason in reasons for word in ("hunter", "unter2", "passw"))
 
 
 # ------------------------------------------------------------------------------------------------ containers

@@ -10,6 +10,7 @@ import io
 import json
 import re
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -328,6 +329,23 @@ def test_exports_hold_the_same_numbers(root: Path) -> None:
     assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == len(page.boards)
     assert r"113.3 $\pm$ 15.3" in tex
     assert not re.search(r"(?<!\\)[#_]", "\n".join(line for line in tex.split("\n") if not line.startswith("%")))
+
+
+def test_texts_that_begin_as_formulas_are_texts_in_a_spreadsheet(root: Path) -> None:
+    page = page_of(gather([str(root / "runs")]), "clevr_change")
+    board = board_of(page)
+    formula = '=HYPERLINK("http://host","click")'
+    row = replace(
+        board.rows[0], name=formula, source="+1", command="-cmd", commit="@SUM(1)", values={"CIDEr": ev.spread([-1.5])}
+    )
+    [read] = csv.DictReader(io.StringIO(as_csv(replace(page, boards=[replace(board, rows=[row])]))))
+    assert [read[name] for name in ("method", "source", "command", "commit")] == [
+        f"'{formula}",
+        "'+1",
+        "'-cmd",
+        "'@SUM(1)",
+    ]
+    assert float(read["CIDEr"]) == -1.5
 
 
 # -- faults -------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -177,6 +177,25 @@ class Annotations:
                     out[pair_id] = split
         return out
 
+    def captions(self, name: str, splits: Mapping[str, str]) -> dict[str, list[str]]:
+        """``{"000076.png": ["...", ...], ...}`` as ``{"76": ["...", ...], ...}``; see :func:`numbered_id`.
+
+        Args:
+            splits: of :meth:`splits`; entries that are in none of them are rejected.
+        """
+        out: dict[str, list[str]] = {}
+        for key, value in self.items(name).items():
+            place, pair_id = f"{name}:{key}", numbered_id(key)
+            if pair_id is None:
+                self.reject(place, f"no pair id: {key!r}")
+            elif pair_id not in splits:
+                self.reject(place, f"bad split: {pair_id} is in none of the splits")
+            elif pair_id in out:
+                self.reject(place, f"duplicate pair id: {pair_id} occurs under two names")
+            elif (sentences := self.texts_in(place, value, "captions")) is not None:
+                out[pair_id] = sentences
+        return out
+
     def name_in(self, place: str, record: dict[str, Any], key: str) -> str | None:
         """The id or file name under ``key``; without one the record is rejected."""
         value = record.get(key)
@@ -225,6 +244,12 @@ class Annotations:
     def _bad_file(self, name: str, why: str) -> None:
         self.reject(name, f"bad file: {name} {why}")
         self.note(f"{name} {why}; its content is missing")
+
+
+def numbered_id(value: Any) -> str | None:
+    """``"76"`` of ``76``, ``"76"`` and ``"000076.png"``."""
+    text = str(value).removesuffix(".png")
+    return str(int(text)) if text.isascii() and text.isdigit() else None
 
 
 def _entries_of_list(text: str, key: str | None) -> Iterator[tuple[int, Any]]:

@@ -11,10 +11,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from typing import TypeVar
 
 from idc.config import ConfigModel, arguments
 from idc.data import files
-from idc.data.config import Format, SpotTheDiffConfig
+from idc.data.config import Format, ImportJob, SpotTheDiffConfig, ValidateJob
 from idc.data.images import IMAGE_SUFFIXES
 from idc.data.readers.annotations import Annotations
 from idc.data.readers.own_folder import role_and_key
@@ -25,7 +26,10 @@ from idc.schema import SPLITS
 _HEAD = 64 * 1024
 """Bytes of an annotation file that are searched for its keys."""
 _TABLES: dict[str, Format] = {".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl"}
-_FILES: dict[str, Format] = {**_TABLES, ".parquet": "parquet", ".tar": "webdataset"}
+_FILES: dict[str, Format] = {
+    **{**_TABLES, ".json": "jsonl", ".parquet": "parquet", ".tar": "webdataset"},
+    **dict.fromkeys(SUFFIXES, "video"),
+}
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,26 @@ class Layout:
         return f"{' '.join(arguments({'format': self.format, **given}))} ({self.files})"
 
 
-def find_layout(path: str | files.Location) -> Layout:
+Job = TypeVar("Job", ImportJob, ValidateJob)
+
+
+def with_layout(job: Job, path: str | files.Location) -> tuple[Job, Format]:
+    """The job with the layout of its source in place of ``auto``, and that layout.
+
+    Raises:
+        ValueError: as :func:`find_layout`.
+    """
+    if job.format != "auto":
+        return job, job.format
+    layout = find_layout(path, job.follow_links)
+    return job.model_copy(update={"format": layout.format, **layout.settings}), layout.format
+
+
+def find_layout(path: str | files.Location, follow_links: bool = False) -> Layout:
     """The layout of a source.
+
+    Args:
+        follow_links: also by the files in folders outside that links in it lead to.
 
     Raises:
         ValueError: none matches, or several do; the message names them.
@@ -59,7 +81,13 @@ def find_layout(path: str | files.Location) -> Layout:
         raise ValueError(f"{path}: there is no such file or folder")
     if not source.is_folder():
         return _of_file(source)
-    fitting = list(_official(Annotations(source))) or list(_general(source))
+    fitting = list(_official(Annotations(source))) or list(_general(source, follow_links))
+    if not fitting and (source / MANIFEST).exists():
+        raise ValueError(f"{path} is a data set folder already; all jobs take it as it is")
+    if not fitting and (outside := source.scan(follow_links).outside):
+        raise ValueError(
+            f"{path}: {outside[0]} is a link to a folder that lies elsewhere; follow_links=true follows it"
+        )
     if not fitting:
         raise ValueError(
             f"{path}: no format matches its files. Put the images into before/ and after/ under the same names, "
@@ -74,15 +102,9 @@ def find_layout(path: str | files.Location) -> Layout:
 
 def _of_file(file: files.Location) -> Layout:
     suffix = PurePosixPath(file.name).suffix.lower()
-    formats: dict[str, Format] = {
-        **_TABLES,
-        ".parquet": "parquet",
-        ".tar": "webdataset",
-        **dict.fromkeys(SUFFIXES, "video"),
-    }
-    if suffix not in formats:
+    if suffix not in _FILES:
         raise ValueError(f"{file}: no format has the suffix {suffix!r}; give format= (csv, jsonl, parquet, ...)")
-    return Layout(formats[suffix], file.name)
+    return Layout(_FILES[suffix], file.name)
 
 
 # ------------------------------------------------------------------------------------------------ official layouts
@@ -158,8 +180,8 @@ def _head(found: Annotations, name: str) -> str:
 # ------------------------------------------------------------------------------------------------- general formats
 
 
-def _general(root: files.Location) -> Iterator[Layout]:
-    inside = [root.relative(file.path) for file in root.scan().files]
+def _general(root: files.Location, follow_links: bool) -> Iterator[Layout]:
+    inside = [root.relative(file.path) for file in root.scan(follow_links).files]
     names = [PurePosixPath(name) for name in inside if not any(part[:1] in "._" for part in name.split("/"))]
     roles = {role_and_key(name)[0]: name for name in reversed(names) if name.suffix.lower() in IMAGE_SUFFIXES}
     if "before" in roles and "after" in roles:

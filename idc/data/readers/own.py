@@ -11,13 +11,13 @@ endings; sub-folders ``train``, ``val`` and ``test`` at the top give the split a
 An image whose format is not supported is a reject if no other image has its place. Every other file that is not used
 is counted and named in ``extra["notes"]``; a ``mask`` that ``captions.json`` names lies below the folder.
 
-**Table** (:mod:`idc.data.readers.own_table`, :mod:`idc.data.readers.own_parquet`). The first three columns are
+**Table** (:mod:`idc.data.readers.own_table`, :mod:`idc.data.readers.own_parquet`). ``before`` and ``after`` are
 required; columns that are not listed here go into ``meta``:
 
 ======================  ============================================================================================
-``pair_id``             unique
-``before``, ``after``   path relative to the table's folder, absolute path or URI (of another host with
-                        ``allow_remote``); in Parquet also the bytes
+``pair_id``             unique; if no row has one, the row's number from 0, unreadable rows included
+``before``, ``after``   path relative to the table's folder (out of it with ``allow_outside``), absolute path or URI
+                        (of another host with ``allow_remote``); in Parquet also the bytes
 ``captions``            list of texts; in CSV one text, several separated by ``|``
 ``caption``             one text; a pair may have several rows with one caption each (CSV, JSON lines)
 ``change_type``         a word
@@ -33,10 +33,12 @@ hold between quotes is described in :mod:`idc.data.readers.csv_rows`.
 from __future__ import annotations
 
 import hashlib
+import posixpath
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
+from idc.data import files
+from idc.data.images import cell_name
 from idc.data.readers.base import COLUMNS, SPLIT_NAMES
 from idc.data.textfiles import JsonError, parse_json
 from idc.schema import CAPTION_ORIGINS
@@ -45,7 +47,10 @@ _GIVEN = tuple(name for name in COLUMNS if name != "error")
 """The columns of a row that its record may fill."""
 KNOWN = frozenset(_GIVEN) | {"caption"}
 IMAGES = ("before", "after")
-REQUIRED = ("pair_id", *IMAGES)
+NUMBERED = "no pair_id: the pairs are named by their rows, from 0"
+"""Note about a table of which no row has an id."""
+_MOST_FOLDERS = 8
+"""Most folders that a note lists."""
 
 
 def record_row(records: list[dict[str, Any]], where: str) -> dict[str, Any]:
@@ -75,6 +80,51 @@ def record_row(records: list[dict[str, Any]], where: str) -> dict[str, Any]:
     return row
 
 
+class ImageFolders:
+    """The folders below which the images of a table lie, by the names in its rows; nothing is opened.
+
+    Only names that ``reader`` may read count. Folders are joined to those above them while there are more than
+    :data:`_MOST_FOLDERS`, so that memory does not grow with the table.
+    """
+
+    def __init__(self, reader: files.Reader) -> None:
+        self._base, self._access = reader.folder.local or reader.folder.text, reader.access
+        self._folders: set[str] = set()
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Count the images that a record names."""
+        for role in (*IMAGES, "mask"):
+            name = record.get(role)
+            if isinstance(name, str) and name and (folder := self._folder(name)) is not None:
+                self._add(folder)
+
+    def _folder(self, name: str) -> str | None:
+        name = name.removeprefix("file://")
+        if "://" in name:
+            return name.rpartition("/")[0] if self._access.remote else None
+        if not name.startswith("/") and not files.leaves_folder(name):
+            return self._base
+        if not name.startswith("/") and not self._access.outside:
+            return None
+        folder = posixpath.dirname(files.join(self._base, name))
+        return folder if "://" in folder else posixpath.normpath(folder)
+
+    def _add(self, folder: str) -> None:
+        if any(f"{folder}/".startswith(f"{above.rstrip('/')}/") for above in self._folders):
+            return
+        self._folders = {below for below in self._folders if not f"{below}/".startswith(f"{folder.rstrip('/')}/")}
+        self._folders.add(folder)
+        if len(self._folders) > _MOST_FOLDERS:
+            deepest = max(self._folders, key=lambda path: path.count("/"))
+            if (above := posixpath.dirname(deepest)) not in ("", deepest):  # s3://bucket becomes s3:, and / stays
+                self._folders.remove(deepest)
+                self._add(above)
+
+    def note(self) -> list[str]:
+        """One line that names the folders, as a list; empty if the rows name no file."""
+        return [f"images are read below {', '.join(map(cell_name, sorted(self._folders)))}"] if self._folders else []
+
+
 def captions_of(record: dict[str, Any]) -> list[Any]:
     """The captions that a record has under ``captions`` and ``caption``."""
     given = record.get("captions")
@@ -91,7 +141,7 @@ def id_error(value: Any, where: str) -> str | None:
     return None
 
 
-def must_have(names: list[str], where: str, needed: Sequence[str] = REQUIRED) -> None:
+def must_have(names: list[str], where: str) -> None:
     """Refuse a table without the required columns, or with two of one name.
 
     Raises:
@@ -99,11 +149,11 @@ def must_have(names: list[str], where: str, needed: Sequence[str] = REQUIRED) ->
     """
     if repeated := [name for name, count in Counter(names).items() if count > 1 and name]:
         raise ValueError(f"{where} has the column {', '.join(map(repr, repeated))} more than once; rename one of them")
-    absent = [name for name in needed if name not in names]
+    absent = [name for name in IMAGES if name not in names]
     if absent:
         raise ValueError(
             f"{where} has no column {', '.join(absent)}; it has {', '.join(map(repr, names)) or 'none'}. "
-            f"Required: {', '.join(needed)}; known: {', '.join(sorted(KNOWN))}"
+            f"Required: {', '.join(IMAGES)}; known: {', '.join(sorted(KNOWN))}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Pairs named by a CSV or JSON-lines file; :mod:`idc.data.readers.own` describes the columns."""
+"""Pairs named by a CSV file, JSON lines or a JSON array; :mod:`idc.data.readers.own` describes the columns."""
 
 from __future__ import annotations
 
@@ -11,10 +11,21 @@ from typing import Any, Literal
 import numpy as np
 
 from idc.data import files
+from idc.data.json_arrays import begins_array, iter_array
 from idc.data.pipeline import Batch
 from idc.data.readers.base import rows_to_batch
 from idc.data.readers.csv_rows import CsvRows, Line, read_header
-from idc.data.readers.own import IMAGES, KNOWN, REQUIRED, digest_of, id_error, must_have, record_row, split_name
+from idc.data.readers.own import (
+    IMAGES,
+    KNOWN,
+    NUMBERED,
+    ImageFolders,
+    digest_of,
+    id_error,
+    must_have,
+    record_row,
+    split_name,
+)
 from idc.data.store import fingerprint
 from idc.data.textfiles import JsonError, decode, iter_lines, parse_json
 from idc.schema import CAPTION_ORIGINS
@@ -24,7 +35,7 @@ _ONE_VALUE = ("split", "change_type", "mask")
 
 
 class TableReader:
-    """Pairs named by a CSV or JSON-lines file; see the text of :mod:`idc.data.readers.own`.
+    """Pairs named by a CSV file, JSON lines or a JSON array of objects; see the text of :mod:`idc.data.readers.own`.
 
     Rows that repeat a pair id with the same images add their captions to the pair, wherever they are in the file; with
     other images, or another split, change type or mask, they are rejected as duplicates.
@@ -54,11 +65,16 @@ class TableReader:
             raise ValueError(f"{table} is not a file; format={format} takes one table")
         self._header, self._delimiter, begin = self._csv_header() if format == "csv" else ([], ",", 0)
         self._cells = CsvRows(self._header, self._delimiter, IMAGES) if format == "csv" else None
-        self._scan(begin)
+        with self._open() as stream:
+            self._array = format == "jsonl" and begins_array(stream)
+        folders = ImageFolders(self.reader)
+        self._scan(begin, folders)
         if not self.num_chunks:
             raise ValueError(f"{table} has no rows")
         other = sorted(set(self._header) - KNOWN)
-        self.extra: dict[str, Any] = {"notes": [f"columns kept in meta: {', '.join(other)}"] if other else []}
+        notes = [f"columns kept in meta: {', '.join(other)}"] if other else []
+        notes += [NUMBERED] if self._numbered else []
+        self.extra: dict[str, Any] = {"notes": [*folders.note(), *notes]}
         if self._has_origins:
             self.extra[CAPTION_ORIGINS] = True
 
@@ -79,7 +95,7 @@ class TableReader:
                 records = []
                 for entry in range(self._starts[pair], self._starts[pair + 1]):
                     stream.seek(int(self._offsets[entry]))
-                    _, record = next(self._records(self._lines_of(stream)))
+                    _, record = next(self._records(self._lines_from(stream, entry)))
                     records.append((f"{self._name}:{self._lines[entry]}", record))
                 rows += self._rows(records, pair)
         return rows_to_batch(rows)
@@ -89,6 +105,8 @@ class TableReader:
         where, first = records[0]
         if isinstance(first, str):  # never merged: it has no id
             return [{"pair_id": where, "error": first}]
+        if self._numbered:
+            first["pair_id"] = pair
         if not self._each_row and (error := id_error(first.get("pair_id"), where)):
             return [{"pair_id": where, "error": error}]
         agreed, contradictions = _agreeing(records)
@@ -98,19 +116,23 @@ class TableReader:
             row["error"] = f"duplicate pair id: {where} repeats an id with other images"
         return [row, *contradictions]
 
-    def _scan(self, begin: int) -> None:
+    def _scan(self, begin: int, folders: ImageFolders) -> None:
         """One pass over the file to find where each pair's records are."""
         pairs: dict[bytes, tuple[int, bytes]] = {}
-        owners, offsets, lines = array("q"), array("q"), array("q")
+        owners, offsets, lines, sizes = array("q"), array("q"), array("q"), array("q")
         self._duplicates: set[int] = set()
         self._has_origins, count = False, 0
+        self._numbered = not self._each_row
         hashed = hashlib.sha256(repr((self._header, self._delimiter)).encode("utf-8", "surrogateescape"))
         with self._open() as stream:
             stream.seek(begin)
             for line, record in self._records(self._lines_of(stream, hashed)):
                 owner, name = count, record.get("pair_id") if isinstance(record, dict) else None
+                if isinstance(record, dict):
+                    folders.add(record)
                 self._has_origins |= isinstance(record, dict) and record.get(CAPTION_ORIGINS) is not None
                 if not self._each_row and isinstance(record, dict) and name not in (None, ""):
+                    self._numbered = False
                     images = digest_of([record.get("before"), record.get("after")])
                     owner, known = pairs.setdefault(digest_of(str(name)), (count, images))
                     if known != images:
@@ -120,9 +142,12 @@ class TableReader:
                 owners.append(owner)
                 offsets.append(line.offset)
                 lines.append(line.number)
+                if self._array:
+                    sizes.append(len(line.text.encode("utf-8", "surrogateescape")))
         order = np.argsort(np.array(owners, np.int64), kind="stable")
         self._offsets = np.array(offsets, np.int64)[order]
         self._lines = np.array(lines, np.int64)[order]
+        self._sizes = np.array(sizes, np.int64)[order] if self._array else None
         records_of = np.bincount(np.array(owners, np.int64), minlength=count)
         self._starts = np.concatenate([[0], np.cumsum(records_of)]).astype(np.int64)
         self.fingerprint = fingerprint(self._format, self._chunk_size, hashed.hexdigest())
@@ -132,12 +157,25 @@ class TableReader:
 
     def _lines_of(self, stream: io.BufferedReader, hashed: Any = None) -> Iterator[Line]:
         """The lines from the stream's position; numbers are the file's if the position is after its header."""
+        if self._array:
+            for element in iter_array(stream):
+                if hashed is not None:
+                    hashed.update(element.data)
+                yield Line(element.offset, element.line, element.data.decode("utf-8", "surrogateescape"))
+            return
         offset = stream.tell()
         for number, raw in enumerate(iter_lines(stream), start=1 if self._cells is None else 2):
             if hashed is not None:
                 hashed.update(raw)
             yield Line(offset, number, raw.decode("utf-8", "surrogateescape"))
             offset += len(raw)
+
+    def _lines_from(self, stream: io.BufferedReader, entry: int) -> Iterator[Line]:
+        """The lines from the stream's position, which is that of an entry; of an array the entry alone."""
+        if self._sizes is None:
+            return self._lines_of(stream)
+        text = stream.read(int(self._sizes[entry])).decode("utf-8", "surrogateescape")
+        return iter([Line(int(self._offsets[entry]), int(self._lines[entry]), text)])
 
     def _records(self, lines: Iterator[Line]) -> Iterator[tuple[Line, dict[str, Any] | str]]:
         """The records with their first lines; the error in place of one that cannot be read."""
@@ -167,7 +205,7 @@ class TableReader:
             header, delimiter = read_header(decode(raw), KNOWN)
         except ValueError as exc:
             raise ValueError(f"{self._name} is {exc}") from exc
-        must_have(header, self._name, IMAGES if self._each_row else REQUIRED)
+        must_have(header, self._name)
         return header, delimiter, len(raw)
 
 

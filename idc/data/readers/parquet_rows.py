@@ -31,7 +31,7 @@ def open_file(stream: pa.NativeFile, name: str) -> pq.ParquetFile:
         # Buffered, so that only the part of a long row group that is being read is in memory.
         return open_parquet(stream, name, buffer_size=2**20, pre_buffer=False, page_checksum_verification=True)
     except DAMAGE as exc:
-        raise ValueError(f"{name} is not a Parquet file, or is damaged: {exc}") from exc
+        raise ValueError(f"{name} is not a Parquet file, or is damaged ({exc}); copy it again") from exc
 
 
 def read_groups(

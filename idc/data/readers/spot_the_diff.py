@@ -14,10 +14,9 @@ protocol has one reference per pair, all its sentences joined. Both yield the sa
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from idc.data.config import ImportConfig
-from idc.data.readers.annotations import Annotations, Row
+from idc.data.readers.annotations import Annotations, Row, numbered_id
 
 _MULTI = "change_multi_captions.json"
 
@@ -50,20 +49,8 @@ def _single(found: Annotations) -> Iterable[Row]:
 
 
 def _multi(found: Annotations) -> Iterable[Row]:
-    captions: dict[str, Any] = {}
-    for key, value in found.items(found.need(_MULTI)).items():
-        pair_id = _id(key)
-        if pair_id is None:
-            found.reject(f"{_MULTI}:{key}", f"no pair id: {key!r}")
-        elif pair_id in captions:
-            found.reject(f"{_MULTI}:{key}", f"duplicate pair id: {pair_id} occurs under two names")
-        elif (sentences := found.texts_in(f"{_MULTI}:{key}", value, "captions")) is not None:
-            captions[pair_id] = sentences
-    splits = found.splits(found.need("splits.json"), _id)
-    rejected = {row["pair_id"] for row in found.rejects}
-    for pair_id in captions:
-        if pair_id not in splits and pair_id not in rejected:
-            found.reject(pair_id, "bad split: it is in none of the splits")
+    splits = found.splits(found.need("splits.json"), numbered_id)
+    captions = found.captions(found.need(_MULTI), splits)
     return [_pair(pair_id, split, captions.get(pair_id, []), 1) for pair_id, split in splits.items()]
 
 
@@ -77,9 +64,3 @@ def _pair(pair_id: str, split: str, sentences: list[str], rows: int) -> Row:
         "source": f"Spot-the-Diff/{pair_id}",
         "rows": rows,
     }
-
-
-def _id(value: Any) -> str | None:
-    """``"76"`` of ``76``, ``"76"`` and ``"000076.png"``."""
-    text = str(value).removesuffix(".png")
-    return str(int(text)) if text.isascii() and text.isdigit() else None

@@ -18,7 +18,7 @@ from idc.data.importing import load_stage
 from idc.data.pipeline import FolderSource, Source, StageSpec, good_rows, run_stages
 from idc.data.readers import open_reader
 from idc.data.readers.default_splits import with_default_splits
-from idc.data.readers.layouts import find_layout
+from idc.data.readers.layouts import with_layout
 from idc.data.store import MANIFEST
 from idc.data.validation.caption_statistics import CaptionCounter
 from idc.data.validation.checks import Checks
@@ -117,10 +117,7 @@ def _open(job: ValidateJob, progress: bool) -> _Opened:
             rejected=manifest.reject_reasons,
             known_as=job.published or _known_as(manifest.config.get("format"), manifest.config),
         )
-    format = job.format
-    if format == "auto":
-        layout = find_layout(source)
-        format, job = layout.format, job.model_copy(update={"format": layout.format, **layout.settings})
+    job, format = with_layout(job, source)
     reader = open_reader(format, source, job)
     reader = with_default_splits(reader, format, job, progress=progress)
     images = reader.extra.get("images", True)

@@ -15,6 +15,7 @@ from idc.data.descriptions.description_statistics import PUBLISHED, RESULT, Repe
 from idc.data.descriptions.template import parse
 from idc.data.images import ImageError, decode_image
 from idc.data.store import iter_rows
+from idc.data.write_errors import writing
 from idc.report.page import reduced, render
 
 PAGE = "page.html"
@@ -36,10 +37,13 @@ def write_report(job: DescribeJob) -> str:
     """Write ``descriptions.json`` and, unless ``job.show`` is 0, ``page.html`` into the complete folder ``job.out``.
     Returns the counts as text."""
     summary, out = summarise(job), files.locate(job.out)
-    (out / RESULT).write(summary.model_dump_json(indent=1).encode() + b"\n")
+    with writing(out):
+        (out / RESULT).write(summary.model_dump_json(indent=1).encode() + b"\n")
     text = f"{job.out}: {table(summary)}"
     if job.show:
-        (out / PAGE).write(render_descriptions(job, summary, list(_shown(job, summary.described))).encode())
+        page = render_descriptions(job, summary, list(_shown(job, summary.described)))
+        with writing(out):
+            (out / PAGE).write(page.encode())
         text += f"\npage: {job.out}/{PAGE}"
     return text
 

@@ -38,7 +38,7 @@ def latex(page: DataSetPage) -> str:
 
 
 def as_csv(page: DataSetPage) -> str:
-    """All tables as one CSV; mean and standard deviation of each metric with all digits."""
+    """All tables as one CSV; mean and standard deviation of each metric with all digits, texts as :func:`csv_cell`."""
     metrics = list(dict.fromkeys(metric for board in page.boards for metric in board.metrics))
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -56,8 +56,20 @@ def as_csv(page: DataSetPage) -> str:
             of = " ".join(one.evaluation.fingerprint for one in row.evaluations)
             where = (page.key, board.split, board.variant, board.subset, board.protocol)
             made = (seeds, row.pairs or "", row.mark, row.source, row.selection, row.command, row.commit, of)
-            writer.writerow([*where, row.kind, row.name, *numbers, *made])
+            writer.writerow(map(csv_cell, [*where, row.kind, row.name, *numbers, *made]))
     return out.getvalue()
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_cell(value: object) -> object:
+    """A cell that a spreadsheet shows and does not run: texts that begin as a formula get an apostrophe in front.
+
+    >>> csv_cell("=1+1"), csv_cell(-1.5)
+    ("'=1+1", -1.5)
+    """
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _printed(board: Board) -> Iterator[list[str]]:

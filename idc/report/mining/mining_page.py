@@ -15,6 +15,7 @@ from idc.data.images import decode_image
 from idc.data.mining.config import MinePairsJob
 from idc.data.mining.features_folder import FEATURES
 from idc.data.store import Manifest, Reject, iter_tables, read_rejects
+from idc.data.write_errors import writing
 from idc.report import charts
 from idc.report.page import render
 
@@ -33,7 +34,9 @@ def write_page(job: MinePairsJob, manifest: Manifest, again: bool = True) -> Non
     """
     page = files.locate(job.out) / PAGE
     if again or not page.exists():
-        page.write(render_mining(job, manifest).encode())
+        text = render_mining(job, manifest)
+        with writing(page.parent):
+            page.write(text.encode())
 
 
 def summary(job: MinePairsJob, manifest: Manifest) -> list[str]:

@@ -116,3 +116,17 @@ def test_auto_finds_what_the_named_format_finds(name: str, tmp_path: Path) -> No
     prepare(source, tmp_path / "out", official.format, **official.settings)
     imported = validate(ValidateJob(pairs=str(tmp_path / "out")), progress=False).result
     assert imported.counts == auto.counts
+
+
+def test_an_import_recognises_the_format_and_stores_it(tmp_path: Path) -> None:
+    put(tmp_path / "disk", {"before/x.png": 1, "after/x.png": 2})
+    (tmp_path / "in").mkdir()
+    for role in ("before", "after"):
+        (tmp_path / "in" / role).symlink_to(tmp_path / "disk" / role)
+    with pytest.raises(ValueError, match=r"in/after is a link .*; follow_links=true follows it"):
+        prepare(tmp_path / "in", tmp_path / "out", "auto")
+    manifest = prepare(tmp_path / "in", tmp_path / "out", "auto", follow_links=True)
+    assert (manifest.num_rows, manifest.config["format"]) == (1, "folder")
+    assert prepare(tmp_path / "in", tmp_path / "out", "folder", follow_links=True) == manifest, "the same import"
+    with pytest.raises(ValueError, match="is a data set folder already"):
+        prepare(tmp_path / "out", tmp_path / "again", "auto")

@@ -22,8 +22,9 @@ from idc.data.config import ImportConfig, ImportJob, ValidateJob
 from idc.data.files import Location
 from idc.data.images import FORMATS, IMAGE_SUFFIXES, decode_image, encode_png
 from idc.data.importing import load_stage, open_build
-from idc.data.pipeline import run_local
+from idc.data.pipeline import iter_chunks, run_local
 from idc.data.readers import open_reader
+from idc.data.rows import open_rows
 from idc.data.store import Manifest, iter_rows, read_manifest, read_rejects
 from idc.data.validation.run import validate
 
@@ -202,7 +203,7 @@ def test_csv(tmp_path: Path) -> None:
     rows = {r["pair_id"]: r for r in iter_rows(tmp_path / "out")}
     assert json.loads(rows["p1"]["meta"]) == {"camera": "left"}
     assert (rows["p1"]["change_type"], rows["p1"]["source"], rows["p2"]["split"]) == ("color", "t.csv:2", "val")
-    assert manifest.extra["notes"] == ["columns kept in meta: camera"]
+    assert manifest.extra["notes"] == [f"images are read below {tmp_path}", "columns kept in meta: camera"]
     rejects = read_rejects(tmp_path / "out")
     assert [(r.row_id, r.code) for r in rejects] == [
         ("p1", "duplicate pair id"), ("t.csv:9", "no pair id"), ("p4", "missing file"), ("p5", "unreadable file"),
@@ -218,12 +219,49 @@ def test_csv_with_other_delimiters(tmp_path: Path) -> None:
 
 
 def test_a_table_without_its_columns_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("id,before,after\n")
-    with pytest.raises(ValueError, match=r"t.csv has no column pair_id; it has 'id', 'before', 'after'"):
+    (tmp_path / "t.csv").write_text("pair_id,first,after\n")
+    with pytest.raises(ValueError, match=r"t.csv has no column before; it has 'pair_id', 'first', 'after'"):
         prepare(tmp_path / "t.csv", tmp_path / "out", "csv")
     (tmp_path / "t.jsonl").write_text("\n\n")
     with pytest.raises(ValueError, match="has no rows"):
         prepare(tmp_path / "t.jsonl", tmp_path / "out", "jsonl")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".json", ".parquet"])
+def test_rows_without_ids_are_named_by_their_number_as_in_captioning(tmp_path: Path, suffix: str) -> None:
+    table_images(tmp_path)
+    rows = [{"before": f"images/{n}.png", "after": f"images/{n + 1}.png", "caption": f"c{n}"} for n in range(1, 6)]
+    rows[2]["after"] = "images/none.png"
+    path = tmp_path / f"t{suffix}"
+    if suffix == ".csv":
+        path.write_text("\n".join(["before,after,caption", *(",".join(row.values()) for row in rows)]))
+    elif suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        lines = "\n".join(map(json.dumps, rows))
+        path.write_text(lines if suffix == ".jsonl" else json.dumps(rows, indent=1))
+    manifest = prepare(path, tmp_path / "out", "auto", chunk_size=2)
+    assert result(tmp_path / "out") == {str(n): (n + 1, n + 2, [f"c{n + 1}"]) for n in (0, 1, 3, 4)}
+    assert [(r.row_id, r.code) for r in read_rejects(tmp_path / "out")] == [("2", "missing file")]
+    assert any("named by their rows" in note for note in manifest.extra["notes"])
+    captioned = [name for batch in iter_chunks(open_rows(path)) for name in batch["pair_id"]]
+    assert captioned == ["0", "1", "2", "3", "4"]
+
+
+def test_parquet_of_bytes_alone_needs_no_ids(tmp_path: Path) -> None:
+    rows = pa.table({"before": [picture(1), picture(3)], "after": [picture(2), picture(4)]})
+    pq.write_table(rows, tmp_path / "t.parquet")
+    prepare(tmp_path / "t.parquet", tmp_path / "out", "parquet")
+    assert result(tmp_path / "out") == {"0": (1, 2, []), "1": (3, 4, [])}
+
+
+def test_a_table_of_which_some_rows_have_an_id(tmp_path: Path) -> None:
+    table_images(tmp_path)
+    pair = {"before": "images/1.png", "after": "images/2.png"}
+    (tmp_path / "t.json").write_text(json.dumps([{**pair, "pair_id": "1"}, pair, {**pair, "pair_id": 2}]))
+    prepare(tmp_path / "t.json", tmp_path / "out", "auto")
+    assert set(result(tmp_path / "out")) == {"1", "2"}
+    assert [(r.row_id, r.code) for r in read_rejects(tmp_path / "out")] == [("t.json:1", "no pair id")]
 
 
 def test_jsonl(tmp_path: Path) -> None:
