@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cluster.train import launch
 from idc.config import ConfigError, load
+from idc.report.leaderboard.published_rows import published_rows
 from idc.sweep.config import SweepJob
 from idc.sweep.plan import plan_table
 from idc.systems.namc.sweep import Trial, steps
@@ -72,6 +74,23 @@ def test_settings_that_the_chain_fills_in_and_a_missing_tokenizer_are_refused(wo
 def test_without_mir_the_tokenizer_does_not_count(world: World, described: str, tmp_path: Path) -> None:
     off = {"described": described, "pretrain.mir.enabled": False}
     assert names(world, off) == names(world, {**off, "tokenizer": None})
+
+
+TABLES = {"01": "clevr_dc", "02": "clevr_change", "03": "image_editing_request", "04": "spot_the_diff"}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_headline_table_has_every_row_of_the_paper(table: str) -> None:
+    """By the leaderboard's transcription."""
+    short = {"BLEU-4": "B", "METEOR": "M", "ROUGE-L": "R", "CIDEr": "C", "SPICE": "S"}
+    printed = {
+        row.method: {short[metric]: value for metric, value in row.values.items()}
+        for row in published_rows(TABLES[table])
+        if (row.table.paper, row.table.table) == ("namc", f"Table {int(table)}")
+    }
+    sweep = yaml.safe_load(Path(f"jobs/configs/namc/sweeps/table{table}.yaml").read_text(encoding="utf-8"))
+    assert {row["label"]: row["published"] for row in sweep["rows"]} == printed
+    assert [row["label"] for row in sweep["rows"] if not row.get("quoted")] == ["NAMC"]
 
 
 SWEEPS = sorted(path.name for path in Path("jobs/configs/namc/sweeps").glob("*_small.yaml"))
