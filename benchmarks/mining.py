@@ -19,7 +19,14 @@ from cluster.config import ClusterConfig
 from cluster.session import session
 from idc.config import ConfigModel
 from idc.data.mining.config import FeatureThresholds, IndexConfig, MiningConfig
-from idc.data.mining.features_folder import FEATURES, THUMBNAIL_VALUES, RowRanges, feature_schema, unit_length
+from idc.data.mining.features_folder import (
+    FEATURES,
+    LENGTHS,
+    THUMBNAIL_VALUES,
+    RowRanges,
+    feature_schema,
+    unit_length,
+)
 from idc.data.mining.neighbours import FindNeighbours, Shards, build_index, search
 from idc.data.mining.targets import ChooseTargets, targets_schema
 from idc.data.pipeline import StageSpec, with_errors
@@ -89,7 +96,8 @@ def write_features(path: str, count: int, dimensions: tuple[int, int]) -> None:
     for part, start in enumerate(starts):
         rows = [
             {"place": i, "image_id": str(i), "height": 1, "width": 1, "thumbnail": bytes(THUMBNAIL_VALUES),
-             **{name: cell[i].tobytes() for name, cell in zip(FEATURES, cells, strict=True)}}
+             **{name: cell[i].tobytes() for name, cell in zip(FEATURES, cells, strict=True)},
+             **dict.fromkeys(LENGTHS, 1.0)}
             for i in range(start, min(start + _PART, count))
         ]  # fmt: skip
         folder.write_chunk(part, rows)

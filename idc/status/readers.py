@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from idc import heartbeat
-from idc.atomic import read_object
-from idc.status.work import Work, modified
+from idc.atomic import modified, read_object
+from idc.status.work import Work
 from idc.sweep.progress import PLAN, read_progress
 
 RANK_0 = ".rank0.json"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Literal
 
 from idc import heartbeat
@@ -85,11 +84,3 @@ class Work:
 
     def cost(self, core_price: float, gpu_price: float) -> float:
         return self.core_hours * core_price + self.gpu_hours * gpu_price
-
-
-def modified(path: Path) -> float | None:
-    """When a file was written last; None if it does not exist."""
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return None

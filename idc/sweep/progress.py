@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from idc.atomic import read_object, write_json
+from idc.atomic import modified, read_object, write_json
 
 PLAN = "plan.json"
 TRIALS = "trials"
@@ -176,19 +176,19 @@ def _trial(folder: Path, store: Path, metric: str, planned: dict[str, Any]) -> T
     if begun and (found.state == "running" or result is not None):
         _read_log(found, store / begun[-1], metric)
     if result is not None and "evaluation" in result:
-        found.state, found.ended_at = "done", _modified(path)
+        found.state, found.ended_at = "done", modified(path)
         scores = (read_object(Path(result["evaluation"]) / "evaluation.json") or {}).get("scores", {})
         found.value = scores.get(metric, found.value)
     elif failure is not None:
-        found.state, found.reason, found.ended_at = "failed", failure["error"], _modified(path.with_suffix(_FAILED))
+        found.state, found.reason, found.ended_at = "failed", failure["error"], modified(path.with_suffix(_FAILED))
     elif result is not None and "state" in result:
         found.value = result["value"] if result["value"] is not None else found.value
         if result["state"] == "finished":
-            found.state, found.ended_at = "done", _modified(path)
+            found.state, found.ended_at = "done", modified(path)
         elif result["state"] != "stopped early":
-            found.state, found.reason, found.ended_at = "failed", result["state"], _modified(path)
+            found.state, found.reason, found.ended_at = "failed", result["state"], modified(path)
         elif path.with_suffix(_ENDED).exists():
-            found.state, found.ended_at = "stopped early", _modified(path.with_suffix(_ENDED))
+            found.state, found.ended_at = "stopped early", modified(path.with_suffix(_ENDED))
     return found
 
 
@@ -209,10 +209,3 @@ def _read_log(trial: TrialProgress, run: Path, metric: str) -> None:
             trial.measured.append((entry["step"], value))
     if trial.measured:
         trial.value = trial.measured[-1][1]
-
-
-def _modified(path: Path) -> float | None:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return None

@@ -6,7 +6,7 @@ import numpy as np
 
 from idc.data.images import ImageError, decode_image, resize_image
 from idc.data.mining.config import MinePairsJob, MiningConfig
-from idc.data.mining.features_folder import FEATURES, THUMBNAIL_SIDE, feature_schema, unit_length
+from idc.data.mining.features_folder import FEATURES, LENGTHS, THUMBNAIL_SIDE, feature_schema, unit_length
 from idc.data.pipeline import Batch, StageSpec, good_rows, num_rows, with_errors
 from idc.data.readers.base import printable
 
@@ -64,9 +64,9 @@ class ExtractFeatures:
                 out["error"][i] = printable(str(fault))
         if images:
             found = self.encode(list(images.values()))
-            for name, vectors in zip(FEATURES, found, strict=True):
-                for i, vector in zip(images, unit_length(vectors), strict=True):
-                    out[name][i] = vector.tobytes()
+            for name, length, vectors in zip(FEATURES, LENGTHS, found, strict=True):
+                for i, vector, whole in zip(images, unit_length(vectors), vectors, strict=True):
+                    out[name][i], out[length][i] = vector.tobytes(), float(np.linalg.norm(whole.astype(np.float64)))
         for i, image in images.items():
             out["height"][i], out["width"][i] = image.shape[:2]
             out["thumbnail"][i] = resize_image(image, THUMBNAIL_SIDE).tobytes()

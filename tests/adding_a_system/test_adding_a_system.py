@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from idc.data.store import iter_rows
-from tests.adding_a_system.checkout import ADDED, HERE, LIST, changed_files, with_difference_net
+from tests.adding_a_system.checkout import ADDED, HERE, LIST, ROOT, changed_files, with_difference_net
 from tests.serve.command import serving
 from tests.systems.procap.world import World
 
@@ -61,6 +61,13 @@ def environment(path: Path) -> dict[str, str]:
 
 def test_nothing_but_the_list_and_new_files_was_touched(checkout: Path) -> None:
     assert changed_files(checkout) == {*ADDED, LIST}
+
+
+def test_ruff_has_nothing_against_the_example_in_its_place(checkout: Path) -> None:
+    for command in (["check", "--no-cache"], ["format", "--check", "--no-cache"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--config", str(ROOT / "pyproject.toml"), *ADDED[:2]]
+        done = subprocess.run(ruff, cwd=checkout, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_folder_is_short() -> None:

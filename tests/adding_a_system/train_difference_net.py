@@ -5,10 +5,9 @@ python jobs/train_difference_net.py pairs=data/demo/pairs
 
 from __future__ import annotations
 
-from idc.systems.difference_net.config import DifferenceNetJob
-
 from cluster.config import ClusterConfig
 from idc.config import cli
+from idc.systems.difference_net.config import DifferenceNetJob
 
 
 class Job(DifferenceNetJob):

@@ -124,10 +124,14 @@ class MiningConfig(ConfigModel):
     gamma: float = Field(default=0.1, gt=0)
     """gamma of the RBF kernel exp(-gamma d^2) of the spectral clustering."""
     alpha: float = Field(default=0.4, ge=0)
-    """alpha: weight of the first feature (CLIP or head) in the concatenation of eq. 8. Both features are scaled to unit
-    length before they are weighted; the paper does not state whether its own are."""
+    """alpha: weight of the first feature (CLIP or head) in the concatenation of eq. 8."""
     beta: float = Field(default=0.6, ge=0)
     """beta: weight of the second feature (DINOv2 or middle)."""
+    scale: Literal["unit", "encoder"] = "unit"
+    """Length of the features that alpha and beta weight. encoder: as the encoder returns them; D.1.3 concatenates the
+    features "as computed in eq. (3)" and weights them "as the CLIP feature and DINOv2 feature have different scales"
+    (the preset `paper.yaml`). unit: both are scaled to length 1 first, for which gamma = 0.1 is a wide kernel: no two
+    images are further apart than 1.44. The thresholds are of cosines and do not depend on it."""
     mutual: Literal["both", "once"] = "both"
     """If image i chose j and j chose i: both keeps (i, j) and (j, i), which eq. 12 counts as two pairs; once keeps the
     one whose before image comes first in the heap."""

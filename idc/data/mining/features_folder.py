@@ -19,12 +19,15 @@ from idc.data.store import complete_manifest, undamaged
 
 FEATURES = ("first", "second")
 """Columns of the two features: CLIP and DINOv2, or head and middle of the embedded network."""
+LENGTHS = ("first_length", "second_length")
+"""Columns of their lengths as the encoder returned them."""
 THUMBNAIL_SIDE = 8
 THUMBNAIL_VALUES = THUMBNAIL_SIDE * THUMBNAIL_SIDE * 3
 
 
 def feature_schema() -> pa.Schema:
-    """``place`` is the position in the heap, ``thumbnail`` 8x8 RGB, a feature a float16 vector of unit length."""
+    """``place`` is the position in the heap, ``thumbnail`` 8x8 RGB, a feature a float16 vector of unit length,
+    with the length that it had."""
     return pa.schema(
         [
             pa.field("place", pa.int64(), nullable=False),
@@ -33,6 +36,7 @@ def feature_schema() -> pa.Schema:
             pa.field("width", pa.int32(), nullable=False),
             pa.field("thumbnail", pa.binary(THUMBNAIL_VALUES), nullable=False),
             *(pa.field(name, pa.binary(), nullable=False) for name in FEATURES),
+            *(pa.field(name, pa.float32(), nullable=False) for name in LENGTHS),
         ]
     )
 

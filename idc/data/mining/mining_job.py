@@ -34,7 +34,7 @@ from idc.data.pipeline import FolderSource, Runner, Source, StageSpec
 from idc.data.store import MANIFEST, DatasetFolder, Manifest, fingerprint, iter_tables, read_manifest
 from idc.schema import PAIR_SCHEMA_VERSION, pair_arrow_schema
 
-VERSION = 1
+VERSION = 2
 """Part of all fingerprints; to be raised when the same settings would give other rows."""
 
 STEPS = ("features", "copies", "index", "neighbours", "targets")
@@ -60,7 +60,7 @@ class _Plan:
         index = fingerprint("index", copies, settings)
         neighbours = fingerprint("neighbours", index, job.neighbours, job.query_chunk)
         thresholds = [one.model_dump() for one in job.thresholds()]
-        clusters = (job.clusters, job.gamma, job.alpha, job.beta)
+        clusters = (job.clusters, job.gamma, job.alpha, job.beta, job.scale)
         targets = fingerprint("targets", neighbours, thresholds, clusters)
         pairs = fingerprint("mined pairs", PAIR_SCHEMA_VERSION, targets, job.mutual)
         return cls(features, copies, index, neighbours, targets, pairs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow as pa
 from idc.data.manifest import AnyPath
 from idc.data.mapped_rows import MappedRows
 from idc.data.mining.config import FeatureThresholds, MiningConfig
-from idc.data.mining.features_folder import FEATURES, to_matrix
+from idc.data.mining.features_folder import FEATURES, LENGTHS, to_matrix
 from idc.data.pipeline import Batch, with_errors
 
 PAIRED = "paired"
@@ -46,11 +47,11 @@ class ChooseTargets:
     """Stage: from rows of neighbours to rows of targets.
 
     Args:
-        features: folder of features; their vectors are memory-mapped, see :class:`idc.data.mapped_rows.MappedRows`.
+        features: folder of features; they are memory-mapped, see :class:`idc.data.mapped_rows.MappedRows`.
     """
 
     def __init__(self, features: AnyPath, config: MiningConfig) -> None:
-        self.vectors = MappedRows(features, list(FEATURES))
+        self.vectors = MappedRows(features, [*FEATURES, *LENGTHS])
         self.config = config
 
     def __call__(self, batch: Batch) -> Batch:
@@ -75,20 +76,25 @@ class ChooseTargets:
         if outcome or not both:
             return found | {"outcome": outcome or NOT_IN_BOTH}
         sims = np.array([[kept[number] for number in both] for kept in between]).T
-        together = combined(sims, self.config.alpha, self.config.beta)
-        labels = cluster(self._concatenated(both), self.config.clusters, self.config.gamma)
+        candidates = [self.vectors[number] for number in both]
+        weights = np.array([self._weights(one) for one in candidates])
+        together = combined(sims, self._weights(self.vectors[row["number"]]), weights)
+        labels = cluster(concatenated(candidates, weights), self.config.clusters, self.config.gamma)
         chosen = nearest_of_each(labels, together)
         found |= {f"{name}_sims": sims[chosen, n].tolist() for n, name in enumerate(FEATURES)}
         targets = [both[i] for i in chosen]
         return found | {"outcome": PAIRED, "targets": targets, "sims": together[chosen].tolist()}
 
-    def _concatenated(self, numbers: list[int]) -> np.ndarray:
-        """g(I) of eq. 8 for these images, float64 (N, D1 + D2)."""
-        rows = [self.vectors[number] for number in numbers]
-        weights = (self.config.alpha, self.config.beta)
-        parts = [weight * to_matrix([row[name] for row in rows]).astype(np.float64)
-                 for name, weight in zip(FEATURES, weights, strict=True)]  # fmt: skip
-        return np.hstack(parts)
+    def _weights(self, row: Mapping[str, Any]) -> np.ndarray:
+        """Lengths (2,) of the two parts of g(I), eq. 8, of an image."""
+        lengths = np.array([row[name] for name in LENGTHS]) if self.config.scale == "encoder" else np.ones(2)
+        return np.array([self.config.alpha, self.config.beta]) * lengths
+
+
+def concatenated(rows: Sequence[Mapping[str, Any]], weights: np.ndarray) -> np.ndarray:
+    """g(I) of eq. 8, float64 (N, D1 + D2), for rows of features and the lengths (N, 2) of their parts."""
+    parts = [to_matrix([row[name] for row in rows]).astype(np.float64) for name in FEATURES]
+    return np.hstack([weights[:, [n]] * part for n, part in enumerate(parts)])
 
 
 def in_range(ids: np.ndarray, sims: np.ndarray, thresholds: FeatureThresholds) -> tuple[dict[int, float], str]:
@@ -107,11 +113,11 @@ def in_range(ids: np.ndarray, sims: np.ndarray, thresholds: FeatureThresholds) -
     return found, BELOW_SET_MIN if min(found.values()) < thresholds.set_min else ""
 
 
-def combined(sims: np.ndarray, alpha: float, beta: float) -> np.ndarray:
-    """Cosines of g (eq. 8) from the cosines of its two parts (N, 2), which have unit length before they are weighted:
-    (alpha^2 s_1 + beta^2 s_2) / (alpha^2 + beta^2)."""
-    weights = np.array([alpha**2, beta**2])
-    return np.asarray(sims @ weights / weights.sum())
+def combined(sims: np.ndarray, own: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Cosines of g (eq. 8) of an image with others, from the cosines of the two parts (N, 2) and the lengths of the
+    parts, ``own`` (2,) and those of the ``others`` (N, 2)."""
+    products = (sims * own * others).sum(axis=1)
+    return np.asarray(products / np.maximum(np.linalg.norm(own) * np.linalg.norm(others, axis=1), 1e-12))
 
 
 def cluster(points: np.ndarray, clusters: int, gamma: float) -> np.ndarray:

@@ -1,8 +1,8 @@
 """The training mixture of M3Diff: several data sets, each with its own question. Loads no torch.
 
-The paper's mixture (table 9) is six data sets, :data:`TABLE_9`. Its section 5.2 says that each caption of CLEVR-Change
-and CLEVR-DC is a sample; the other sets are not described, and the questions are not printed anywhere. What is unknown
-is a setting here, with the default at its field.
+The paper's mixture (table 9) is six data sets, :data:`TABLE_9`, of which every caption is a sample: their 896k captions
+are its "fine-tuning dataset of 896K samples" (section 5.2). The questions are not printed anywhere. What is unknown is
+a setting here, with the default at its field.
 """
 
 from __future__ import annotations
@@ -35,9 +35,6 @@ QUESTIONS: Mapping[str, str] = {
 }
 """Name of a data set -> the question about its pairs. The paper prints none; these are ours, one for each way in which
 the captions are written: a request, a comparison, one change of several, all changes in detail."""
-
-EACH = ("clevr_change", "clevr_dc")
-"""Data sets of which each caption is a sample by default (section 5.2)."""
 
 
 def default_question(name: str) -> PromptConfig:
@@ -74,8 +71,8 @@ class SetConfig(ConfigModel):
     idc/systems/m3diff/mixture.py), else the general one of SFT."""
     captions: Captions | None = None
     """each: every caption of a pair is a sample of an epoch. one: every pair is, with a caption drawn at each visit.
-    Default: each for `clevr_change` and `clevr_dc`, as section 5.2 says, one for others, of which it says nothing. The
-    896k samples of the paper are the sum of all captions in table 9, so `each` for all sets may be what it did."""
+    Default: each for the data sets of table 9, whose captions add up to the 896k samples of section 5.2, though that
+    section says it of `clevr_change` and `clevr_dc` alone; one for other names."""
 
 
 class MixtureConfig(ConfigModel):
@@ -116,7 +113,7 @@ class MixtureConfig(ConfigModel):
 
     def captions_of(self, name: str) -> Captions:
         """Which captions of a set are samples."""
-        return self.used[name].captions or ("each" if name in EACH else "one")
+        return self.used[name].captions or ("each" if name in TABLE_9 else "one")
 
     def faults(self) -> Iterator[str]:
         for name, one in self.sets.items():  # sections in a mapping are not looked at by the config's own checks

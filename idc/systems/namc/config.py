@@ -64,7 +64,9 @@ class ClipConfig(ConfigModel):
 
 
 class NimConfig(ConfigModel):
-    """Noise Identification and Masking (section 3.2.1)."""
+    """Noise Identification and Masking (section 3.2.1). Its text encoder learns from L_MIR too, whose cross-attention
+    reads E_T(T^msk) (sections 3.2.2, 3.3): the paper stops no gradient there, and neither does this. Masks are drawn,
+    so neither L_MIR nor L_FDG reaches the dual encoder through them; the relevance is computed without gradient."""
 
     enabled: bool = True
     """Whether there is a dual encoder, its loss, and masks. Off (table 6, second ablation): images and descriptions
@@ -105,7 +107,8 @@ class MirConfig(ConfigModel):
     by the generation of descriptions alone."""
     target: Literal["discrete", "l1", "l2"] = "discrete"
     """What is predicted at masked positions: image tokens (eq. 18), or the raw features X_i by an L1 or L2 loss
-    (table 7)."""
+    (table 7). Eq. 18 sums over positions, as BEiT's, which the paper follows; here, as in BEiT's code, it is the mean
+    over the masked positions of an image, summed over a pair's two images, mean over the pairs."""
 
 
 class EncoderConfig(ConfigModel):
@@ -140,8 +143,11 @@ class EncoderConfig(ConfigModel):
 class DecoderConfig(WordDecoderConfig):
     """FDG's multi-modal decoder (appendix F). Input and output embedding are one tensor: with that, with the 30,522
     word pieces of BERT, whose vocabulary has the paper's word [MASK], and with the 1024 image tokens of MIR's
-    classifier the model has the 64.2 million parameters of table 5. Here the vocabulary is words of the training texts
-    instead of word pieces."""
+    classifier the model has 64.27 million parameters at the default `max_length` and 64.21 million with 24 positions;
+    table 5 has 64.2. Here the vocabulary is words of the training texts instead of word pieces.
+
+    L_FDG is the mean over the words of a description, then over the pairs; section 3.3 maximises their log-likelihood
+    and states no scale. Fine-tuning likewise, over the words of a caption."""
 
     width: int = Field(768, ge=8)
     """Hidden size, that of the encoder."""
@@ -150,7 +156,7 @@ class DecoderConfig(WordDecoderConfig):
     feedforward: int = Field(3072, ge=8)
     """Width of the feed-forward parts; not stated in the paper."""
     max_length: int = Field(96, ge=2)
-    """Maximum tokens of a description, begin and end token included; longer ones are cut."""
+    """Maximum tokens of a description, begin and end token included; longer ones are cut. Not stated in the paper."""
     dropout: float = Field(0.1, ge=0, lt=1)
     """Dropout of the residual branches; not stated in the paper."""
 
@@ -212,23 +218,27 @@ class PretrainJob(_RunConfig):
     off or reconstructs features."""
     caption_pairs: str | None = None
     """Folder of pairs whose training captions add their words to the vocabulary, so that fine-tuning finds them.
-    Empty: words that only captions have start untrained in fine-tuning."""
+    Empty: words that only captions have start untrained in fine-tuning, and the pre-training serves any data set; the
+    full-size sweeps leave it empty and pre-train once for all of them."""
     model: ModelConfig = ModelConfig()
     """Encoder and decoder."""
     nim: NimConfig = NimConfig()
     """Noise identification and masking."""
     mir: MirConfig = MirConfig()
     """Masked image reconstruction."""
-    masked_words: Literal["skip", "predict"] = "skip"
-    """What the generation loss does with the words that the denoised description has lost. skip: they are [MASK] in the
-    decoder's input, and no target; the paper maximises the likelihood of "the observed word sequences". predict: the
-    decoder must generate the word [MASK], the other reading of "denoised descriptions as ground truth"."""
+    masked_words: Literal["predict", "skip"] = "predict"
+    """What the generation loss does with the words that the denoised description has lost; in the decoder's input they
+    are [MASK] in either case. predict: they are the target [MASK], which section 3.2.1 puts in their place: "leveraging
+    the denoised implicit-change descriptions as textual ground truth" (3.3), "to predict the ground-truth of denoised
+    implicit-change descriptions" (3.2.3). skip: they are no target, another reading of "the log-likelihood of the
+    observed word sequences" (3.3). Captions never contain [MASK]."""
     nim_optim: GroupConfig = GroupConfig(lr=1e-4, schedule="linear_warmup_cosine", final_lr=1e-5)
     """Learning rate of the dual encoder: from 1e-4 to 1e-5; the paper does not state the shape of the schedule."""
     optim: GroupConfig = GroupConfig(lr=3e-4, schedule="linear_warmup_cosine", final_lr=1e-4)
     """Learning rate of the masked image encoder and the decoder: from 3e-4 to 1e-4."""
     train: TrainConfig = TrainConfig(epochs=20, batch_size=512, optimizer="adam")
-    """The loop. Paper: 20 epochs of 512 pairs, Adam."""
+    """The loop. Paper: 20 epochs of 512 pairs, Adam. An epoch has every pair once. `clip_norm` bounds the gradient of
+    all three modules together; the paper states no clipping, 0 is without."""
 
     def faults(self) -> Iterator[str]:
         reconstructs = self.nim.enabled and self.mir.enabled
@@ -279,7 +289,10 @@ class FinetuneJob(_RunConfig):
     manifest of `pairs`."""
     train: TrainConfig = TrainConfig(epochs=40, batch_size=128, optimizer="adam", keep_best=KeepBest(metric="CIDEr"))
     """The loop. Paper: batches of 128; 40 epochs on CLEVR-Change and CLEVR-DC, 10 on Spot-the-Diff, 20 on
-    Image-Editing-Request. The best validation CIDEr is selected."""
+    Image-Editing-Request. An epoch has every pair once, with a caption drawn at each visit; the paper does not state
+    whether its epochs count pairs or captions (of CLEVR-Change 6.2 a pair). The best validation CIDEr is selected, so
+    `eval_every` must lie below the steps of the run (Image-Editing-Request: 479); how the paper selects is not stated.
+    `clip_norm` as in pre-training."""
 
     def faults(self) -> Iterator[str]:
         if (self.pretrained is None) == (self.model is None):

@@ -18,7 +18,7 @@ from idc.training.hashing import content_or_id
 
 SEEDS, WATCHED = ("pretrain.train.seed", "finetune.train.seed"), "finetune.train"
 DERIVED = {
-    "pretrain": ("name", "runs", "pairs", "more_pairs", "tokenizer", "caption_pairs"),
+    "pretrain": ("name", "runs", "pairs", "more_pairs", "tokenizer"),
     "finetune": ("name", "runs", "pairs", "pretrained", "model"),
     "evaluate": EVALUATE_DERIVED,
 }
@@ -61,7 +61,8 @@ class Trial(ConfigModel):
     tokenizer: str | None = None
     """Artifact of the image tokenizer whose tokens MIR reconstructs."""
     pretrain: _Pretrain = _Pretrain()
-    """Pre-training; also the shape of the model if there is none."""
+    """Pre-training; also the shape of the model if there is none. It depends on `described` and `caption_pairs`, not on
+    `pairs`: rows that fine-tune on other data share it."""
     finetune: _Finetune = _Finetune()
     """Fine-tuning."""
     evaluate: EvaluateSection = EvaluateSection()
@@ -81,6 +82,8 @@ class Trial(ConfigModel):
         for path in self.more_described:
             yield from missing(path, "more_described")
         yield from missing(self.tokenizer, "tokenizer")
+        if self.described is not None:
+            yield from missing(self.pretrain.caption_pairs, "pretrain.caption_pairs")
 
 
 def steps(trial: Trial, store: str) -> TrialSteps:
@@ -98,11 +101,16 @@ def steps(trial: Trial, store: str) -> TrialSteps:
         read = [read_manifest(path, kind="pairs").fingerprint for path in folders]
         job = trial.pretrain
         used = trial.tokenizer if job.nim.enabled and job.mir.enabled and job.mir.target == "discrete" else None
+        words = job.caption_pairs
         described: dict[str, Any] = {
             "pairs": trial.described, "more_pairs": list(trial.more_described), "tokenizer": used,
-            "caption_pairs": trial.pairs,
+            "caption_pairs": words,
         }  # fmt: skip
-        depends = [source, *read, *([] if used is None else [content_or_id(used)])]
+        depends = [
+            *read,
+            *([] if used is None else [f"tokenizer {content_or_id(used)}"]),
+            *([] if words is None else [f"words of {read_manifest(words, kind='pairs').fingerprint}"]),
+        ]
         step = train_step("namc-pretrain", "idc.systems.namc.task:pretrain", job, described, store, depends)
         work.append(step)
         pretrained, before, model = f"{store}/{step.name}/artifact", step.name, None

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from idc.systems.difference_net.data import difference
-from idc.systems.difference_net.model import DifferenceNet
 
 from idc.captioning.contract import Candidate, Capability, Description
+from idc.systems.difference_net.data import difference
+from idc.systems.difference_net.model import DifferenceNet
 from idc.training.artifact import read_artifact
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from idc.systems.difference_net.config import DifferenceNetJob
-
 from idc.config import ConfigModel
 from idc.data.store import read_manifest
 from idc.evaluation.config import EvaluateSection
 from idc.sweep.chain import TrialSteps
 from idc.sweep.steps import EVALUATE_DERIVED, derived_faults, train_step, with_evaluation
+from idc.systems.difference_net.config import DifferenceNetJob
 
 SEEDS, WATCHED = ("train.train.seed",), "train.train"
 DERIVED = {"train": ("name", "runs", "pairs"), "evaluate": EVALUATE_DERIVED}

@@ -6,13 +6,13 @@ from collections import Counter
 from typing import Any
 
 import torch.nn.functional as F
-from idc.systems.difference_net.config import DifferenceNetJob
-from idc.systems.difference_net.data import Differences
-from idc.systems.difference_net.model import DifferenceNet
 from torch import Tensor
 from torch.utils.data import default_collate
 
 from idc.data.store import iter_rows
+from idc.systems.difference_net.config import DifferenceNetJob
+from idc.systems.difference_net.data import Differences
+from idc.systems.difference_net.model import DifferenceNet
 from idc.training.artifact import write_artifact
 from idc.training.context import Context
 from idc.training.data import EvalLoader, Loader, Loaders

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from idc.data.mining.config import IndexConfig
-from idc.data.mining.features_folder import FEATURES, FeatureRows, feature_schema, to_matrix, unit_length
+from idc.data.mining.features_folder import FEATURES, LENGTHS, FeatureRows, feature_schema, to_matrix, unit_length
 from idc.data.mining.near_duplicates import FindCopies, duplicates
 from idc.data.mining.neighbours import BuildIndex, FindNeighbours, Shards, index_schema
 from idc.data.store import DatasetFolder
@@ -43,7 +43,7 @@ def features(vectors: dict[str, np.ndarray], tmp_path_factory: pytest.TempPathFa
                 {
                     "place": int(i), "image_id": f"{i}.png", "height": 4, "width": 4,
                     "thumbnail": bytes([4 * int(i) if i != 8 else 28] * 192),
-                    **{name: cells[name][i].tobytes() for name in FEATURES},
+                    **{name: cells[name][i].tobytes() for name in FEATURES}, **dict.fromkeys(LENGTHS, 1.0),
                 }
                 for i in rows
             ],

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
-from idc.data.mining.config import FeatureThresholds, MiningConfig
+from idc.config import load
+from idc.data.mining.config import FeatureThresholds, MinePairsJob, MiningConfig
+from idc.data.mining.features_folder import FEATURES, LENGTHS, feature_schema, unit_length
 from idc.data.mining.targets import (
     BELOW_SET_MAX,
     BELOW_SET_MIN,
     NOT_BETWEEN,
+    ChooseTargets,
     cluster,
-    combined,
     in_range,
     nearest_of_each,
 )
+from idc.data.store import DatasetFolder
 
 PAPER = FeatureThresholds()
 
@@ -40,15 +46,50 @@ def test_a_set_whose_least_similar_candidate_is_too_far_is_left_out() -> None:
     assert in_range(np.arange(2), np.array([0.9, 0.69]), strict)[1] == BELOW_SET_MIN
 
 
-def test_the_combined_similarity_is_the_cosine_of_the_weighted_concatenation() -> None:
-    rng = np.random.default_rng(1)
-    first, second = (
-        x / np.linalg.norm(x, axis=1, keepdims=True) for x in (rng.normal(size=(5, 8)), rng.normal(size=(5, 12)))
+def features_folder(path: Path, features: tuple[np.ndarray, np.ndarray]) -> Path:
+    """A folder of features as the job's first step writes it."""
+    count = len(features[0])
+    folder = DatasetFolder.open_for_build(
+        path, kind="image_features", schema=feature_schema(), fingerprint="x", config={}, num_chunks=1
     )
-    both = np.hstack([0.4 * first, 0.6 * second])
-    both /= np.linalg.norm(both, axis=1, keepdims=True)
-    sims = np.stack([first[1:] @ first[0], second[1:] @ second[0]], 1)
-    assert np.allclose(combined(sims, 0.4, 0.6), both[1:] @ both[0])
+    folder.write_chunk(0, [
+        {
+            "place": i, "image_id": str(i), "height": 1, "width": 1, "thumbnail": bytes(192),
+            **{name: unit_length(x)[i].tobytes() for name, x in zip(FEATURES, features, strict=True)},
+            **{name: float(np.linalg.norm(x[i])) for name, x in zip(LENGTHS, features, strict=True)},
+        }
+        for i in range(count)
+    ])  # fmt: skip
+    folder.finish()
+    return path
+
+
+@pytest.mark.parametrize("scale", ["encoder", "unit"])
+def test_targets_are_the_nearest_of_each_cluster_of_the_weighted_concatenation(scale: str, tmp_path: Path) -> None:
+    """Eq. 7 to 10 a second time: g(I) is built, clustered and compared as it is written."""
+    rng = np.random.default_rng(1)
+    centre = rng.normal(size=20)
+    first = 3 * rng.uniform(0.5, 2, size=(9, 1)) * (centre[:8] + 0.4 * rng.normal(size=(9, 8)))
+    second = 0.1 * rng.uniform(0.5, 2, size=(9, 1)) * (centre[8:] + 0.4 * rng.normal(size=(9, 12)))
+    wide = FeatureThresholds(max=1, min=-1, set_max=-1, set_min=-1)
+    config = MiningConfig(
+        encoder="clip_dinov2", scale=scale, gamma=0.5, clip_dinov2={"clip_thresholds": wide, "dinov2_thresholds": wide},
+    )  # fmt: skip
+    parts = [x if scale == "encoder" else x / np.linalg.norm(x, axis=1, keepdims=True) for x in (first, second)]
+    g = np.hstack([0.4 * parts[0], 0.6 * parts[1]])
+    cosines = (g[1:] @ g[0]) / (np.linalg.norm(g[1:], axis=1) * np.linalg.norm(g[0]))
+    labels = cluster(g[1:], 3, 0.5)
+    expected = sorted((max((s, i) for s, i, of in zip(cosines, range(1, 9), labels, strict=True) if of == label)
+                       for label in range(3)), reverse=True)  # fmt: skip
+
+    stage = ChooseTargets(features_folder(tmp_path / "features", (first, second)), config)
+    row: dict[str, list[Any]] = {"number": [0], "image_id": ["0"]}
+    for name, x in zip(FEATURES, (first, second), strict=True):
+        row[f"{name}_ids"] = [list(range(1, 9))]
+        row[f"{name}_sims"] = [(x[1:] @ x[0] / (np.linalg.norm(x[1:], axis=1) * np.linalg.norm(x[0]))).tolist()]
+    out = stage(row)
+    assert out["targets"][0] == [i for _, i in expected]
+    assert np.allclose(out["sims"][0], [s for s, _ in expected], atol=1e-3)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -78,3 +119,5 @@ def test_the_papers_settings() -> None:
     for thresholds in paper.thresholds():
         assert (thresholds.max, thresholds.min, thresholds.set_max, thresholds.set_min) == (0.95, 0.78, 0.80, 0.78)
     assert (paper.clusters, paper.gamma, paper.alpha, paper.beta) == (3, 0.1, 0.4, 0.6)
+    preset = load(MinePairsJob, "jobs/configs/mining/paper.yaml", {"heap": "heap", "out": "out"})
+    assert (preset.encoder, preset.scale) == ("clip_dinov2", "encoder"), "D.1.3: weighted because their scales differ"

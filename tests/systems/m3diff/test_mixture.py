@@ -67,16 +67,16 @@ def test_each_set_has_its_question_and_its_way_with_several_captions(folders: di
     assert set(TABLE_9) < set(QUESTIONS)
     assert len(set(QUESTIONS.values())) == len(QUESTIONS)
     # of three pairs one has no caption, one has one and one has two
-    assert {name: len(part) for name, part in parts.items()} == {"clevr_change": 12, "spot_the_diff": 6, "mine": 4}
+    assert {name: len(part) for name, part in parts.items()} == {"clevr_change": 12, "spot_the_diff": 9, "mine": 4}
     each = mixture_of(folders, **{"sets.mine.captions": "each", "sets.clevr_change.captions": "one"})
-    assert [len(part) for part in training_parts(each, chat(), seed=0).values()] == [8, 6, 6]
+    assert [len(part) for part in training_parts(each, chat(), seed=0).values()] == [8, 9, 6]
 
 
 def test_the_validation_pairs_are_trained_on_only_if_that_is_asked_for(folders: dict[str, str]) -> None:
     mixture = mixture_of(folders, train_on_val=True)
     parts = training_parts(mixture, chat(), seed=0)
     assert list(parts) == [name for one in folders for name in (one, f"{one} (val)")]
-    assert [one.samples for one in counts(mixture, parts)] == [12 + 3, 6 + 3, 4 + 3]
+    assert [one.samples for one in counts(mixture, parts)] == [12 + 3, 9 + 3, 4 + 3]
     assert validation_samples(mixture, chat(), 0) is None
     alone = mixture_of(folders)
     assert (alone.validated, mixture_of(folders, validate_on="mine").validated) == ("clevr_change", "mine")
@@ -100,8 +100,8 @@ def test_an_epoch_has_every_sample_of_every_set_once(folders: dict[str, str], tm
     assert isinstance(samples, Mixture)
     for epoch in (0, 3):
         located = [samples.locate(index, epoch) for index in range(len(samples))]
-        assert Counter(part for part, _, _ in located) == {0: 12, 1: 6, 2: 4}
-        assert len(set(located)) == len(samples) == 22
+        assert Counter(part for part, _, _ in located) == {0: 12, 1: 9, 2: 4}
+        assert len(set(located)) == len(samples) == 25
         assert {visit for _, _, visit in located} == {epoch}
     assert loaders.validation is not None
     alone = make_loaders(
@@ -109,7 +109,7 @@ def test_an_epoch_has_every_sample_of_every_set_once(folders: dict[str, str], tm
         LocalContext(tmp_path),
     )  # fmt: skip
     assert alone.validation is None
-    assert len(alone.train.dataset) == 22 + 9
+    assert len(alone.train.dataset) == 25 + 9
 
 
 # -- the order ----------------------------------------------------------------------------------------------------
@@ -226,10 +226,10 @@ def test_the_table_at_the_start_has_the_published_counts(
     make_loaders(job_of(folders), family, LocalContext(tmp_path))
     lines = [line.split() for line in capsys.readouterr().err.splitlines()]
     assert lines[1:5] == [
-        ["clevr_change", "8", "12", "12", "54.5%", "71k", "444k"],
-        ["spot_the_diff", "6", "9", "6", "27.3%", "11k", "21k"],
-        ["mine", "4", "6", "4", "18.2%"],
-        ["all", "18", "27", "22", "100.0%"],
+        ["clevr_change", "8", "12", "12", "48.0%", "71k", "444k"],
+        ["spot_the_diff", "6", "9", "9", "36.0%", "11k", "21k"],
+        ["mine", "4", "6", "4", "16.0%"],
+        ["all", "18", "27", "25", "100.0%"],
     ]
     make_loaders(job_of(folders), family, context(tmp_path, 1, 2))
     assert capsys.readouterr().err == "", "only rank 0 writes it"

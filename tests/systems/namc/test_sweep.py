@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cluster.train import launch
 from idc.config import ConfigError, load
+from idc.report.leaderboard.published_rows import published_rows
 from idc.sweep.config import SweepJob
 from idc.sweep.plan import plan_table
 from idc.systems.namc.sweep import Trial, steps
@@ -44,6 +46,22 @@ def test_a_chain_pretrains_and_finetunes_on_the_contents_of_its_folders(
     assert scratch not in first
 
 
+def test_rows_tuned_on_other_pairs_share_their_pretraining(world: World, described: str, tmp_path: Path) -> None:
+    first = names(world, {"described": described})
+    other = names(world, {"described": described, "pairs": described})
+    assert (other[0] == first[0], other[1] == first[1]) == (True, False)
+    words = names(world, {"described": described, "pretrain.caption_pairs": world.pairs})
+    shutil.copytree(world.pairs, tmp_path / "copy")
+    again = names(world, {"described": described, "pairs": described, "pretrain.caption_pairs": str(tmp_path / "copy")})
+    assert (words[0] == again[0], words[0] == first[0]) == (True, False), "its words count by content"
+    assert words[0] != names(world, {"described": described, "more_described": [world.pairs]})[0]
+    gone = load(Trial, None, {"pairs": world.pairs, "pretrain.caption_pairs": "gone"})
+    assert not list(gone.preflight()), "without pre-training it is not read"
+    described_too = load(Trial, None, {"pairs": world.pairs, "described": described, "tokenizer": world.tokenizer,
+                                       "pretrain.caption_pairs": "gone"})  # fmt: skip
+    assert [fault.partition(":")[0] for fault in described_too.preflight()] == ["pretrain.caption_pairs"]
+
+
 def test_settings_that_the_chain_fills_in_and_a_missing_tokenizer_are_refused(world: World, described: str) -> None:
     with pytest.raises(ConfigError, match=r"pretrain\.tokenizer: the sweep sets it"):
         load(Trial, None, {"pairs": world.pairs, "described": described, "pretrain.tokenizer": "x"})
@@ -56,6 +74,23 @@ def test_settings_that_the_chain_fills_in_and_a_missing_tokenizer_are_refused(wo
 def test_without_mir_the_tokenizer_does_not_count(world: World, described: str, tmp_path: Path) -> None:
     off = {"described": described, "pretrain.mir.enabled": False}
     assert names(world, off) == names(world, {**off, "tokenizer": None})
+
+
+TABLES = {"01": "clevr_dc", "02": "clevr_change", "03": "image_editing_request", "04": "spot_the_diff"}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_headline_table_has_every_row_of_the_paper(table: str) -> None:
+    """By the leaderboard's transcription."""
+    short = {"BLEU-4": "B", "METEOR": "M", "ROUGE-L": "R", "CIDEr": "C", "SPICE": "S"}
+    printed = {
+        row.method: {short[metric]: value for metric, value in row.values.items()}
+        for row in published_rows(TABLES[table])
+        if (row.table.paper, row.table.table) == ("namc", f"Table {int(table)}")
+    }
+    sweep = yaml.safe_load(Path(f"jobs/configs/namc/sweeps/table{table}.yaml").read_text(encoding="utf-8"))
+    assert {row["label"]: row["published"] for row in sweep["rows"]} == printed
+    assert [row["label"] for row in sweep["rows"] if not row.get("quoted")] == ["NAMC"]
 
 
 SWEEPS = sorted(path.name for path in Path("jobs/configs/namc/sweeps").glob("*_small.yaml"))
@@ -87,8 +122,8 @@ def test_every_row_of_a_small_sweep_trains(
         (tmp_path / "data/demo" / folder).symlink_to(world.pairs)
     for folder in ("described", "described-0", "described-20", "described-40"):
         (tmp_path / "data/demo" / folder).symlink_to(described)
-    (tmp_path / "runs/namc-tokenizer").mkdir(parents=True)
-    (tmp_path / "runs/namc-tokenizer/artifact").symlink_to(world.tokenizer)
+    (tmp_path / "runs/demo/namc-tokenizer").mkdir(parents=True)
+    (tmp_path / "runs/demo/namc-tokenizer/artifact").symlink_to(world.tokenizer)
     monkeypatch.chdir(tmp_path)
     job = load(SweepJob, f"jobs/configs/namc/sweeps/{name}").inlined()
     small = job.model_copy(update={"settings": {**job.settings, **TINY}, "seeds": job.seeds[:1]})

@@ -1,0 +1,232 @@
+"""The sweeps that this repository ships: each plans, the small ones on what the commands of their system's README leave
+behind, the others on the papers' data sets with the papers' epochs; and no pre-training is done twice."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import idc.evaluation.record as ev
+from idc.config import load, missing_inputs
+from idc.demo import DEFAULT, steps
+from idc.sweep.config import SweepJob
+from idc.sweep.plan import TrialPlan, plan_table
+from idc.systems.m3diff.mixture import MixtureConfig
+from tests.systems.procap.world import World
+from tests.vlm.models import tiny_folder
+
+ROOT = Path(__file__).resolve().parents[2]
+SWEEPS = {
+    path.relative_to(ROOT / "jobs/configs").as_posix(): path for path in (ROOT / "jobs/configs").glob("*/sweeps/*.yaml")
+}
+SMALL = sorted(name for name in SWEEPS if "_small" in name or name.endswith(("demo_mended.yaml", "ablation.yaml")))
+FULL = sorted(SWEEPS.keys() - SMALL)
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+# -- folders as commands leave them ------------------------------------------------------------------------------------
+
+
+class Inputs:
+    """Makes inputs of sweeps in a folder, the working directory; those of different names have different contents."""
+
+    def __init__(self, world: World, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.world, self.folder = world, folder
+        (folder / "jobs").symlink_to(ROOT / "jobs")
+        patch.chdir(folder)
+
+    def make(self, kind: str, path: str) -> None:
+        """A folder of pairs or procedures, an artifact, a base model or an evaluation."""
+        place = Path(path)
+        if place.exists():
+            return
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if kind in ("pairs", "procedures"):
+            shutil.copytree(getattr(self.world, kind), place)
+            manifest = json.loads((place / "manifest.json").read_text())
+            (place / "manifest.json").write_text(json.dumps({**manifest, "fingerprint": path}))
+        elif kind == "artifact":
+            shutil.copytree(self.world.tokenizer, place)
+            (place / "whose.txt").write_text(path)
+        elif kind == "evaluation":
+            place.mkdir()
+            ev.save(place, ev.Evaluation(
+                fingerprint=path, split="test", pairs=1, references=1, distinct_captions=1, empty_captions=0, scores={},
+                subsets={}, baselines={}, protocol={},
+            ), [])  # fmt: skip
+        else:
+            place.symlink_to(tiny_folder(kind))
+
+    def leave_behind(self, script: str, arguments: list[str]) -> None:
+        """What a job writes, if a sweep could read it."""
+        trains = script.startswith(("train_", "pretrain_", "finetune_"))
+        if not trains and script not in ("render", "describe_pairs", "corrupt", "build_procedures", "evaluate"):
+            return
+        job = _config(script, arguments)
+        if trains:
+            kind = job.model.family if script == "pretrain_vlm" else "artifact"
+            self.make(kind, f"{job.runs}/{job.name}/artifact")
+        elif script == "build_procedures":
+            self.make("procedures", job.procedures)
+        elif script == "evaluate":
+            self.make("evaluation", job.out)
+        else:
+            self.make("procedures" if "procedures" in str(getattr(job, "pairs", "")) else "pairs", job.out)
+
+
+def _config(script: str, arguments: list[str]) -> Any:
+    """The config of a job's command line."""
+    config = arguments[arguments.index("--config") + 1] if "--config" in arguments else None
+    settings = (word.partition("=") for word in arguments if "=" in word)
+    schema = importlib.import_module(f"jobs.{script}").Job
+    return load(schema, config, {key: yaml.safe_load(value) for key, _, value in settings})
+
+
+def readme_commands(system: str) -> Iterator[tuple[str, list[str]]]:
+    """Script and arguments of every job in the code blocks of a system's README, those of `make demo` included."""
+    text = (ROOT / f"idc/systems/{system}/README.md").read_text(encoding="utf-8")
+    for language, block in _BLOCK.findall(text):
+        for line in () if language else block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:2] == ["make", "demo"]:
+                options = shlex.split(words[2].removeprefix("DEMO=")) if len(words) > 2 else []
+                systems = options[options.index("--systems") + 1 :] if options else DEFAULT
+                for step in steps("demo", [0], systems=systems, robustness=False):
+                    yield Path(step.command[0]).stem, step.command[1:]
+            elif words[:1] == ["python"] and words[1].startswith("jobs/"):
+                yield Path(words[1]).stem, words[2:]
+
+
+@pytest.fixture(scope="module")
+def inputs(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inputs]:
+    """With the papers' data sets as working directory; :meth:`Inputs.make` adds what is missing."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield Inputs(world, tmp_path_factory.mktemp("full"), patch)
+
+
+@pytest.fixture(scope="module")
+def after_readme(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], None]]:
+    """Changes to a folder in which the commands of a system's README were run."""
+    folders: dict[str, Path] = {}
+
+    def change(system: str) -> None:
+        if system in folders:
+            patch.chdir(folders[system])
+            return
+        folders[system] = tmp_path_factory.mktemp(system)
+        inputs = Inputs(world, folders[system], patch)
+        for script, arguments in readme_commands(system):
+            inputs.leave_behind(script, arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        yield change
+
+
+def read_sweep(name: str) -> SweepJob:
+    """With its base files merged in, before which no relative path of the working directory counts."""
+    return load(SweepJob, f"jobs/configs/{name}").inlined()
+
+
+def planned(job: SweepJob) -> list[TrialPlan]:
+    """The trials of the first seed; the others are the same with other seeds."""
+    assert missing_inputs(job) == []
+    plans = plan_table(job.model_copy(update={"seeds": job.seeds[:1]}), "steps")
+    assert len(plans) == sum(not row.quoted for row in job.table)
+    return plans
+
+
+# -- the small ones ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_sweep_runs_on_what_the_commands_of_its_readme_leave_behind(
+    name: str, after_readme: Callable[[str], None]
+) -> None:
+    after_readme(name.partition("/")[0])
+    planned(read_sweep(name))
+
+
+# -- at full size ------------------------------------------------------------------------------------------------------
+
+TRAINING_PAIRS = {
+    "clevr_change": 67_660, "clevr_dc": 40_800, "spot_the_diff": 8_566, "image_editing_request": 3_061,
+}  # fmt: skip
+"""Official counts; of Spot-the-Diff the pairs of the single-change protocol."""
+EPOCHS = {
+    "namc": {"clevr_change": 40, "clevr_dc": 40, "spot_the_diff": 10, "image_editing_request": 20},
+    "procap": {"clevr_change": 40, "spot_the_diff": 40},
+}
+"""NAMC: appendix F. ProCap: appendix H."""
+BATCH = {"namc": 128, "procap": 16}
+PRETRAININGS = {
+    "figure03": 16, "figure04": 5, "figure04_mixture": 5, "figure09": 7, "table01": 1, "table02": 1, "table03": 1,
+    "table04": 1, "table05": 1, "table06": 3, "table07": 4, "table08": 4, "table10": 2, "table11": 2, "table12": 2,
+    "table13": 1,
+}  # fmt: skip
+"""Table of NAMC -> number of its different pre-trainings, for each seed."""
+
+
+def full_size(name: str, inputs: Inputs) -> SweepJob:
+    """A sweep whose folders are there; the base models of M3Diff are small ones."""
+    os.chdir(inputs.folder)
+    job = read_sweep(name)
+    text = json.dumps(job.model_dump(mode="json"))
+    for path in sorted(set(re.findall(r'"(data/[^"]+)"', text))):
+        inputs.make("pairs", path)
+    for path in sorted(set(re.findall(r'"(runs/[^"]+/artifact)"', text))):
+        inputs.make("artifact", path)
+    if job.system != "m3diff":
+        return job
+    for base in set(re.findall(r'source": "([^"]+)"', text)):
+        text = text.replace(f'"{base}"', json.dumps(str(tiny_folder("internvl"))))
+    return SweepJob.model_validate_json(text)
+
+
+@pytest.mark.parametrize("name", [name for name in FULL if name.startswith(("namc", "procap"))])
+def test_a_full_sweep_trains_as_long_as_its_paper(name: str, inputs: Inputs) -> None:
+    job = full_size(name, inputs)
+    plans = planned(job)
+    for plan in plans:
+        last, payload = plan.steps.work[-1], plan.steps.evaluation.payload["job"]
+        data = payload["pairs"].split("/")[1]
+        assert last.train is not None
+        assert (last.train.epochs, last.train.batch_size) == (EPOCHS[job.system][data], BATCH[job.system]), plan.label
+        assert last.train.keep_best is not None
+        assert 0 < 2 * last.train.eval_every <= last.train.total_steps(TRAINING_PAIRS[data]), f"{plan.label}: no choice"
+        assert payload["protocol"] == ("spot_single" if data == "spot_the_diff" else "coco"), plan.label
+        group = next(row.group for number, row in enumerate(job.table) if number == plan.row)
+        assert group in ("", {"clevr_change": "CLEVR-Change", "spot_the_diff": "Spot-the-Diff",
+                              "image_editing_request": "Image-Editing-Request"}.get(data)), plan.label  # fmt: skip
+    if job.system == "namc":
+        first = {step.name: step.train for plan in plans for step in plan.steps.work if "pretrain" in step.name}
+        assert len(first) == PRETRAININGS[job.name], "one for all folders that are fine-tuned on"
+        assert {(train.epochs, train.batch_size) for train in first.values() if train is not None} == {(20, 512)}
+
+
+def test_every_full_sweep_of_namc_is_counted() -> None:
+    assert {f"namc/sweeps/{name}.yaml" for name in PRETRAININGS} == {name for name in FULL if name.startswith("namc")}
+
+
+@pytest.mark.parametrize("name", [name for name in FULL if name.startswith("m3diff")])
+def test_a_full_sweep_of_m3diff_trains_one_epoch_on_every_caption(name: str, inputs: Inputs) -> None:
+    """Section 5.2 and table 9: 896k samples are 896k captions; table 10: one epoch of 256."""
+    job = full_size(name, inputs)
+    for plan in planned(job):
+        for step in plan.steps.work:
+            if step.train is not None:
+                assert (step.train.epochs, step.train.batch_size) == (1, 256)
+                mixture = MixtureConfig.model_validate(step.payload["mixture"])
+                assert {mixture.captions_of(name) for name in mixture.used} == {"each"}
+        data = plan.steps.evaluation.payload["job"]["pairs"].split("/")[1]
+        wanted = "spot_single" if data == "spot_the_diff" else "coco"
+        assert plan.steps.evaluation.payload["job"]["protocol"] == wanted

@@ -1,0 +1,205 @@
+"""The losses of pre-training and fine-tuning against a second, naive implementation; what each loss trains; sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from idc.config import load
+from idc.data.store import iter_rows
+from idc.data.text import Vocabulary
+from idc.systems.namc.config import FinetuneJob, ModelConfig, PretrainJob
+from idc.systems.namc.data import (
+    CaptionedPairs,
+    DescribedPairs,
+    ImageStore,
+    Tokens,
+    collate_captioned,
+    collate_described,
+    texts_of,
+)
+from idc.systems.namc.model import NamcNet, PretrainHeads
+from idc.systems.namc.task import FinetuneTask, PretrainTask
+from tests.systems.namc.naive import compared, losses
+from tests.systems.namc.tiny import described_pairs, finetune_job, pretrain_job
+from tests.systems.procap.world import World
+
+PAIRS = 3
+CODES = 32
+
+
+@pytest.fixture(scope="module")
+def described(world: World, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return described_pairs(world, tmp_path_factory.mktemp("described") / "pairs")
+
+
+class FrozenGrid:
+    """In the place of a frozen CNN: the mean colours of patches, and their squares."""
+
+    channels = 6
+
+    def __call__(self, images_NHWC: Tensor) -> Tensor:
+        pixels = images_NHWC.float() / 255
+        count, side = len(pixels), pixels.shape[1] // 16
+        means = pixels.unflatten(2, (side, 16)).unflatten(1, (side, 16)).mean(dim=(2, 4)).view(count, -1, 3)
+        return torch.cat([means, means.square()], dim=-1)
+
+
+def standardised(images_NHWC: Tensor) -> Tensor:
+    """What the task makes of the grid: mean 0 and deviation 1 at each position, stored in float16."""
+    features = FrozenGrid()(images_NHWC)
+    centred = features - features.mean(dim=-1, keepdim=True)
+    return (centred / (centred.square().mean(dim=-1, keepdim=True) + 1e-5).sqrt()).half().float()
+
+
+def codes_of(images_NHWC: Tensor) -> Tensor:
+    return images_NHWC.flatten(1)[:, 5:5 + 16 * 7:7].long() % CODES  # fmt: skip
+
+
+def shaken(task: torch.nn.Module) -> None:
+    """No parameter stays at an initial value that hides its place, such as a bias of 0."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in task.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+
+
+def pretraining(
+    world: World, described: str, settings: dict[str, Any]
+) -> tuple[PretrainTask, list[dict[str, Any]], dict[str, Any]]:
+    """A task with weights of no particular start, samples of it and their batch."""
+    ratios = {"nim.image_ratio": 0.4, "nim.text_ratio": 0.4, "nim.temperature": 0.2}
+    job = pretrain_job(world, described, {**ratios, **settings})
+    vocabulary = Vocabulary.build(row["captions"][0] for row in iter_rows(described))
+    data = DescribedPairs(
+        described, "train", images=ImageStore(64, 8), vocabulary=vocabulary, tokens=Tokens(vocabulary, 96),
+        positions=16, length=96, seed=0,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    frozen: Any = FrozenGrid() if job.model.image.cnn != "stem" else None
+    task = PretrainTask(job, frozen, vocabulary, codes_of if job.tokenizer else None, CODES).eval()
+    shaken(task)
+    samples = [data.get(index, 0) for index in range(PAIRS)]
+    return task, samples, dict(collate_described(samples))
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "as in the paper": {},
+    "lost words are no targets": {"masked_words": "skip"},
+    "InfoNCE, raw images": {"nim.loss": "infonce", "nim.align_images": "raw"},
+    "raw descriptions": {"nim.align_texts": "raw"},
+    "L1 of a frozen CNN": {
+        "mir.target": "l1", "tokenizer": None, "model.image": {"grid": 4, "cnn": "efficientnet_lite0"},
+    },
+    "L2 of a frozen CNN": {
+        "mir.target": "l2", "tokenizer": None, "model.image": {"grid": 4, "cnn": "efficientnet_lite0"},
+    },
+    "without MIR": {"mir.enabled": False, "tokenizer": None},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_losses_are_those_of_the_equations(variant: str, world: World, described: str) -> None:
+    task, samples, batch = pretraining(world, described, VARIANTS[variant])
+    total, logs = task.training_step(batch)
+    with torch.no_grad():
+        expected = losses(task, samples, codes_of, standardised)
+    assert 0.1 < float(logs["masked_patches"]) < 0.7, "some, not all"
+    assert 0.1 < float(logs["masked_words"]) < 0.7
+    assert ("mir" in logs) == task.job.mir.enabled
+    for name in ("nim", *(["mir"] if task.job.mir.enabled else []), "fdg"):
+        assert float(logs[name]) == pytest.approx(float(expected[name]), rel=2e-4), name
+    assert float(total.detach()) == pytest.approx(float(sum(expected.values())), rel=2e-4), "eq. 2"
+
+
+def test_the_losses_train_what_the_paper_lets_them(world: World, described: str) -> None:
+    """L_MIR also the text encoder, which makes its keys and values; L_FDG encoder and decoder, nothing of NIM."""
+    task, _, batch = pretraining(world, described, {})
+    assert task.nim is not None
+
+    def trained(loss: Tensor) -> set[str]:
+        task.zero_grad()
+        loss.backward(retain_graph=True)
+        return {name for name, p in task.named_parameters() if p.grad is not None and float(p.grad.abs().sum()) > 0}
+
+    features = task.features(batch)
+    texts = texts_of(batch)
+    denoised = task.nim(batch["images"], texts, batch["uniform_images"], batch["uniform_texts"])
+    by_nim = trained(denoised.loss)
+    by_mir = trained(task._reconstruction(batch, features, denoised)[0])
+    by_fdg = trained(task._generation(batch, features, denoised)[0])
+    texts_of_nim = {name for name in by_mir if name.startswith("nim.")}
+    assert {"nim.encoder.text_mask", "nim.encoder.clip.text_projection.weight"} <= texts_of_nim
+    assert all("text" in name for name in texts_of_nim), "the masks have no gradient"
+    assert not any(name.startswith(("nim.", "heads.")) for name in by_fdg)
+    assert {"net.encoder.mask", "net.encoder.join.weight", "net.decoder.words"} <= by_fdg
+    assert all(name.startswith("nim.") for name in by_nim)
+    assert any("visual_projection" in name for name in by_nim)
+    assert "net.encoder.join.weight" not in by_mir
+    assert "net.encoder.layers.0.attend_other.kv.weight" in by_mir & by_fdg, "one Transformer does both"
+
+
+def finetuning(world: World) -> tuple[FinetuneTask, list[dict[str, Any]]]:
+    job = finetune_job(world)
+    vocabulary = Vocabulary.build(text for row in iter_rows(world.pairs) for text in row["captions"])
+    data = CaptionedPairs(
+        world.pairs, "train", images=ImageStore(64, 8), vocabulary=vocabulary, length=20, seed=0, training=True
+    )
+    torch.manual_seed(0)
+    assert job.model is not None
+    task = FinetuneTask(job, job.model, None, vocabulary).eval()
+    shaken(task)
+    return task, [data.get(index, 0) for index in range(PAIRS)]
+
+
+def test_finetuning_is_the_mean_over_a_captions_words_then_over_the_pairs(world: World) -> None:
+    task, samples = finetuning(world)
+    assert len({len(sample["ids"]) for sample in samples}) > 1, "captions of several lengths"
+    assert task.net.stem is not None
+    total = 0.0
+    for sample in samples:
+        features = [task.net.stem(torch.from_numpy(image)[None])[0] for image in sample["images"]]
+        memory = compared(task.net.encoder, features, (None, None))
+        logits = task.net.decoder(torch.tensor([sample["ids"][:-1]]), memory[None])[0].log_softmax(dim=1)
+        total -= float(sum(logits[t, word] for t, word in enumerate(sample["ids"][1:]))) / (len(sample["ids"]) - 1)
+    assert float(task.training_step(dict(collate_captioned(samples)))[0]) == pytest.approx(total / PAIRS, rel=2e-4)
+
+
+def test_an_epoch_of_finetuning_has_every_pair_once_with_a_caption_drawn_at_each_visit(world: World) -> None:
+    task, _ = finetuning(world)
+    data = CaptionedPairs(
+        world.pairs, "train", images=ImageStore(64, 8), vocabulary=task.vocabulary, length=20, seed=0, training=True
+    )
+    rows = [row["captions"] for row in iter_rows(world.pairs, ["captions"], "train") if row["captions"]]
+    assert len(data) == len(rows) < sum(map(len, rows))
+    own = {tuple(task.vocabulary.encode(caption, 20)) for caption in rows[0]}
+    drawn = {tuple(data.get(0, epoch)["ids"]) for epoch in range(12)}
+    assert 1 < len(drawn) <= len(own)
+    assert drawn <= own
+
+
+def test_the_defaults_are_the_papers() -> None:
+    """Appendix F; [MASK] is a target of generation (3.2.3, 3.3)."""
+    job = load(PretrainJob, "jobs/configs/namc/pretrain_paper.yaml")
+    assert (job.train.epochs, job.train.batch_size, job.train.optimizer) == (20, 512, "adam")
+    assert (job.nim_optim.lr, job.nim_optim.final_lr, job.optim.lr, job.optim.final_lr) == (1e-4, 1e-5, 3e-4, 1e-4)
+    assert (job.nim.image_ratio, job.nim.text_ratio, job.nim.loss, job.mir.target) == (0.2, 0.15, "sdm", "discrete")
+    assert (job.masked_words, job.caption_pairs) == ("predict", None)
+    tuned = load(FinetuneJob, "jobs/configs/namc/finetune_paper.yaml")
+    assert (tuned.train.epochs, tuned.train.batch_size, tuned.optim.lr, tuned.beams) == (40, 128, 2e-4, 1)
+    assert tuned.max_length - 1 == 23
+
+
+def test_the_sizes_of_table_5() -> None:
+    """64.2 million with BERT's word pieces, tied, and MIR's classifier; without ResNet-101."""
+    found = {}
+    for length in (24, 96):
+        model = load(ModelConfig, None, {"decoder.max_length": length})
+        with torch.device("meta"):
+            net, heads = NamcNet(model, 1024, 30_522), PretrainHeads(512, model.encoder.width, 1024)
+        found[length] = sum(p.numel() for p in [*net.parameters(), *heads.predict.parameters()]) / 1e6
+    assert {length: round(size, 2) for length, size in found.items()} == {24: 64.21, 96: 64.27}
+    assert ModelConfig().decoder.max_length == 96
