@@ -334,7 +334,7 @@ def is_below(path: str, folder: str) -> bool:
 
 def leaves_folder(name: str) -> bool:
     """Whether a relative path leads out of the folder that it is relative to, links aside."""
-    return posixpath.normpath(name).split("/")[0] == ".."
+    return ".." in name and posixpath.normpath(name).split("/")[0] == ".."
 
 
 class OutsideSource(ValueError):
