@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -114,15 +113,6 @@ class EndpointBackend:
         if isinstance(error, NotAnswered) and error.status in (429, 503):
             return Busy("the language model is busy; try again")
         return Upstream(f"the server that runs the language model fails; {_SEE_LOG}")
-
-    async def watch(self) -> None:
-        """Look up all names periodically, without end."""
-        while True:
-            await asyncio.sleep(self._config.registry.poll_s)
-            try:
-                await self.refresh()
-            except Exception:  # the current versions continue to serve, and the next attempt may succeed
-                log(event="refresh_failed", failure=traceback.format_exc())
 
     async def refresh(self) -> None:
         """Look up the current version of every name, and load new ones: prompt, processor and calibration."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from typing import TYPE_CHECKING
 
 from idc.config import enter_root
@@ -12,7 +13,7 @@ from serve.deployment.replica_port import bind_to_node_address
 from serve.deployment.replicas import Replicas
 from serve.drain import Drain
 from serve.endpoint_backend import EndpointBackend
-from serve.log import Once
+from serve.log import Once, log
 from serve.memory import return_large_blocks
 
 if TYPE_CHECKING:
@@ -42,7 +43,16 @@ class Front:
         if isinstance(self._backend, EndpointBackend) and len(self._backend.reasons) == len(config.models):
             # As replicas do: a model that cannot be loaded must fail the deployment, not a request.
             raise ValueError("\n".join(f"models.{name}: {why}" for name, why in self._backend.reasons.items()))
-        self._watching = asyncio.create_task(self._backend.watch())
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        """Look up the versions of all models periodically, without end."""
+        while True:
+            await asyncio.sleep(self._config.registry.poll_s)
+            try:
+                await self._backend.refresh()
+            except Exception:  # the current versions continue to serve, and the next attempt may succeed
+                log(event="refresh_failed", failure=traceback.format_exc())
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         from serve.api import create_api

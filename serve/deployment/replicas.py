@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import traceback
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -92,15 +91,6 @@ class Replicas:
                 multiplexed_model_id=version, request_serialization="pickle", response_serialization="pickle"
             )
         return self._handles[version]
-
-    async def watch(self) -> None:
-        """Look up all names periodically, without end."""
-        while True:
-            await asyncio.sleep(self._config.registry.poll_s)
-            try:
-                await self.refresh()
-            except Exception:  # the current versions continue to serve, and the next attempt may succeed
-                log(event="refresh_failed", failure=traceback.format_exc())
 
     async def refresh(self) -> None:
         """Look up the current version of every name. The replicas load a new version before it serves."""
