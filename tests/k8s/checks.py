@@ -10,11 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.k8s.gateways import gateway_faults
 from tests.k8s.kustomize import K8S, build, read
 from tests.k8s.ourselves import entrypoint_faults, environment, serve_faults, version_faults
 from tests.k8s.references import reference_faults
 from tests.k8s.rules import operator_faults, queue_faults, security_faults
 from tests.k8s.schemas import schema_faults
+from tests.k8s.sizes import size_faults
 
 Doc = dict[str, Any]
 
@@ -47,9 +49,9 @@ def faults(docs: Sequence[Doc], around: Sequence[Doc]) -> Iterator[str]:
     if wrong:  # the other checks read fields that may not be there
         return
     for doc in docs:
-        for check in (operator_faults, queue_faults, security_faults, version_faults, serve_faults):
+        for check in (operator_faults, queue_faults, size_faults, security_faults, version_faults, serve_faults):
             yield from _named(doc, check(doc))
-    for doc, fault in reference_faults(docs, around):
+    for doc, fault in [*reference_faults(docs, around), *gateway_faults(docs, around)]:
         yield from _named(doc, [fault])
     jobs = [doc for doc in docs if doc["kind"] == "RayJob"]
     for doc in jobs:

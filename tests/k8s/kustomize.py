@@ -22,7 +22,7 @@ _KEYS = {
     "apiVersion", "kind", "namespace", "resources", "components", "images", "patches", "configMapGenerator",
     "secretGenerator", "generatorOptions", "replacements",
 }  # fmt: skip
-TEMPLATES = ("jobs/cpu", "jobs/gpu")
+TEMPLATES = ("jobs/cpu", "jobs/gpu", "jobs/gpu8")
 """Folders that are only parts of others."""
 _CLUSTER_WIDE = {"Namespace", "ResourceFlavor", "ClusterQueue", "ClusterRole", "ClusterRoleBinding"}
 
@@ -91,11 +91,11 @@ def _apply(folder: Path, docs: list[Doc]) -> list[Doc]:
     for one in spec.get("configMapGenerator", []):
         _generate(docs, one, "ConfigMap", {Path(file).name: (folder / file).read_text() for file in one["files"]})
     for one in spec.get("secretGenerator", []):
-        lines = [line for file in one["envs"] for line in (folder / file).read_text().splitlines()]
-        values = {
-            name: base64.b64encode(value.encode()).decode() for name, _, value in (x.partition("=") for x in lines)
-        }
-        _generate(docs, {"options": spec["generatorOptions"], **one}, "Secret", values)
+        lines = [line for file in one.get("envs", []) for line in (folder / file).read_text().splitlines()]
+        values = {name: value for name, _, value in (x.partition("=") for x in lines)}
+        values |= {file: (folder / file).read_text() for file in one.get("files", [])}
+        encoded = {name: base64.b64encode(value.encode()).decode() for name, value in values.items()}
+        _generate(docs, {"options": spec["generatorOptions"], **one}, "Secret", encoded)
     for name in spec.get("components", []):
         docs = _apply(folder / name, docs)
     for patch in spec.get("patches", []):
@@ -120,7 +120,7 @@ def _generate(docs: list[Doc], one: Doc, kind: str, data: dict[str, str]) -> Non
         raise ValueError(f"{one['name']}: names with a hash are not known to tests/k8s/kustomize.py")
     metadata = {"name": one["name"]} | ({"labels": found} if (found := one["options"].get("labels")) else {})
     docs.append({"apiVersion": "v1", "kind": kind, "metadata": metadata, "data": data} | (
-        {"type": "Opaque"} if kind == "Secret" else {}
+        {"type": one.get("type", "Opaque")} if kind == "Secret" else {}
     ))  # fmt: skip
 
 
@@ -168,7 +168,8 @@ def _rename_images(value: Any, images: list[Doc]) -> None:
             name = value["image"].rpartition(":")[0] if ":" in value["image"].rpartition("/")[2] else value["image"]
             for image in images:
                 if image["name"] == name:
-                    value["image"] = f"{image.get('newName', name)}:{image['newTag']}"
+                    digest = f"@{image['digest']}" if "digest" in image else ""
+                    value["image"] = f"{image.get('newName', name)}:{image['newTag']}{digest}"
                     break
         for one in value.values():
             _rename_images(one, images)

@@ -56,6 +56,8 @@ def version_faults(doc: Doc) -> Iterator[str]:
             name, _, tag = container["image"].rpartition("/")[2].partition(":")
             if not tag or tag == "latest":
                 yield f"{path}.image: {container['image']} has no version"
+            elif name not in image_tags() and not re.fullmatch(r"[^@]+@sha256:[0-9a-f]{64}", tag):
+                yield f"{path}.image: {container['image']} has no digest (k8s/images)"
             elif name in image_tags() and tag not in image_tags()[name]:
                 yield f"{path}.image: the tag is {tag}; by the lock it is {' or '.join(sorted(image_tags()[name]))}"
 
@@ -139,9 +141,11 @@ def serve_faults(doc: Doc) -> Iterator[str]:
     yield from _unknown(ServeDeploySchema, text, where)
     cluster = doc["spec"]["rayClusterConfig"]
     pods = [group["template"]["spec"] for group in cluster["workerGroupSpecs"]]
-    ports = {port["containerPort"] for pod in pods for port in pod["containers"][0]["ports"]}
-    if text["http_options"]["port"] not in ports:
-        yield f"{where}.http_options.port: {text['http_options']['port']} is not a port of the workers"
+    listening = text["http_options"]["port"]
+    for pod in [cluster["headGroupSpec"]["template"]["spec"], *pods]:  # by the port of this name the operator probes
+        ports = {port["name"]: port["containerPort"] for port in pod["containers"][0].get("ports", [])}
+        if ports.get("serve", 8000) != listening:
+            yield f"{where}.http_options.port: {listening} is not the port named serve, {ports.get('serve', 8000)}"
     for place, app in enumerate(text["applications"]):
         module, _, function = app["import_path"].partition(":")
         try:
@@ -161,6 +165,11 @@ def serve_faults(doc: Doc) -> Iterator[str]:
             yield from (f"{head}: with {number} nodes: {fault}" for fault in lacking(wanted, _nodes(cluster, number)))
         if min(pod["terminationGracePeriodSeconds"] for pod in pods) <= scaling.drain_s:
             yield f"{head}.drain_s: {scaling.drain_s:g} is not below terminationGracePeriodSeconds of the workers"
+        if doc["spec"].get("rayClusterDeletionDelaySeconds", 60) <= scaling.drain_s:
+            yield f"{head}.drain_s: {scaling.drain_s:g} is not below rayClusterDeletionDelaySeconds"
+        spread = {one["name"]: one.get("max_replicas_per_node") for one in app.get("deployments", [])}
+        if scaling.front_replicas > 1 and spread.get("Front") != 1:
+            yield f"{head}.front_replicas: all may be on one node; set max_replicas_per_node of Front to 1"
 
 
 def _unknown(schema: Any, value: Any, path: str) -> Iterator[str]:

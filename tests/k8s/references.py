@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tests.k8s.pods import Pods, pods_of
+from tests.k8s.gateways import LABEL as GATEWAY
+from tests.k8s.pods import Pods, clusters_of, pods_of
 
 Doc = dict[str, Any]
 
-FOREIGN = ("gateway.networking.k8s.io/gateway-name", "ray.io/node-type")
-"""Labels of pods that others make here: the Gateway's, and the operator's job that cleans up Redis."""
+FOREIGN = (GATEWAY, "ray.io/node-type")
+"""Labels of pods that others make here: a Gateway's, and the operator's job that cleans up Redis."""
+NODE_CACHE = {"ipBlock": {"cidr": "169.254.20.10/32"}}
+"""Where NodeLocal DNSCache answers, which is no pod."""
 
 
 def reference_faults(docs: Sequence[Doc], around: Sequence[Doc] = ()) -> Iterator[tuple[Doc, str]]:
@@ -27,6 +30,10 @@ def reference_faults(docs: Sequence[Doc], around: Sequence[Doc] = ()) -> Iterato
         for fault in _selector_faults(doc, [pods for one in every for pods in pods_of(one)]):
             yield doc, fault
         yield from ((doc, fault) for fault in _nested_secrets(doc, keys))
+        for path, cluster in clusters_of(doc):
+            redis = cluster.get("gcsFaultToleranceOptions", {}).get("redisAddress", "redis:6379").partition(":")[0]
+            if "gcsFaultToleranceOptions" in cluster and ("Service", redis) not in keys:
+                yield doc, f"{path}.gcsFaultToleranceOptions.redisAddress: there is no Service {redis!r}"
 
 
 def _pod_faults(doc: Doc, pods: Pods, keys: dict[tuple[str, str], set[str]]) -> Iterator[str]:
@@ -93,6 +100,8 @@ def _selector_faults(doc: Doc, pods: Sequence[Pods]) -> Iterator[str]:
             yield "spec.selector: selects no pods"
         elif any(one.of_ray for one in hit) and not isinstance(spec.get("minAvailable"), int):
             yield "spec.minAvailable: must be a number for pods that an operator owns"
+        elif len(groups := {one.labels.get("ray.io/group") for one in hit}) > 1:
+            yield f"spec.selector: selects the groups {sorted(map(str, groups))}; all pods of one may go at once"
         elif running - spec.get("minAvailable", running - 1) < 1 or spec.get("maxUnavailable", 1) < 1:
             yield f"spec: allows no eviction of its {running} pods, which would block every drain of a node"
     elif kind == "NetworkPolicy":
@@ -111,6 +120,9 @@ def _policy_faults(spec: Doc, pods: Sequence[Pods]) -> Iterator[str]:
                 for place, peer in enumerate(rule.get(side, []))
                 if "podSelector" in peer and "namespaceSelector" not in peer
             ]
+            names = way == "egress" and any(port["port"] == 53 for port in rule.get("ports", []))
+            if names and NODE_CACHE not in rule.get("to", [NODE_CACHE]):
+                yield f"spec.egress[{at}].to: needs {NODE_CACHE}, or a DNS cache of the node is out of reach"
             for place, port in enumerate(rule.get("ports", [])):
                 if way == "ingress" and spec["podSelector"] and not _foreign(spec["podSelector"]):
                     hit = [one for one in pods if matches(spec["podSelector"], one.labels)]

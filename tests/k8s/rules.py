@@ -12,6 +12,11 @@ Doc = dict[str, Any]
 
 _LONGEST = {"RayCluster": 53, "RayJob": 47, "RayService": 47}
 _IN_START = {"num-cpus", "num-gpus", "memory", "resources"}
+_PORTS = {"gcs-server": ("port", 6379), "dashboard": ("dashboard-port", 8265), "metrics": ("metrics-export-port", 8080)}
+"""Name of a port of Ray's container -> the parameter of `ray start` that sets it, and its default. By these names the
+operator makes services, and asks the dashboard."""
+_OPERATORS = ("ray.io/cluster", "ray.io/group", "ray.io/node-type")
+"""Labels that the operator overwrites."""
 
 
 def operator_faults(doc: Doc) -> Iterator[str]:
@@ -26,14 +31,30 @@ def operator_faults(doc: Doc) -> Iterator[str]:
     if kind == "RayJob":
         yield from _job_faults(spec)
     if kind == "RayService":
+        yield from _service_faults(spec)
         strategy = spec.get("upgradeStrategy", {})
         if strategy.get("type") == "NewClusterWithIncrementalUpgrade":
-            if "clusterUpgradeOptions" not in strategy:
+            options = strategy.get("clusterUpgradeOptions")
+            if options is None:
                 yield "spec.upgradeStrategy.clusterUpgradeOptions: needed by NewClusterWithIncrementalUpgrade"
+            elif options["stepSizePercent"] > options.get("maxSurgePercent", 100):
+                yield "spec.upgradeStrategy.clusterUpgradeOptions.stepSizePercent: is refused above maxSurgePercent"
             if not spec["rayClusterConfig"].get("enableInTreeAutoscaling"):
                 yield "spec.rayClusterConfig.enableInTreeAutoscaling: must be true for NewClusterWithIncrementalUpgrade"
         elif "clusterUpgradeOptions" in strategy:
             yield f"spec.upgradeStrategy.clusterUpgradeOptions: means nothing with type {strategy.get('type')}"
+
+
+def _service_faults(spec: Doc) -> Iterator[str]:
+    """What the operator needs to send requests to the pods of a RayService."""
+    head = spec["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    if head.get("ports") and "serve" not in {port["name"] for port in head["ports"]}:
+        yield (
+            "spec.rayClusterConfig.headGroupSpec.template.spec.containers[0].ports: needs one named serve: the "
+            "operator takes Serve's port from the head alone, and makes no service without it: it is never ready"
+        )
+    if not spec.get("excludeHeadPodFromServeSvc"):
+        yield "spec.excludeHeadPodFromServeSvc: must be true, or requests go to the head, which has no replicas"
 
 
 def _cluster_faults(path: str, cluster: Doc) -> Iterator[str]:
@@ -58,6 +79,20 @@ def _cluster_faults(path: str, cluster: Doc) -> Iterator[str]:
             yield f"{where}.groupName: {group['groupName']!r} is there twice"
         if not pod["containers"]:
             yield f"{where}.template.spec.containers: needs one"
+            continue
+        labels = group["template"]["metadata"].get("labels", {})
+        for label in labels.keys() & set(_OPERATORS):
+            yield f"{where}.template.metadata.labels: the operator overwrites {label}"
+        if labels.get("app.kubernetes.io/name", "kuberay") != "kuberay":
+            yield f"{where}.template.metadata.labels: app.kubernetes.io/name must be kuberay: services select by it"
+        ports = {port["name"]: port["containerPort"] for port in pod["containers"][0].get("ports", [])}
+        for port, (parameter, default) in _PORTS.items():
+            if ports.get(port, default) != int(params.get(parameter, default)):
+                yield f"{where}.template.spec.containers[0].ports: {port} is {ports[port]}, and Ray listens elsewhere"
+            if place == "headGroupSpec" and ports and port not in ports:
+                yield f"{where}.template.spec.containers[0].ports: needs one named {port}, or services lack it"
+        if not str(pod["containers"][0]["resources"]["limits"]["cpu"]).isdigit():
+            yield f"{where}.template.spec.containers[0].resources.limits.cpu: must be whole: Ray gets it rounded up"
         if scaled and pod.get("restartPolicy", "Never") != "Never":
             yield f"{where}.template.spec.restartPolicy: must be Never, or left out, with autoscaler v2"
         if "labels" in params:
@@ -82,6 +117,10 @@ def _job_faults(spec: Doc) -> Iterator[str]:
     for name in ("submitterPodTemplate", "submitterConfig"):
         if name in spec and mode != "K8sJobMode":
             yield f"spec.{name}: is refused with, or means nothing to, submissionMode {mode}"
+    if "activeDeadlineSeconds" not in spec:
+        yield "spec.activeDeadlineSeconds: missing; a job that hangs would hold its nodes for ever"
+    if "restartPolicy" not in spec.get("submitterPodTemplate", {"spec": {"restartPolicy": "Never"}})["spec"]:
+        yield "spec.submitterPodTemplate.spec.restartPolicy: missing; a Job takes Never or OnFailure alone"
     if mode == "InteractiveMode" and spec.get("backoffLimit"):
         yield "spec.backoffLimit: is refused with InteractiveMode"
     if not spec.get("shutdownAfterJobFinishes") and ("ttlSecondsAfterFinished" in spec or spec.get("suspend")):
@@ -152,6 +191,6 @@ def _container_faults(where: str, container: Doc) -> Iterator[str]:
     if context.get("capabilities") != {"drop": ["ALL"]}:
         yield f"{where}.securityContext.capabilities: must drop ALL"
     for bound in ("requests", "limits"):
-        for name in ("cpu", "memory"):
+        for name in ("cpu", "memory", "ephemeral-storage"):
             if name not in resources.get(bound, {}):
                 yield f"{where}.resources.{bound}.{name}: missing"

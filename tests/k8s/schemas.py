@@ -1,8 +1,9 @@
 """JSON schemas of all kinds in ``k8s/``, closed: a field that they do not name is a fault.
 
-Kinds of Kubernetes itself are checked by the published schemas in the package ``kubernetes-validate``. Those of KubeRay
-and Kueue are in no package; below are the fields that ``k8s/`` uses, written by hand, with pods again by the published
-schema. A new field of theirs must be added here, after a look at the CRD (``kubectl explain rayjob.spec``).
+Kinds of Kubernetes itself are checked by the published schemas in the package ``kubernetes-validate``. Those of
+KubeRay, Kueue and the Gateway API are in no package; below are the fields that ``k8s/`` uses, written by hand, with
+pods again by the published schema. A new field of theirs must be added here, after a look at the CRD
+(``kubectl explain rayjob.spec``).
 """
 
 from __future__ import annotations
@@ -134,6 +135,28 @@ _CLUSTER_QUEUE = _closed(
     ),
 )
 
+_PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65535}
+_GATEWAY = _closed(
+    "gatewayClassName listeners",
+    gatewayClassName=_STRING,
+    listeners=_list(
+        _closed(
+            "name protocol port",
+            name=_STRING, protocol=_enum("HTTP", "HTTPS"), port=_PORT, hostname=_STRING,
+            tls=_closed(
+                "mode certificateRefs",
+                mode=_enum("Terminate"),
+                certificateRefs=_list(_closed("kind name", kind=_enum("Secret"), name=_STRING)),
+            ),
+        )
+    ),
+)  # fmt: skip
+_ROUTE = _closed(
+    "parentRefs rules",
+    parentRefs=_list(_closed("name sectionName", name=_STRING, sectionName=_STRING)),
+    rules=_list(_closed("backendRefs", backendRefs=_list(_closed("name port", name=_STRING, port=_PORT)))),
+)
+
 OWN: dict[tuple[str, str], Schema] = {
     ("ray.io/v1", "RayCluster"): _CLUSTER,
     ("ray.io/v1", "RayJob"): _JOB,
@@ -141,6 +164,8 @@ OWN: dict[tuple[str, str], Schema] = {
     ("kueue.x-k8s.io/v1beta2", "ResourceFlavor"): _closed(nodeLabels=_TEXTS),
     ("kueue.x-k8s.io/v1beta2", "ClusterQueue"): _CLUSTER_QUEUE,
     ("kueue.x-k8s.io/v1beta2", "LocalQueue"): _closed("clusterQueue", clusterQueue=_STRING),
+    ("gateway.networking.k8s.io/v1", "Gateway"): _GATEWAY,
+    ("gateway.networking.k8s.io/v1", "HTTPRoute"): _ROUTE,
 }
 """(apiVersion, kind) -> schema of ``spec``."""
 

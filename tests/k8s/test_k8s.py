@@ -15,13 +15,17 @@ from typing import Any
 
 import pytest
 import yaml
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509 import DNSName, SubjectAlternativeName, load_pem_x509_certificate
 
 from cluster import train_metrics
 from serve.prometheus import ServingMetrics
 from tests.k8s.checks import built_faults, source_faults
 from tests.k8s.kustomize import K8S, ROOT, TEMPLATES, build, builders, built, kustomizations
 from tests.k8s.ourselves import entrypoint_faults, environment
+from tests.k8s.pods import clusters_of, pods_of
 from tests.k8s.schemas import KUBERNETES, OWN
+from tests.k8s.sizes import quantity
 from tests.k8s.wrong_fields import WRONG, WRONG_TOGETHER
 
 Doc = dict[str, Any]
@@ -51,11 +55,17 @@ def test_the_secrets_are_those_of_their_files(tmp_path: Path) -> None:
     """Random, for their owner alone, kept when made again, and out of git."""
     folder = Path(shutil.copytree(K8S / "secrets", tmp_path / "secrets", ignore=shutil.ignore_patterns("*.env")))
     subprocess.run(["sh", "make.sh"], cwd=folder, check=True)
-    files = {path.name: path.read_text() for path in folder.glob("*.env")}
-    assert {path.stat().st_mode & 0o777 for path in folder.glob("*.env")} == {0o600}
+    names = [*(path.name for path in folder.glob("*.env")), "tls.crt", "tls.key"]
+    files = {name: (folder / name).read_text() for name in names}
+    assert {(folder / name).stat().st_mode & 0o777 for name in names} == {0o600}
+    certificate = load_pem_x509_certificate(files["tls.crt"].encode())
+    hosts = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+    assert hosts.get_values_for_type(DNSName) == ["captions.example.org"]
+    key = load_pem_private_key(files["tls.key"].encode(), password=None)
+    assert key.public_key() == certificate.public_key()
     subprocess.run(["sh", "make.sh"], cwd=folder, check=True)
-    assert {path.name: path.read_text() for path in folder.glob("*.env")} == files
-    words = [line.partition("=")[2] for text in files.values() for line in text.split() if "password" in line]
+    assert {name: (folder / name).read_text() for name in names} == files
+    words = [line.partition("=")[2] for name in names[:-2] for line in files[name].split() if "password" in line]
     assert len(set(words)) == len(words) == 3
     assert all(re.fullmatch("[0-9a-f]{64}", word) for word in words)
     secrets = [by_name(make(folder)) for make in builders().values()]
@@ -64,11 +74,10 @@ def test_the_secrets_are_those_of_their_files(tmp_path: Path) -> None:
             doc["data"] = {name: "".join(value.split()) for name, value in doc["data"].items()}
     assert all(docs == secrets[0] for docs in secrets)
     tracked = subprocess.run(["git", "ls-files", "k8s/secrets"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert ".env" not in tracked.stdout
-    ignored = subprocess.run(
-        ["git", "check-ignore", "k8s/secrets/redis.env"], cwd=ROOT, check=False, capture_output=True
-    )
-    assert ignored.returncode == 0
+    assert not [name for name in names if name in tracked.stdout]
+    command = ["git", "check-ignore", *(f"k8s/secrets/{name}" for name in names)]
+    ignored = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert len(ignored.stdout.splitlines()) == len(names)
 
 
 def test_no_manifest_has_a_secret() -> None:
@@ -101,6 +110,52 @@ def test_a_job_has_a_queue() -> None:
         (job,) = built(name)
         assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == queue["metadata"]["name"]
         assert job["metadata"]["namespace"] == queue["metadata"]["namespace"]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_queue_admits_a_job(name: str) -> None:
+    """Kueue leaves a job waiting for ever that asks for a resource without a quota, or for more than it."""
+    (queue,) = [doc["spec"] for doc in built("overlays/kueue") if doc["kind"] == "ClusterQueue"]
+    ((group,), (flavor,)) = queue["resourceGroups"], queue["resourceGroups"][0]["flavors"]
+    quota = {one["name"]: quantity(one["nominalQuota"]) for one in flavor["resources"]}
+    assert list(quota) == group["coveredResources"]
+    (job,) = built(name)
+    asked = requested([job])
+    assert {key: total for key, total in asked.items() if total > quota.get(key, 0)} == {}
+
+
+def test_dev_fits_its_node_during_an_upgrade_of_its_own() -> None:
+    """Not with a job's worker besides, which then waits: the page says so."""
+    text = (K8S / "README.md").read_text(encoding="utf-8")
+    ((cores, memory),) = re.findall(r"one node of (\d+) cores and (\d+) GiB", text)
+    docs = built("overlays/dev")
+    second = [doc for doc in docs if doc["kind"] == "RayService"]
+    asked = requested([*docs, *second, *built("monitoring")])
+    system = {"cpu": 1.0, "memory": 2 * 2**30}  # of the kubelet, DNS, operators
+    assert asked["cpu"] + system["cpu"] <= int(cores)
+    assert asked["memory"] + system["memory"] <= int(memory) * 2**30
+    assert asked["memory"] > 24 * 2**30, "a smaller node would do: say so"
+
+
+def requested(docs: list[Doc]) -> dict[str, float]:
+    """What all pods that always run ask for, with the container of the autoscaler."""
+    totals: dict[str, float] = {}
+    asking = [
+        (pods.replicas, container["resources"]["requests"])
+        for doc in docs
+        for pods in pods_of(doc)
+        for container in pods.spec["containers"]
+    ]
+    asking += [
+        (1, cluster["autoscalerOptions"]["resources"]["requests"])
+        for doc in docs
+        for _, cluster in clusters_of(doc)
+        if "autoscalerOptions" in cluster
+    ]
+    for replicas, requests in asking:
+        for key, value in requests.items():
+            totals[key] = totals.get(key, 0.0) + replicas * quantity(value)
+    return totals
 
 
 @pytest.mark.parametrize("name", JOBS)
