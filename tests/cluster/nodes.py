@@ -1,4 +1,5 @@
-"""A Ray cluster of several nodes on this machine, whose nodes can be killed, cut off and drained.
+"""A Ray cluster of several nodes on this machine, with Ray's token authentication as on Kubernetes, whose nodes can be
+killed, cut off and drained.
 
 As root on Linux a node is a host of its own: address, host name, process ids, ``/tmp/ray`` and ``/dev/shm``, on a
 bridge with the others; killing it ends all its processes at once, as a power cut does. Elsewhere nodes are groups of
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -26,7 +28,7 @@ import psutil
 ROOT = Path(__file__).parents[2]
 PORT = 6379
 ENVIRONMENT = {
-    "RAY_AUTH_MODE": "disabled",
+    "RAY_AUTH_MODE": "token",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1",  # else Ray listens on loopback alone
     "RAY_health_check_initial_delay_ms": "5000",
     "RAY_health_check_period_ms": "1000",
@@ -161,12 +163,15 @@ class Nodes:
     def __init__(self, folder: Path, hosts: bool, environment: dict[str, str]):
         self.folder = folder
         self.hosts = hosts
-        self.environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(ROOT), **environment}
+        self.environment = {**os.environ, **ENVIRONMENT, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        self.environment |= {"PYTHONPATH": str(ROOT), **environment}
         self.environment.pop("RAY_ADDRESS", None)
         self.switch = Switch() if hosts else None
         self._cpus: list[int] = []
         self._nodes: list[Process] = []
+        self._ray: dict[int, subprocess.Popen[Any]] = {}
         self._redis: subprocess.Popen[Any] | None = None
+        self.redis_password = secrets.token_hex(32)
 
     @property
     def address(self) -> str:
@@ -188,6 +193,10 @@ class Nodes:
         """Start a node that was killed, at its old address."""
         self._nodes[number] = self._make(number)
         self._start(number)
+
+    def wait_for_end(self, number: int) -> None:
+        """Wait until a node's Ray has ended by itself."""
+        self._ray[number].wait(STARTED_S)
 
     def kill(self, number: int) -> None:
         """End all processes of a node at once, drivers that run there too."""
@@ -246,7 +255,7 @@ class Nodes:
 
     def run(self, command: Sequence[str], on: int = 0, **options: Any) -> subprocess.Popen[Any]:
         """Start a command on a node, in the checkout's root; by default its output goes to the test's."""
-        return self._nodes[on].popen(list(command), env=self.environment, cwd=ROOT, **options)
+        return self._nodes[on].popen(list(command), **{"env": self.environment, "cwd": ROOT, **options})
 
     def python(self, arguments: Sequence[str], on: int = 0, log: Path | None = None) -> subprocess.Popen[Any]:
         """Start Python on a node, with its output in ``log``."""
@@ -255,17 +264,28 @@ class Nodes:
             return self.run([sys.executable, *arguments], on, stdout=output, stderr=subprocess.STDOUT)
 
     def serve_redis(self) -> None:
-        """Keep the head's state in a Redis outside of it; before the head starts."""
+        """Keep the head's state in a Redis outside of it, set up as that of k8s/base/redis.yaml: before the head
+        starts, and again after :meth:`kill_redis`."""
         at = Switch.ADDRESS if self.switch else "127.0.0.1"
         prefix = self.switch.inside() if self.switch else []
         port = "6380"
         assert shutil.which("redis-server"), "this test needs Redis: apt-get install redis-server"
-        command = [*prefix, "redis-server", "--bind", at, "--port", port, "--save", "", "--protected-mode", "no"]
-        command = ["setpriv", "--pdeathsig", "KILL", *command]
-        self._redis = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        settings = f'requirepass {self.redis_password}\ndir {self.folder}\nbind {at}\nport {port}\nsave ""\n'
+        settings += "appendonly yes\nappendfsync always\n"
+        command = ["setpriv", "--pdeathsig", "KILL", *prefix, "redis-server", "-"]
+        self._redis = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._redis.stdin is not None
         assert self._redis.stdout is not None
+        self._redis.stdin.write(settings)
+        self._redis.stdin.close()
         assert any("Ready to accept connections" in line for line in self._redis.stdout), "Redis ended"
         self.environment |= {"RAY_REDIS_ADDRESS": f"{at}:{port}", "RAY_external_storage_namespace": "nodes"}
+
+    def kill_redis(self) -> None:
+        assert self._redis is not None
+        self._redis.kill()
+        self._redis.wait()
+        self._redis = None
 
     def _make(self, number: int) -> Process:
         folder = self.folder / f"node{number}"
@@ -279,6 +299,16 @@ class Nodes:
         return PORT if self.hosts else PORT + 1000 + os.getpid() % 1000
 
     def _start(self, number: int) -> None:
+        """Start a node's Ray; again if it gives up after its own 30 seconds, which are too few on a loaded machine."""
+        end = time.monotonic() + STARTED_S
+        while not self._joined(number, end):
+            log = (self._nodes[number].folder / "ray.log").read_text()
+            assert time.monotonic() < end, f"node {number} did not start:\n{log}"
+            self.kill(number)
+            self._nodes[number] = self._make(number)
+
+    def _joined(self, number: int, end: float) -> bool:
+        """Whether a node that is started joins before its Ray or the time ends."""
         node = self._nodes[number]
         command = [*_ray("start"), "--block", "--disable-usage-stats", f"--node-ip-address={node.address}"]
         command += [f"--num-cpus={self._cpus[number]}", "--num-gpus=0", f"--object-store-memory={100 * 2**20}"]
@@ -286,26 +316,25 @@ class Nodes:
         command += ["--metrics-export-port=0", "--dashboard-agent-listen-port=0"] if not self.hosts else []
         if number == 0:
             command += ["--head", f"--port={self._port}", "--include-dashboard=false"]
+            command += [f"--redis-password={self.redis_password}"] if self._redis is not None else []
             if not self.hosts:
                 command += [f"--temp-dir={self.folder / 'ray'}"]
         else:
             command += [f"--address={self.address}"]
         with (node.folder / "ray.log").open("wb") as log:
-            process = node.popen(command, env=self.environment, cwd=ROOT, stdout=log, stderr=log)
-        end = time.monotonic() + STARTED_S
+            process = self._ray[number] = node.popen(command, env=self.environment, cwd=ROOT, stdout=log, stderr=log)
         while process.poll() is None and time.monotonic() < end:
             if "--block" in (node.folder / "ray.log").read_text():
-                return
+                return True
             time.sleep(0.2)
-        raise RuntimeError(f"node {number} did not start:\n{(node.folder / 'ray.log').read_text()}")
+        return False
 
     def close(self) -> None:
         for node in reversed(self._nodes):
             node.stop(False)
             node.kill()
         if self._redis is not None:
-            self._redis.kill()
-            self._redis.wait()
+            self.kill_redis()
         if self.switch is not None:
             self.switch.close()
 
