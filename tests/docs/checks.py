@@ -218,7 +218,7 @@ def _faulty_files(program: str, arguments: list[str]) -> Iterator[str]:
     known = {
         "kubectl": ("apply", "wait", "port-forward", "logs", "get"),
         "helm": ("upgrade",),
-        "docker": ("build", "push"),
+        "docker": ("build", "push", "buildx"),
     }
     if program in known and arguments[0] not in known[program]:
         yield f"{program} {arguments[0]}: nothing checks this"
