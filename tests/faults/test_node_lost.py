@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.cluster.nodes import Nodes, nodes
@@ -43,6 +45,8 @@ def test_an_announced_loss_costs_a_checkpoint_only(tmp_path: Path) -> None:
         hook = spot_hook(cluster, 2) if cluster.hosts else None
         if hook is None:
             cluster.drain(2, 90)
+        else:
+            run.wait(lambda: "sleep" in commands_below(hook.pid))
         run.open(13)
         run.reach(30)
         assert hook is None or hook.poll() is None, "the node lives as long as it is used"
@@ -54,6 +58,15 @@ def test_an_announced_loss_costs_a_checkpoint_only(tmp_path: Path) -> None:
     assert run.worlds() == [2, 1]
     assert 0 < row["lost_steps"] < 20, "it went on from the checkpoint that the notice had caused"
     assert row["final_difference"] < 2e-6
+
+
+def commands_below(pid: int) -> list[str]:
+    """Names of the programs that a process has started, and these in turn."""
+    found = []
+    for process in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(process.name())
+    return found
 
 
 def spot_hook(cluster: Nodes, number: int) -> subprocess.Popen[Any]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.k8s.pods import Pods, pods_of
+from tests.k8s.references import matches
 
 Doc = dict[str, Any]
 
@@ -17,6 +18,7 @@ _LEFT = 0.9
 """Share of a machine that the kubelet and the daemons of a cluster leave to pods, at least."""
 _OBJECTS = 0.3
 """Share of a node's memory that Ray's object store takes, in /dev/shm."""
+_ZONE = "topology.kubernetes.io/zone"
 _UPLOAD = 512 * 2**20
 """Largest upload of `ray job submit --working-dir`, which is kept in Redis."""
 _UNITS = {"": 1, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
@@ -36,11 +38,20 @@ def size_faults(doc: Doc) -> Iterator[str]:
         where, resources = f"{pods.path}.spec.containers[0]", container["resources"]
         if gpus := int(resources["requests"].get("nvidia.com/gpu", 0)):
             cpus, memory = quantity(resources["requests"]["cpu"]), quantity(resources["requests"]["memory"]) / 2**30
+            if doc["kind"] != "RayService" and not _in_one_zone(pods):
+                yield f"{pods.path}.spec.affinity: needs podAffinity to its own pods by {_ZONE}"
             if not any(cpus <= _LEFT * most and memory <= _LEFT * room for most, room in MACHINES.get(gpus, [])):
                 yield f"{where}.resources.requests: fit no machine of {gpus} GPUs, of (vCPUs, GiB) {MACHINES.get(gpus)}"
         yield from _shared_memory_faults(pods, where, resources)
         if container["name"] == "redis":
             yield from _redis_faults(doc, where, container)
+
+
+def _in_one_zone(pods: Pods) -> bool:
+    affinity = pods.spec.get("affinity", {}).get("podAffinity", {})
+    terms = [*affinity.get("requiredDuringSchedulingIgnoredDuringExecution", [])]
+    terms += [term["podAffinityTerm"] for term in affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])]
+    return any(term["topologyKey"] == _ZONE and matches(term["labelSelector"], pods.labels) for term in terms)
 
 
 def _shared_memory_faults(pods: Pods, where: str, resources: Doc) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""Mistakes in the manifests: a text of a real file, a wrong one in its place, and a pattern of the fault."""
+"""Mistakes in the manifests: a text of a real file, a wrong one in its place, and a pattern of the fault.
+
+Long because it is a table, with a row for each mistake.
+"""
 
 from __future__ import annotations
 
@@ -442,6 +445,20 @@ WRONG_TOGETHER = [
         "medium: Memory, ",
         "",
         "/dev/shm must be an emptyDir of medium Memory",
+    ),
+    (
+        "base",
+        "base/ray-cluster.yaml",
+        "ray.io/group: gpu}",
+        "ray.io/group: cpu}",
+        r"workerGroupSpecs\[1\].*needs podAffinity to its own pods",
+    ),
+    (
+        "jobs/evaluate",
+        "jobs/gpu/kustomization.yaml",
+        "topology.kubernetes.io/zone",
+        "kubernetes.io/hostname",
+        "needs podAffinity to its own pods",
     ),
 ]
 """Values that are wrong only with what they refer to."""
