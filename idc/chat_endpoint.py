@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import math
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -20,6 +18,9 @@ from idc.redaction import redacted, variable_fault
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
+
+_MOST_MIB = 8
+"""Of an answer: some 20 captions of 2,000 tokens with their log-probabilities."""
 
 
 class EndpointConfig(ConfigModel):
@@ -138,8 +139,10 @@ class ChatEndpoint:
         Raises:
             RequestRefused, NotAnswered, EndpointError: see there.
         """
+        from idc.bounded_client import wait_for
+
         asked = self.chat_async(messages, log_probabilities=log_probabilities, **options)
-        return asyncio.run_coroutine_threadsafe(asked, _background_loop()).result()
+        return wait_for(asked)
 
     async def chat_async(
         self, messages: Sequence[dict[str, Any]], *, log_probabilities: bool = False, **options: Any
@@ -172,7 +175,7 @@ class ChatEndpoint:
 
             from idc.bounded_client import BoundedClient
 
-            self._clients[loop] = AsyncOpenAI(**self._settings, http_client=BoundedClient())
+            self._clients[loop] = AsyncOpenAI(**self._settings, http_client=BoundedClient(_MOST_MIB))
         return self._clients[loop]
 
     def _request(
@@ -250,14 +253,6 @@ def _reason(error: BaseException) -> str:
     """The text of the error that caused this one, the innermost that has one."""
     inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
     return (inner and _reason(inner)) or str(error)
-
-
-@functools.cache
-def _background_loop() -> asyncio.AbstractEventLoop:
-    """An event loop in a thread of its own, for callers without one: only asyncio can end a read in the middle."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="endpoint-loop", daemon=True).start()
-    return loop
 
 
 def image_part(url: str) -> dict[str, Any]:

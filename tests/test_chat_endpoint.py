@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from idc.captioning.running_server import NoServer, models
 from idc.chat_endpoint import ChatEndpoint, NotAnswered, RequestRefused
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -83,6 +84,8 @@ def test_the_time_out_is_that_of_the_whole_answer(send: Callable[[socket.socket]
         with pytest.raises(NotAnswered, match=r"no whole answer within 0\.5 s; gave up after 1 attempts") as late:
             endpoint(url, timeout_s=0.5).ask("x")
         assert late.value.timed_out
+        with pytest.raises(NoServer, match=r"no whole answer within 0\.5 s"):
+            models(url, timeout_s=0.5)
 
 
 def test_an_endpoint_whose_list_of_models_is_not_read_is_reachable() -> None:
