@@ -41,6 +41,7 @@ __all__ = [
     "encode_png",
     "image_size",
     "open_image",
+    "refused_format",
     "resize_image",
     "stored_bytes",
 ]
@@ -236,7 +237,7 @@ def open_image(data: bytes) -> Iterator[Image.Image]:
     except Image.DecompressionBombError as exc:
         raise ImageError("too many pixels", str(exc)) from exc
     except UnidentifiedImageError as exc:
-        if name := _refused_format(data):
+        if name := refused_format(data):
             raise ImageError("not an image", f"{name}, which is not read; convert it to JPEG") from exc
         raise ImageError("not an image", f"{len(data)} bytes that are none of {FORMAT_NAMES}") from exc
     except MemoryError:
@@ -246,8 +247,9 @@ def open_image(data: bytes) -> Iterator[Image.Image]:
         raise ImageError(_code(exc, text.lower()), text) from exc
 
 
-def _refused_format(data: bytes) -> str | None:
-    """A key of :data:`_BRANDS`, by the main brand of the file or the first three compatible ones."""
+def refused_format(data: bytes) -> str | None:
+    """The name of a format of images that is refused, HEIC or AVIF, by the main brand of the file or the first three
+    compatible ones."""
     brands = [data[at : at + 4] for at in (8, 16, 20, 24)] if data[4:8] == b"ftyp" else []
     return next((name for name, known in _BRANDS.items() if set(known) & set(brands)), None)
 

@@ -43,3 +43,9 @@ def test_other_formats_are_refused(name: str) -> None:
     ) as caught:
         image(IMAGES[name]())
     assert caught.value.code == "not_an_image"
+
+
+def test_a_camera_format_is_named() -> None:
+    with pytest.raises(ApiError, match="AVIF is not read; convert it to JPEG") as caught:
+        image(IMAGES["AVIF"]())
+    assert caught.value.code == "not_an_image"
