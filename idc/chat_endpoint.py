@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -12,10 +13,14 @@ from urllib.parse import urlsplit
 from pydantic import Field
 
 from idc.config import ConfigModel
+from idc.data.textfiles import parse_json
 from idc.redaction import redacted, variable_fault
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
+
+_MOST_MIB = 8
+"""Of an answer: some 20 captions of 2,000 tokens with their log-probabilities."""
 
 
 class EndpointConfig(ConfigModel):
@@ -34,7 +39,8 @@ class EndpointConfig(ConfigModel):
     """Most attempts per request: it is sent again after a refused connection, a time-out, and the statuses 429 and 5xx,
     after 0.5, 1, 2, ... seconds, at most 8, or as long as the server requests (Retry-After, at most two minutes)."""
     timeout_s: float = Field(default=120.0, gt=0)
-    """Time-out of a request, in seconds. An endpoint may charge for a request that timed out."""
+    """Time-out of an attempt until the last byte of its answer, in seconds. An endpoint may charge for a request that
+    timed out."""
 
     def faults(self) -> Iterator[str]:
         yield from variable_fault(self.api_key_variable)
@@ -84,8 +90,8 @@ class Reply(NamedTuple):
 
 
 class ChatEndpoint:
-    """Sends one request at a time; safe to call from several threads. A redirection is an error, because following it
-    would send the key to another host.
+    """Sends one request at a time; safe to call from several threads and event loops. Answers are bounded as those of
+    :class:`idc.bounded_client.BoundedClient`.
 
     Args:
         url: base URL of the endpoint.
@@ -94,26 +100,24 @@ class ChatEndpoint:
         temperature, max_tokens: of the model's sampling.
         attempts: maximum number of times a request is sent. The client waits 0.5, 1, 2, ... seconds in between, at most
             8, or as long as the server requests by ``Retry-After``, at most two minutes.
-        timeout_s: time-out of a request.
+        timeout_s: time-out of an attempt, until the last byte of its answer.
     """
 
     def __init__(
         self, url: str, model: str, key_variable: str, temperature: float, max_tokens: int, attempts: int,
         timeout_s: float,
     ) -> None:  # fmt: skip
-        from openai import DefaultHttpxClient, Omit, OpenAI
+        from openai import Omit
 
         key = self._key = os.environ.get(key_variable)
         self._name = f"{without_credentials(url).rstrip('/')}/chat/completions, model {model}"
         self._model, self._temperature, self._max_tokens = model, temperature, max_tokens
         self._key_variable, self._attempts = key_variable, attempts
         self._headers = {} if key else {"Authorization": Omit()}
-        transport = DefaultHttpxClient(follow_redirects=False)
         self._settings: dict[str, Any] = {
             "base_url": url, "api_key": key or "none", "timeout": timeout_s, "max_retries": attempts - 1
         }  # fmt: skip
-        self._client = OpenAI(**self._settings, http_client=transport)
-        self._async_client: AsyncOpenAI | None = None
+        self._clients: dict[asyncio.AbstractEventLoop, AsyncOpenAI] = {}
 
     def ask(self, content: str | list[Any]) -> Reply:
         """The answer to one message of the user, a text or a list of parts with images (:func:`image_part`).
@@ -135,12 +139,10 @@ class ChatEndpoint:
         Raises:
             RequestRefused, NotAnswered, EndpointError: see there.
         """
-        sent = self._request(messages, log_probabilities, options)
-        try:
-            answer = self._client.chat.completions.create(**sent)
-        except Exception as error:
-            raise self._failure(error) from None
-        return self._replies(answer, log_probabilities)
+        from idc.bounded_client import wait_for
+
+        asked = self.chat_async(messages, log_probabilities=log_probabilities, **options)
+        return wait_for(asked)
 
     async def chat_async(
         self, messages: Sequence[dict[str, Any]], *, log_probabilities: bool = False, **options: Any
@@ -148,10 +150,10 @@ class ChatEndpoint:
         """As :meth:`chat`, for callers in one event loop; a cancelled request is withdrawn from the endpoint."""
         sent = self._request(messages, log_probabilities, options)
         try:
-            answer = await self._waiting().chat.completions.create(**sent)
+            answer = await self._client().chat.completions.with_raw_response.create(**sent)
         except Exception as error:
             raise self._failure(error) from None
-        return self._replies(answer, log_probabilities)
+        return self._replies(answer.content, log_probabilities)
 
     async def reachable(self) -> None:
         """Ask the endpoint for its models.
@@ -160,18 +162,21 @@ class ChatEndpoint:
             EndpointError: it does not answer, or refuses.
         """
         try:
-            await self._waiting().with_options(max_retries=0, timeout=5.0).models.list(extra_headers=self._headers)
+            client = self._client().with_options(max_retries=0, timeout=5.0)
+            await client.models.with_raw_response.list(extra_headers=self._headers)
         except Exception as error:
             raise self._failure(error) from None
 
-    def _waiting(self) -> AsyncOpenAI:
-        """The client of an event loop, which belongs to it from its first request on."""
-        if self._async_client is None:
-            from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+    def _client(self) -> AsyncOpenAI:
+        """The client of the running event loop, to which its connections belong."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._clients:
+            from openai import AsyncOpenAI
 
-            transport = DefaultAsyncHttpxClient(follow_redirects=False)
-            self._async_client = AsyncOpenAI(**self._settings, http_client=transport)
-        return self._async_client
+            from idc.bounded_client import BoundedClient
+
+            self._clients[loop] = AsyncOpenAI(**self._settings, http_client=BoundedClient(_MOST_MIB))
+        return self._clients[loop]
 
     def _request(
         self, messages: Sequence[dict[str, Any]], log_probabilities: bool, options: dict[str, Any]
@@ -186,61 +191,68 @@ class ChatEndpoint:
 
         gave_up = f"; gave up after {self._attempts} attempts"
         if isinstance(error, APIConnectionError):
-            message = redacted(f"{self._name}: {error.__cause__ or error}{gave_up}", self._key)
+            message = redacted(f"{self._name}: {_reason(error)}{gave_up}", self._key)
             return NotAnswered(message, timed_out=isinstance(error, APITimeoutError))
         if isinstance(error, APIStatusError):
-            code, text = error.status_code, redacted(error.response.text.strip(), self._key)[:300]
+            code, text = error.status_code, self._shown(error.response.content)
             line = f"{self._name}: {code} {error.response.reason_phrase}: {text}"
             if code in (408, 409, 429) or code >= 500:
                 return NotAnswered(line + gave_up, status=code)
             if code in (401, 403):
                 return EndpointError(f"{line}; the key is read from ${self._key_variable}")
             return (EndpointError if code < 400 or code in (404, 405) else RequestRefused)(line)
-        if isinstance(error, (APIError, ValueError)):  # a body that is not JSON
+        if isinstance(error, (APIError, ValueError)):  # of no use to the client, see BoundedClient
             return NotAnswered(redacted(f"{self._name}: not a chat completion: {error}", self._key))
         return error
 
-    def _replies(self, answer: Any, log_probabilities: bool) -> list[Reply]:
-        try:
-            if not answer.choices:
-                raise TypeError
-            return [self._reply(answer, choice, log_probabilities) for choice in answer.choices]
-        except (AttributeError, IndexError, TypeError, ValueError):
-            shown = redacted(str(answer), self._key)[:300]
-            raise NotAnswered(f"{self._name}: not a chat completion: {shown}") from None
+    def _shown(self, body: bytes) -> str:
+        """The beginning of a body, for messages."""
+        return redacted(body[:3000].decode(errors="replace").strip(), self._key)[:300]
 
-    def _reply(self, answer: Any, choice: Any, log_probabilities: bool) -> Reply:
-        """The package does not check what the server sent."""
-        text, model = choice.message.content or "", answer.model or self._model
+    def _replies(self, body: bytes, log_probabilities: bool) -> list[Reply]:
+        try:
+            answer = parse_json(body.decode())
+            if not answer["choices"]:
+                raise ValueError
+            return [self._reply(answer, choice, log_probabilities) for choice in answer["choices"]]
+        except (AttributeError, LookupError, OverflowError, TypeError, ValueError):
+            raise NotAnswered(f"{self._name}: not a chat completion: {self._shown(body)}") from None
+
+    def _reply(self, answer: dict[str, Any], choice: dict[str, Any], log_probabilities: bool) -> Reply:
+        text, model = choice["message"].get("content") or "", answer.get("model") or self._model
         if not isinstance(text, str) or not isinstance(model, str):
             raise TypeError
         logs = self._log_probabilities(choice) if log_probabilities else ()
-        counts = [
-            getattr(getattr(answer, "usage", None), name, None) for name in ("prompt_tokens", "completion_tokens")
-        ]
+        counts = [(answer.get("usage") or {}).get(name) for name in ("prompt_tokens", "completion_tokens")]
         tokens = [count if isinstance(count, int) and count >= 0 else None for count in counts]
         if self._key and self._key in text + model:  # an endpoint may return what it was sent
             text, model = redacted(text, self._key), redacted(model, self._key)
-        cut_off = getattr(choice, "finish_reason", None) == "length"
+        cut_off = choice.get("finish_reason") == "length"
         return Reply(text, model, cut_off, tokens[0], tokens[1], logs)
 
-    def _log_probabilities(self, choice: Any) -> tuple[float, ...]:
+    def _log_probabilities(self, choice: dict[str, Any]) -> tuple[float, ...]:
         """Those of the generated tokens.
 
         Raises:
             EndpointError: there are none.
-            TypeError, ValueError: they are no logarithms of probabilities.
+            LookupError, OverflowError, TypeError, ValueError: they are no logarithms of probabilities.
         """
-        content = getattr(getattr(choice, "logprobs", None), "content", None)
+        content = (choice.get("logprobs") or {}).get("content")
         if not content:
             raise EndpointError(
                 f"{self._name}: the answer has no log-probabilities of its tokens, without which a caption has no "
                 "confidence; choose an endpoint that supports `logprobs` of chat completions"
             )
-        found = tuple(float(token.logprob) for token in content)
+        found = tuple(float(token["logprob"]) for token in content)
         if not all(math.isfinite(value) and value <= 1e-6 for value in found):
             raise ValueError
         return found
+
+
+def _reason(error: BaseException) -> str:
+    """The text of the error that caused this one, the innermost that has one."""
+    inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
+    return (inner and _reason(inner)) or str(error)
 
 
 def image_part(url: str) -> dict[str, Any]:

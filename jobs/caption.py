@@ -17,7 +17,7 @@ if --server names it; its token is read from IDC_TOKEN.
 --artifact hf:ORG/NAME[@REVISION] is a vision-language model of the Hugging Face hub: it is downloaded if it is not on
 this machine, after a line with its size, and asked what changed (jobs/wrap_vlm.py: with a prompt of yours).
 
-Two images may have any size and mode; PNG, JPEG, WebP, BMP, GIF, TIFF, AVIF, JPEG 2000 and PPM; they may be URIs. Needs
+Two images may have any size and mode; PNG, JPEG, WebP, BMP, GIF, TIFF, JPEG 2000 and PPM; they may be URIs. Needs
 no Ray and no data set.
 
 With --input: a folder of pairs, Parquet, CSV or JSON lines with the columns `before` and `after` (paths, URIs, in

@@ -8,7 +8,7 @@ import asyncio
 import base64
 import re
 
-from idc.data.images import FORMAT_NAMES, ImageError, open_image
+from idc.data.images import FORMAT_NAMES, ImageError, open_image, refused_format
 from serve.backend import EncodedPair
 from serve.config import LimitsConfig
 from serve.errors import ApiError
@@ -95,8 +95,9 @@ class PairReader:
             if error.code == "too much metadata":
                 message = f"{field}: the image has too much metadata (text or a colour profile); save it without"
                 raise ApiError(400, "too_much_metadata", message, field) from None
-            message = f"{field}: not a readable image; supported formats are {FORMAT_NAMES}"
-            raise ApiError(400, "not_an_image", message, field) from None
+            name = refused_format(data)
+            why = f"{name} is not read; convert it to JPEG" if name else f"supported formats are {FORMAT_NAMES}"
+            raise ApiError(400, "not_an_image", f"{field}: not a readable image; {why}", field) from None
         limits = self._limits
         if width * height > limits.image_pixels or max(width, height) > limits.image_side:
             raise self._too_many_pixels(field, f"{width} x {height} pixels")

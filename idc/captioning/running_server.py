@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import os
-import urllib.error
-import urllib.request
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from idc.data.textfiles import parse_json
 from idc.loopback import is_loopback
+
+if TYPE_CHECKING:
+    import httpx2
 
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 """Address of `make serve`; the only server that is used without being named."""
@@ -19,6 +21,8 @@ TOKEN_VARIABLE = "IDC_TOKEN"
 _LOOK_S = 1.0
 """Time in which a server that was not named must respond."""
 _ANSWER_S = 120.0
+_MOST_MIB = 512
+"""Of an answer, which may hold generated frames as PNG."""
 
 
 class NoServer(ValueError):
@@ -84,26 +88,34 @@ def ask(
 def _request(url: str, path: str, body: dict[str, Any] | None, timeout_s: float) -> Any:
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
         raise ValueError(f"server: {url!r} is not a URL like {DEFAULT_SERVER}")
+    import httpx2
+
+    from idc.bounded_client import BoundedClient, wait_for
+
     local = is_loopback(urlsplit(url).hostname)
     headers = {"Content-Type": "application/json"}
     token = os.environ.get(TOKEN_VARIABLE)
     if token and (local or url.startswith("https://")):  # never in the clear over a network
         headers["Authorization"] = f"Bearer {token}"
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url.rstrip("/") + path, data, headers)
-    # Requests to this machine bypass proxies.
-    proxies = [urllib.request.ProxyHandler({})] if local else []
+
+    async def response() -> httpx2.Response:
+        # Requests to this machine bypass proxies.
+        async with BoundedClient(_MOST_MIB, trust_env=not local, timeout=timeout_s) as client:
+            method = "GET" if data is None else "POST"
+            return await client.request(method, url.rstrip("/") + path, content=data, headers=headers)
+
     try:
-        with urllib.request.build_opener(*proxies).open(request, timeout=timeout_s) as response:
-            return json.load(response)
-    except urllib.error.HTTPError as error:
-        raise ValueError(f"{url} refuses the request ({error.code}): {_message(error)}") from None
-    except (OSError, ValueError) as error:  # no connection, a time-out, another protocol, or not JSON
+        answer = wait_for(response())
+        if answer.is_success:
+            return parse_json(answer.content.decode())
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:  # also another protocol, or not JSON
         raise NoServer(f"no server responds at {url}: {error}") from None
+    raise ValueError(f"{url} refuses the request ({answer.status_code}): {_message(answer)}")
 
 
-def _message(error: urllib.error.HTTPError) -> str:
+def _message(answer: httpx2.Response) -> str:
     try:
-        return str(json.load(error)["error"]["message"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return str(error.reason)
+        return str(parse_json(answer.content.decode())["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return answer.reason_phrase

@@ -41,6 +41,7 @@ __all__ = [
     "encode_png",
     "image_size",
     "open_image",
+    "refused_format",
     "resize_image",
     "stored_bytes",
 ]
@@ -58,7 +59,6 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "BMP": (".bmp", ".dib"),
     "GIF": (".gif",),
     "TIFF": (".tif", ".tiff"),
-    "AVIF": (".avif", ".avifs"),
     "JPEG2000": (".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx"),
     "PPM": (".ppm", ".pgm", ".pbm", ".pnm"),
 }
@@ -70,21 +70,26 @@ OTHER_IMAGE_SUFFIXES = frozenset(
     {
         ".heic", ".heif", ".hif", ".svg", ".svgz", ".psd", ".eps", ".ps", ".ai", ".ico", ".cur", ".tga", ".exr", ".hdr",
         ".pfm", ".dds", ".jxl", ".jxr", ".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".qoi",
-        ".pcx", ".sgi", ".ras", ".xcf", ".xbm", ".xpm", ".wmf", ".emf", ".fits", ".fit", ".icns",
+        ".pcx", ".sgi", ".ras", ".xcf", ".xbm", ".xpm", ".wmf", ".emf", ".fits", ".fit", ".icns", ".avif",
+        ".avifs",
     }
 )  # fmt: skip
 """Suffixes of other image formats; such files are reported instead of ignored."""
 
-FORMAT_NAMES = "PNG, JPEG, WebP, BMP, GIF, TIFF, AVIF, JPEG 2000 and PPM"
+FORMAT_NAMES = "PNG, JPEG, WebP, BMP, GIF, TIFF, JPEG 2000 and PPM"
 """For messages."""
 
-_MEDIA_TYPES = ("png", "jpeg", "webp", "bmp", "gif", "tiff", "avif", "jp2")
+_MEDIA_TYPES = ("png", "jpeg", "webp", "bmp", "gif", "tiff", "jp2")
 ACCEPT = ",".join([*(f"image/{name}" for name in _MEDIA_TYPES), *sorted(IMAGE_SUFFIXES)])
 """Value of ``<input type="file" accept>``: media types, and suffixes for systems that do not know them."""
 
-_HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
-"""Brands in the header of HEIC files. No decoder of it has a permissive licence: pillow-heif's wheel is GPL-2.0 (x265),
-pi-heif's LGPL-3.0 (libheif, libde265)."""
+_BRANDS = {
+    "AVIF": (b"avif", b"avis"),
+    "HEIC": (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"),
+}
+"""Refused formats by the brands in a file's header. AVIF: a file that claims 8x8 pixels may hold 16384x16384, which
+Pillow's decoder decodes (552 MiB) before it scales them down, and no limit of it can be set. HEIC: no decoder has a
+permissive licence; pillow-heif's wheel is GPL-2.0 (x265), pi-heif's LGPL-3.0 (libheif, libde265)."""
 
 _LONGEST_NAME = 300
 """Most characters of a file name in a message."""
@@ -232,14 +237,21 @@ def open_image(data: bytes) -> Iterator[Image.Image]:
     except Image.DecompressionBombError as exc:
         raise ImageError("too many pixels", str(exc)) from exc
     except UnidentifiedImageError as exc:
-        if data[4:8] == b"ftyp" and data[8:12] in _HEIC_BRANDS:
-            raise ImageError("not an image", "HEIC, which is not read; convert it to JPEG") from exc
+        if name := refused_format(data):
+            raise ImageError("not an image", f"{name}, which is not read; convert it to JPEG") from exc
         raise ImageError("not an image", f"{len(data)} bytes that are none of {FORMAT_NAMES}") from exc
     except MemoryError:
         raise
     except Exception as exc:  # decoders raise OSError, SyntaxError, struct.error, zlib.error, ... for damaged files
         text = f"{type(exc).__name__}: {_QUOTED.sub('...', str(exc))}"
         raise ImageError(_code(exc, text.lower()), text) from exc
+
+
+def refused_format(data: bytes) -> str | None:
+    """The name of a format of images that is refused, HEIC or AVIF, by the main brand of the file or the first three
+    compatible ones."""
+    brands = [data[at : at + 4] for at in (8, 16, 20, 24)] if data[4:8] == b"ftyp" else []
+    return next((name for name, known in _BRANDS.items() if set(known) & set(brands)), None)
 
 
 _QUOTED = re.compile(r"""b?(['"]).*\1""", re.DOTALL)

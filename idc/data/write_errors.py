@@ -12,6 +12,7 @@ from idc.data.files import Location
 _UNWRITABLE = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "no space is left there: free some, or choose another folder"),
     errno.EFBIG: "files of this size are not allowed there: raise the limit (ulimit -f), or choose another folder",
+    errno.ENOENT: "it was removed, or no folder can be made there: choose another folder",
     errno.EROFS: "it is on a read-only file system: choose another folder",
     **dict.fromkeys(
         (errno.EACCES, errno.EPERM),

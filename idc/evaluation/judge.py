@@ -106,7 +106,7 @@ class JudgeJob(ConfigModel):
     """Maximum number of attempts per request: it is sent again after a refused connection, a time-out, and the statuses
     429 and 5xx, after 0.5, 1, 2, ... seconds, at most 8, or as long as the server requests."""
     timeout_s: float = Field(120.0, gt=0)
-    """Time-out of a request, in seconds."""
+    """Time-out of an attempt until the last byte of its answer, in seconds."""
     resamples: int = Field(1000, ge=0)
     """For differences: number of bootstrap resamples for the intervals. 0: no intervals."""
 

@@ -140,10 +140,20 @@ def test_what_cannot_be_used_says_why(data: bytes, code: str) -> None:
     assert str(caught.value).startswith(code)
 
 
-def test_heic_is_named() -> None:
-    """The beginning of a file that pillow-heif wrote."""
-    data = b"\0\0\0\x1cftypheic\0\0\0\0mif1heicmiaf\0\0\x01|meta\0\0\0\0\0\0\0!hdlr" + bytes(400)
-    with pytest.raises(ImageError, match="not an image: HEIC, which is not read; convert it to JPEG"):
+HEIC = b"\0\0\0\x1cftypheic\0\0\0\0mif1heicmiaf\0\0\x01|meta\0\0\0\0\0\0\0!hdlr" + bytes(400)
+"""The beginning of a file that pillow-heif wrote."""
+AVIF = encoded(gradient(), "AVIF")
+assert b"ftypavif\0\0\0\0avif" in AVIF
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [(HEIC, "HEIC"), (AVIF, "AVIF"), (AVIF.replace(b"ftypavif", b"ftypavis"), "AVIF"),
+     (AVIF.replace(b"ftypavif", b"ftypmif1"), "AVIF")],
+)  # fmt: skip
+def test_a_format_that_is_refused_is_named(data: bytes, name: str) -> None:
+    """Also AVIF, whose header may claim fewer pixels than are decoded."""
+    with pytest.raises(ImageError, match=f"not an image: {name}, which is not read; convert it to JPEG"):
         decode_image(data)
 
 
@@ -207,7 +217,7 @@ def test_suffixes_are_those_of_the_formats() -> None:
         assert {known[suffix] for suffix in suffixes} <= {format, "MPO", "DIB"}
         assert {suffix for suffix, of in known.items() if of == format} <= {*suffixes, ".pfm"}, "a float format"
     assert not IMAGE_SUFFIXES & OTHER_IMAGE_SUFFIXES
-    assert {f".{name}" for name in ("jfif", "jpe", "jp2", "avif")} <= IMAGE_SUFFIXES
+    assert {f".{name}" for name in ("jfif", "jpe", "jp2")} <= IMAGE_SUFFIXES
 
 
 def test_the_served_page_accepts_the_same_formats() -> None:

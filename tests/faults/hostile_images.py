@@ -142,7 +142,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 }
 """Content and code of what no decoder here takes, called ``.png``."""
 
-OTHER_SUFFIXES = {"jpe": "JPEG", "jfif": "JPEG", "jp2": "JPEG2000", "avif": "AVIF", "PNG": "PNG", "TIF": "TIFF",
+OTHER_SUFFIXES = {"jpe": "JPEG", "jfif": "JPEG", "jp2": "JPEG2000", "PNG": "PNG", "TIF": "TIFF",
                   "webp": "WEBP", "dib": "BMP"}  # fmt: skip
 
 NAMES = {

@@ -59,6 +59,7 @@ def test_a_folder_that_may_not_be_written(images: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for out, advice in (
         ("/sys/pairs", "may not write there|read-only"),
+        ("/proc/pairs", "no folder can be made there"),
         (tmp_path / "file", "a file has this name"),
         (tmp_path / "file" / "pairs", "a file has this name"),
     ):

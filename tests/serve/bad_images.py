@@ -59,6 +59,7 @@ IMAGES: dict[str, Callable[[], bytes]] = {
     "SVG": lambda: SVG,
     "EPS, a program": lambda: _EPS,
     "HTML": lambda: b"<!doctype html><script>alert(1)</script>",
+    "AVIF": lambda: saved(np.full((64, 64, 3), 90, np.uint8), "AVIF"),
     "ZIP": lambda: b"PK\x03\x04" + bytes(60),
     "pickle": lambda: b"\x80\x04cos\nsystem\n(S'true'\ntR.",
     "one pixel": lambda: picture(1, 1),

@@ -39,7 +39,13 @@ def test_too_much_metadata_is_named(name: str) -> None:
 @pytest.mark.parametrize("name", ["EPS, a program", "SVG", "HTML"])
 def test_other_formats_are_refused(name: str) -> None:
     with pytest.raises(
-        ApiError, match="supported formats are PNG, JPEG, WebP, BMP, GIF, TIFF, AVIF, JPEG 2000 and PPM"
+        ApiError, match="supported formats are PNG, JPEG, WebP, BMP, GIF, TIFF, JPEG 2000 and PPM"
     ) as caught:
         image(IMAGES[name]())
+    assert caught.value.code == "not_an_image"
+
+
+def test_a_camera_format_is_named() -> None:
+    with pytest.raises(ApiError, match="AVIF is not read; convert it to JPEG") as caught:
+        image(IMAGES["AVIF"]())
     assert caught.value.code == "not_an_image"

@@ -6,12 +6,12 @@ import logging
 import math
 import shutil
 import sys
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 import torch
 
@@ -225,7 +225,11 @@ def test_a_command_whose_endpoint_is_not_there_ends_with_one_line(
         (tmp_path / f"{number}.png").write_bytes(encode_png(picture(number)))
     images = [str(tmp_path / f"{number}.png") for number in range(2)]
     nobody = "http://127.0.0.1:9/v1"
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # between the attempts
+
+    async def at_once(seconds: float) -> None:
+        """Between the attempts."""
+
+    monkeypatch.setattr(anyio, "sleep", at_once)
     monkeypatch.setattr(sys, "argv", ["caption.py", *images, "--artifact", artifact, "--endpoint", nobody])
     with pytest.raises(SystemExit) as end:
         main()

@@ -1,0 +1,161 @@
+"""Endpoints that mean harm, on a real socket: answers without end, too large, compressed or nested too deep.
+
+Each would be a usable answer to a client without that limit, so that its test fails instead of running for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from idc.captioning.running_server import NoServer, models
+from idc.chat_endpoint import ChatEndpoint, NotAnswered, RequestRefused
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+END = threading.Event()
+"""Never set: what a slow endpoint waits for between two bytes."""
+
+
+def completion(text: str = "fine", **more: object) -> bytes:
+    return json.dumps({"model": "m", "choices": [{"message": {"content": text}}], **more}).encode()
+
+
+def whole(body: bytes, head: bytes = OK) -> bytes:
+    return head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+
+@contextmanager
+def serving(send: Callable[[socket.socket], None]) -> Iterator[str]:
+    """The URL of a server that reads a request and then lets ``send`` do what it likes with the connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection = listener.accept()[0]
+                except OSError:  # the listener is closed
+                    return
+                threading.Thread(target=answer, args=(connection,), daemon=True).start()
+
+        def answer(connection: socket.socket) -> None:
+            with connection, connection.makefile("rb") as request:
+                head = b"".join(iter(request.readline, b"\r\n")).lower()
+                length = re.search(rb"content-length: (\d+)", head)
+                request.read(int(length[1]) if length else 0)
+                with suppress(OSError):  # the client left
+                    send(connection)
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def endpoint(url: str, timeout_s: float = 30.0) -> ChatEndpoint:
+    return ChatEndpoint(url, "m", "NO_KEY", temperature=0.0, max_tokens=5, attempts=1, timeout_s=timeout_s)
+
+
+def in_drips(before: bytes, slow: bytes) -> Callable[[socket.socket], None]:
+    """Sends ``before`` at once and ``slow`` byte by byte, each long before a time-out of a single read."""
+
+    def send(connection: socket.socket) -> None:
+        connection.sendall(before)
+        for byte in slow:
+            END.wait(0.05)
+            connection.sendall(bytes([byte]))
+
+    return send
+
+
+SLOW_HEAD = in_drips(OK, b"X-Slow: " + 40 * b"x" + b"\r\n" + whole(completion(), b""))
+SLOW_BODY = in_drips(OK + b"Content-Length: %d\r\n\r\n" % len(completion()), completion())
+
+
+@pytest.mark.parametrize("send", [SLOW_HEAD, SLOW_BODY], ids=["head", "body"])
+def test_the_time_out_is_that_of_the_whole_answer(send: Callable[[socket.socket], None]) -> None:
+    with serving(send) as url:
+        with pytest.raises(NotAnswered, match=r"no whole answer within 0\.5 s; gave up after 1 attempts") as late:
+            endpoint(url, timeout_s=0.5).ask("x")
+        assert late.value.timed_out
+        with pytest.raises(NoServer, match=r"no whole answer within 0\.5 s"):
+            models(url, timeout_s=0.5)
+
+
+def test_an_endpoint_whose_list_of_models_is_not_read_is_reachable() -> None:
+    for body in (b"200", b"[" * 200_000):
+        with serving(lambda connection, body=body: connection.sendall(whole(body))) as url:
+            asyncio.run(endpoint(url).reachable())
+
+
+def test_a_compressed_answer_is_not_unpacked() -> None:
+    body = gzip.compress(completion("a" * 50_000_000))
+    assert len(body) < 100_000
+    packed = whole(body, OK + b"Content-Encoding: gzip\r\n")
+    refused = pytest.raises(NotAnswered, match="not a chat completion: it is compressed with 'gzip'")
+    with serving(lambda connection: connection.sendall(packed)) as url, refused:
+        endpoint(url).ask("x")
+
+
+@pytest.mark.parametrize("status", [b"200 OK", b"500 Internal Server Error"])
+def test_a_large_answer_is_not_read_to_its_end(status: bytes) -> None:
+    sent = []
+
+    def send(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 " + status + b"\r\nContent-Length: 100000000\r\n\r\n")
+        for _ in range(100):
+            connection.sendall(b" " * 1_000_000)
+            sent.append(1_000_000)
+
+    with serving(send) as url, pytest.raises(NotAnswered, match="not a chat completion: it has more than 8 MiB"):
+        endpoint(url).ask("x")
+    assert sum(sent) < 30_000_000
+
+
+DEEP = b"[" * 200_000
+NESTED = b'{"a":' * 600 + b"1" + b"}" * 600
+
+
+@pytest.mark.parametrize(
+    "body",
+    [DEEP, b'{"choices": %s%s}' % (DEEP, b"]" * 200_000), b'{"choices": %s}' % NESTED, b'{"choices": [%s]}' % NESTED,
+     b'{"choices": [{"message": {"content": %s}}]}' % NESTED],
+)  # fmt: skip
+def test_nesting_is_no_completion(body: bytes) -> None:
+    refused = pytest.raises(NotAnswered, match=r"m: not a chat completion: .{9,300}$")
+    with serving(lambda connection: connection.sendall(whole(body))) as url, refused:
+        endpoint(url).ask("x")
+
+
+@pytest.mark.parametrize("body", [DEEP, NESTED])
+def test_nesting_in_a_refusal(body: bytes) -> None:
+    bad = whole(body, b"HTTP/1.1 400 Bad Request\r\n")
+    refused = pytest.raises(RequestRefused, match=r"400 Bad Request: .{9,300}$")
+    with serving(lambda connection: connection.sendall(bad)) as url, refused:
+        endpoint(url).ask("x")
+
+
+def test_numbers_that_are_none() -> None:
+    huge = b'{"choices": [{"message": {"content": "a"}, "logprobs": {"content": [{"logprob": 1%s}]}}]}' % (b"0" * 400)
+    refused = pytest.raises(NotAnswered, match="not a chat completion")
+    with serving(lambda connection: connection.sendall(whole(huge))) as url, refused:
+        endpoint(url).chat([{"role": "user", "content": "x"}], log_probabilities=True)
+
+
+def test_one_object_serves_threads_and_event_loops() -> None:
+    with serving(lambda connection: connection.sendall(whole(completion()))) as url:
+        asked = endpoint(url)
+
+        async def twice() -> list[str]:
+            message = [{"role": "user", "content": "x"}]
+            here = await asked.chat_async(message)
+            there = await asyncio.to_thread(asked.chat, message)
+            return [here[0].text, there[0].text]
+
+        assert [asyncio.run(twice()), asyncio.run(twice())] == [["fine", "fine"]] * 2
