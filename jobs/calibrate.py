@@ -14,14 +14,15 @@ the same captioner, pairs and settings, the command does nothing. Runs in this p
 
 from __future__ import annotations
 
-from idc.captioning.calibration import CalibrateJob
+from idc.captioning.calibration_job import CalibrateJob
 from idc.config import cli
 from idc.next_command import after_calibration
 
 
 def main() -> None:
     args = cli(CalibrateJob, __doc__, local=False)
-    from idc.captioning.calibration import calibrate, finished, table
+    from idc.captioning.calibration import table
+    from idc.captioning.calibration_job import calibrate, finished
 
     job = args.config
     try:

@@ -34,6 +34,7 @@ FORBIDDEN = {
     "idc/captioning": tuple(f"idc.systems.{name}" for name in SYSTEMS),
     "idc/captioning/contract.py": HEAVY,
     "idc/captioning/calibration.py": HEAVY,
+    "idc/captioning/calibration_job.py": HEAVY,
     "idc/vision": ("idc.systems",),
     "idc/nn": ("idc.systems",),
     "idc/vlm": ("idc.systems",),

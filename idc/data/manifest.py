@@ -103,15 +103,18 @@ def fingerprint(*things: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def read_manifest(path: AnyPath, kind: str | None = None) -> Manifest:
+def read_manifest(path: AnyPath, kind: str | None = None, command: str | None = None) -> Manifest:
     """The manifest of a folder, complete or not.
+
+    Args:
+        command: that makes the folder, for the message if it has no manifest. Default: an import, of pairs.
 
     Raises:
         ValueError: there is none, it is damaged, of a newer version, or not of the wanted ``kind``.
     """
     place = files.locate(path) / MANIFEST
     if not answered(place.exists, str(path)):
-        raise ValueError(f"{path} is not a data set folder: it has no {MANIFEST}{_import_first(path, kind)}")
+        raise ValueError(f"{path} is not a data set folder: it has no {MANIFEST}{_import_first(path, kind, command)}")
     try:
         content = parse_json(decode(place.read(), "surrogateescape"))
         version, newest = content["schema_version"], SCHEMA_VERSIONS.get(content["kind"], 1)
@@ -125,11 +128,12 @@ def read_manifest(path: AnyPath, kind: str | None = None) -> Manifest:
     return manifest
 
 
-def _import_first(path: AnyPath, kind: str | None) -> str:
+def _import_first(path: AnyPath, kind: str | None, command: str | None) -> str:
     """The end of the message for a folder without a manifest, which may be what an import reads."""
     if kind not in (None, "pairs"):
         return ""
-    return f"; import it first: python jobs/import_dataset.py source={shlex.quote(str(path))} out=data/mine/pairs"
+    default = f"python jobs/import_dataset.py source={shlex.quote(str(path))} out=data/mine/pairs"
+    return f"; import it first: {command or default}"
 
 
 def missing_pairs(path: str, field: str, kind: str | None = "pairs") -> Iterator[str]:

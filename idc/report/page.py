@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,13 @@ def _fact(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
+def filled(table: tuple[Sequence[str], Sequence[Sequence[str]]]) -> tuple[list[str], list[list[str]]]:
+    """The head and the rows of a table without the columns in which every cell is empty."""
+    head, rows = table
+    kept = [column for column in range(len(head)) if any(row[column] != "" for row in rows)]
+    return [head[column] for column in kept], [[row[column] for column in kept] for row in rows]
+
+
 @cache
 def _templates() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape  # slow to import
@@ -84,7 +92,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )
     found.globals.update(picture=picture, FRAME_EDGE=FRAME_EDGE)
-    found.filters.update(sha256=_sha256, fact=_fact, width=width)
+    found.filters.update(sha256=_sha256, fact=_fact, width=width, filled=filled)
     return found
 
 

@@ -24,7 +24,7 @@ def backend(world: World, tmp_path_factory: pytest.TempPathFactory) -> Backend:
     import torch
     from safetensors.torch import load_file, save_file
 
-    from idc.captioning.calibration import CalibrateJob, calibrate
+    from idc.captioning.calibration_job import CalibrateJob, calibrate
     from idc.systems import load_captioner
     from idc.training.artifact import CONFIG, read_artifact
     from idc.training.artifact_hashes import write_hashes

@@ -48,8 +48,10 @@ def test_headings_sort(tmp_path: Path, browser: Browser) -> None:
     for seed in range(2):
         a_run(tmp_path, f"fine-{seed}", seed, 1.0 + seed)
     write_leaderboard(tmp_path / "out", gather([str(tmp_path / "runs")]))
-    page = browser.new_page()
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.goto((tmp_path / "out/clevr_change.html").as_uri())
+    cut = page.locator(".scroll").evaluate_all("(all) => all.filter((one) => one.scrollWidth > one.clientWidth).length")
+    assert cut == 0, "on a usual screen"
     found, again, names = press(page, "BLEU-4"), press(page, "BLEU-4"), press(page, "method")
     assert (found["order"], again["order"], names["order"]) == ("descending", "ascending", "ascending")
     assert numbers(found["values"]) == sorted(numbers(found["values"]), reverse=True)

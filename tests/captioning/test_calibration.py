@@ -16,8 +16,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from idc.captioning.calibration import CalibrateJob, Calibration, fit, inputs_of, quality
-from idc.captioning.calibration import calibrate as run_calibration
+from idc.captioning.calibration import Calibration, fit, inputs_of, quality
+from idc.captioning.calibration_job import CalibrateJob
+from idc.captioning.calibration_job import calibrate as run_calibration
 from idc.captioning.contract import FAMILIAR_FROM, Candidate, Description
 from idc.captioning.familiarity import Familiarity
 from idc.data.images import MAX_PIXELS, decode_image, encode_png
@@ -121,7 +122,7 @@ def test_a_pair_is_decoded_and_described_once(artifact: Path, tmp_path: Path, mo
 
     monkeypatch.setattr(captioner, "describe", describe)
     monkeypatch.setattr("idc.captioning.apply.decode_image", decode)
-    monkeypatch.setattr("idc.captioning.calibration.decode_image", decode)
+    monkeypatch.setattr("idc.captioning.calibration_job.decode_image", decode)
     job = CalibrateJob(artifact=str(artifact), pairs=folder, report_split="test", batch_size=4)
     made = run_calibration(job, lambda: captioner)
     assert described == [4, 3, 4, 1]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from idc.captioning.calibration import CalibrateJob
+from idc.captioning.calibration_job import CalibrateJob
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig, add_options, given_options
 from idc.captioning.table import CaptionJob
 from idc.config import ConfigError, load

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from idc.captioning.calibration import CalibrateJob, Calibration, calibrate
+from idc.captioning.calibration import Calibration
+from idc.captioning.calibration_job import CalibrateJob, calibrate
 from idc.config import load
 from idc.data.images import decode_image
 from idc.data.store import iter_rows

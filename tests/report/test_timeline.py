@@ -37,7 +37,7 @@ def test_a_step_without_a_sample_has_its_length_alone() -> None:
     assert figures.seconds == 0.3
     assert figures.cores == {}
     assert figures.memory_peak_gib is None
-    assert "short" in render_report(RunReport(title="a run", timeline=short))
+    assert "short" in HtmlPage(render_report(RunReport(title="a run", timeline=short))).text
 
 
 def test_the_page_draws_both_lines_with_the_steps_and_has_a_row_for_each() -> None:

@@ -205,6 +205,7 @@ def test_a_full_sweep_trains_as_long_as_its_paper(name: str, inputs: Inputs) -> 
         assert 0 < 2 * last.train.eval_every <= last.train.total_steps(TRAINING_PAIRS[data]), f"{plan.label}: no choice"
         assert payload["protocol"] == ("spot_single" if data == "spot_the_diff" else "coco"), plan.label
         group = next(row.group for number, row in enumerate(job.table) if number == plan.row)
+        assert bool(group) == bool(job.groups), f"{plan.label}: a row without its group has another data set"
         assert group in ("", {"clevr_change": "CLEVR-Change", "spot_the_diff": "Spot-the-Diff",
                               "image_editing_request": "Image-Editing-Request"}.get(data)), plan.label  # fmt: skip
     if job.system == "namc":

@@ -9,13 +9,14 @@ import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
 import torch
 
 from idc.captioning.calibration import YES, Calibration, fit, inputs_of
+from idc.captioning.calibration_job import CalibrateJob, calibrate, finished
 from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.chat_endpoint import EndpointConfig, EndpointError, NotAnswered, Reply, RequestRefused
 from idc.data.images import encode_png
@@ -30,6 +31,9 @@ from jobs.caption import main
 from tests.vlm.artifacts import wrapped
 from tests.vlm.endpoint import Endpoint, endpoint
 from tests.vlm.models import model, picture, tiny_folder
+
+if TYPE_CHECKING:
+    from tests.systems.procap.world import World
 
 FIRST = PromptConfig(text=f"{IMAGE}{IMAGE}What changed between the two images?")
 SIZES = [(40, 90), (200, 64), (64, 64)]
@@ -106,6 +110,24 @@ def test_an_endpoint_is_asked_whether_anything_changed_if_the_calibration_reads_
         answer = Reply(text, "tiny", log_probabilities=(math.log(probability), -3.0))
         described_again = captioner.description(prepared, [[caption], [answer]], 1)
         assert described_again.evidence == {YES: pytest.approx(math.log(odds))}
+
+
+def test_the_job_calibrates_a_model_behind_an_endpoint_by_its_answers(
+    qwen: Endpoint, world: World, tmp_path: Path
+) -> None:
+    artifact = wrapped(tmp_path / "artifact", folder=tiny_folder("qwen2_5_vl"))
+    endpoint = EndpointConfig(url=qwen.url, attempts=1)
+    job = CalibrateJob(artifact=artifact, pairs=world.pairs, familiarity=False, endpoint=endpoint)
+    made = calibrate(job)
+    assert made is not None
+    assert made.inputs == ("says_change", "log_probability", "signed_log_probability", YES)
+    assert finished(job) == made
+    captioner = CaptionerLoader(artifact, LoadConfig(endpoint=endpoint))()
+    [described] = captioner.describe([pairs()[0][0]], [pairs()[1][0]])
+    assert described.changed == made(described)
+    with pytest.warns(UserWarning, match="has other inputs"):
+        here = CaptionerLoader(artifact, LoadConfig())()
+    assert here.describe([pairs()[0][0]], [pairs()[1][0]])[0].changed is None
 
 
 def test_a_dialogue_is_sent_as_it_was_held(server: Endpoint, tmp_path: Path) -> None:

@@ -77,27 +77,35 @@ def _official(page: DataSetPage) -> str:
 
 
 def _board(board: Board, measured: Measured) -> dict[str, Any]:
-    """A table: its columns with the order of their first sorting, its rows with their numbers and anchor, and what
-    belongs below it."""
+    """A table without the columns that no row fills: its columns with the order of their first sorting, its rows with
+    their numbers and anchor, and what belongs below it."""
     columns = [(metric, "ascending" if metric == "MAE" else "descending") for metric in board.metrics]
+    columns += [("seeds", "descending"), ("pairs", "descending")]
+    cells = [list(_numbers(board, row)) for row in board.rows]
+    kept = [column for column in range(len(columns)) if any(row[column][2] for row in cells)]
     return {
         "subset": "All pairs" if board.subset == ALL else board.subset[:1].upper() + board.subset[1:],
         "title": board.title,
-        "columns": [*columns, ("seeds", "descending"), ("pairs", "descending")],
-        "rows": [(row, list(_numbers(board, row)), _anchor(row) if row.evaluations else "") for row in board.rows],
+        "columns": [columns[column] for column in kept],
+        "rows": [
+            (row, [numbers[column] for column in kept], _anchor(row) if row.evaluations else "")
+            for row, numbers in zip(board.rows, cells, strict=True)
+        ],
         "footnotes": board.footnotes,
         "side": side_by_side(board, measured),
     }
 
 
 def _numbers(board: Board, row: Row) -> Iterator[tuple[float | str, str, str, str]]:
-    """(Mean, the single values, as printed, interval) of each column."""
+    """(Mean, the single values, as printed, interval) of each column: the metrics, seeds and pairs."""
     for metric in board.metrics:
         value, digits = row.values.get(metric), decimals_of(board, metric)
         each = ", ".join(f"{one:.{digits}f}" for one in value.values) if value is not None else ""
         interval = row.intervals.get(metric)
         between = "" if interval is None else f"{interval.low:.{digits}f} to {interval.high:.{digits}f}"
         yield "" if value is None else value.mean, each, printed_number(value, digits), between
+    for count in (len(row.seeds), row.pairs):
+        yield count or "", "", str(count or ""), ""
 
 
 def _anchor(row: Row) -> str:

@@ -172,14 +172,12 @@ def check_set(name: str, one: SetConfig) -> Manifest:
     """
     command = _import_command(name, one)
     try:
-        read_manifest(one.pairs)
-    except ValueError as error:
-        raise ValueError(f"sets.{name}: {error}; import it: {command}") from None
-    try:
+        read_manifest(one.pairs, command=command)
         manifest = complete_manifest(one.pairs, kind="pairs")
         manifest.need_images(one.pairs)
     except ValueError as error:
-        raise ValueError(f"sets.{name}: {error} ({command})") from None
+        how = "" if command in str(error) else f" ({command})"
+        raise ValueError(f"sets.{name}: {error}{how}") from None
     if not any(row["captions"] for row in iter_rows(one.pairs, ["captions"], "train")):
         raise ValueError(
             f"sets.{name}: the training split of {one.pairs} has no captions; import the data set with its "

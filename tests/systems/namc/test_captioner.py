@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from idc.captioning.calibration import CalibrateJob, calibrate
+from idc.captioning.calibration_job import CalibrateJob, calibrate
 from idc.config import load
 from idc.data.images import decode_image
 from idc.data.store import iter_rows

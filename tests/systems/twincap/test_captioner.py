@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from idc.captioning.calibration import CalibrateJob, calibrate
+from idc.captioning.calibration_job import CalibrateJob, calibrate
 from idc.captioning.contract import Speed
 from idc.captioning.pair import caption_pair
 from idc.config import load

@@ -114,7 +114,7 @@ def test_bfloat16_is_a_setting_of_the_command(kind: str, tmp_path: Path) -> None
 
 
 def test_a_server_and_a_calibration_refuse_at_once_what_they_cannot_use(base: Path, tmp_path: Path) -> None:
-    from idc.captioning.calibration import CalibrateJob
+    from idc.captioning.calibration_job import CalibrateJob
     from serve.config import CommandConfig
 
     out = tmp_path / "artifact"
