@@ -14,7 +14,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from idc.config import ConfigModel, did_you_mean
-from idc.data.manifest import Manifest, complete_manifest, read_manifest
+from idc.data import files
+from idc.data.manifest import MANIFEST, Manifest, complete_manifest
+from idc.data.object_store import answered
 from idc.data.stored_rows import iter_rows
 from idc.data.validation.published import PUBLISHED
 from idc.data.validation.report import aligned
@@ -171,10 +173,10 @@ def check_set(name: str, one: SetConfig) -> Manifest:
             the set's name and the command that imports it.
     """
     command = _import_command(name, one)
-    try:
-        read_manifest(one.pairs)
-    except ValueError as error:
-        raise ValueError(f"sets.{name}: {error}; import it: {command}") from None
+    if not answered((files.locate(one.pairs) / MANIFEST).exists, one.pairs):
+        raise ValueError(
+            f"sets.{name}: {one.pairs} is not a data set folder: it has no {MANIFEST}; import it: {command}"
+        )
     try:
         manifest = complete_manifest(one.pairs, kind="pairs")
         manifest.need_images(one.pairs)

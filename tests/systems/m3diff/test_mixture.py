@@ -310,6 +310,7 @@ def test_a_set_that_cannot_be_trained_on_is_one_line_with_the_command_that_impor
     message = str(caught.value)
     assert text in message
     assert f"python jobs/import_dataset.py format=omnidiff source=FOLDER out={folder}" in message
+    assert message.count("import_dataset.py") == 1
     assert "\n" not in message
     assert missing_inputs(mixture) == [message.removeprefix("mixture.")], "the command line refuses it too"
     assert not (Path(folder) / "_rows").exists() or name != "without captions", "no image was read"
