@@ -97,8 +97,8 @@ def _answers(job: CaptionJob, config: CaptionLlmConfig, source: Source, pending:
 
 
 class Questions:
-    """Actor: the requests of a chunk's readable rows, one for the caption and one for yes or no if the calibration reads
-    that; the first has the chunk's other columns."""
+    """Actor: the requests of a chunk's readable rows, for the caption and, if the calibration reads it, for yes or no;
+    the first has the chunk's other columns."""
 
     def __init__(self, job: CaptionJob, config: CaptionLlmConfig, source: Any):
         self._captioner, self._source = captioner_of(job.captioner, config), source
