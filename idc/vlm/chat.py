@@ -140,9 +140,12 @@ class Chat:
             )
 
     def _render(self, turns: Sequence[Said], ask: bool) -> str:
-        messages = [{"role": turn.role, "content": self._content(turn)} for turn in turns]
-        text: str = self.tokenizer.apply_chat_template(messages, add_generation_prompt=ask, tokenize=False)
+        text: str = self.tokenizer.apply_chat_template(self.messages(turns), add_generation_prompt=ask, tokenize=False)
         return text
+
+    def messages(self, turns: Sequence[Said]) -> list[dict[str, Any]]:
+        """The turns as the chat template takes them."""
+        return [{"role": turn.role, "content": self._content(turn)} for turn in turns]
 
     def _content(self, turn: Said) -> list[dict[str, Any]]:
         """The parts of a turn. Images before all text are parts of their own, which the template writes in its own

@@ -39,12 +39,18 @@ class QwenVL(Family):
     def seen_size(self, size: Sequence[int]) -> tuple[int, int]:
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
-        limits = self.images.size
-        most, least = limits["longest_edge"], limits["shortest_edge"]
+        limits = self.limits["size"]
+        height, width = smart_resize(
+            size[0], size[1], self.factor, min_pixels=limits["shortest_edge"], max_pixels=limits["longest_edge"]
+        )
+        return height, width
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        most, least = self.images.size["longest_edge"], self.images.size["shortest_edge"]
         if self.max_pixels is not None:
             most = max(least, min(most, self.max_pixels))
-        height, width = smart_resize(size[0], size[1], self.factor, min_pixels=least, max_pixels=most)
-        return height, width
+        return {"size": {"longest_edge": most, "shortest_edge": least}}
 
     @property
     def factor(self) -> int:
@@ -138,7 +144,8 @@ class LlavaOneVision(Family):
     """LLaVA-OneVision: an image is padded to a square and resized; a newline token ends it.
 
     The model cuts the one image of a sample with a single image into patches ("anyres"). Here no image is: a pair's are
-    not either, and an image then has the same tokens in every sample.
+    not either, and an image then has the same tokens in every sample. No setting of its image processor turns that off:
+    it depends on how images are given (`images=[[before, after]]`).
     """
 
     name = "llava_onevision"
@@ -225,6 +232,11 @@ class InternVL(Family):
 
     def seen_size(self, size: Sequence[int]) -> tuple[int, int]:
         return int(self.images.size["height"]), int(self.images.size["width"])
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        # InternVLProcessor asks for tiles whatever the file says of crop_to_patches; the number is its own.
+        return {"crop_to_patches": False, "min_patches": 1, "max_patches": 1}
 
     def grid(self, size: Sequence[int]) -> tuple[int, int]:
         vision, ratio = self.config.vision_config, self.config.downsample_ratio

@@ -88,6 +88,11 @@ class Family:
         resized = PilBackend.resize(self.images, image.transpose(2, 0, 1), wanted, self.images.resample)
         return np.ascontiguousarray(resized.transpose(1, 2, 0))
 
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Settings with which the image processor of transformers resizes as :meth:`fit` does, for its file."""
+        return {}
+
     def pixels(self, images: Sequence[np.ndarray]) -> dict[str, Tensor]:
         """The tensors :attr:`pixel_keys` of images uint8 (H, W, 3) of any sizes."""
         made = self.images([self.fit(image) for image in images], do_resize=False, return_tensors="pt")
