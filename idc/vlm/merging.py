@@ -135,8 +135,8 @@ def _card(artifact: Artifact, family: Family) -> str:
     return (
         f"{head}# {artifact.base.source.rpartition('/')[2]}, tuned on differences of images\n\n"
         f"Merged from an adapter or tuned parts of {artifact.base}.{seen} The images are resized as in tuning by "
-        "`preprocessor_config.json`; give the two of a prompt in a list of their own, as here, or some families cut each "
-        f"into tiles that the model was not tuned on.\n\n```python\n{use}```\n"
+        "`preprocessor_config.json`; give the two of a prompt in a list of their own, as here, or some families cut "
+        f"each into tiles that the model was not tuned on.\n\n```python\n{use}```\n"
     )
 
 
