@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import shutil
 import sys
@@ -128,6 +130,63 @@ def test_a_folder_that_is_no_model(
     else:
         (base / fault).unlink()
     assert message in through(job, refusal, pairs, f"base.source={base}")
+
+
+def stranger(folder: Path, mark: Path) -> None:
+    """Let a folder's image processor be a class of its own, whose file makes the folder ``mark`` on its import."""
+    path = folder / "preprocessor_config.json"
+    own = {"image_processor_type": "Images", "auto_map": {"AutoImageProcessor": "evil.Images"}}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **own}))
+    (folder / "processor_config.json").unlink(missing_ok=True)
+    (folder / "evil.py").write_text(f"import os\nos.mkdir({str(mark)!r})\nclass Images: pass\n")
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_code_of_a_strangers_model_is_not_run_whatever_is_answered(
+    checked: bool, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by our check of the folder nor, without it, by transformers, which asks if it is not told."""
+    from transformers import AutoImageProcessor
+
+    from idc.vlm import base as bases
+
+    mark, answers = tmp_path / "executed", "y\n" * 9
+    stranger(base, mark)
+    if not checked:
+        monkeypatch.setattr(bases, "refuse_code", lambda folder: None)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(answers))
+    with pytest.raises(ValueError, match="evil.py is code, which this program never" if checked else "custom code"):
+        bases.read_family(base, base, None)
+    assert not mark.exists()
+    with contextlib.suppress(Exception):
+        AutoImageProcessor.from_pretrained(base, backend="pil")
+    assert mark.exists(), "transformers ran it when it was asked to: this test could have failed"
+
+
+@pytest.mark.parametrize("key", ["auto_map", "auto\\u005fmap"])
+def test_a_folder_that_names_code_is_refused(key: str, refusal: Command, pairs: Path, base: Path) -> None:
+    text = (base / "tokenizer_config.json").read_text()
+    (base / "tokenizer_config.json").write_text(text.replace("{", f'{{"{key}": {{"AutoTokenizer": "evil.T"}},', 1))
+    assert "tokenizer_config.json names code (auto_map), which this program never runs" in wrap(
+        refusal, f"base.source={base}"
+    )
+
+
+def test_an_artifact_with_code_in_its_processor_is_refused(refusal: Command, pairs: Path, tmp_path: Path) -> None:
+    from idc.training.artifact_hashes import HASHES
+    from jobs import caption
+
+    artifact, _ = tuned(tmp_path, pairs)
+    stranger(artifact / "processor", tmp_path / "executed")
+    config = json.loads((artifact / "config.json").read_text())
+    config["files"].append("processor/evil.py")
+    (artifact / "config.json").write_text(json.dumps(config))
+    (artifact / HASHES).unlink()
+    image = next(iter((tmp_path / "images").iterdir()))
+    for more in ([], ["--endpoint", "http://127.0.0.1:9/v1"]):
+        line = refusal(caption.main, "--artifact", str(artifact), str(image), str(image), *more)
+        assert "evil.py is code, which this program never runs" in line
+    assert not (tmp_path / "executed").exists()
 
 
 def test_a_cutoff_that_would_cut(refusal: Command, pairs: Path, base: Path) -> None:

@@ -31,6 +31,7 @@ def processor_of(folder: str | Path) -> Any:
     settings = json.loads((Path(folder) / "processor_config.json").read_text())
     images = transformers.AutoImageProcessor.from_pretrained(folder, backend="pil", trust_remote_code=False)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    settings.pop("image_processor", None)  # AutoImageProcessor has read it
     theirs: Any = getattr(transformers, settings.pop("processor_class"))
 
     class ImagesOnly(theirs):  # type: ignore[misc]
