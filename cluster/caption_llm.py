@@ -20,6 +20,7 @@ from cluster.config import ClusterConfig
 from cluster.language_model import ERROR, engine
 from cluster.session import session
 from idc.captioning.apply import Fault, decode_pair
+from idc.captioning.loading import artifact_folder
 from idc.captioning.table import CaptionJob, described_row, table_batch
 from idc.chat_endpoint import EndpointConfig, Reply
 from idc.data.descriptions.config import RayLlmConfig
@@ -48,7 +49,8 @@ def captioner_of(artifact: str, config: CaptionLlmConfig) -> RemoteCaptioner:
     """
     from idc.systems import load_remote
 
-    return load_remote(artifact, EndpointConfig(url="http://ray.data.llm", model=config.model))  # type: ignore[return-value]
+    endpoint = EndpointConfig(url="http://ray.data.llm", model=config.model)
+    return load_remote(artifact_folder(artifact), endpoint)  # type: ignore[return-value]
 
 
 def captioning_on(cluster: ClusterConfig, job: CaptionJob, config: CaptionLlmConfig) -> Callable[..., Manifest]:
@@ -64,6 +66,8 @@ def captioning_on(cluster: ClusterConfig, job: CaptionJob, config: CaptionLlmCon
         )
     if job.candidates > 1 or (job.beams or 1) > 1:
         raise ValueError("ray_llm: the engine returns one greedy caption; leave candidates and beams out")
+    if (tiled := captioner_of(job.captioner, config).family.in_vllm) is not None:
+        raise ValueError(f"ray_llm: {tiled}; leave ray_llm out, or take a model of another family")
 
     def run(
         folder: DatasetFolder, source: Source, stages: Sequence[Any], to_rows: ToRows, *, name: str,

@@ -37,8 +37,11 @@ class FoundBase:
     family: Family
 
 
-def find_base(config: BaseConfig) -> FoundBase:
+def find_base(config: BaseConfig, weights: bool = True) -> FoundBase:
     """Find a base model and read all but its weights.
+
+    Args:
+        weights: they must be here too.
 
     Raises:
         ValueError: it is not here, incomplete, of no known family, or has no tokenizer or image processor.
@@ -47,10 +50,11 @@ def find_base(config: BaseConfig) -> FoundBase:
     def refuse_unknown(folder: Path) -> None:
         family_class(model_type(folder), config.source)
 
-    folder = locate(config.source, config.revision, download=config.download, check=refuse_unknown)
+    folder = locate(config.source, config.revision, download=config.download, check=refuse_unknown, weights=weights)
     kind = model_type(folder)
     family_class(kind, folder)
-    return FoundBase(Base.of(config.source, folder, kind), folder, read_family(folder, folder, config.max_pixels))
+    name = Base.of(config.source, folder, kind, weights=weights)
+    return FoundBase(name, folder, read_family(folder, folder, config.max_pixels))
 
 
 def model_type(folder: Path) -> str:

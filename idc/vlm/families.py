@@ -153,6 +153,10 @@ class LlavaOneVision(Family):
     projector = ("model.multi_modal_projector", "model.image_newline")
     unused = ("model.vision_tower.post_layernorm", "model.vision_tower.vision_model.post_layernorm")
     pixel_keys = ("pixel_values",)
+    in_vllm = (
+        "vLLM cuts every image into tiles for LLaVA-OneVision (1,485 tokens and more for the 730 that the model sees "
+        "here), and has no adapters for it, so that its captions would be other ones"
+    )
 
     @property
     def image_token(self) -> str:

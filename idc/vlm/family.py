@@ -36,6 +36,7 @@ class Family:
         unused: prefixes of parameters that no loss reaches.
         pixel_keys: tensors of :meth:`pixels`; their first dimension runs over all images of a batch.
         language_keys: further tensors of a batch that the language model needs.
+        in_vllm: how a model differs in vLLM from what it is here; None if it does not.
     """
 
     name: ClassVar[str]
@@ -44,6 +45,7 @@ class Family:
     unused: ClassVar[tuple[str, ...]] = ()
     pixel_keys: ClassVar[tuple[str, ...]]
     language_keys: ClassVar[tuple[str, ...]] = ()
+    in_vllm: ClassVar[str | None] = None
 
     def __init__(self, config: Any, tokenizer: Any, images: Any, max_pixels: int | None = None):
         self.config, self.tokenizer, self.images, self.max_pixels = config, tokenizer, images, max_pixels

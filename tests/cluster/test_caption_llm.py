@@ -26,7 +26,7 @@ from idc.data.store import iter_rows
 from idc.training.artifact import CALIBRATION, add_file
 from tests.vlm.artifacts import speaking_folder, wrapped
 from tests.vlm.endpoint import Endpoint, endpoint
-from tests.vlm.models import picture
+from tests.vlm.models import picture, tiny_folder
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +126,9 @@ def test_without_vllm_the_job_names_what_it_needs(
     monkeypatch.setattr(caption_llm, "find_spec", lambda name: object())
     with pytest.raises(ValueError, match="one greedy caption; leave candidates and beams out"):
         captioning_on(ClusterConfig(), job.model_copy(update={"candidates": 2}), CaptionLlmConfig())
+    tiled = job.model_copy(update={"artifact": wrapped(tmp_path / "llava", folder=tiny_folder("llava_onevision"))})
+    with pytest.raises(ValueError, match=r"ray_llm: vLLM cuts every image into tiles for LLaVA-OneVision"):
+        captioning_on(ClusterConfig(), tiled, CaptionLlmConfig())
     monkeypatch.undo()
     main = importlib.import_module("jobs.caption").main
     monkeypatch.delenv("IDC_ROOT", raising=False)

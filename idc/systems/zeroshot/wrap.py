@@ -26,7 +26,7 @@ def wrap(job: WrapJob, overwrite: bool = False) -> str:
         ValueError: the base cannot be used (:func:`idc.vlm.base.find_base`), it has no chat template, the prompt has
             control tokens in it, or there is something else at ``out``.
     """
-    base = find_base(job.base)
+    base = find_base(job.base, job.weights)
     if Path(job.out).exists() and any(Path(job.out).iterdir()) and not overwrite:
         if (Path(job.out) / CONFIG).is_file():
             there = read_artifact(job.out)
