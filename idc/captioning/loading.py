@@ -176,10 +176,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def in_options(message: object) -> str:
-    """An error's text with the options of :func:`add_options` in place of settings."""
-    return re.sub(
-        r"\bbase\.source(?:=|(?=:))", lambda found: "--base " if found[0].endswith("=") else "--base", str(message)
-    )
+    """An error's text with the options of :func:`add_options` in place of settings, but in commands of other jobs."""
+    setting = r"(?<!\.py )\bbase\.source(?:=|(?=:))"
+    return re.sub(setting, lambda found: "--base " if found[0].endswith("=") else "--base", str(message))
 
 
 def given_options(args: argparse.Namespace) -> LoadConfig:

@@ -291,6 +291,15 @@ def _weights(folder: Path) -> list[Path]:
     return found
 
 
+def _end_of_weights(header: bytes) -> int:
+    """Where the last tensor of a safetensors file ends, from its header; -1 if that is damaged."""
+    try:
+        tensors = {name: entry for name, entry in json.loads(header).items() if name != "__metadata__"}
+        return max((int(entry["data_offsets"][1]) for entry in tensors.values()), default=0)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return -1
+
+
 def _samples(folder: Path) -> dict[str, str]:
     hashes = {}
     for path in _weights(folder):
@@ -300,7 +309,12 @@ def _samples(folder: Path) -> dict[str, str]:
             if start > min(size, _MAX_HEADER):
                 raise ValueError(f"{path} is damaged: its header is cut off; download or copy it again")
             file.seek(0)
-            digest = hashlib.sha256(file.read(start) + size.to_bytes(8, "little"))
+            header = file.read(start)
+            if start + _end_of_weights(header[8:]) != size:
+                raise ValueError(
+                    f"{path} is damaged: its {size} bytes are not those of its header; download or copy it again"
+                )
+            digest = hashlib.sha256(header + size.to_bytes(8, "little"))
             for place in range(_PLACES):
                 file.seek(start + max(0, size - start - _PIECE) * place // (_PLACES - 1))
                 digest.update(file.read(_PIECE))

@@ -98,7 +98,12 @@ def read_family(folder: Path, processor: Path, max_pixels: int | None) -> Family
         raise ValueError(
             f"{processor} has no usable tokenizer or image processor ({reason}); copy or download the model again"
         ) from error
-    return make(config, tokenizer, images, max_pixels)
+    family = make(config, tokenizer, images, max_pixels)
+    try:
+        family.check()
+    except ValueError as error:
+        raise ValueError(f"{processor} belongs to another model: {error}; copy or download the model again") from None
+    return family
 
 
 def refuse_code(folder: Path) -> None:
@@ -168,6 +173,7 @@ def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "c
     Raises:
         ValueError: weights are missing or of other shapes.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModelForImageTextToText
     from transformers.utils import logging as transformers_logging
 
@@ -184,7 +190,7 @@ def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "c
             use_safetensors=True,
             output_loading_info=True,
         )
-    except (OSError, RuntimeError, ValueError, ImportError) as error:
+    except (OSError, RuntimeError, ValueError, ImportError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ValueError(f"the weights of {folder} cannot be loaded ({reason})") from error
     if missing := sorted(report["missing_keys"]):

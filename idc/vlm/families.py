@@ -26,6 +26,7 @@ class QwenVL(Family):
     tower: ClassVar[tuple[str, ...]] = ("model.visual.patch_embed", "model.visual.blocks")
     projector: ClassVar[tuple[str, ...]] = ("model.visual.merger",)
     pixel_keys = ("pixel_values", "image_grid_thw")
+    image_processor = "Qwen2VLImageProcessor"
     language_keys = ("image_grid_thw", "mm_token_type_ids")
 
     @property
@@ -51,6 +52,10 @@ class QwenVL(Family):
         if self.max_pixels is not None:
             most = max(least, min(most, self.max_pixels))
         return {"size": {"longest_edge": most, "shortest_edge": least}}
+
+    def _image_sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        vision = self.config.vision_config
+        return (self.images.patch_size, self.factor), (vision.patch_size, vision.patch_size * vision.spatial_merge_size)
 
     @property
     def factor(self) -> int:
@@ -153,6 +158,7 @@ class LlavaOneVision(Family):
     projector = ("model.multi_modal_projector", "model.image_newline")
     unused = ("model.vision_tower.post_layernorm", "model.vision_tower.vision_model.post_layernorm")
     pixel_keys = ("pixel_values",)
+    image_processor = "LlavaOnevisionImageProcessor"
     in_vllm = (
         "vLLM cuts every image into tiles for LLaVA-OneVision (1,485 tokens and more for the 730 that the model sees "
         "here), and has no adapters for it, so that its captions would be other ones"
@@ -225,6 +231,7 @@ class InternVL(Family):
     tower = ("model.vision_tower",)
     projector = ("model.multi_modal_projector",)
     pixel_keys = ("pixel_values",)
+    image_processor = "GotOcr2ImageProcessor"
 
     @property
     def image_token(self) -> str:

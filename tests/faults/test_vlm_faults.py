@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from idc.data.store import DatasetFolder
 from idc.schema import ChangePair, pair_arrow_schema
-from tests.vlm.folders import write_pairs
+from tests.vlm.folders import image, write_pairs
 from tests.vlm.hub import COMMIT
 from tests.vlm.models import tiny_folder
 
@@ -130,6 +131,90 @@ def test_a_folder_that_is_no_model(
     else:
         (base / fault).unlink()
     assert message in through(job, refusal, pairs, f"base.source={base}")
+
+
+def cut(base: Path) -> None:
+    """Let the weights be two files, the second of them cut off."""
+    weights = load_file(base / "model.safetensors")
+    files = {name: f"model-0000{1 + number % 2}-of-00002.safetensors" for number, name in enumerate(weights)}
+    for file in set(files.values()):
+        save_file({name: weights[name] for name in weights if files[name] == file}, base / file, {"format": "pt"})
+    (base / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    (base / "model.safetensors").unlink()
+    last = base / "model-00002-of-00002.safetensors"
+    last.write_bytes(last.read_bytes()[:-100])
+
+
+def broken_header(base: Path) -> None:
+    content = bytearray((base / "model.safetensors").read_bytes())
+    content[8:12] = b"\xff" * 4
+    (base / "model.safetensors").write_bytes(content)
+
+
+def of_another(pattern: str, kind: str) -> Callable[[Path], None]:
+    """Replace files of a model by those of one of another family."""
+
+    def replace(base: Path) -> None:
+        for path in tiny_folder(kind).glob(pattern):
+            shutil.copyfile(path, base / path.name)
+
+    return replace
+
+
+def smaller_images(base: Path) -> None:
+    path = base / "preprocessor_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "size": {"height": 32, "width": 32}}))
+
+
+def template(text: str) -> Callable[[Path], None]:
+    def write(base: Path) -> None:
+        (base / "chat_template.jinja").write_text(text)
+
+    return write
+
+
+DAMAGES = {
+    "weights cut off": (cut, "model-00002-of-00002.safetensors is damaged: its "),
+    "weights overwritten": (broken_header, "model.safetensors is damaged: its "),
+    "tokenizer": (of_another("tokenizer*", "qwen3_vl"), "another model: the tokenizer has <IMG_CONTEXT> as None, the"),
+    "image processor": (
+        of_another("preprocessor_config.json", "llava_onevision"),
+        "another model: the image processor is a LlavaOnevisionImageProcessorPil, the model's a GotOcr2ImageProcessor",
+    ),
+    "image size": (smaller_images, "the image processor is set to (32, 32) pixels, the model to (64, 64)"),
+    "template that is none": (template("{% if %}"), "the model's chat template does not take these turns (Expected an"),
+    "template that refuses": (template("{{ raise_exception('no users') }}"), "does not take these turns (no users)"),
+}
+
+
+@both
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damaged_parts_and_those_of_another_model(
+    job: str, name: str, refusal: Command, pairs: Path, base: Path
+) -> None:
+    damage, message = DAMAGES[name]
+    damage(base)
+    assert message in through(job, refusal, pairs, f"base.source={base}")
+
+
+@pytest.mark.parametrize("prompt", ["<image> <image> What changed?", "Between <image> and <image>, what changed?"])
+def test_a_template_without_images(prompt: str, refusal: Command, base: Path) -> None:
+    """Also for a question that has the images in its text: in a dialogue they come first."""
+    (base / "chat_template.jinja").write_text(
+        "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}"
+    )
+    line = wrap(refusal, f"base.source={base}", f"prompt.text={prompt}")
+    assert "the model's chat template writes <IMG_CONTEXT> 0 times for 2 images; take the template of the" in line
+
+
+def test_a_plain_model_as_an_artifact_names_the_command_that_makes_one(
+    refusal: Command, base: Path, tmp_path: Path
+) -> None:
+    from jobs import caption
+
+    (tmp_path / "a.png").write_bytes(image(1, (64, 64)))
+    line = refusal(caption.main, "--artifact", str(base), "a.png", "a.png")
+    assert f"python jobs/wrap_vlm.py base.source={base} out=FOLDER" in line
 
 
 def stranger(folder: Path, mark: Path) -> None:
@@ -252,7 +337,6 @@ def tuned(folder: Path, pairs: Path) -> tuple[Path, Path]:
     from idc.vlm.lora import is_adapter
     from idc.vlm.tiny import make_tokenizer, new_model
     from idc.vlm.tuning import prepare
-    from tests.vlm.folders import image
     from tests.vlm.models import TEXTS
 
     base = Path(shutil.copytree(tiny_folder(KIND), folder / "model"))
