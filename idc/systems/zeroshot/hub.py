@@ -41,7 +41,11 @@ def artifact_of(name: str) -> str:
     from idc.vlm.base import find_base
 
     config = config_of(name)
-    base = find_base(config.base, weights=False)
+    try:
+        base = find_base(config.base, weights=False)
+    except ValueError as error:  # nobody has set base.source here
+        fault = re.sub(r"^base\.\w+: |, or give its folder with base\.source=/path", "", str(error))
+        raise ValueError(f"{name}: {fault}") from None
     settings = json.dumps([base.name.to_dict(), saved_config(config)], sort_keys=True)
     version = f"{(base.name.revision or '')[:12]}-{hashlib.sha256(settings.encode()).hexdigest()[:12]}"
     target = cache_root() / f"hf-{config.base.source.replace('/', '--')}-{version}"
