@@ -107,10 +107,11 @@ def _type_of(folder: Path) -> str:
 
 
 _USE = """from PIL import Image
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoProcessor
 
 folder = "."  # this folder, or its name on the hub
-processor = AutoProcessor.from_pretrained(folder, backend="pil")
+processor = AutoProcessor.from_pretrained(folder)
+processor.image_processor = AutoImageProcessor.from_pretrained(folder, backend="pil")  # the one of tuning
 model = AutoModelForImageTextToText.from_pretrained(folder)
 pair = [Image.open(name).convert("RGB") for name in ("before.png", "after.png")]
 messages = {messages}

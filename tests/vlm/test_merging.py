@@ -23,7 +23,7 @@ from idc.vlm.merging import merge
 from tests.vlm.artifacts import TEXT, speaking_folder
 from tests.vlm.models import every_family, picture
 
-AUTO = 'AutoProcessor.from_pretrained(folder, backend="pil")'
+AUTO = "AutoProcessor.from_pretrained(folder)"
 
 
 def processor_of(folder: str | Path) -> Any:
