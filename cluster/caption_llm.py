@@ -7,6 +7,7 @@ Rows go through Ray Data one by one, and a chunk is written when all of its rows
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +20,7 @@ from cluster.config import ClusterConfig
 from cluster.language_model import ERROR, engine
 from cluster.session import session
 from idc.captioning.apply import Fault, decode_pair
+from idc.captioning.loading import artifact_folder
 from idc.captioning.table import CaptionJob, described_row, table_batch
 from idc.chat_endpoint import EndpointConfig, Reply
 from idc.data.descriptions.config import RayLlmConfig
@@ -47,7 +49,8 @@ def captioner_of(artifact: str, config: CaptionLlmConfig) -> RemoteCaptioner:
     """
     from idc.systems import load_remote
 
-    return load_remote(artifact, EndpointConfig(url="http://ray.data.llm", model=config.model))  # type: ignore[return-value]
+    endpoint = EndpointConfig(url="http://ray.data.llm", model=config.model)
+    return load_remote(artifact_folder(artifact), endpoint)  # type: ignore[return-value]
 
 
 def captioning_on(cluster: ClusterConfig, job: CaptionJob, config: CaptionLlmConfig) -> Callable[..., Manifest]:
@@ -63,6 +66,8 @@ def captioning_on(cluster: ClusterConfig, job: CaptionJob, config: CaptionLlmCon
         )
     if job.candidates > 1 or (job.beams or 1) > 1:
         raise ValueError("ray_llm: the engine returns one greedy caption; leave candidates and beams out")
+    if (tiled := captioner_of(job.captioner, config).family.in_vllm) is not None:
+        raise ValueError(f"ray_llm: {tiled}; leave ray_llm out, or take a model of another family")
 
     def run(
         folder: DatasetFolder, source: Source, stages: Sequence[Any], to_rows: ToRows, *, name: str,
@@ -96,7 +101,8 @@ def _answers(job: CaptionJob, config: CaptionLlmConfig, source: Source, pending:
 
 
 class Questions:
-    """Actor: a chunk of the input becomes one request per readable row; the first has the chunk's other columns."""
+    """Actor: the requests of a chunk's readable rows, for the caption and, if the calibration reads it, for yes or no;
+    the first has the chunk's other columns."""
 
     def __init__(self, job: CaptionJob, config: CaptionLlmConfig, source: Any):
         self._captioner, self._source = captioner_of(job.captioner, config), source
@@ -112,21 +118,25 @@ class Questions:
                 faults[place] = pixels.named()
                 continue
             prepared = self._captioner.prepare(*pixels)
-            questions.append(
+            requests = prepared.requests
+            questions += [
                 {
                     "chunk": chunk,
                     "place": place,
-                    "messages": json.dumps(prepared.messages),
-                    "max_tokens": prepared.options[0]["max_tokens"],
+                    "number": number,
+                    "requests": len(requests),
+                    "messages": json.dumps(messages),
+                    "max_tokens": options["max_tokens"],
                     "seen": [*prepared.seen.before, *prepared.seen.after],
                     "prompt_tokens": prepared.prompt_tokens,
                     "familiarity": prepared.familiarity,
                     "head": None,
                 }
-            )
+                for number, (messages, options) in enumerate(requests)
+            ]
         if questions:
             rows = [int(number) for number in batch["row"]]
-            head = {"row": rows, "pair_id": list(batch["pair_id"]), "faults": faults, "open": len(questions)}
+            head = {"row": rows, "pair_id": list(batch["pair_id"]), "faults": faults, "open": faults.count(None)}
             questions[0]["head"] = json.dumps(head)
         return questions
 
@@ -139,9 +149,8 @@ def request(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def answer(row: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of a row with its answer."""
-    kept = {
-        name: row[name] for name in ("chunk", "place", "seen", "prompt_tokens", "familiarity", "head", "max_tokens")
-    }
+    kept = {name: row[name] for name in ("chunk", "place", "number", "requests", "seen", "prompt_tokens", "familiarity",
+                                         "head", "max_tokens")}  # fmt: skip
     if row.get(ERROR):
         return {**kept, "error": str(row[ERROR]), "text": "", "logs": [], "read": 0}
     # A step is {id of the token: {"logprob": ...}}; as a column of a table it has the ids of all steps, mostly empty.
@@ -151,9 +160,14 @@ def answer(row: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class _Chunk:
-    """A chunk of which some rows are back."""
+    """A chunk of which some rows are back.
+
+    Attributes:
+        replies: row -> number of the request -> its answer.
+    """
 
     head: dict[str, Any] | None = None
+    replies: dict[int, dict[int, Reply]] = field(default_factory=lambda: defaultdict(dict))
     described: dict[int, dict[str, Any]] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)
 
@@ -184,14 +198,18 @@ def written(
         if row["error"]:
             chunk.errors[place] = f"failed in the engine: {row['error']}"
         else:
-            prepared = Prepared(
-                [], [], Seen((seen[0], seen[1]), (seen[2], seen[3])), int(row["prompt_tokens"]), row["familiarity"]
-            )
             logs = tuple(float(value) for value in row["logs"])
-            reply = Reply(
+            replies = chunk.replies[place]
+            replies[int(row["number"])] = Reply(
                 str(row["text"]), captioner.model, len(logs) >= row["max_tokens"], int(row["read"]), len(logs), logs
             )
-            chunk.described[place] = described_row(captioner.description(prepared, [[reply]], 1))
+            if len(replies) == row["requests"]:
+                prepared = Prepared(
+                    [], [{}], Seen((seen[0], seen[1]), (seen[2], seen[3])), int(row["prompt_tokens"]),
+                    row["familiarity"], [] if len(replies) > 1 else None,
+                )  # fmt: skip
+                ordered = [[replies[number]] for number in sorted(replies)]
+                chunk.described[place] = described_row(captioner.description(prepared, ordered, 1))
         if chunk.whole:
             yield _write(folder, int(row["chunk"]), chunks.pop(int(row["chunk"])), to_rows)
     for number, chunk in chunks.items():

@@ -109,6 +109,28 @@ def test_only_the_cluster_layer_its_benchmarks_and_the_serve_deployment_import_r
             assert not ray, f"{name} imports {ray[0]}; only {', '.join(RAY_ALLOWED)} may"
 
 
+def test_no_class_of_transformers_runs_code_of_a_model() -> None:
+    """Every `from_pretrained` is called with ``trust_remote_code=False``: unset, transformers asks on standard input.
+    PEFT's config has no such setting and loads no code."""
+    doors = 0
+    for path in python_files(*CODE):
+        tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+        closed = {
+            call.func
+            for call in ast.walk(tree)
+            if isinstance(call, ast.Call)
+            and any(
+                word.arg == "trust_remote_code" and isinstance(word.value, ast.Constant) and word.value.value is False
+                for word in call.keywords
+            )
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and node.attr == "from_pretrained":
+                doors += 1
+                assert node in closed or ast.unparse(node.value) == "PeftConfig", f"{path}:{node.lineno}"
+    assert doors >= 6
+
+
 def test_nothing_imports_the_benchmarks_but_their_job() -> None:
     for path in python_files("idc", "cluster", "jobs", "serve"):
         if path != ROOT / "jobs" / "benchmark.py":

@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from idc.captioning.contract import Captioner, Speed
 from idc.chat_endpoint import EndpointConfig
 from idc.config import ConfigModel, load, missing
-from idc.systems import HUB, artifact_of_hub, load_captioner, load_remote, newest_captioner
+from idc.systems import HUB, artifact_of_hub, is_of_hub, load_captioner, load_remote, newest_captioner
 from idc.training.artifact import read_artifact
 
 SHIPPED = "shipped"
@@ -83,7 +83,7 @@ LOADING = frozenset(LoadConfig.model_fields)
 
 def artifact_folder(artifact: str) -> str:
     """The folder of an artifact, which is its own name except for :data:`SHIPPED` and for a model of the hub
-    (:data:`idc.systems.HUB`), which is downloaded if it is not on this machine.
+    (:data:`idc.systems.HUB`), of which all but the weights is downloaded if it is not on this machine.
 
     Raises:
         ValueError: the captioner that comes with the program is not on this machine, or the model cannot be had.
@@ -149,9 +149,10 @@ class CaptionerLoader:
         self.artifact, self.threads, self.speed = artifact_folder(artifact), threads, config.speed
         found, self.base, self.endpoint = read_artifact(self.artifact), config.base.source, config.endpoint
         if found.base is None and self.base is not None:
-            raise ValueError(f"base.source: {artifact} stands on no base model; leave it out")
+            raise ValueError(f"base.source: {artifact} has no base model; leave it out")
         if found.base is not None and self.endpoint is None:
-            found.base.folder(self.base)
+            # An artifact of a stranger may name any base; only what `hf:` named here is downloaded.
+            found.base.folder(self.base, download=is_of_hub(found.path))
         self.device = config.device or ("cuda" if gpus > 0 else "cpu")
 
     def __call__(self) -> Captioner:
@@ -175,10 +176,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def in_options(message: object) -> str:
-    """An error's text with the options of :func:`add_options` in place of settings."""
-    return re.sub(
-        r"\bbase\.source(?:=|(?=:))", lambda found: "--base " if found[0].endswith("=") else "--base", str(message)
-    )
+    """An error's text with the options of :func:`add_options` in place of settings, but in commands of other jobs."""
+    setting = r"(?<!\.py )\bbase\.source(?:=|(?=:))"
+    return re.sub(setting, lambda found: "--base " if found[0].endswith("=") else "--base", str(message))
 
 
 def given_options(args: argparse.Namespace) -> LoadConfig:

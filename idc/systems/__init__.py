@@ -55,13 +55,21 @@ def load_captioner(artifact: str, device: str = "cpu", speed: Speed = "auto", ba
 
 
 def artifact_of_hub(name: str) -> str:
-    """The folder of the artifact that a name with :data:`HUB` stands for; its model is downloaded if need be.
+    """The folder of the artifact that a name with :data:`HUB` stands for; of its model all but the weights is
+    downloaded if need be.
 
     Raises:
         ValueError: the name is malformed, or the model cannot be had or used.
     """
     folder: str = importlib.import_module("idc.systems.zeroshot.hub").artifact_of(name)
     return folder
+
+
+def is_of_hub(artifact: Path) -> bool:
+    """Whether a folder is one of :func:`artifact_of_hub`."""
+    from idc.data.remote_copies import cache_root
+
+    return artifact.parent == Path(cache_root()) and artifact.name.startswith("hf-")
 
 
 def wrap_base_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:

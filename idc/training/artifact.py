@@ -249,6 +249,8 @@ def read_artifact(path: Path | str, system: str | None = None) -> Artifact:
     head = _read_json(path / CONFIG)
     if not isinstance(head, dict) or not {"system", "format_version", "config", "files"} <= head.keys():
         hint = f"did you mean {path / 'artifact'}?" if (path / "artifact").is_dir() else "it is another program's"
+        if isinstance(head, dict) and "model_type" in head:
+            hint = f"a model of transformers becomes one by: python jobs/wrap_vlm.py base.source={path} out=FOLDER"
         raise ValueError(f"{path / CONFIG} does not describe an artifact; {hint}")
     if (version := head["format_version"]) not in FORMAT_VERSIONS:
         raise ValueError(

@@ -29,7 +29,9 @@ DESCRIPTIONS = (
     "tokenizer*", "vocab*", "merges.txt", "chat_template*", "*.model",
 )  # fmt: skip
 """Files of a transformers model that its outputs depend on, besides the weights."""
-_DOWNLOADED = [WEIGHTS, "*.json", "*.txt", "*.jinja", "*.model"]
+_DOWNLOADED = ["*.json", "*.txt", "*.jinja", "*.model"]
+_DESCRIBED = "descriptions-"
+"""Prefix of a fingerprint without the weights."""
 _INDEX = "model.safetensors.index.json"
 _MAX_HEADER = 100 * 2**20  # of the safetensors format
 _PLACES, _PIECE = 16, 4096
@@ -54,13 +56,14 @@ class Base:
     sha256: str | None = None
 
     @classmethod
-    def of(cls, source: str, folder: Path, family: str, full: bool = False) -> Base:
-        """The name of the base that :func:`locate` found for ``source`` in ``folder``; ``full`` hashes all weights."""
+    def of(cls, source: str, folder: Path, family: str, full: bool = False, weights: bool = True) -> Base:
+        """The name of the base that :func:`locate` found for ``source`` in ``folder``; ``full`` hashes all weights,
+        ``weights=False`` leaves them out, which need not be there."""
         cached = folder.parent.name == "snapshots"  # the hub's cache names the folder by the commit
         return cls(
             source=str(Path(source).expanduser().absolute()) if Path(source).expanduser().is_dir() else source,
             family=family,
-            fingerprint=fingerprint(folder),
+            fingerprint=fingerprint(folder, weights),
             revision=folder.name if cached else None,
             sha256=full_hash(folder) if full else None,
         )
@@ -98,7 +101,11 @@ class Base:
             ValueError: it is not here, incomplete, or another model.
         """
         found = locate(source or self.source, None if source else self.revision, download=download)
-        here, wanted, what = fingerprint(found), self.fingerprint, "fingerprint"
+        here, wanted, what = (
+            fingerprint(found, not self.fingerprint.startswith(_DESCRIBED)),
+            self.fingerprint,
+            "fingerprint",
+        )
         if full and here == wanted:
             if self.sha256 is None:
                 raise ValueError(f"the artifact has no full hash of its base {self.source}; check it without full")
@@ -120,6 +127,7 @@ def locate(
     *,
     download: bool = False,
     check: Callable[[Path], None] = lambda folder: None,
+    weights: bool = True,
 ) -> Path:
     """The folder of a base model on this machine. No network is used unless it has to be downloaded.
 
@@ -128,6 +136,7 @@ def locate(
         revision: commit, branch or tag of a hub id.
         download: ask the hub if it is not here; an event then names what is downloaded and its size.
         check: refuses, before a download, a folder in which there is only the model's config.json.
+        weights: of the model are needed too; without, nothing large is downloaded.
 
     Raises:
         ValueError: it is not here, or only a part of it, or (with ``download``) the hub does not give it.
@@ -143,7 +152,8 @@ def locate(
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
-    options: dict[str, Any] = {"revision": revision, "allow_patterns": _DOWNLOADED}
+    wanted = [WEIGHTS, *_DOWNLOADED] if weights else _DOWNLOADED
+    options: dict[str, Any] = {"revision": revision, "allow_patterns": wanted}
     try:
         return Path(snapshot_download(source, local_files_only=True, **options))
     except HFValidationError as error:
@@ -152,9 +162,9 @@ def locate(
         if not download:
             raise ValueError(_missing(source, revision, error)) from None
     check(Path(_ask_hub(source, revision, allow_patterns="config.json")))
-    wanted: list[DryRunFileInfo] = _ask_hub(source, revision, dry_run=True, allow_patterns=_DOWNLOADED)
-    _announce(source, wanted)
-    return Path(_ask_hub(source, revision, allow_patterns=_DOWNLOADED))
+    if weights:
+        _announce(source, _ask_hub(source, revision, dry_run=True, allow_patterns=wanted))
+    return Path(_ask_hub(source, revision, allow_patterns=wanted))
 
 
 def _ask_hub(source: str, revision: str | None, **options: Any) -> Any:
@@ -165,7 +175,7 @@ def _ask_hub(source: str, revision: str | None, **options: Any) -> Any:
     from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 
     shown = not are_progress_bars_disabled()
-    if not sys.stderr.isatty() or "dry_run" in options or options["allow_patterns"] != _DOWNLOADED:
+    if not sys.stderr.isatty() or "dry_run" in options or WEIGHTS not in options["allow_patterns"]:
         disable_progress_bars()
     try:
         return snapshot_download(source, revision=revision, **options)
@@ -209,9 +219,10 @@ def _announce(source: str, files: Sequence[DryRunFileInfo]) -> None:
         )
     shown = f"{size / 1e9:.1f} GB" if size > 1e8 else f"{size / 1e6:.1f} MB"
     commit = files[0].commit_hash if files else None
+    count = "1 file" if len(missing) == 1 else f"{len(missing)} files"
     logs.event(
         "download",
-        f"downloading {source} at revision {commit} from the hub: {len(missing)} files, {shown}, into {store}",
+        f"downloading {source} at revision {commit} from the hub: {count}, {shown}, into {store}",
         source=source,
         revision=commit,
         files=len(missing),
@@ -230,9 +241,9 @@ def _missing(source: str, revision: str | None, error: Exception) -> str:
     )
 
 
-def fingerprint(folder: Path) -> str:
+def fingerprint(folder: Path, weights: bool = True) -> str:
     """SHA-256 over a model's descriptions and, of each file of weights, its size, its header (names, types, shapes) and
-    sixteen pieces of 4 KiB at even distances.
+    sixteen pieces of 4 KiB at even distances; with ``weights=False`` over the descriptions alone, and marked so.
 
     It reads some 100 KiB of each file. Another revision, size, tokenizer or fine-tuning differs; weights that differ in
     a few places only may not: :func:`full_hash`.
@@ -240,7 +251,8 @@ def fingerprint(folder: Path) -> str:
     Raises:
         ValueError: the folder is no complete transformers model in safetensors.
     """
-    return combined({path.name: file_hash(path) for path in _descriptions(folder)} | _samples(folder))
+    described = {path.name: file_hash(path) for path in _descriptions(folder)}
+    return combined(described | _samples(folder)) if weights else _DESCRIBED + combined(described)
 
 
 def full_hash(folder: Path) -> str:
@@ -279,6 +291,15 @@ def _weights(folder: Path) -> list[Path]:
     return found
 
 
+def _end_of_weights(header: bytes) -> int:
+    """Where the last tensor of a safetensors file ends, from its header; -1 if that is damaged."""
+    try:
+        tensors = {name: entry for name, entry in json.loads(header).items() if name != "__metadata__"}
+        return max((int(entry["data_offsets"][1]) for entry in tensors.values()), default=0)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return -1
+
+
 def _samples(folder: Path) -> dict[str, str]:
     hashes = {}
     for path in _weights(folder):
@@ -288,7 +309,12 @@ def _samples(folder: Path) -> dict[str, str]:
             if start > min(size, _MAX_HEADER):
                 raise ValueError(f"{path} is damaged: its header is cut off; download or copy it again")
             file.seek(0)
-            digest = hashlib.sha256(file.read(start) + size.to_bytes(8, "little"))
+            header = file.read(start)
+            if start + _end_of_weights(header[8:]) != size:
+                raise ValueError(
+                    f"{path} is damaged: its {size} bytes are not those of its header; download or copy it again"
+                )
+            digest = hashlib.sha256(header + size.to_bytes(8, "little"))
             for place in range(_PLACES):
                 file.seek(start + max(0, size - start - _PIECE) * place // (_PLACES - 1))
                 digest.update(file.read(_PIECE))

@@ -19,7 +19,7 @@ def load_pretrained(kind: Any, source: Path | str, setting: str) -> Any:
         ValueError: there is no such model, or it cannot be reached.
     """
     try:
-        return kind.from_pretrained(source)
+        return kind.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(

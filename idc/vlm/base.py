@@ -6,6 +6,7 @@ processor. Nothing is downloaded unless ``base.download`` allows it (:func:`idc.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import sys
@@ -36,8 +37,11 @@ class FoundBase:
     family: Family
 
 
-def find_base(config: BaseConfig) -> FoundBase:
+def find_base(config: BaseConfig, weights: bool = True) -> FoundBase:
     """Find a base model and read all but its weights.
+
+    Args:
+        weights: they must be here too.
 
     Raises:
         ValueError: it is not here, incomplete, of no known family, or has no tokenizer or image processor.
@@ -46,10 +50,11 @@ def find_base(config: BaseConfig) -> FoundBase:
     def refuse_unknown(folder: Path) -> None:
         family_class(model_type(folder), config.source)
 
-    folder = locate(config.source, config.revision, download=config.download, check=refuse_unknown)
+    folder = locate(config.source, config.revision, download=config.download, check=refuse_unknown, weights=weights)
     kind = model_type(folder)
     family_class(kind, folder)
-    return FoundBase(Base.of(config.source, folder, kind), folder, read_family(folder, folder, config.max_pixels))
+    name = Base.of(config.source, folder, kind, weights=weights)
+    return FoundBase(name, folder, read_family(folder, folder, config.max_pixels))
 
 
 def model_type(folder: Path) -> str:
@@ -76,22 +81,48 @@ def read_family(folder: Path, processor: Path, max_pixels: int | None) -> Family
     """The family of a model, with the tokenizer and image processor of a folder (an artifact keeps its own).
 
     Raises:
-        ValueError: the kind of model is unknown, or the processor's files are missing or damaged.
+        ValueError: the kind of model is unknown, or the processor's files are missing, damaged, of another model, or
+            name code of their own.
     """
     from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer
 
     make = family_class(model_type(folder), folder)
+    refuse_code(processor)
     try:
-        config = AutoConfig.from_pretrained(folder)
-        tokenizer = AutoTokenizer.from_pretrained(processor)
-        images = AutoImageProcessor.from_pretrained(processor, backend="pil")
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(processor, trust_remote_code=False)
+        images = AutoImageProcessor.from_pretrained(processor, backend="pil", trust_remote_code=False)
         _take_template(tokenizer, processor)
     except Exception as error:  # transformers raises many kinds for files that are missing or damaged
         reason = " ".join(str(error).split())[:200]
         raise ValueError(
             f"{processor} has no usable tokenizer or image processor ({reason}); copy or download the model again"
         ) from error
-    return make(config, tokenizer, images, max_pixels)
+    family = make(config, tokenizer, images, max_pixels)
+    try:
+        family.check()
+    except ValueError as error:
+        raise ValueError(f"{processor} belongs to another model: {error}; copy or download the model again") from None
+    return family
+
+
+def refuse_code(folder: Path) -> None:
+    """Refuse a folder of a tokenizer and image processor with code of its own, which is never run.
+
+    Raises:
+        ValueError: it has Python files, or a config that names some.
+    """
+    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+        keys: set[str] = set()
+        if path.name.endswith("config.json"):
+            with contextlib.suppress(ValueError, RecursionError):  # not JSON: transformers refuses it
+                json.loads(path.read_bytes(), object_hook=keys.update)
+        if path.suffix == ".py" or "auto_map" in keys:
+            named = "is code" if path.suffix == ".py" else "names code (auto_map)"
+            raise ValueError(
+                f"{path} {named}, which this program never runs; if transformers has a class of its own for the model, "
+                "remove that from the folder, else take another model"
+            )
 
 
 def _take_template(tokenizer: Any, folder: Path) -> None:
@@ -142,22 +173,24 @@ def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "c
     Raises:
         ValueError: weights are missing or of other shapes.
     """
+    from safetensors import SafetensorError
     from transformers import AutoModelForImageTextToText
     from transformers.utils import logging as transformers_logging
 
     if not sys.stderr.isatty():
         transformers_logging.disable_progress_bar()
-    load: Any = AutoModelForImageTextToText.from_pretrained  # its stub does not know output_loading_info
+    auto: Any = AutoModelForImageTextToText  # its stub does not know output_loading_info
     try:
-        model, report = load(
+        model, report = auto.from_pretrained(
             folder,
+            trust_remote_code=False,
             dtype=weight_type(config, device),
             attn_implementation=config.attention,
             local_files_only=True,
             use_safetensors=True,
             output_loading_info=True,
         )
-    except (OSError, RuntimeError, ValueError, ImportError) as error:
+    except (OSError, RuntimeError, ValueError, ImportError, SafetensorError) as error:
         reason = " ".join(str(error).split())[:300]
         raise ValueError(f"the weights of {folder} cannot be loaded ({reason})") from error
     if missing := sorted(report["missing_keys"]):

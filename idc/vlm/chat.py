@@ -140,9 +140,24 @@ class Chat:
             )
 
     def _render(self, turns: Sequence[Said], ask: bool) -> str:
-        messages = [{"role": turn.role, "content": self._content(turn)} for turn in turns]
-        text: str = self.tokenizer.apply_chat_template(messages, add_generation_prompt=ask, tokenize=False)
+        try:
+            text: str = self.tokenizer.apply_chat_template(
+                self.messages(turns), add_generation_prompt=ask, tokenize=False
+            )
+        except Exception as error:  # a template is a program: Jinja's errors, those of its own and Python's
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(f"the model's chat template does not take these turns ({reason})") from error
+        images = sum(turn.text.count(IMAGE) for turn in turns)
+        if (marks := text.count(self.family.image_token)) != images:
+            raise ValueError(
+                f"the model's chat template writes {self.family.image_token} {marks} times for {images} images; take "
+                "the template of the vision-language model"
+            )
         return text
+
+    def messages(self, turns: Sequence[Said]) -> list[dict[str, Any]]:
+        """The turns as the chat template takes them."""
+        return [{"role": turn.role, "content": self._content(turn)} for turn in turns]
 
     def _content(self, turn: Said) -> list[dict[str, Any]]:
         """The parts of a turn. Images before all text are parts of their own, which the template writes in its own

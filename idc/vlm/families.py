@@ -26,6 +26,7 @@ class QwenVL(Family):
     tower: ClassVar[tuple[str, ...]] = ("model.visual.patch_embed", "model.visual.blocks")
     projector: ClassVar[tuple[str, ...]] = ("model.visual.merger",)
     pixel_keys = ("pixel_values", "image_grid_thw")
+    image_processor = "Qwen2VLImageProcessor"
     language_keys = ("image_grid_thw", "mm_token_type_ids")
 
     @property
@@ -39,12 +40,22 @@ class QwenVL(Family):
     def seen_size(self, size: Sequence[int]) -> tuple[int, int]:
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import smart_resize
 
-        limits = self.images.size
-        most, least = limits["longest_edge"], limits["shortest_edge"]
+        limits = self.limits["size"]
+        height, width = smart_resize(
+            size[0], size[1], self.factor, min_pixels=limits["shortest_edge"], max_pixels=limits["longest_edge"]
+        )
+        return height, width
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        most, least = self.images.size["longest_edge"], self.images.size["shortest_edge"]
         if self.max_pixels is not None:
             most = max(least, min(most, self.max_pixels))
-        height, width = smart_resize(size[0], size[1], self.factor, min_pixels=least, max_pixels=most)
-        return height, width
+        return {"size": {"longest_edge": most, "shortest_edge": least}}
+
+    def _image_sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        vision = self.config.vision_config
+        return (self.images.patch_size, self.factor), (vision.patch_size, vision.patch_size * vision.spatial_merge_size)
 
     @property
     def factor(self) -> int:
@@ -138,7 +149,8 @@ class LlavaOneVision(Family):
     """LLaVA-OneVision: an image is padded to a square and resized; a newline token ends it.
 
     The model cuts the one image of a sample with a single image into patches ("anyres"). Here no image is: a pair's are
-    not either, and an image then has the same tokens in every sample.
+    not either, and an image then has the same tokens in every sample. No setting of its image processor turns that off:
+    it depends on how images are given (`images=[[before, after]]`).
     """
 
     name = "llava_onevision"
@@ -146,6 +158,11 @@ class LlavaOneVision(Family):
     projector = ("model.multi_modal_projector", "model.image_newline")
     unused = ("model.vision_tower.post_layernorm", "model.vision_tower.vision_model.post_layernorm")
     pixel_keys = ("pixel_values",)
+    image_processor = "LlavaOnevisionImageProcessor"
+    in_vllm = (
+        "vLLM cuts every image into tiles for LLaVA-OneVision (1,485 tokens and more for the 730 that the model sees "
+        "here), and has no adapters for it, so that its captions would be other ones"
+    )
 
     @property
     def image_token(self) -> str:
@@ -214,6 +231,7 @@ class InternVL(Family):
     tower = ("model.vision_tower",)
     projector = ("model.multi_modal_projector",)
     pixel_keys = ("pixel_values",)
+    image_processor = "GotOcr2ImageProcessor"
 
     @property
     def image_token(self) -> str:
@@ -225,6 +243,11 @@ class InternVL(Family):
 
     def seen_size(self, size: Sequence[int]) -> tuple[int, int]:
         return int(self.images.size["height"]), int(self.images.size["width"])
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        # InternVLProcessor asks for tiles whatever the file says of crop_to_patches; the number is its own.
+        return {"crop_to_patches": False, "min_patches": 1, "max_patches": 1}
 
     def grid(self, size: Sequence[int]) -> tuple[int, int]:
         vision, ratio = self.config.vision_config, self.config.downsample_ratio

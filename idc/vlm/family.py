@@ -36,6 +36,8 @@ class Family:
         unused: prefixes of parameters that no loss reaches.
         pixel_keys: tensors of :meth:`pixels`; their first dimension runs over all images of a batch.
         language_keys: further tensors of a batch that the language model needs.
+        image_processor: class of transformers, without the ending of a backend.
+        in_vllm: how a model differs in vLLM from what it is here; None if it does not.
     """
 
     name: ClassVar[str]
@@ -44,9 +46,30 @@ class Family:
     unused: ClassVar[tuple[str, ...]] = ()
     pixel_keys: ClassVar[tuple[str, ...]]
     language_keys: ClassVar[tuple[str, ...]] = ()
+    image_processor: ClassVar[str]
+    in_vllm: ClassVar[str | None] = None
 
     def __init__(self, config: Any, tokenizer: Any, images: Any, max_pixels: int | None = None):
         self.config, self.tokenizer, self.images, self.max_pixels = config, tokenizer, images, max_pixels
+
+    def check(self) -> None:
+        """Check that tokenizer and image processor are those of the model.
+
+        Raises:
+            ValueError: they are another model's.
+        """
+        wanted, kind = self.config.image_token_id, type(self.images).__name__
+        if self.image_id != wanted:
+            raise ValueError(f"the tokenizer has {self.image_token} as {self.image_id}, the model {wanted}")
+        if kind.removesuffix("Pil") != self.image_processor:
+            raise ValueError(f"the image processor is a {kind}, the model's a {self.image_processor}")
+        if (sizes := self._image_sizes())[0] != sizes[1]:
+            raise ValueError(f"the image processor is set to {sizes[0]} pixels, the model to {sizes[1]}")
+
+    def _image_sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Sizes in pixels that the image processor and the model must have in common."""
+        size = self.config.vision_config.image_size
+        return self.seen_size((1, 1)), tuple(size) if isinstance(size, Sequence) else (size, size)
 
     @property
     def image_token(self) -> str:
@@ -87,6 +110,11 @@ class Family:
         wanted = SizeDict(height=size[0], width=size[1])
         resized = PilBackend.resize(self.images, image.transpose(2, 0, 1), wanted, self.images.resample)
         return np.ascontiguousarray(resized.transpose(1, 2, 0))
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Settings with which the image processor of transformers resizes as :meth:`fit` does, for its file."""
+        return {}
 
     def pixels(self, images: Sequence[np.ndarray]) -> dict[str, Tensor]:
         """The tensors :attr:`pixel_keys` of images uint8 (H, W, 3) of any sizes."""

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from idc.training.artifact import Artifact, captioning_identity
 from idc.training.base import DESCRIPTIONS
 from idc.vlm.artifact import find_tuned, load_tuned
 from idc.vlm.base import save_model, save_processor
-from idc.vlm.config import BaseConfig, TuneConfig
+from idc.vlm.chat import Chat
+from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig, TuneConfig
+from idc.vlm.dialogue import caption_turns
+from idc.vlm.family import Family
 
 RECORD = "merged.json"
 """In a merged folder: what it was made of."""
@@ -38,7 +43,7 @@ def merge(
     """
     out = Path(out)
     base, tune = _sections(artifact)
-    record = {"artifact": captioning_identity(artifact.path), "dtype": dtype}
+    record = {"artifact": captioning_identity(artifact.path), "dtype": dtype, "max_pixels": base.max_pixels}
     if _there(out, record, overwrite):
         return f"{out}: is complete already"
     folder, _ = find_tuned(artifact, base, source)
@@ -51,8 +56,9 @@ def merge(
         if path.is_file() and any(fnmatch(path.name, pattern) for pattern in _OF_THE_BASE):
             shutil.copyfile(path, partial / path.name)
     save_processor(family, partial)
+    _set_limits(partial, family.limits)
     save_model(model, partial)
-    (partial / "README.md").write_text(_card(artifact), encoding="utf-8")
+    (partial / "README.md").write_text(_card(artifact, family), encoding="utf-8")
     (partial / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     if out.exists():
         shutil.rmtree(out)
@@ -75,7 +81,18 @@ def _sections(artifact: Artifact) -> tuple[BaseConfig, TuneConfig]:
     return BaseConfig.model_validate(job["base"]), TuneConfig.model_validate(job["tune"])
 
 
-def _there(out: Path, record: dict[str, str], overwrite: bool) -> bool:
+def _set_limits(folder: Path, limits: Mapping[str, Any]) -> None:
+    """Let the folder's image processor resize as the model was tuned."""
+    images = folder / "preprocessor_config.json"
+    images.write_text(json.dumps({**json.loads(images.read_text(encoding="utf-8")), **limits}, indent=2) + "\n")
+    processor = folder / "processor_config.json"
+    if processor.is_file():  # newer ones have the image processor in them, which is read in place of the other file
+        settings = json.loads(processor.read_text(encoding="utf-8"))
+        settings.pop("image_processor", None)
+        processor.write_text(json.dumps(settings, indent=2) + "\n")
+
+
+def _there(out: Path, record: dict[str, Any], overwrite: bool) -> bool:
     if not out.exists() or overwrite:
         return False
     if (out / RECORD).is_file() and json.loads((out / RECORD).read_text(encoding="utf-8")) == record:
@@ -89,16 +106,38 @@ def _type_of(folder: Path) -> str:
     return str(config.get("dtype") or config.get("torch_dtype") or "float32")
 
 
-def _card(artifact: Artifact) -> str:
+_USE = """from PIL import Image
+from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoProcessor
+
+folder = "."  # this folder, or its name on the hub
+processor = AutoProcessor.from_pretrained(folder)
+processor.image_processor = AutoImageProcessor.from_pretrained(folder, backend="pil")  # the one of tuning
+model = AutoModelForImageTextToText.from_pretrained(folder)
+pair = [Image.open(name).convert("RGB") for name in ("before.png", "after.png")]
+messages = {messages}
+prompt = processor.apply_chat_template(messages, add_generation_prompt=True)
+inputs = processor(text=prompt, images=[pair], return_tensors="pt")  # the list of one prompt's images
+answer = model.generate(**inputs, {options})
+print(processor.decode(answer[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
+"""
+
+
+def _card(artifact: Artifact, family: Family) -> str:
     assert artifact.base is not None
     seen = "" if artifact.trained_on is None else f" It has only seen {artifact.trained_on} in tuning."
-    prompt = artifact.config["job"].get("prompt", {}).get("text", "")
+    prompt = PromptConfig.model_validate(artifact.config["job"].get("prompt", {}))
+    generation = GenerateConfig.model_validate(artifact.config["job"].get("generation", {}))
+    options = f"do_sample=False, repetition_penalty=1.0, max_new_tokens={generation.max_new_tokens}"
+    if generation.beams > 1:
+        options += f", num_beams={generation.beams}, length_penalty={generation.length_penalty}"
+    use = _USE.format(messages=repr(Chat(family).messages(caption_turns(prompt))), options=options)
     at = "" if "/" not in artifact.base.source or artifact.base.source.startswith("/") else artifact.base.source
     head = f"---\nbase_model: {at}\npipeline_tag: image-text-to-text\n---\n\n" if at else ""
     return (
         f"{head}# {artifact.base.source.rpartition('/')[2]}, tuned on differences of images\n\n"
-        f"Merged from an adapter or tuned parts of {artifact.base}.{seen} The question it was tuned on, with the two "
-        f"images in the places of `<image>`:\n\n```\n{prompt}\n```\n"
+        f"Merged from an adapter or tuned parts of {artifact.base}.{seen} The images are resized as in tuning by "
+        "`preprocessor_config.json`; give the two of a prompt in a list of their own, as here, or some families cut "
+        f"each into tiles that the model was not tuned on.\n\n```python\n{use}```\n"
     )
 
 

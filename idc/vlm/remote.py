@@ -2,7 +2,7 @@
 
 The artifact gives the prompt, the processor and the calibration; its weights are not loaded. Images are resized here,
 by the same code as for a model in this process (:meth:`idc.vlm.family.Family.fit`), and sent as PNG at the size at
-which the model sees them, so that the endpoint has nothing to resize.
+which the model sees them, so that the endpoint has nothing to resize (but :attr:`idc.vlm.family.Family.in_vllm`).
 
 A request has two halves, so that a server can await the endpoint in between: :meth:`RemoteCaptioner.prepare` and
 :meth:`Prepared.description` or :meth:`Prepared.answer`.
@@ -151,6 +151,8 @@ class RemoteCaptioner:
         self.model = config.model or str(model)
         if self.generate.beams > 1:
             log.warning("the artifact asks for %d beams; an endpoint searches greedily", self.generate.beams)
+        if self.family.in_vllm is not None:
+            log.warning("endpoint: %s; if vLLM runs there, take a model of another family", self.family.in_vllm)
         self.config, self.chat = config, Chat(self.family)
         self.endpoint = ChatEndpoint(
             config.url, self.model, config.api_key_variable, temperature=0.0,

@@ -7,6 +7,7 @@ trained on given texts, so that no text is unknown.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,19 @@ def make_tiny(config: TinyConfig, texts: Iterable[str], folder: Path | str, seed
     save_model(model, folder)
     tokenizer.save_pretrained(folder)
     make_images(config).save_pretrained(folder)
+    (folder / "processor_config.json").write_text(json.dumps(_processor_settings(config), indent=2) + "\n")
     return folder
+
+
+def _processor_settings(config: TinyConfig) -> dict[str, Any]:
+    """What the family's Processor class reads besides tokenizer and image processor."""
+    if config.family == "llava_onevision":
+        tokens = (config.side // config.patch) ** 2
+        return {"processor_class": "LlavaOnevisionProcessor", "num_image_tokens": tokens,
+                "vision_feature_select_strategy": "full"}  # fmt: skip
+    if config.family == "internvl":
+        return {"processor_class": "InternVLProcessor", "image_seq_length": (config.side // config.patch // 2) ** 2}
+    return {"processor_class": "Qwen3VLProcessor" if config.family == "qwen3_vl" else "Qwen2_5_VLProcessor"}
 
 
 def make_tokenizer(config: TinyConfig, texts: Iterable[str]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import random
+import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,14 +17,16 @@ from cluster import caption_llm
 from cluster.caption_llm import CaptionLlmConfig, Questions, answer, captioner_of, captioning_on, request, written
 from cluster.config import ClusterConfig
 from cluster.language_model import ERROR, engine
+from idc.captioning.calibration import YES, Calibration, fit
 from idc.captioning.table import CaptionJob, caption_rows, open_output, to_rows
 from idc.data.images import encode_png
 from idc.data.pipeline import finish, run_local
 from idc.data.rows import open_rows
 from idc.data.store import iter_rows
+from idc.training.artifact import CALIBRATION, add_file
 from tests.vlm.artifacts import speaking_folder, wrapped
 from tests.vlm.endpoint import Endpoint, endpoint
-from tests.vlm.models import picture
+from tests.vlm.models import picture, tiny_folder
 
 
 @pytest.fixture(scope="module")
@@ -54,15 +57,24 @@ def engine_row(one: Endpoint, row: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("asked", [False, True])
 def test_the_table_is_that_of_the_same_endpoint_whatever_the_order_of_the_answers(
-    artifact: str, table: str, tmp_path: Path
+    artifact: str, table: str, tmp_path: Path, asked: bool
 ) -> None:
+    """With a calibration that reads the answer to yes or no, that is asked too."""
+    if asked:
+        artifact = str(shutil.copytree(artifact, tmp_path / "calibrated"))
+        rows_of_fit = [{"says_change": 1.0, "log_probability": -1.0, "signed_log_probability": -1.0, YES: odds}
+                       for odds in (1.0, 2.0, -2.0)]  # fmt: skip
+        fitted = Calibration(fingerprint="", source={}, quality={}, **fit(rows_of_fit, [True, True, False]))
+        add_file(artifact, CALIBRATION, fitted.model_dump_json())
     job = CaptionJob(artifact=artifact, input=table, out=str(tmp_path / "engine"), chunk_size=3)
     source = open_rows(job.input, job.format, chunk_size=job.chunk_size, access_config=job)
     folder = open_output(job, source)
     questions = Questions(job, CaptionLlmConfig(), source)
     rows = [row for chunk in folder.pending() for row in questions({"item": chunk})]
-    assert [(row["chunk"], row["place"]) for row in rows] == [(0, 0), (0, 2), (1, 0), (1, 1), (1, 2)]
+    places = [(0, 0), (0, 2), (1, 0), (1, 1), (1, 2)]
+    assert [(row["chunk"], row["place"]) for row in rows] == [place for place in places for _ in range(1 + asked)]
     with endpoint(speaking_folder("qwen2_5_vl")) as one:
         answers = [answer(engine_row(one, row)) for row in rows]
         random.Random(1).shuffle(answers)
@@ -76,7 +88,9 @@ def test_the_table_is_that_of_the_same_endpoint_whatever_the_order_of_the_answer
     found, expected = (list(iter_rows(str(tmp_path / name))) for name in ("engine", "direct"))
     assert [row["error"] is None for row in found] == [True, False, True, True, True, True, False]
     assert found == expected
-    assert all(row["caption"] for row in found if row["error"] is None)
+    good = [row for row in found if row["error"] is None]
+    assert all(row["caption"] for row in good)
+    assert all((row["changed_probability"] is not None) == asked for row in good)
 
 
 def test_what_the_engine_cannot_caption_is_a_row_with_its_reason_and_lost_rows_are_no_table(
@@ -112,6 +126,9 @@ def test_without_vllm_the_job_names_what_it_needs(
     monkeypatch.setattr(caption_llm, "find_spec", lambda name: object())
     with pytest.raises(ValueError, match="one greedy caption; leave candidates and beams out"):
         captioning_on(ClusterConfig(), job.model_copy(update={"candidates": 2}), CaptionLlmConfig())
+    tiled = job.model_copy(update={"artifact": wrapped(tmp_path / "llava", folder=tiny_folder("llava_onevision"))})
+    with pytest.raises(ValueError, match=r"ray_llm: vLLM cuts every image into tiles for LLaVA-OneVision"):
+        captioning_on(ClusterConfig(), tiled, CaptionLlmConfig())
     monkeypatch.undo()
     main = importlib.import_module("jobs.caption").main
     monkeypatch.delenv("IDC_ROOT", raising=False)

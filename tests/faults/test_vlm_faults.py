@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import shutil
 import sys
@@ -10,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from idc.data.store import DatasetFolder
 from idc.schema import ChangePair, pair_arrow_schema
-from tests.vlm.folders import write_pairs
+from tests.vlm.folders import image, write_pairs
 from tests.vlm.hub import COMMIT
 from tests.vlm.models import tiny_folder
 
@@ -130,6 +133,147 @@ def test_a_folder_that_is_no_model(
     assert message in through(job, refusal, pairs, f"base.source={base}")
 
 
+def cut(base: Path) -> None:
+    """Let the weights be two files, the second of them cut off."""
+    weights = load_file(base / "model.safetensors")
+    files = {name: f"model-0000{1 + number % 2}-of-00002.safetensors" for number, name in enumerate(weights)}
+    for file in set(files.values()):
+        save_file({name: weights[name] for name in weights if files[name] == file}, base / file, {"format": "pt"})
+    (base / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    (base / "model.safetensors").unlink()
+    last = base / "model-00002-of-00002.safetensors"
+    last.write_bytes(last.read_bytes()[:-100])
+
+
+def broken_header(base: Path) -> None:
+    content = bytearray((base / "model.safetensors").read_bytes())
+    content[8:12] = b"\xff" * 4
+    (base / "model.safetensors").write_bytes(content)
+
+
+def of_another(pattern: str, kind: str) -> Callable[[Path], None]:
+    """Replace files of a model by those of one of another family."""
+
+    def replace(base: Path) -> None:
+        for path in tiny_folder(kind).glob(pattern):
+            shutil.copyfile(path, base / path.name)
+
+    return replace
+
+
+def smaller_images(base: Path) -> None:
+    path = base / "preprocessor_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "size": {"height": 32, "width": 32}}))
+
+
+def template(text: str) -> Callable[[Path], None]:
+    def write(base: Path) -> None:
+        (base / "chat_template.jinja").write_text(text)
+
+    return write
+
+
+DAMAGES = {
+    "weights cut off": (cut, "model-00002-of-00002.safetensors is damaged: its "),
+    "weights overwritten": (broken_header, "model.safetensors is damaged: its "),
+    "tokenizer": (of_another("tokenizer*", "qwen3_vl"), "another model: the tokenizer has <IMG_CONTEXT> as None, the"),
+    "image processor": (
+        of_another("preprocessor_config.json", "llava_onevision"),
+        "another model: the image processor is a LlavaOnevisionImageProcessorPil, the model's a GotOcr2ImageProcessor",
+    ),
+    "image size": (smaller_images, "the image processor is set to (32, 32) pixels, the model to (64, 64)"),
+    "template that is none": (template("{% if %}"), "the model's chat template does not take these turns (Expected an"),
+    "template that refuses": (template("{{ raise_exception('no users') }}"), "does not take these turns (no users)"),
+}
+
+
+@both
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damaged_parts_and_those_of_another_model(
+    job: str, name: str, refusal: Command, pairs: Path, base: Path
+) -> None:
+    damage, message = DAMAGES[name]
+    damage(base)
+    assert message in through(job, refusal, pairs, f"base.source={base}")
+
+
+@pytest.mark.parametrize("prompt", ["<image> <image> What changed?", "Between <image> and <image>, what changed?"])
+def test_a_template_without_images(prompt: str, refusal: Command, base: Path) -> None:
+    """Also for a question that has the images in its text: in a dialogue they come first."""
+    (base / "chat_template.jinja").write_text(
+        "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}"
+    )
+    line = wrap(refusal, f"base.source={base}", f"prompt.text={prompt}")
+    assert "the model's chat template writes <IMG_CONTEXT> 0 times for 2 images; take the template of the" in line
+
+
+def test_a_plain_model_as_an_artifact_names_the_command_that_makes_one(
+    refusal: Command, base: Path, tmp_path: Path
+) -> None:
+    from jobs import caption
+
+    (tmp_path / "a.png").write_bytes(image(1, (64, 64)))
+    line = refusal(caption.main, "--artifact", str(base), "a.png", "a.png")
+    assert f"python jobs/wrap_vlm.py base.source={base} out=FOLDER" in line
+
+
+def stranger(folder: Path, mark: Path) -> None:
+    """Let a folder's image processor be a class of its own, whose file makes the folder ``mark`` on its import."""
+    path = folder / "preprocessor_config.json"
+    own = {"image_processor_type": "Images", "auto_map": {"AutoImageProcessor": "evil.Images"}}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **own}))
+    (folder / "processor_config.json").unlink(missing_ok=True)
+    (folder / "evil.py").write_text(f"import os\nos.mkdir({str(mark)!r})\nclass Images: pass\n")
+
+
+@pytest.mark.parametrize("checked", [True, False])
+def test_code_of_a_strangers_model_is_not_run_whatever_is_answered(
+    checked: bool, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither by our check of the folder nor, without it, by transformers, which asks if it is not told."""
+    from transformers import AutoImageProcessor
+
+    from idc.vlm import base as bases
+
+    mark, answers = tmp_path / "executed", "y\n" * 9
+    stranger(base, mark)
+    if not checked:
+        monkeypatch.setattr(bases, "refuse_code", lambda folder: None)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(answers))
+    with pytest.raises(ValueError, match="evil.py is code, which this program never" if checked else "custom code"):
+        bases.read_family(base, base, None)
+    assert not mark.exists()
+    with contextlib.suppress(Exception):
+        AutoImageProcessor.from_pretrained(base, backend="pil")
+    assert mark.exists(), "transformers ran it when it was asked to: this test could have failed"
+
+
+@pytest.mark.parametrize("key", ["auto_map", "auto\\u005fmap"])
+def test_a_folder_that_names_code_is_refused(key: str, refusal: Command, pairs: Path, base: Path) -> None:
+    text = (base / "tokenizer_config.json").read_text()
+    (base / "tokenizer_config.json").write_text(text.replace("{", f'{{"{key}": {{"AutoTokenizer": "evil.T"}},', 1))
+    assert "tokenizer_config.json names code (auto_map), which this program never runs" in wrap(
+        refusal, f"base.source={base}"
+    )
+
+
+def test_an_artifact_with_code_in_its_processor_is_refused(refusal: Command, pairs: Path, tmp_path: Path) -> None:
+    from idc.training.artifact_hashes import HASHES
+    from jobs import caption
+
+    artifact, _ = tuned(tmp_path, pairs)
+    stranger(artifact / "processor", tmp_path / "executed")
+    config = json.loads((artifact / "config.json").read_text())
+    config["files"].append("processor/evil.py")
+    (artifact / "config.json").write_text(json.dumps(config))
+    (artifact / HASHES).unlink()
+    image = next(iter((tmp_path / "images").iterdir()))
+    for more in ([], ["--endpoint", "http://127.0.0.1:9/v1"]):
+        line = refusal(caption.main, "--artifact", str(artifact), str(image), str(image), *more)
+        assert "evil.py is code, which this program never runs" in line
+    assert not (tmp_path / "executed").exists()
+
+
 def test_a_cutoff_that_would_cut(refusal: Command, pairs: Path, base: Path) -> None:
     line = tune(refusal, f"pairs={pairs}", f"base.source={base}", "cutoff=40")
     assert "row 'pair-1'" in line
@@ -193,7 +337,6 @@ def tuned(folder: Path, pairs: Path) -> tuple[Path, Path]:
     from idc.vlm.lora import is_adapter
     from idc.vlm.tiny import make_tokenizer, new_model
     from idc.vlm.tuning import prepare
-    from tests.vlm.folders import image
     from tests.vlm.models import TEXTS
 
     base = Path(shutil.copytree(tiny_folder(KIND), folder / "model"))

@@ -142,6 +142,8 @@ def endpoint(folder: Path) -> Iterator[Endpoint]:
     with Endpoint(folder) as one:
         thread = threading.Thread(target=one.serve_forever, args=(0.02,))
         thread.start()
-        yield one
-        one.shutdown()
-        thread.join()
+        try:
+            yield one
+        finally:  # a thread that still serves would keep the process of a failed test
+            one.shutdown()
+            thread.join()

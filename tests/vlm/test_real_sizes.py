@@ -41,7 +41,9 @@ def family(name: str, max_pixels: int | None = 262_144) -> Family:
     for path in small.iterdir():
         if path.name not in ("config.json", "model.safetensors", "preprocessor_config.json", "processor_config.json"):
             (folder / path.name).write_bytes(path.read_bytes())
-    (folder / "config.json").write_text(json.dumps(as_on_the_hub(PUBLISHED[name].config)))
+    theirs = json.loads((small / "config.json").read_text())
+    ids = {key: value for key, value in theirs.items() if key.startswith("image_token_")}  # of the small tokenizer
+    (folder / "config.json").write_text(json.dumps(as_on_the_hub(PUBLISHED[name].config) | ids))
     means = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     (folder / "preprocessor_config.json").write_text(json.dumps(PUBLISHED[name].images | means))
     return read_family(folder, folder, max_pixels)

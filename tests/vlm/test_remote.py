@@ -66,6 +66,9 @@ def test_the_endpoint_gets_images_that_it_need_not_resize_and_the_prompt_token_f
     server: Endpoint, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     captioner = remote(server, tmp_path)
+    tiled = ["vLLM cuts every image into tiles" in record.getMessage() for record in caplog.records]
+    assert tiled == [True] * (server.family.name == "llava_onevision")
+    caplog.clear()
     server.sizes.clear()
     server.requests.clear()
     found = captioner.describe(*pairs())

@@ -29,6 +29,9 @@ class WrapJob(ZeroShotConfig):
 
     out: str = Field(min_length=1)
     """Folder of the artifact."""
+    weights: bool = True
+    """The base's weights are on this machine, or downloaded with `base.download=true`. false: neither, for a model that
+    runs behind an endpoint."""
 
     def faults(self) -> Iterator[str]:
         yield from remote(self.out, "out", "an artifact")

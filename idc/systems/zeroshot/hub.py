@@ -30,8 +30,8 @@ def config_of(name: str) -> ZeroShotConfig:
 
 
 def artifact_of(name: str) -> str:
-    """The folder of the artifact, made in the cache at the first use. The model is downloaded if it is not on this
-    machine; a line on standard error then names its size. If it is, the hub is not asked.
+    """The folder of the artifact, made in the cache at the first use. If the model is not on this machine, all of it is
+    downloaded but its weights, which are needed unless it runs behind an endpoint. If it is, the hub is not asked.
 
     Raises:
         ValueError: the name is malformed, or the model is not here and the hub does not give it, or it is of no known
@@ -41,7 +41,11 @@ def artifact_of(name: str) -> str:
     from idc.vlm.base import find_base
 
     config = config_of(name)
-    base = find_base(config.base)
+    try:
+        base = find_base(config.base, weights=False)
+    except ValueError as error:  # nobody has set base.source here
+        fault = re.sub(r"^base\.\w+: |, or give its folder with base\.source=/path", "", str(error))
+        raise ValueError(f"{name}: {fault}") from None
     settings = json.dumps([base.name.to_dict(), saved_config(config)], sort_keys=True)
     version = f"{(base.name.revision or '')[:12]}-{hashlib.sha256(settings.encode()).hexdigest()[:12]}"
     target = cache_root() / f"hf-{config.base.source.replace('/', '--')}-{version}"

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from idc.schema import IMAGE, Turn
 from idc.systems.zeroshot.config import WrapJob, ZeroShotConfig
 from idc.training.artifact import CONFIG, PROCESSOR, read_artifact, write_artifact
 from idc.vlm.base import FoundBase, find_base, save_processor
@@ -26,7 +27,7 @@ def wrap(job: WrapJob, overwrite: bool = False) -> str:
         ValueError: the base cannot be used (:func:`idc.vlm.base.find_base`), it has no chat template, the prompt has
             control tokens in it, or there is something else at ``out``.
     """
-    base = find_base(job.base)
+    base = find_base(job.base, job.weights)
     if Path(job.out).exists() and any(Path(job.out).iterdir()) and not overwrite:
         if (Path(job.out) / CONFIG).is_file():
             there = read_artifact(job.out)
@@ -47,9 +48,11 @@ def write_wrapped(path: Path, config: ZeroShotConfig, base: FoundBase) -> None:
     """Write the artifact of a base that was found.
 
     Raises:
-        ValueError: the base has no chat template, or the prompt has control tokens in it.
+        ValueError: the base has no chat template, or one without images, or the prompt has control tokens in it.
     """
-    Chat(base.family).prompt(caption_turns(config.prompt), [(32, 32)] * 2)
+    chat = Chat(base.family)
+    for turns in (caption_turns(config.prompt), [Turn("user", f"{IMAGE}{IMAGE}What changed?")]):  # and of a dialogue
+        chat.prompt(turns, [(32, 32)] * 2)
     with tempfile.TemporaryDirectory() as folder:
         processor = Path(folder) / PROCESSOR
         save_processor(base.family, processor)

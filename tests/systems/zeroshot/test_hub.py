@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from cluster.caption_llm import CaptionLlmConfig, captioner_of
 from idc.captioning.loading import CaptionerLoader, LoadConfig, artifact_folder
+from idc.chat_endpoint import EndpointConfig
+from idc.systems.zeroshot.config import WrapJob
+from idc.systems.zeroshot.wrap import wrap
 from idc.training.artifact import read_artifact
 from idc.vlm.base import find_base
 from idc.vlm.config import BaseConfig
+from tests.vlm.endpoint import endpoint
 from tests.vlm.hub import COMMIT, serving_hub
 from tests.vlm.speaking import CAPTIONS, pairs, speaking_folder
 
@@ -32,8 +37,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def asked(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What a hub with the model org/tiny was asked for."""
-    with serving_hub(speaking_folder(KIND)) as (endpoint, paths):
-        point_to(endpoint, monkeypatch)
+    with serving_hub(speaking_folder(KIND)) as (url, paths):
+        point_to(url, monkeypatch)
         yield paths
 
 
@@ -51,8 +56,8 @@ def test_a_model_of_the_hub_captions_and_its_size_is_named_first(
 ) -> None:
     captioner = CaptionerLoader("hf:org/tiny", LoadConfig())()
     assert captioner(BEFORES, AFTERS) == list(CAPTIONS)
-    size = sum(file.stat().st_size for file in speaking_folder(KIND).iterdir() if file.name != "config.json")
-    line = f"downloading org/tiny at revision {COMMIT} from the hub: 6 files, {size / 1e6:.1f} MB, into {cache / 'hub'}"
+    size = (speaking_folder(KIND) / "model.safetensors").stat().st_size
+    line = f"downloading org/tiny at revision {COMMIT} from the hub: 1 file, {size / 1e6:.1f} MB, into {cache / 'hub'}"
     assert capsys.readouterr().err.splitlines().count(line) == 1
     (config, weights) = (f"GET /org/tiny/resolve/{COMMIT}/{name}" for name in ("config.json", "model.safetensors"))
     assert asked.index(config) < asked.index(weights)
@@ -71,11 +76,29 @@ def test_a_model_of_the_hub_captions_and_its_size_is_named_first(
     )
 
 
+def test_a_model_behind_an_endpoint_needs_no_weights_here(asked: list[str], cache: Path, tmp_path: Path) -> None:
+    """Neither by its name on the hub, nor wrapped with ``weights=false``."""
+    made = tmp_path / "artifact"
+    base = BaseConfig(source="org/tiny", download=True)
+    with endpoint(speaking_folder(KIND)) as server:
+        there = LoadConfig(endpoint=EndpointConfig(url=server.url))
+        assert CaptionerLoader("hf:org/tiny", there)()(BEFORES, AFTERS) == list(CAPTIONS)
+        wrap(WrapJob(base=base, weights=False, out=str(made)))
+        assert CaptionerLoader(str(made), there)()(BEFORES, AFTERS) == list(CAPTIONS)
+    assert captioner_of("hf:org/tiny", CaptionLlmConfig()).model == "org/tiny"
+    assert [path for path in asked if "resolve" in path]
+    assert not [path for path in asked if path.endswith(".safetensors")]
+    with pytest.raises(ValueError, match=r"org/tiny at revision \w+ is only partly on this machine: download it once"):
+        CaptionerLoader(str(made), LoadConfig())
+    CaptionerLoader("hf:org/tiny", LoadConfig())
+    assert CaptionerLoader(str(made), LoadConfig())()(BEFORES, AFTERS) == list(CAPTIONS)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("hf:org/tiny@v9", "base.revision: the hub has no revision 'v9' of org/tiny; take a commit, branch or tag"),
-        ("hf:org/other", "base.source: the hub has no model org/other, or it is private: check the name, or `hf auth"),
+        ("hf:org/tiny@v9", "hf:org/tiny@v9: the hub has no revision 'v9' of org/tiny; take a commit, branch or tag"),
+        ("hf:org/other", "hf:org/other: the hub has no model org/other, or it is private: check the name, or `hf auth"),
         ("hf:tiny", "'hf:tiny' does not have the form hf:ORG/NAME or hf:ORG/NAME@REVISION"),
         ("hf:../../etc", "does not have the form|neither a folder here nor a hub id|has no model"),
     ],
@@ -94,8 +117,8 @@ def test_a_model_of_an_unknown_family_is_refused_before_its_weights_are_download
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"model_type": "mllama"}))
     (folder / "model.safetensors").write_bytes(bytes(1000))
-    with serving_hub(folder) as (endpoint, asked):
-        point_to(endpoint, monkeypatch)
+    with serving_hub(folder) as (url, asked):
+        point_to(url, monkeypatch)
         with pytest.raises(ValueError, match="org/tiny is a model of type 'mllama', which is none of"):
             artifact_folder("hf:org/tiny")
     assert asked
@@ -107,6 +130,7 @@ def test_without_a_network_one_line_says_what_to_do(cache: Path, monkeypatch: py
     with pytest.raises(ValueError, match=r"org/tiny is not on this machine: download it once with `hf download") as one:
         artifact_folder("hf:org/tiny")
     assert "asking the hub failed" in str(one.value)
+    assert "base.source" not in str(one.value), "it would not help"
     assert "\n" not in str(one.value)
     with pytest.raises(ValueError, match=r"org/tiny at revision v1 is not on this machine: .* --revision v1`") as two:
         find_base(BaseConfig(source="org/tiny", revision="v1"))
@@ -121,5 +145,5 @@ def test_a_disk_without_room_is_named_before_the_download(
 
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 10, 0))  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match=r"org/tiny needs 0\.0 GB in .*, which has 0\.0 GB left; free some, or set HF"):
-        artifact_folder("hf:org/tiny")
+        CaptionerLoader("hf:org/tiny", LoadConfig())
     assert not [one for one in asked if one.startswith("GET") and one.endswith(".safetensors")]

@@ -88,7 +88,7 @@ def test_a_base_elsewhere_is_found_by_its_setting_and_another_model_refused(base
     assert captioner(BEFORES, AFTERS) == list(CAPTIONS)
     with pytest.raises(ValueError, match=r"is not the base model that the artifact was trained on, .* expected"):
         CaptionerLoader(str(out), LoadConfig(base=BaseAt(source=str(tiny_folder(KIND)))))
-    with pytest.raises(ValueError, match=r"base.source: shipped stands on no base model; leave it out"):
+    with pytest.raises(ValueError, match=r"base.source: shipped has no base model; leave it out"):
         CaptionerLoader("shipped", LoadConfig(base=BaseAt(source=str(moved))))
 
 
