@@ -121,6 +121,9 @@ class Intake:
     def _dialogue(self, body: ChatRequest, pair: PairSource) -> Dialogue | None:
         limits = self._limits
         turns = turns_of(body, pair.fields)
+        if len(turns) > limits.turns:
+            message = f"messages: {len(turns)} turns exceed the limit of {limits.turns}; leave older turns out"
+            raise ApiError(413, "too_many_turns", message, "messages")
         if sum(len(turn.text) for turn in turns) > limits.text_chars:
             message = f"messages: the text exceeds the limit of {limits.text_chars:,} characters; leave older turns out"
             raise ApiError(413, "text_too_long", message, "messages")
