@@ -329,4 +329,7 @@ def _chats() -> Iterator[Hostile]:
     yield bad("with an image in a text", 422, "messages.0.content.0", turns)
     yield bad("that asks a captioner something else", 400, "messages", lambda: asked("How many cubes are there?"))
     yield bad("with 200,000 letters", 413, "messages", lambda: asked("x" * 200_000))
+    said = [{"role": role, "content": "a cube"} for _ in range(50) for role in ("assistant", "user")]
+    long = lambda: {"messages": [*conversation(url(picture()), url(picture()))["messages"], *said]}  # noqa: E731
+    yield bad("of 101 turns", 413, "messages", long)
     yield bad("of 100,000 turns", 413, None, {"messages": [{"role": "user", "content": "x"}] * 100_000})
