@@ -136,6 +136,7 @@ def captioned(result: Result) -> PairResult:
         relevance=None if relevance is None else _shown(relevance, result.pixels),
         frames=tuple(map(encode_png, result.frames)) or None,
         seen=result.description.seen,
+        tokens=result.description.tokens,
         model_ms=1000 * result.seconds,
         batch=result.batch,
     )
