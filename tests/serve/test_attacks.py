@@ -15,6 +15,8 @@ from tests.serve.attacks import (
     half_open,
     large_bodies,
     long_lines,
+    many_scans,
+    many_segments,
     running,
     slow_headers,
     tiny_lines,
@@ -43,6 +45,18 @@ def test_nothing_listens_for_other_machines(server: Server) -> None:
 def test_headers_take_no_memory_and_block_nobody(server: Server, attack: Attack) -> None:
     found = cost(server, attack)
     assert found.growth("proxy") < SLACK_MIB, found.row()
+    assert set(found.statuses) == {200}, found.row()
+
+
+@pytest.mark.parametrize(
+    ("attack", "refused"), [(many_scans, "2 answered by 400"), (many_segments, "1 answered by 400")]
+)
+def test_images_that_take_long_are_refused_before_they_are_decoded(
+    server: Server, attack: Attack, refused: str
+) -> None:
+    found = cost(server, attack)
+    assert found.found == refused
+    assert found.growth("model") < SLACK_MIB, found.row()
     assert set(found.statuses) == {200}, found.row()
 
 

@@ -15,8 +15,11 @@ import pytest
 from idc.captioning.apply import Fault, Pixels
 from idc.data.images import decode_image
 from serve.backend import EncodedPair
+from serve.batching import Batcher
 from serve.decoding import Decoders
+from serve.deployment.model import Model
 from tests.serve.bodies import picture, saved
+from tests.serve.local import local_config
 
 SMALL, LARGE = picture(), picture(1200, 1000)
 
@@ -73,9 +76,9 @@ def test_a_damaged_image_is_a_fault(data: bytes) -> None:
 
 def test_an_image_that_takes_too_long_is_given_up() -> None:
     async def test() -> None:
-        pool = Decoders(1, 0.3)
+        pool = Decoders(1, 1)
         pixels, _ = await pool.pair(EncodedPair(slow(), SMALL))
-        assert str(pixels).startswith("before: takes too long: more than 0.3 s")
+        assert str(pixels).startswith("before: takes too long: more than 1 s")
         assert isinstance((await pool.pair(EncodedPair(LARGE, LARGE))).pixels, Pixels)
         assert pool.running_since is None
 
@@ -94,6 +97,24 @@ def test_a_request_that_is_given_up_ends_its_decoder() -> None:
         await until(lambda: not decoder.is_running())
         assert isinstance((await waiting).pixels, Pixels)
         assert given_up.cancelled()
+
+    run(test)
+
+
+def test_health_watches_decoding() -> None:
+    async def test() -> None:
+        replica = Model.__new__(Model)  # without Ray
+        replica._config = local_config("artifact", limits={"timeout_s": 0.01})
+        replica._batcher, replica._decoders = Batcher(lambda key, items: [], 1), Decoders(1, 1000)
+        await replica.check_health()
+        hung = asyncio.create_task(replica._decoders.pair(EncodedPair(slow(), SMALL)))
+        await until(lambda: replica._decoders.running_since is not None)
+        await asyncio.sleep(2 * replica._config.limits.timeout_s)
+        with pytest.raises(RuntimeError, match="decoding has been running"):
+            await replica.check_health()
+        hung.cancel()
+        await until(lambda: replica._decoders.running_since is None)
+        await replica.check_health()
 
     run(test)
 
