@@ -15,7 +15,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from io import BufferedReader
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -129,14 +130,14 @@ class _Process:
             ImageError: as :func:`decode_image`; "takes too long"; "damaged image" if it crashed the decoder.
         """
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
+        replies = cast("BufferedReader", self._process.stdout)
         try:
             self._process.stdin.write(REQUEST.pack(seconds, len(data)))
             self._process.stdin.write(data)
             self._process.stdin.flush()
-            height, width, length = REPLY.unpack(self._process.stdout.read(REPLY.size))
+            height, width, length = REPLY.unpack(replies.read(REPLY.size))
             reply = bytearray(length)
-            if self._process.stdout.readinto(reply) < length:
+            if replies.readinto(reply) < length:
                 raise EOFError
         except (OSError, EOFError, struct.error):
             self.kill()
