@@ -305,14 +305,19 @@ class Cost:
     name: str
     found: str = ""
     before: dict[str, float] = field(default_factory=dict)
-    peak: dict[str, float] = field(default_factory=dict)
+    during: list[dict[str, float]] = field(default_factory=list)
     after: dict[str, float] = field(default_factory=dict)
     statuses: list[int] = field(default_factory=list)
     slowest_s: float = 0.0
 
-    def growth(self, part: str) -> float:
-        """Growth of a process in MiB until the peak of all."""
-        return self.peak[part] - self.before[part]
+    @property
+    def peak(self) -> dict[str, float]:
+        """Memory at the moment when all processes had most together."""
+        return max(self.during, key=lambda parts: sum(parts.values()))
+
+    def growth(self, *parts: str) -> float:
+        """The most by which these processes together had grown at one moment, in MiB."""
+        return max(sum(moment[part] - self.before[part] for part in parts) for moment in self.during)
 
     def row(self) -> str:
         """A line of the table."""
@@ -326,12 +331,12 @@ class Cost:
 def cost(server: Server, attack: Attack) -> Cost:
     """Run an attack while an honest client sends requests repeatedly."""
     found = Cost((attack.__doc__ or "").rstrip("."), before=server.memory_mib())
-    found.peak = found.before
+    found.during.append(found.before)
     ended = threading.Event()
 
     def watch() -> None:
         while not ended.wait(_SAMPLE_S):
-            found.peak = max(found.peak, server.memory_mib(), key=lambda parts: sum(parts.values()))
+            found.during.append(server.memory_mib())
 
     def honest() -> None:
         while not ended.is_set():
