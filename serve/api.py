@@ -96,8 +96,9 @@ def _add_captioning(api: FastAPI, intake: Intake, service: Service) -> None:
         The last two images of the conversation are the pair, the image before first. A model with `can_answer` (in
         `GET /v1/models`) reads the text of all turns and answers the last one, in `max_tokens` at most; images without
         a text get its caption. Other models write a caption, whatever the text says, and refuse a question about
-        something other than the change with status 400. `n` is the number of captions. `temperature`, `seed`, `stop`
-        and other sampling parameters are accepted and ignored. `logprobs`, JSON formats and forced tools are refused.
+        something other than the change with status 400. `n` is the number of captions. Texts are searched for, not
+        sampled: a `temperature` or penalties other than 0 are refused, as are `logprobs`, JSON formats and forced
+        tools; `seed`, `top_p` and other parameters without an effect are ignored.
         """
         job = await intake.chat(request)
         return await chat_answers.answer(await service.admit(context_of(request.scope), job))

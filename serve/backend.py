@@ -83,6 +83,7 @@ class PairResult:
         seen: at what size the model saw the images; None if it does not report it.
         error: reason for the user, ``"before: ..."``, ``"after: ..."``, or of a dialogue ``"messages: ..."`` or
             ``"n: ..."``; None if the pair was captioned or answered.
+        tokens: numbers of tokens read and written for the captions; None for a model that reads no text.
         model_ms: model time of the batch that contained the pair.
         batch: number of pairs in that batch.
     """
@@ -95,6 +96,7 @@ class PairResult:
     relevance: ShownRelevance | None = None
     frames: tuple[bytes, ...] | None = None
     seen: Seen | None = None
+    tokens: tuple[int, int] | None = None
     error: str | None = None
     model_ms: float = 0.0
     batch: int = 0

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from time import perf_counter
-from typing import NamedTuple
 
 from idc.captioning.apply import CaptionOptions, Fault, Pixels, Result, decode_pair, describe_batch
 from idc.captioning.contract import AnsweringCaptioner, Relevance, draw_map, require, stretched
@@ -17,13 +16,7 @@ from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
 from idc.data.images import encode_png
 from serve.backend import Abilities, Dialogue, EncodedPair, Options, PairResult, ShownRelevance
 from serve.conversation import CANNOT_ANSWER, fault_of, is_question
-
-
-class Decoded(NamedTuple):
-    """A pair whose images are decoded: its pixels, or the reason why it has none."""
-
-    pixels: Pixels | Fault
-    dialogue: Dialogue | None = None
+from serve.decoding import Decoded
 
 
 class ServedCaptioner:
@@ -143,6 +136,7 @@ def captioned(result: Result) -> PairResult:
         relevance=None if relevance is None else _shown(relevance, result.pixels),
         frames=tuple(map(encode_png, result.frames)) or None,
         seen=result.description.seen,
+        tokens=result.description.tokens,
         model_ms=1000 * result.seconds,
         batch=result.batch,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from fastapi.sse import format_sse_event
 from starlette.responses import Response
@@ -46,28 +46,27 @@ async def _answer(admitted: AdmittedJob) -> ChatAnswer:
         (pair,) = admitted.job.pairs
         field = dict(zip(("before", "after"), pair.fields, strict=True)).get(side)
         raise ApiError(400, "not_captioned", f"{field}: {why}" if field else result.error, field)
-    return _completion(result, admitted.model, admitted.context.request_id)
+    return _completion(result, admitted.model, admitted.context.request_id, admitted.job.stop)
 
 
-def _completion(result: PairResult, model: ModelStatus, request_id: str) -> ChatAnswer:
+def _completion(result: PairResult, model: ModelStatus, request_id: str, stop: Sequence[str]) -> ChatAnswer:
     """A pair's captions, or the answer in a dialogue about it, as a chat completion."""
-    words = sum(len(one.caption.split()) for one in result.captions)
-    usage = Usage(completion_tokens=words, total_tokens=words)
+    read, written = result.tokens or (0, sum(len(one.caption.split()) for one in result.captions))
     choices = []
     if (said := result.answer) is not None:
-        total = said.prompt_tokens + said.tokens
-        usage = Usage(prompt_tokens=said.prompt_tokens, completion_tokens=said.tokens, total_tokens=total)
+        read, written = said.prompt_tokens, said.tokens
+        text = _before(said.text, stop)
         choices.append(
             Choice(
                 index=0,
-                message=AnswerMessage(content=said.text),
-                finish_reason="length" if said.cut_off else "stop",
+                message=AnswerMessage(content=text),
+                finish_reason="length" if said.cut_off and text == said.text else "stop",
                 confidence=said.confidence,
                 log_probability=said.log_probability,
             )
         )
     for index, one in enumerate(result.captions):
-        message = AnswerMessage(content=one.caption)
+        message = AnswerMessage(content=_before(one.caption, stop))
         choices.append(
             Choice(index=index, message=message, confidence=one.confidence, log_probability=one.log_probability)
         )
@@ -77,10 +76,15 @@ def _completion(result: PairResult, model: ModelStatus, request_id: str) -> Chat
         model=model.name,
         system_fingerprint=model.version,
         choices=choices,
-        usage=usage,
+        usage=Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written),
         seen=None if result.seen is None else SeenAnswer(**result.seen.to_dict()),
         **({} if result.assessment is None else result.assessment.to_dict()),
     )
+
+
+def _before(text: str, stop: Sequence[str]) -> str:
+    """A text up to the first of the texts at which it ends."""
+    return text[: min((at for at in map(text.find, stop) if at >= 0), default=None)]
 
 
 def _chunks(completion: ChatAnswer, include_usage: bool) -> Iterator[bytes]:

@@ -1,8 +1,9 @@
 """Requests and responses of OpenAI's chat completions and models, as far as they apply to a captioner.
 
 A model that answers reads the whole conversation. Other captioners read no text: history, system messages and requests
-in whatever words are accepted and change nothing, and a question that a caption does not answer is refused. Sampling
-parameters (``temperature``, ``seed``, ``stop``, ...) are ignored, since texts are searched for, not sampled.
+in whatever words are accepted and change nothing, and a question that a caption does not answer is refused. Texts are
+searched for, not sampled: parameters that would change that are refused, and those without an effect on it (``seed``,
+``top_p``) are ignored.
 Additional fields of ours are marked in their descriptions; OpenAI's clients ignore them.
 """
 
@@ -86,6 +87,17 @@ class ResponseFormat(_Open):
     """Only ``text`` is supported."""
 
 
+def _texts(stop: Any) -> Any:
+    """A list of texts; a plain text is one."""
+    return [stop] if isinstance(stop, str) else stop
+
+
+Stop = Annotated[
+    list[Annotated[str, Field(min_length=1)]] | None,
+    BeforeValidator(_texts, json_schema_input_type=str | list[str] | None),
+]
+
+
 class ChatRequest(_Open):
     """A conversation with two images. Fields of the OpenAI interface that are not listed here are ignored."""
 
@@ -100,6 +112,16 @@ class ChatRequest(_Open):
     """Maximal length of an answer; captions have a length of their own."""
     max_completion_tokens: int | None = Field(None, ge=1)
     """The same under its newer name, which takes precedence."""
+    stop: Stop = Field(None, max_length=4)
+    """Up to four texts; an answer or a caption ends before the first of them in it."""
+    temperature: float | None = Field(None, ge=0)
+    """Refused unless 0: texts are searched for, not sampled."""
+    presence_penalty: float | None = None
+    """Refused unless 0."""
+    frequency_penalty: float | None = None
+    """Refused unless 0."""
+    logit_bias: dict[str, float] | None = None
+    """Refused unless empty."""
     stream: bool | None = None
     """Respond in chunks, by server-sent events."""
     stream_options: StreamOptions | None = None
@@ -120,12 +142,12 @@ class _Closed(BaseModel):
 
 
 class Usage(_Closed):
-    """Counts: tokens of a model that answers; of captions the words."""
+    """Counts: of a model that answers the tokens; of other models the words of their captions."""
 
     prompt_tokens: int = 0
-    """Tokens of the conversation and its images; 0 for captions, which are written without reading a text."""
+    """Tokens of the conversation and its images; 0 for a model that reads no text."""
     completion_tokens: int
-    """Tokens of the answer; words of all captions, separated by spaces."""
+    """Tokens of the answer or the captions, also of those after ``stop``; of a model that reads no text the words."""
     total_tokens: int
     """Sum of the two counts above."""
     prompt_images: int = 2

@@ -78,6 +78,8 @@ class LimitsConfig(ConfigModel):
     """Maximal longer side of an image in pixels."""
     image_min_side: int = Field(2, gt=0)
     """Minimal shorter side of an image in pixels; a single pixel shows no change."""
+    decode_s: float = Field(10.0, gt=0)
+    """Maximal processor time in seconds of the decoding of an image; one that takes longer is given up."""
     pairs: int = Field(64, gt=0)
     """Maximal number of pairs per request."""
     json_depth: int = Field(32, gt=0)
@@ -88,6 +90,8 @@ class LimitsConfig(ConfigModel):
     """Maximal beam width."""
     text_chars: int = Field(100_000, gt=0)
     """Maximal number of characters of a conversation's text."""
+    turns: int = Field(100, gt=0)
+    """Maximal number of turns of a conversation; messages of one role in a row are one turn."""
     answer_tokens: int = Field(1024, gt=0)
     """Maximal length of an answer to a question; a larger ``max_tokens`` of a request counts as this."""
     waiting_pairs: int = Field(256, gt=0)

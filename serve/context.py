@@ -23,7 +23,7 @@ class RequestContext:
     route: str = "other"
     """Route in logs and metrics."""
     status: int = 0
-    """Status of the response; 0 before the response has begun."""
+    """Status of the response; 0 before the response has begun, 499 if the client left before that."""
     pairs: int = 0
     model: str = ""
     version: str = ""

@@ -19,13 +19,14 @@ from idc.chat_endpoint import EndpointError, NotAnswered, RequestRefused
 from idc.cores import usable_cores
 from serve.backend import Busy, EncodedPair, ModelStatus, Options, PairResult, Upstream
 from serve.config import ServeConfig
+from serve.decoding import Decoded, Decoders
 from serve.log import log
 from serve.versions import Resolver, public_name
 
 if TYPE_CHECKING:
     from idc.chat_endpoint import Reply
     from idc.vlm.remote import Prepared, RemoteCaptioner
-    from serve.captioner import Decoded, ServedCaptioner
+    from serve.captioner import ServedCaptioner
 
 _SEE_LOG = "see the server log for the reason"
 _REFUSED = (
@@ -46,6 +47,7 @@ class EndpointBackend:
         self._loading = config.loading.model_copy(update={"endpoint": endpoint})
         self._slots = asyncio.Semaphore(endpoint.concurrency)
         self._threads = ThreadPoolExecutor(usable_cores(), thread_name_prefix="images")
+        self._decoders = Decoders(usable_cores(), config.limits.decode_s)
         self._captioners: dict[str, tuple[str, ServedCaptioner]] = {}
         """Model name -> the version that serves, and its captioner."""
         self._served = {
@@ -76,7 +78,7 @@ class EndpointBackend:
     async def _one(self, served: ServedCaptioner, pair: EncodedPair, options: Options) -> PairResult:
         loop = asyncio.get_running_loop()
         captioner = self._captioner(served)
-        decoded = await loop.run_in_executor(self._threads, served.decode, pair)
+        decoded = await self._decoders.pair(pair)
         if reason := served.refusal(decoded, options):
             return PairResult(error=reason)
         try:
@@ -148,6 +150,9 @@ class EndpointBackend:
     async def ready(self) -> str | None:
         if not self._captioners:
             return "; ".join(f"{model.name}: {model.error}" for model in self.models())
+        since, most = self._decoders.running_since, 2 * self._config.limits.timeout_s
+        if since is not None and asyncio.get_running_loop().time() - since > most:
+            return f"decoding has been running for more than {most:g} s"
         _, served = next(iter(self._captioners.values()))
         try:
             await self._captioner(served).endpoint.reachable()

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,6 +30,9 @@ ALIVE = "/healthz"
 """Answered as long as the process runs, even while it drains."""
 _QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/openapi.json", "page"})
 """Routes that probes and browsers request frequently; only their failures are logged."""
+
+_CLIENT_LEFT = 499
+"""Status in logs and metrics of a request whose client left before the response began; nginx has the same."""
 
 
 class Gate:
@@ -84,6 +88,10 @@ class Gate:
                 await self._app(scope, self._counted(receive, context), send_out)
         except ApiError as error:
             await _answer(error, context, scope, receive, send_out)
+        except (ClientDisconnect, asyncio.CancelledError) as error:  # Serve cancels requests whose client has left
+            context.status, context.error = context.status or _CLIENT_LEFT, "client_left"
+            if isinstance(error, asyncio.CancelledError):
+                raise
         except Exception:
             context.failure = traceback.format_exc()
             await _answer(internal_error(), context, scope, receive, send_out)

@@ -59,6 +59,7 @@ class CaptionJob:
         stream: whether to answer by server-sent events.
         candidates_field: how error messages refer to ``options.candidates``.
         include_usage: whether a streamed chat completion ends with its usage.
+        stop: a chat completion's texts end before the first of these.
     """
 
     model: str | None
@@ -68,6 +69,7 @@ class CaptionJob:
     stream: bool
     candidates_field: str = "candidates"
     include_usage: bool = False
+    stop: tuple[str, ...] = ()
 
 
 class Intake:
@@ -116,11 +118,15 @@ class Intake:
             stream=bool(body.stream),
             candidates_field="n",
             include_usage=body.stream_options is not None and body.stream_options.include_usage,
+            stop=tuple(body.stop or ()),
         )
 
     def _dialogue(self, body: ChatRequest, pair: PairSource) -> Dialogue | None:
         limits = self._limits
         turns = turns_of(body, pair.fields)
+        if len(turns) > limits.turns:
+            message = f"messages: {len(turns)} turns exceed the limit of {limits.turns}; leave older turns out"
+            raise ApiError(413, "too_many_turns", message, "messages")
         if sum(len(turn.text) for turn in turns) > limits.text_chars:
             message = f"messages: the text exceeds the limit of {limits.text_chars:,} characters; leave older turns out"
             raise ApiError(413, "text_too_long", message, "messages")
@@ -199,7 +205,7 @@ def last_pair(body: ChatRequest) -> PairSource:
     """The pair of a conversation: its last two images, before first.
 
     Raises:
-        ApiError: 400, there are fewer than two images.
+        ApiError: 400, there are fewer than two images, or more than two since the last answer.
     """
     found = list(_image_urls(body))
     if len(found) < 2:
@@ -209,6 +215,16 @@ def last_pair(body: ChatRequest) -> PairSource:
             f"the conversation holds {len(found) or 'no'} image{'s' * (len(found) != 1)}, but a caption needs two: "
             "send the image before and the image after as two parts "
             '{"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}}',
+            "messages",
+        )
+    answered = max((i for i, message in enumerate(body.messages) if message.role == "assistant"), default=-1)
+    new = sum(int(field.split(".")[1]) > answered for field, _ in found)
+    if new > 2:
+        raise ApiError(
+            400,
+            "too_many_images",
+            f"the conversation holds {new} new images, but is about one pair: send one pair per request, or several "
+            "to /v1/captions",
             "messages",
         )
     (before_field, before), (after_field, after) = found[-2:]
@@ -238,6 +254,10 @@ def _refuse_unsupported(body: ChatRequest) -> None:
     if body.response_format is not None and body.response_format.type != "text":
         message = f"captions are plain text, not {body.response_format.type}: leave response_format out"
         raise ApiError(400, "unsupported", message, "response_format.type")
+    for name in ("temperature", "presence_penalty", "frequency_penalty", "logit_bias"):
+        if getattr(body, name):
+            message = f"texts are searched for, not sampled: leave {name} out{' or set it to 0' * (name[0] != 'l')}"
+            raise ApiError(400, "unsupported", message, name)
     if body.tool_choice not in (None, "none", "auto"):
         raise ApiError(400, "unsupported", "a captioner calls no tools: leave tool_choice out", "tool_choice")
 

@@ -92,6 +92,9 @@ class PairReader:
         except ImageError as error:
             if error.code == "too many pixels":
                 raise self._too_many_pixels(field, "an implausible number of pixels") from None
+            if error.code == "too many scans":
+                message = f"{field}: {error.detail}, which takes too long; save it as a plain JPEG"
+                raise ApiError(400, "too_many_scans", message, field) from None
             if error.code == "too much metadata":
                 message = f"{field}: the image has too much metadata (text or a colour profile); save it without"
                 raise ApiError(400, "too_much_metadata", message, field) from None

@@ -165,6 +165,8 @@ class Description:
             for a captioner that only writes captions.
         relevance: of words and places, if a change map is requested; None for a captioner that does not compare them.
         seen: at what size the model saw the images; None for a captioner that does not report it.
+        tokens: numbers of tokens that were read and written for the candidates; None for a captioner without a text to
+            read.
     """
 
     candidates: tuple[Candidate, ...]
@@ -176,6 +178,7 @@ class Description:
     attributes: Mapping[str, Any] | None = None
     relevance: Relevance | None = None
     seen: Seen | None = None
+    tokens: tuple[int, int] | None = None
 
     @property
     def best(self) -> Candidate:

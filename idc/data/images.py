@@ -32,6 +32,7 @@ __all__ = [
     "IMAGE_SUFFIXES",
     "MAX_BYTES",
     "MAX_PIXELS",
+    "MAX_SCANS",
     "OTHER_IMAGE_SUFFIXES",
     "ImageError",
     "cell_bytes",
@@ -51,6 +52,17 @@ MAX_PIXELS = 50_000_000
 
 MAX_BYTES = 2**30
 """A larger file is refused before it is read."""
+
+MAX_SCANS = 100
+"""A JPEG with more scans is refused before a single pixel is decoded: each one costs a pass over all pixels, in a dozen
+bytes. Encoders write up to some twenty; libtiff has the same limit."""
+
+_MAX_SEGMENTS = 10_000
+"""Most segments between the scans of a JPEG that are looked at."""
+
+_MAX_READS = 2000
+"""Most reads of the file that Pillow may need to open it. Its parsers are loops in Python with some reads for each
+segment, chunk or box, so that a file of millions of empty ones would take seconds for each MiB."""
 
 FORMATS: dict[str, tuple[str, ...]] = {
     "PNG": (".png", ".apng"),
@@ -106,8 +118,8 @@ class ImageError(ValueError):
 
     Attributes:
         code: one of "empty file", "truncated image", "damaged image", "not an image", "too many pixels",
-            "too much metadata", "unsupported mode", "missing file", "unreadable file", "too many bytes",
-            "outside the source", "bad row"; stable, the text of the error begins with it.
+            "too many scans", "too much metadata", "unsupported mode", "missing file", "unreadable file",
+            "too many bytes", "outside the source", "bad row"; stable, the text of the error begins with it.
         detail: never contains parts of the file.
     """
 
@@ -230,7 +242,11 @@ def open_image(data: bytes) -> Iterator[Image.Image]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's own bomb and EXIF warnings; the caller's limits decide
-            with Image.open(io.BytesIO(data), formats=list(FORMATS)) as image:
+            file = _Counted(data)
+            with Image.open(file, formats=list(FORMATS)) as image:
+                file.reads_left = None
+                if image.format in ("JPEG", "MPO"):
+                    _refuse_many_scans(data)
                 yield image
     except ImageError:
         raise
@@ -252,6 +268,51 @@ def refused_format(data: bytes) -> str | None:
     compatible ones."""
     brands = [data[at : at + 4] for at in (8, 16, 20, 24)] if data[4:8] == b"ftyp" else []
     return next((name for name, known in _BRANDS.items() if set(known) & set(brands)), None)
+
+
+class _Counted(io.BytesIO):
+    """A file that can be read a limited number of times.
+
+    Attributes:
+        reads_left: None for any number.
+    """
+
+    def __init__(self, data: bytes):
+        super().__init__(data)
+        self.reads_left: int | None = _MAX_READS
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.reads_left is not None:
+            self.reads_left -= 1
+            if self.reads_left < 0:
+                raise ImageError("too much metadata", f"its header has more than {_MAX_READS} parts")
+        return super().read(size)
+
+
+_MARKER = re.compile(rb"\xff([\xc0-\xcf\xda-\xfe])|\xff\xd9")
+"""A marker of a JPEG that a length follows, or its end. Compressed data have no such bytes: there \xff is followed by
+zero or by a marker without a length (restarts, invalid ones); any number of fill bytes \xff may precede a marker."""
+_SCAN = b"\xff\xda"
+
+
+def _refuse_many_scans(data: bytes) -> None:
+    """Count the scans of a JPEG as libjpeg finds them: not those of previews in its metadata, nor what follows its end.
+
+    Raises:
+        ImageError: more than :data:`MAX_SCANS`.
+    """
+    if data.count(_SCAN) <= MAX_SCANS:
+        return
+    scans, position = 0, 2
+    for _ in range(_MAX_SEGMENTS):
+        marker = _MARKER.search(data, position)
+        if marker is None or marker[1] is None:
+            return
+        scans += marker[0] == _SCAN
+        if scans > MAX_SCANS:
+            raise ImageError("too many scans", f"a progressive JPEG of more than {MAX_SCANS} scans")
+        position = marker.end() + max(2, int.from_bytes(data[marker.end() : marker.end() + 2], "big"))
+    raise ImageError("too much metadata", f"a JPEG of more than {_MAX_SEGMENTS} segments")
 
 
 _QUOTED = re.compile(r"""b?(['"]).*\1""", re.DOTALL)

@@ -7,12 +7,21 @@ answers with their end tokens. Every image becomes the tokens that its size need
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
+from types import FrameType
 from typing import Any, Protocol
 
-from idc.schema import IMAGE
+from idc.schema import IMAGE, Turn
 from idc.vlm.family import Family
+
+_REWRITES = "the model's chat template rewrites earlier turns; it can only be asked one question, and not be tuned"
+_RENDER_S = 5.0
+"""Most processor time of one rendering of a chat template, which takes milliseconds."""
 
 Size = tuple[int, int]
 """Height and width of an image in pixels."""
@@ -141,9 +150,12 @@ class Chat:
 
     def _render(self, turns: Sequence[Said], ask: bool) -> str:
         try:
-            text: str = self.tokenizer.apply_chat_template(
-                self.messages(turns), add_generation_prompt=ask, tokenize=False
-            )
+            with _limited(_RENDER_S):
+                text: str = self.tokenizer.apply_chat_template(
+                    self.messages(turns), add_generation_prompt=ask, tokenize=False
+                )
+        except _TooLongError:
+            raise
         except Exception as error:  # a template is a program: Jinja's errors, those of its own and Python's
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"the model's chat template does not take these turns ({reason})") from error
@@ -174,37 +186,60 @@ class Chat:
     def _segments(self, turns: Sequence[Said], ask: bool = False) -> Iterator[tuple[str, bool]]:
         """The text in pieces: what is read, and what is said; with ``ask``, a last piece asks for the next answer.
 
-        Every answer follows the template's prompt for an answer. Some templates write an answer that was given in
-        another way (LLaVA-OneVision's: "assistant \\n" for "assistant\\n"): one of two learned answers would then be
-        learned after a text that generation never shows.
+        The template writes the dialogue once, with a mark in the place of each answer: an answer may also be elsewhere
+        in the text. Every answer follows the template's prompt for an answer. Some templates write an answer that was
+        given in another way (LLaVA-OneVision's: "assistant \\n" for "assistant\\n"): one of two learned answers would
+        then be learned after a text that generation never shows.
         """
-        done = ""
-        for number, turn in enumerate(turns):
-            if turn.role != "assistant":
-                continue
+        mark = "answer"
+        while any(mark in turn.text for turn in turns):
+            mark += "x"
+        full = self._render([Turn(turn.role, mark) if turn.role == "assistant" else turn for turn in turns], ask)
+        pieces = full.split(mark + self.end)
+        answers = [turn.text.strip() + self.end for turn in turns if turn.role == "assistant"]
+        if len(pieces) != len(answers) + 1:
+            raise ValueError(self._not_written())
+        for piece, answer in zip(pieces, answers, strict=False):
+            written, asked = self._openings
+            if not piece.endswith(written):
+                raise ValueError(_REWRITES)
+            yield piece.removesuffix(written) + asked, False
+            yield answer, True
+        if ask:
+            yield pieces[-1], False
+        else:
+            assert turns[-1].role == "assistant", "a dialogue that is learned ends with an answer"
+
+    @cached_property
+    def _openings(self) -> tuple[str, str]:
+        """The text in front of an answer that was given, and the one that asks for an answer, as far as they differ.
+
+        Raises:
+            ValueError: the template writes the beginning of a dialogue in another way when the dialogue goes on, or
+                does not write answers as it asks for them.
+        """
+        turns = [Turn("user", "1?"), Turn("assistant", "2"), Turn("user", "3?"), Turn("assistant", "4")]
+        done = written = opening = ""
+        for number in (1, 3):
             asked, full = self._render(turns[:number], ask=True), self._render(turns[: number + 1], ask=False)
             before = asked if full.startswith(asked) else self._render(turns[:number], ask=False)
             if not (before.startswith(done) and asked.startswith(before) and full.startswith(before)):
-                raise ValueError("the model's chat template rewrites earlier turns; it cannot be trained on dialogues")
-            answer = turn.text.strip() + self.end
+                raise ValueError(_REWRITES)
+            answer = turns[number].text + self.end
             start = full.find(answer, len(before))
             if start < 0:
-                raise ValueError(f"the model's chat template does not write an answer and {self.end!r} after it")
-            if full[len(before) : start].split() != asked[len(before) :].split():
+                raise ValueError(self._not_written())
+            written, opening = full[len(before) : start], asked[len(before) :]
+            if written.split() != opening.split():
                 raise ValueError(
-                    f"the model's chat template asks for an answer with {asked[len(before) :]!r}, and writes one after "
-                    f"{full[len(before) : start]!r}; it cannot be trained on answers"
+                    f"the model's chat template asks for an answer with {opening!r}, and writes one after {written!r}; "
+                    "it cannot be trained on answers"
                 )
-            yield asked[len(done) :], False
-            yield answer, True
             done = full[: start + len(answer)]
-        if ask:
-            asked = self._render(turns, ask=True)
-            if not asked.startswith(done):
-                raise ValueError("the model's chat template rewrites earlier turns; ask it one question at a time")
-            yield asked[len(done) :], False
-        else:
-            assert turns[-1].role == "assistant", "a dialogue that is learned ends with an answer"
+        return written, opening
+
+    def _not_written(self) -> str:
+        return f"the model's chat template does not write an answer and {self.end!r} after it"
 
     def _tokens(self, text: str, sizes: Iterator[Size]) -> list[int]:
         ids: list[int] = []
@@ -214,3 +249,33 @@ class Chat:
             if piece:
                 ids += self.tokenizer.encode(piece, add_special_tokens=False)
         return ids
+
+
+class _TooLongError(ValueError):
+    """A chat template that was stopped."""
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Stop a chat template that runs too long: templates come with models of others, and may have loops without end. A
+    thread cannot be stopped from outside; tracing looks at the clock at every line of the template's compiled code.
+
+    Raises:
+        ValueError: the block took more processor time.
+    """
+    last = time.thread_time() + seconds
+
+    def line(frame: FrameType, event: str, argument: Any) -> Any:
+        if time.thread_time() > last:
+            raise _TooLongError(f"the model's chat template runs for more than {seconds:g} s; mend it, or take another")
+        return line
+
+    def call(frame: FrameType, event: str, argument: Any) -> Any:
+        return line if frame.f_code.co_filename == "<template>" else None
+
+    tracing = sys.gettrace()
+    sys.settrace(call)
+    try:
+        yield
+    finally:
+        sys.settrace(tracing)

@@ -143,8 +143,9 @@ class VlmCaptioner:
         settings = self.settings.model_copy(update={"beams": beams})
         with torch.inference_mode():
             pairs = self._encoded(befores, afters)
+            prompts = self._prompts(pairs)
             # Two hypotheses may have the same text: all beams are taken, so that enough texts remain.
-            found = self._generate(pairs, self._prompts(pairs), settings, hypotheses=beams if candidates > 1 else 1)
+            found = self._generate(pairs, prompts, settings, hypotheses=beams if candidates > 1 else 1)
             maps = self.maps(pairs)
             evidence = [dict(zip((PEAK, MEAN), peak_and_mean(one), strict=True)) for one in maps]
             if self.asks_change:
@@ -159,6 +160,7 @@ class VlmCaptioner:
                 texts.setdefault(text, Candidate(text, hypothesis.mean))
             described = Description(
                 tuple(texts.values())[:candidates],
+                tokens=(len(prompts[pair]), sum(len(hypothesis.ids) for hypothesis in hypotheses)),
                 change_map=one if change_map else None,
                 evidence=evidence[pair],
                 familiarity=familiarity,

@@ -258,6 +258,7 @@ class RemoteCaptioner:
         evidence = {} if prepared.question is None else {YES: _yes_odds(replies[-1][0])}
         found = Description(
             prepared.candidates(captions, most),
+            tokens=(prepared.prompt_tokens, sum(len(one.log_probabilities) for several in captions for one in several)),
             evidence=evidence,
             familiarity=prepared.familiarity,
             trained_on=self.trained_on,

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from idc.config import enter_root
 from serve.backend import Abilities, Busy, EncodedPair, Options, PairResult
 from serve.batching import Batcher
 from serve.config import ServeConfig
+from serve.decoding import Decoded, Decoders
 from serve.deployment.replica_port import bind_to_node_address
 from serve.deployment.scaling import PAIRS
 from serve.log import log
 from serve.versions import Resolver, public_name
 
 if TYPE_CHECKING:
-    from serve.captioner import Decoded, ServedCaptioner
+    from serve.captioner import ServedCaptioner
 
 
 class Model:
@@ -29,7 +29,7 @@ class Model:
         bind_to_node_address()
         self._config = config
         self._resolver = Resolver(config.registry.tracking_uri)
-        self._threads = ThreadPoolExecutor(max(2, round(config.scaling.cpus)), thread_name_prefix="decode")
+        self._decoders = Decoders(max(2, round(config.scaling.cpus)), config.limits.decode_s)
         self._batcher: Batcher[tuple[ServedCaptioner, Options], Decoded, PairResult] = Batcher(
             _run, config.batching.max_pairs
         )
@@ -38,7 +38,7 @@ class Model:
         # Multiplexing keeps the models used most recently, and informs the fronts which replica has which.
         @serve.multiplexed(max_num_models_per_replica=config.scaling.models_each)
         async def load_captioner(version: str) -> ServedCaptioner:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._load, version)
+            return await asyncio.to_thread(self._load, version)
 
         self._captioner = load_captioner
         await self._preload()
@@ -88,10 +88,9 @@ class Model:
         captioner = await self._captioner(version)
         if reason := captioner.unsupported(options):
             return str(reason)
-        loop = asyncio.get_running_loop()
         self._pairs += len(pairs)
         try:
-            decoded = await loop.run_in_executor(self._threads, lambda: [captioner.decode(pair) for pair in pairs])
+            decoded = await asyncio.gather(*(self._decoders.pair(pair) for pair in pairs))
             return await self._batcher.submit((captioner, options), decoded)
         finally:
             self._pairs -= len(pairs)
@@ -101,10 +100,11 @@ class Model:
         return {PAIRS: self._pairs}
 
     async def check_health(self) -> None:
-        """Make Serve replace this replica if a batch does not end."""
-        since, most = self._batcher.running_since, 2 * self._config.limits.timeout_s
-        if since is not None and asyncio.get_running_loop().time() - since > most:
-            raise RuntimeError(f"a batch has been running for more than {most:g} s")
+        """Make Serve replace this replica if a batch or the decoding of an image does not end."""
+        most = 2 * self._config.limits.timeout_s
+        for name, since in (("a batch", self._batcher.running_since), ("decoding", self._decoders.running_since)):
+            if since is not None and asyncio.get_running_loop().time() - since > most:
+                raise RuntimeError(f"{name} has been running for more than {most:g} s")
 
 
 def _run(key: tuple[ServedCaptioner, Options], pairs: list[Decoded]) -> list[PairResult]:

@@ -18,13 +18,16 @@ from idc.data.images import (
     FORMAT_NAMES,
     FORMATS,
     IMAGE_SUFFIXES,
+    MAX_SCANS,
     OTHER_IMAGE_SUFFIXES,
     ImageError,
     check_image,
     decode_image,
     encode_png,
+    open_image,
     resize_image,
 )
+from tests.serve.bad_images import jpeg_of_scans
 
 
 def encoded(array: np.ndarray, format: str = "PNG", mode: str | None = None, **options: object) -> bytes:
@@ -257,3 +260,60 @@ def test_resize() -> None:
 def test_encode_refuses_other_arrays() -> None:
     with pytest.raises(ValueError, match="float32"):
         encode_png(np.zeros((4, 4, 3), np.float32))
+
+
+def scans(count: int, *, between: bytes = b"", after: bytes = b"") -> bytes:
+    """A small progressive JPEG of ``count`` further scans, with bytes between them and after its end."""
+    plain = jpeg_of_scans(count, 64)
+    scan = plain[plain.rindex(b"\xff\xda") : -2]
+    return plain[: plain.index(scan)] + (between + scan) * count + b"\xff\xd9" + after
+
+
+def test_jpegs_of_too_many_scans_are_refused_before_they_are_decoded() -> None:
+    assert decode_image(scans(MAX_SCANS - 1)).shape == (64, 64, 3)
+    with (
+        pytest.raises(ImageError, match="too many scans: a progressive JPEG of more than 100"),
+        open_image(scans(MAX_SCANS)),
+    ):
+        pytest.fail("opened")
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        b"\xff" * 9,  # fill bytes
+        b"\xff\xd0",  # a restart
+        b"\0\1",  # bytes that libjpeg skips
+        b"\xff\xfe\0\4\xff\xd9",  # a comment with the mark of the end in it
+        b"\xff\xfe\0\0",  # a length that is too small
+        b"\xff\xdb\0\x43\0" + b"\1" * 64,  # a table
+    ],
+)
+def test_scans_are_counted_whatever_is_between_them(between: bytes) -> None:
+    with pytest.raises(ImageError, match="too many scans"):
+        decode_image(scans(MAX_SCANS, between=between))
+
+
+MARKS = b"\xff\xda\0\2" * 150
+HIDDEN_MARKS = b"\xff\xe1" + struct.pack(">H", len(MARKS) + 2) + MARKS
+"""A segment of metadata."""
+
+
+def test_only_scans_are_counted() -> None:
+    """A preview in the metadata and a film after the end (motion photos) may have bytes like those of a scan."""
+    for data in (scans(1, after=MARKS), scans(1, between=HIDDEN_MARKS)):
+        assert decode_image(data).shape == (64, 64, 3)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        scans(0)[:2] + b"\xff\xed\0\2" * 2000 + scans(0)[2:],
+        png(8, 8, bytes(8 * 25), *[chunk(b"abCd", b"")] * 2000),
+        b"P6\n#" + b"x" * 2000 + b"\n8 8\n255\n" + bytes(192),
+        scans(1, between=HIDDEN_MARKS + b"\xff\xfe\0\2" * 10_000),
+    ],
+)
+def test_headers_of_too_many_parts_are_refused(data: bytes) -> None:
+    with pytest.raises(ImageError, match="too much metadata"):
+        decode_image(data)

@@ -27,15 +27,23 @@ import psutil
 from starlette.middleware import Middleware
 
 from serve.config import LimitsConfig
-from tests.serve.bodies import dumped, pair, saved, url
-from tests.serve.wire import CAPTIONS, Hostile, send
+from tests.serve.bad_images import jpeg_of_scans
+from tests.serve.bodies import FORM, conversation, dumped, file, form, pair, picture, saved, url
+from tests.serve.wire import CAPTIONS, CHAT, Hostile, send
 
 ROOT = Path(__file__).parents[2]
 LIMITS = LimitsConfig()
 HONEST = Hostile("an honest request", 200, None, dumped(pair))
 _START = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+_TITLES = {
+    "ProxyActor": "proxy",
+    "ServeReplica:captions:Front": "front",
+    "ServeReplica:captions:Model": "model",
+}
 _GIVEN_BACK_S = 5.0
 """Time between an attack and the last reading of memory."""
+_SAMPLE_S = 0.1
+"""Time between two readings of memory during an attack."""
 _PATIENCE_S = 15.0
 """How long an attack waits for the server to close connections that the attack left open."""
 
@@ -48,23 +56,15 @@ class Server:
     process: psutil.Process
     _found: dict[str, psutil.Process] = field(default_factory=dict)
 
-    def memory_mib(self, peak: bool = False) -> dict[str, float]:
-        """Resident memory of Serve's proxy and of the front: now, or the most since :meth:`forget_peak`."""
-        field = "VmHWM:" if peak else "VmRSS:"
-        found = {}
-        for part, process in self._parts().items():
-            status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
-            found[part] = int(next(line for line in status.splitlines() if line.startswith(field)).split()[1]) / 1024
-        return found
-
-    def forget_peak(self) -> None:
-        """Reset the kernel's counts of peak memory."""
-        for process in self._parts().values():
-            Path(f"/proc/{process.pid}/clear_refs").write_text("5", encoding="ascii")
+    def memory_mib(self) -> dict[str, float]:
+        """Memory now (PSS: shared pages are divided among the processes that share them) of Serve's proxy, the front
+        and the replica with the model, each with the decoders that it has started."""
+        parts = self._parts()
+        return {part: sum(map(_pss_mib, (process, *process.children()))) for part, process in parts.items()}
 
     def _parts(self) -> dict[str, psutil.Process]:
-        """The two processes, found once by their titles, to which Ray adds the running method."""
-        titles = {"ray::ProxyActor": "proxy", "ray::ServeReplica:captions:Front": "front"}
+        """The processes, found once by their titles, to which Ray adds the running method."""
+        titles = {f"ray::{name}": part for name, part in _TITLES.items()}
         while len(self._found) < len(titles):
             for process in self.process.children(recursive=True):
                 with suppress(psutil.NoSuchProcess, IndexError):
@@ -80,6 +80,13 @@ class Server:
     def ask(self) -> int:
         """Response status of an honest request."""
         return send("127.0.0.1", self.port, HONEST).status
+
+
+def _pss_mib(process: psutil.Process) -> float:
+    with suppress(OSError):  # it has ended
+        lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+    return 0.0
 
 
 Attack = Callable[[Server], str]
@@ -184,12 +191,44 @@ def complete_requests(server: Server) -> str:
     """32 complete, valid requests of 30 MiB at once."""
     noise = np.random.default_rng(0).integers(0, 256, (1950, 1950, 3), np.uint8)
     body = json.dumps({name: url(saved(noise, "PNG")) for name in ("before", "after")}).encode()
-    large = Hostile("a large request", 200, None, lambda: body)
+    return _at_once(server, 32, Hostile("a large request", 200, None, lambda: body))
+
+
+def many_scans(server: Server) -> str:
+    """Two requests with 32 JPEGs of 20,000 scans each."""
+    bomb, plain = file("before", jpeg_of_scans(20_000, 4992)), file("after", picture())
+    body = form(*[part for _ in range(32) for part in (bomb, plain)])
+    return _at_once(server, 2, Hostile("scans", 400, None, lambda: body, headers=FORM))
+
+
+def many_segments(server: Server) -> str:
+    """A JPEG with 15 MiB of empty segments."""
+    plain = saved(np.zeros((64, 64, 3), np.uint8), "JPEG")
+    data = plain[:2] + b"\xff\xed\0\2" * (15 * 2**18) + plain[2:]
+    body = form(file("before", data), file("after", picture()))
+    return _at_once(server, 1, Hostile("segments", 400, None, lambda: body, headers=FORM))
+
+
+def many_turns(server: Server) -> str:
+    """8 conversations of 3,201 turns."""
+    messages = conversation(url(picture()), url(picture()))["messages"]
+    for _ in range(1600):
+        messages += [{"role": "assistant", "content": "a cube"}, {"role": "user", "content": "and now?"}]
+    body = json.dumps({"messages": messages}).encode()
+    return _at_once(server, 8, Hostile("turns", 413, None, lambda: body, path=CHAT))
+
+
+def _at_once(server: Server, count: int, request: Hostile) -> str:
+    """Send a request ``count`` times at once. Returns how many had which status, 0 for none in 120 s."""
     statuses: list[int] = []
-    threads = [
-        threading.Thread(target=lambda: statuses.append(send("127.0.0.1", server.port, large, timeout_s=120).status))
-        for _ in range(32)
-    ]
+
+    def one() -> None:
+        try:
+            statuses.append(send("127.0.0.1", server.port, request, timeout_s=120).status)
+        except TimeoutError:
+            statuses.append(0)
+
+    threads = [threading.Thread(target=one) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -204,6 +243,9 @@ ATTACKS: tuple[Attack, ...] = (
     slow_headers,
     large_bodies,
     complete_requests,
+    many_scans,
+    many_segments,
+    many_turns,
 )
 
 
@@ -257,24 +299,30 @@ def _still_open(connections: list[socket.socket], wait_s: float) -> str:
 
 @dataclass
 class Cost:
-    """Memory of the server's processes in MiB before, during and after an attack, and honest requests meanwhile."""
+    """Memory of the server's processes in MiB before an attack, at the moment during it when they had most together,
+    and after it; and honest requests meanwhile."""
 
     name: str
     found: str = ""
     before: dict[str, float] = field(default_factory=dict)
-    peak: dict[str, float] = field(default_factory=dict)
+    during: list[dict[str, float]] = field(default_factory=list)
     after: dict[str, float] = field(default_factory=dict)
     statuses: list[int] = field(default_factory=list)
     slowest_s: float = 0.0
 
-    def growth(self, part: str) -> float:
-        """Peak growth of a process in MiB."""
-        return self.peak[part] - self.before[part]
+    @property
+    def peak(self) -> dict[str, float]:
+        """Memory at the moment when all processes had most together."""
+        return max(self.during, key=lambda parts: sum(parts.values()))
+
+    def growth(self, *parts: str) -> float:
+        """The most by which these processes together had grown at one moment, in MiB."""
+        return max(sum(moment[part] - self.before[part] for part in parts) for moment in self.during)
 
     def row(self) -> str:
         """A line of the table."""
         parts = " | ".join(
-            f"{self.before[part]:.0f} / {self.peak[part]:.0f} / {self.after[part]:.0f}" for part in ("proxy", "front")
+            f"{self.before[part]:.0f} / {self.peak[part]:.0f} / {self.after[part]:.0f}" for part in self.before
         )
         good = self.statuses.count(200)
         return f"| {self.name} | {self.found} | {parts} | {good} of {len(self.statuses)} | {self.slowest_s:.2f} s |"
@@ -283,8 +331,12 @@ class Cost:
 def cost(server: Server, attack: Attack) -> Cost:
     """Run an attack while an honest client sends requests repeatedly."""
     found = Cost((attack.__doc__ or "").rstrip("."), before=server.memory_mib())
-    server.forget_peak()
+    found.during.append(found.before)
     ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_SAMPLE_S):
+            found.during.append(server.memory_mib())
 
     def honest() -> None:
         while not ended.is_set():
@@ -296,14 +348,15 @@ def cost(server: Server, attack: Attack) -> Cost:
             found.slowest_s = max(found.slowest_s, time.perf_counter() - started)
             ended.wait(0.2)
 
-    thread = threading.Thread(target=honest)
-    thread.start()
+    threads = [threading.Thread(target=honest), threading.Thread(target=watch)]
+    for thread in threads:
+        thread.start()
     try:
         found.found = attack(server)
     finally:
         ended.set()
-        thread.join()
-    found.peak = server.memory_mib(peak=True)
+        for thread in threads:
+            thread.join()
     assert server.ask() == 200
     ended.clear()
     ended.wait(_GIVEN_BACK_S)
@@ -316,8 +369,11 @@ def main(artifact: str, mode: str = "", *names: str) -> None:
     with running(artifact, unlimited=mode == "unlimited") as server:
         for _ in range(3):
             server.ask()
-        print("| attack | found | proxy MiB before / peak / after | front MiB | honest requests answered | slowest |")
-        print("|---|---|---|---|---|---|")
+        print(
+            "| attack | found | proxy MiB before / peak / after | front MiB | model MiB | honest requests answered | "
+            "slowest |"
+        )
+        print("|---|---|---|---|---|---|---|")
         for attack in ATTACKS:
             if names and attack.__name__ not in names:
                 continue

@@ -40,6 +40,27 @@ def jpeg_claiming(width: int, height: int) -> bytes:
     return data[:at] + struct.pack(">HH", height, width) + data[at + 4 :]
 
 
+def jpeg_of_scans(scans: int, side: int) -> bytes:
+    """A grey progressive JPEG of ``side`` x ``side`` that repeats the scan of its other coefficients, all zero."""
+
+    def segment(marker: int, body: bytes) -> bytes:
+        return struct.pack(">BBH", 0xFF, marker, len(body) + 2) + body
+
+    def table(kind: int, symbol: int) -> bytes:
+        return segment(0xC4, bytes([kind, 1, *[0] * 15, symbol]))  # one symbol, whose code is a single zero
+
+    def scan(first: int, last: int, data: bytes) -> bytes:
+        return segment(0xDA, bytes([1, 1, 0, first, last, 0])) + data.replace(b"\xff", b"\xff\0")
+
+    blocks = (side // 8) ** 2
+    runs = "".join(f"0{'1' * 14}" for _ in range(-(-blocks // 32767)))  # "the next 32,767 blocks are zero"
+    runs += "0" * (-len(runs) % 8)
+    empty = scan(1, 63, int(runs, 2).to_bytes(len(runs) // 8, "big"))
+    frame = segment(0xC2, struct.pack(">BHHBBBB", 8, side, side, 1, 1, 0x11, 0))
+    head = b"\xff\xd8" + segment(0xDB, bytes([0, *[1] * 64])) + frame + table(0x00, 0) + table(0x10, 0xE0)
+    return head + scan(0, 0, bytes(-(-blocks // 8))) + empty * scans + b"\xff\xd9"
+
+
 def tiff_claiming(width: int, height: int) -> bytes:
     """A TIFF of one strip whose header claims a huge size."""
     tags = [(256, width), (257, height), (258, 8), (259, 1), (262, 1), (273, 8), (277, 1), (278, height), (279, 4)]
@@ -49,6 +70,8 @@ def tiff_claiming(width: int, height: int) -> bytes:
 
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><image href="file:///etc/passwd"/></svg>'
 _EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(/etc/passwd) run showpage\n%%EOF\n"
+
+_JPEG = saved(np.full((16, 16, 3), 90, np.uint8), "JPEG")
 
 IMAGES: dict[str, Callable[[], bytes]] = {
     "truncated PNG": lambda: picture()[: len(picture()) // 2],
@@ -68,6 +91,10 @@ IMAGES: dict[str, Callable[[], bytes]] = {
     "PNG with a zTXt of 64 MiB": lambda: png(8, 8, small_pixels(), (b"zTXt", b"Comment\0\0" + zeros(64))),
     "PNG with an iTXt of 64 MiB": lambda: png(8, 8, small_pixels(), (b"iTXt", b"x\0\1\0\0\0" + zeros(64))),
     "PNG with an iCCP of 64 MiB": lambda: png(8, 8, small_pixels(), (b"iCCP", b"icc\0\0" + zeros(64))),
+    "JPEG of 20,000 scans": lambda: jpeg_of_scans(20_000, 4992),
+    "JPEG of 200,000 segments": lambda: _JPEG[:2] + b"\xff\xed\0\2" * 200_000 + _JPEG[2:],
+    "PNG of 100,000 chunks": lambda: png(8, 8, small_pixels(), *[(b"abCd", b"")] * 100_000),
+    "PPM with a comment of 1 MiB": lambda: b"P6\n#" + b"x" * 2**20 + b"\n8 8\n255\n" + bytes(192),
     "GIF that claims 65,535 x 65,535": lambda: (
         b"GIF89a\xff\xff\xff\xff\x80\0\0" + bytes(6) + b",\0\0\0\0\xff\xff\xff\xff\0"
     ),

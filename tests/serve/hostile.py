@@ -314,6 +314,13 @@ def _chats() -> Iterator[Hostile]:
     yield bad("for no captions", 422, "n", good(n=0))
     yield bad("for 10^9 captions", 422, "n", good(n=10**9))
     yield bad("that wants tokens' probabilities", 400, "logprobs", good(logprobs=True))
+    yield bad("that wants samples", 400, "temperature", good(temperature=0.7))
+    yield bad("below zero", 422, "temperature", good(temperature=-1))
+    yield bad("that punishes presence", 400, "presence_penalty", good(presence_penalty=0.5))
+    yield bad("that punishes frequency", 400, "frequency_penalty", good(frequency_penalty=-0.5))
+    yield bad("that prefers tokens", 400, "logit_bias", good(logit_bias={"1": 1.0}))
+    yield bad("of five ends", 422, "stop", good(stop=["a", "b", "c", "d", "e"]))
+    yield bad("about two pairs", 400, "messages", lambda: conversation(*[url(picture())] * 4))
     yield bad("that wants JSON", 400, "response_format.type", good(response_format={"type": "json_object"}))
     yield bad("that forces a tool", 400, "tool_choice", good(tool_choice="required"))
     yield bad("about a truncated PNG", 400, "messages.0.content.2.image_url.url",
@@ -329,4 +336,7 @@ def _chats() -> Iterator[Hostile]:
     yield bad("with an image in a text", 422, "messages.0.content.0", turns)
     yield bad("that asks a captioner something else", 400, "messages", lambda: asked("How many cubes are there?"))
     yield bad("with 200,000 letters", 413, "messages", lambda: asked("x" * 200_000))
+    said = [{"role": role, "content": "a cube"} for _ in range(50) for role in ("assistant", "user")]
+    long = lambda: {"messages": [*conversation(url(picture()), url(picture()))["messages"], *said]}  # noqa: E731
+    yield bad("of 101 turns", 413, "messages", long)
     yield bad("of 100,000 turns", 413, None, {"messages": [{"role": "user", "content": "x"}] * 100_000})

@@ -7,10 +7,12 @@ import base64
 import hashlib
 import json
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import numpy as np
@@ -28,6 +30,7 @@ from serve.errors import ApiError
 from serve.proxy import PlainIds
 from serve.schema import CaptionAnswer, ErrorAnswer
 from tests.serve.bodies import picture
+from tests.serve.command import until
 from tests.serve.local import LocalBackend, local_config, serving
 
 PAIRS = [EncodedPair(picture(shade=40 * n), picture(40, 30, shade=40 * n + 20)) for n in range(3)]
@@ -256,6 +259,35 @@ def test_what_takes_too_long_is_answered_by_504(artifact: str) -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (504, "timeout")
         backend.go_on.set()
         assert "idc_pairs_waiting 0.0" in client.get("/metrics").text
+
+
+def test_a_client_that_leaves_is_no_failure(artifact: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """While it sends its body; and, cancelled by Serve, while it waits."""
+    backend = HeldBackend(artifact)
+    api = create_api(local_config(artifact), backend)
+    with serving(api) as url, httpx2.Client(base_url=url) as client:
+        parts = urlsplit(url)
+        with socket.create_connection((parts.hostname, parts.port)) as connection:
+            head = "POST /v1/captions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            connection.sendall(f"{head}Content-Length: 100\r\n\r\n{{".encode())
+            until(lambda: client.get("/readyz").status_code == 200, "the server reads the body")
+        left = 'idc_requests_total{route="/v1/captions",status="499"} 1.0'
+        until(lambda: left in client.get("/metrics").text, "the request is over")
+
+    async def cancelled() -> None:
+        transport = httpx2.ASGITransport(api, client=("127.0.0.1", 1))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as waiting:
+            request = asyncio.create_task(waiting.post("/v1/captions", json=body(PAIRS[0])))
+            await asyncio.to_thread(backend.asked.acquire)
+            request.cancel()
+            backend.go_on.set()
+            with pytest.raises(asyncio.CancelledError):
+                await request
+
+    asyncio.run(cancelled())
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = [(line["level"], line["status"], line["error"], "failure" in line) for line in lines]
+    assert found == [("info", 499, "client_left", False)] * 2
 
 
 def test_the_docs_need_nothing_from_elsewhere(client: httpx2.Client) -> None:

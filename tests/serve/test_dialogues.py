@@ -18,12 +18,14 @@ from idc.captioning.contract import Answer
 from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.data.images import decode_image
 from idc.schema import IMAGE, Turn
+from idc.vlm.config import PromptConfig
+from idc.vlm.dialogue import caption_turns
 from serve.api import create_api
 from serve.config import ServeConfig
 from serve.endpoint_backend import EndpointBackend
 from tests.serve.bodies import picture, url
 from tests.serve.local import LocalBackend, local_config, serving
-from tests.vlm.artifacts import QUESTION, speaking_folder, wrapped
+from tests.vlm.artifacts import QUESTION, TEXT, speaking_folder, wrapped
 from tests.vlm.endpoint import Endpoint, endpoint
 
 FILES = picture(90, 60), picture(70, 200, shade=140)
@@ -84,6 +86,10 @@ def test_a_question_in_two_turns(client: openai.OpenAI, artifact: str) -> None:
     assert first.model_extra is not None
     assert first.model_extra["verdict"] in ("changed", "unchanged")
     caption = first.choices[0].message.content
+    chat = CaptionerLoader(artifact, LoadConfig())().chat
+    assert first.usage is not None
+    assert first.usage.prompt_tokens == len(chat.prompt(caption_turns(PromptConfig(text=TEXT)), [(60, 90), (200, 70)]))
+    assert first.usage.completion_tokens == len(chat.answer_ids(str(caption)))
     assert caption == CaptionerLoader(artifact, LoadConfig())()(*[[decode_image(file)] for file in FILES])[0]
     turns += [{"role": "assistant", "content": caption}, {"role": "user", "content": QUESTION}]
     second = client.chat.completions.create(model="demo", messages=turns, max_tokens=2)

@@ -60,7 +60,7 @@ def captions(address: str, **fields: Any) -> list[dict[str, Any]]:
 
 def test_a_pair_is_captioned_as_by_the_other_route(client: openai.OpenAI, address: str, artifact: str) -> None:
     answer = client.chat.completions.create(
-        model="demo", messages=question(BEFORE, AFTER), temperature=0.2, max_tokens=50, seed=1, stop=["x"], user="me"
+        model="demo", messages=question(BEFORE, AFTER), temperature=0, max_tokens=50, seed=1, stop=["#"], user="me"
     )
     (expected,) = captions(address)
     (choice,) = answer.choices
@@ -74,6 +74,15 @@ def test_a_pair_is_captioned_as_by_the_other_route(client: openai.OpenAI, addres
     assert answer.usage.completion_tokens == answer.usage.total_tokens == len(expected["caption"].split())
     assert answer._request_id is not None
     assert answer.id == f"chatcmpl-{answer._request_id}"
+
+
+def test_captions_end_before_the_first_text_of_stop(client: openai.OpenAI, address: str) -> None:
+    expected = [each["caption"] for each in captions(address, candidates=3)]
+    text = expected[0]
+    for stop, end in ((text[-2:], text.index(text[-2:])), (["#", text[-1], text[0]], 0), ("#", len(text))):
+        answer = client.chat.completions.create(model="demo", messages=question(BEFORE, AFTER), n=3, stop=stop)
+        assert answer.choices[0].message.content == text[:end]
+        assert [choice.finish_reason for choice in answer.choices] == ["stop"] * len(expected)
 
 
 def test_several_choices_are_the_candidates(client: openai.OpenAI, address: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -251,6 +252,33 @@ def test_templates_that_cannot_be_trained_on(template: str, message: str) -> Non
             Chat(family).encode(turns, [])
     finally:
         family.tokenizer.chat_template = old
+
+
+@every_family
+def test_a_dialogue_is_rendered_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many turns it has, and whatever is said in them."""
+    chat, rendered = Chat(family_of(kind, real=True)), []
+    render = chat._render
+    monkeypatch.setattr(chat, "_render", lambda turns, ask: rendered.append(len(turns)) or render(turns, ask))
+    for rounds in (1, 1, 20):  # the first time the template itself is looked at
+        rendered.clear()
+        said = [Turn(*turn) for _ in range(rounds) for turn in (("user", "answer"), ("assistant", "answer", "x"))]
+        encoded = chat.encode(said, [])
+        answer = [token for token, learned in zip(encoded.ids, encoded.learned, strict=True) if learned]
+        assert answer == chat.answer_ids("answer") * rounds
+        assert chat.prompt([*said, Turn("user", "?")], [])[: len(encoded.ids)] == encoded.ids
+    assert rendered == [40, 41]
+
+
+@pytest.mark.parametrize("loop", ["{% set x = i %}", "{{ i }}"])
+def test_a_template_without_end_is_stopped(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    family = family_of("internvl", real=True)
+    monkeypatch.setattr("idc.vlm.chat._RENDER_S", 0.2)
+    inner = "{% for i in range(100000) %}" * 3 + loop + "{% endfor %}" * 3
+    monkeypatch.setattr(family.tokenizer, "chat_template", inner)
+    with pytest.raises(ValueError, match=r"template runs for more than 0\.2 s"):
+        Chat(family).prompt([Turn("user", "a?")], [])
+    assert sys.gettrace() is None
 
 
 @every_family

@@ -1,0 +1,131 @@
+"""Images are decoded within a limit of time, and a decoder that is given up is free for the next image."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from idc.captioning.apply import Fault, Pixels
+from idc.data.images import decode_image
+from serve.backend import EncodedPair
+from serve.batching import Batcher
+from serve.decoding import Decoders
+from serve.deployment.model import Model
+from tests.serve.bodies import picture, saved
+from tests.serve.local import local_config
+
+SMALL, LARGE = picture(), picture(1200, 1000)
+
+
+def slow(side: int = 5000) -> bytes:
+    """A BMP of runs of one pixel each, which Pillow decodes in Python: seconds for these 16 MiB."""
+    head = struct.pack("<IHHIIiiHHIIiiII", 0, 0, 0, 54 + 1024, 40, side, side, 1, 8, 1, 0, 0, 0, 256, 0)
+    return b"BM" + head + bytes(1024) + b"\1\5" * 2**23
+
+
+def decoders() -> list[psutil.Process]:
+    """The decoder processes of this process."""
+    return [child for child in psutil.Process().children() if "serve.decoder_process" in child.cmdline()]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a test; the decoder processes end with their pool."""
+    assert not decoders()
+    asyncio.run(test())
+    gc.collect()
+    _, alive = psutil.wait_procs(decoders(), timeout=60)
+    assert not alive
+
+
+@pytest.mark.parametrize(("data", "processes"), [(SMALL, 0), (LARGE, 1)])
+def test_pixels_are_those_of_decode_image(data: bytes, processes: int) -> None:
+    async def test() -> None:
+        pool = Decoders(1, 60)
+        pixels, _ = await pool.pair(EncodedPair(SMALL, data))
+        assert isinstance(pixels, Pixels)
+        assert np.array_equal(pixels.after, decode_image(data))
+        assert pixels.after.flags.writeable
+        assert len(decoders()) == processes
+
+    run(test)
+
+
+@pytest.mark.parametrize("data", [SMALL[:60], saved(np.zeros((1200, 1000, 3), np.uint8), "PNG")[:-40]])
+def test_a_damaged_image_is_a_fault(data: bytes) -> None:
+    async def test() -> None:
+        pixels, _ = await Decoders(1, 60).pair(EncodedPair(SMALL, data))
+        assert isinstance(pixels, Fault)
+        assert (pixels.role, pixels.error.code) == ("after", "truncated image")
+        assert pixels.error.detail
+
+    run(test)
+
+
+def test_an_image_that_takes_too_long_is_given_up() -> None:
+    async def test() -> None:
+        pool = Decoders(1, 1)
+        pixels, _ = await pool.pair(EncodedPair(slow(), SMALL))
+        assert str(pixels).startswith("before: takes too long: more than 1 s")
+        assert isinstance((await pool.pair(EncodedPair(LARGE, LARGE))).pixels, Pixels)
+        assert pool.running_since is None
+
+    run(test)
+
+
+def test_a_request_that_is_given_up_ends_its_decoder() -> None:
+    async def test() -> None:
+        pool = Decoders(1, 1000)
+        given_up = asyncio.create_task(pool.pair(EncodedPair(slow(), SMALL)))
+        waiting = asyncio.create_task(pool.pair(EncodedPair(LARGE, LARGE)))
+        await until(lambda: pool.running_since is not None)
+        assert pool.running_since is not None
+        (decoder,) = decoders()
+        given_up.cancel()
+        await until(lambda: not decoder.is_running())
+        assert isinstance((await waiting).pixels, Pixels)
+        assert given_up.cancelled()
+
+    run(test)
+
+
+def test_health_watches_decoding() -> None:
+    async def test() -> None:
+        replica = Model.__new__(Model)  # without Ray
+        replica._config = local_config("artifact", limits={"timeout_s": 0.01})
+        replica._batcher, replica._decoders = Batcher(lambda key, items: [], 1), Decoders(1, 1000)
+        await replica.check_health()
+        hung = asyncio.create_task(replica._decoders.pair(EncodedPair(slow(), SMALL)))
+        await until(lambda: replica._decoders.running_since is not None)
+        await asyncio.sleep(2 * replica._config.limits.timeout_s)
+        with pytest.raises(RuntimeError, match="decoding has been running"):
+            await replica.check_health()
+        hung.cancel()
+        await until(lambda: replica._decoders.running_since is None)
+        await replica.check_health()
+
+    run(test)
+
+
+def test_an_image_that_crashes_its_decoder_is_a_fault() -> None:
+    async def test() -> None:
+        pool = Decoders(1, 1000)
+        crashed = asyncio.create_task(pool.pair(EncodedPair(slow(), SMALL)))
+        await until(lambda: pool.running_since is not None)
+        decoders()[0].kill()
+        assert str((await crashed).pixels) == "before: damaged image: it ended its decoder"
+        assert isinstance((await pool.pair(EncodedPair(LARGE, LARGE))).pixels, Pixels)
+
+    run(test)
