@@ -14,7 +14,7 @@ _SAME = ("nothing has changed", "the two photographs are the same", "no change a
 
 
 def own_pairs(photographs: Sequence[Image.Image], folder: Path, count: int, unchanged: int = 0, seed: int = 0) -> Path:
-    """Write ``count`` pairs into ``folder``, laid out as docs/data.md has it: ``before/``, ``after/`` and ``captions/``.
+    """Write ``count`` pairs into ``folder``, laid out as in docs/data.md: ``before/``, ``after/`` and ``captions/``.
 
     Args:
         unchanged: how many of the pairs show another crop of the same photograph, with a caption that says so.
