@@ -15,7 +15,7 @@ _CLEANED = {"leak between splits", "contradiction"}
 """Errors whose pairs a clean variant leaves out."""
 _PAIRS = "data/mine/pairs"
 _PROCEDURES = "data/mine/procedures"
-_CAPTIONER = "runs/mine-twincap/artifact"
+_CAPTIONER = "runs/mine/artifact"
 
 
 def after_import(pairs: str) -> str:
@@ -44,7 +44,7 @@ def after_validation(found: Findings) -> str:
 
 def after_pairs(pairs: str) -> str:
     """The training of the quickest captioner on a data set folder."""
-    return _command("train_twincap", "twincap/demo", name="mine-twincap", pairs=pairs)
+    return _command("train_twincap", "twincap/demo", name="mine", pairs=pairs)
 
 
 def after_training(entry: str, job: Any, artifact: str) -> str:
@@ -65,10 +65,10 @@ def after_training(entry: str, job: Any, artifact: str) -> str:
             tokenizer = "runs/mine-tokenizer/artifact"
             return _procedures(pairs, tokenizer=tokenizer, interpolation="vfiformer", interpolation_weights=artifact)
         case "systems.procap.task:pretrain":
-            names = {"name": "mine", "procedures": job.procedures, "pretrained": artifact}
+            names = {"name": "mine-procap", "procedures": job.procedures, "pretrained": artifact}
             return _command("finetune_procap", "procap/finetune_demo", **names)
         case "systems.namc.task:pretrain":
-            return _command("finetune_namc", "namc/finetune_small", name="mine", pairs=pairs, pretrained=artifact)
+            return _command("finetune_namc", "namc/finetune_small", name="mine-namc", pairs=pairs, pretrained=artifact)
         case "vlm.pretrain:train":
             return _command("finetune_vlm", name="mine-vlm", pairs=pairs, base={"source": artifact})
     if (procedures := getattr(job, "procedures", None)) is not None:
@@ -110,7 +110,7 @@ def after_mining(pairs: str) -> str:
 
 def after_descriptions(pairs: str) -> str:
     """NAMC's pre-training."""
-    return _command("pretrain_namc", "namc/pretrain_small", name="mine-namc", pairs=pairs, caption_pairs=_PAIRS)
+    return _command("pretrain_namc", "namc/pretrain_small", name="mine-namc-pretrain", pairs=pairs, caption_pairs=_PAIRS)
 
 
 def after_corruption(pairs: str) -> str:

@@ -43,7 +43,7 @@ def test_a_next_command_is_accepted(command: str) -> None:
 
 def test_the_chain_on_ones_own_pairs_is_that_of_the_docs() -> None:
     """Import, check, train, evaluate, calibrate, caption, serve: each names the job of the next."""
-    artifact = "runs/mine-twincap/artifact"
+    artifact = "runs/mine/artifact"
     chain = [
         next_command.after_import("data/mine/pairs"),
         next_command.after_pairs("data/mine/pairs"),
