@@ -110,7 +110,9 @@ def after_mining(pairs: str) -> str:
 
 def after_descriptions(pairs: str) -> str:
     """NAMC's pre-training."""
-    return _command("pretrain_namc", "namc/pretrain_small", name="mine-namc-pretrain", pairs=pairs, caption_pairs=_PAIRS)
+    return _command(
+        "pretrain_namc", "namc/pretrain_small", name="mine-namc-pretrain", pairs=pairs, caption_pairs=_PAIRS
+    )
 
 
 def after_corruption(pairs: str) -> str:
