@@ -15,6 +15,7 @@ from idc.config import Cli
 from idc.data.files import join
 from idc.data.object_store import Unreachable, check_writable
 from idc.next_command import after_training
+from idc.units import metric_text
 
 
 def train_job(entry: str, args: Cli[Any], build: tuple[str, str] | None = None) -> None:
@@ -46,7 +47,7 @@ def train_job(entry: str, args: Cli[Any], build: tuple[str, str] | None = None) 
             result = launch(entry, payload, job.train, run_dir, local=args.local, overwrite=args.overwrite)
     except (ValueError, Unreachable) as error:
         raise SystemExit(f"{job.name}: {error}") from None
-    metrics = "  ".join(f"{name} {value:.4g}" for name, value in sorted(result["metrics"].items()))
+    metrics = "  ".join(f"{name} {metric_text(name, value)}" for name, value in sorted(result["metrics"].items()))
     print(
         f"{job.name}: {result['steps']} steps, {result['seconds_per_step']:.3g} s each, best at {result['best_step']}; "
         f"validation {metrics or '(none)'}; artifact {join(run_dir, 'artifact')}"

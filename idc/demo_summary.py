@@ -95,7 +95,7 @@ def closing(result: dict[str, Any], folder: str) -> list[str]:
     width = max(8, *map(len, names)) + 1
     lines = [f"{name:{width}}{_figures(result['captioners'][name])}" for name in names]
     untrained = max(scores["CIDEr"] for scores in result["baselines"].values())
-    lines[0] += f"; {result['pairs']} held-out pairs, best untrained baseline CIDEr {untrained:.3f}"
+    lines[0] += f"; {result['pairs']} held-out pairs, best untrained baseline CIDEr {100 * untrained:.1f}"
     own = "" if result["artifact"] == SERVED else f' SERVE="models.demo={result["artifact"]}"'
     ends = {
         "page": result["report"],
@@ -113,7 +113,7 @@ SERVED = "runs/demo/twincap-0/artifact"
 
 def _figures(captioner: Mapping[str, Any]) -> str:
     """CIDEr, right type and right object with their intervals."""
-    parts = [f"CIDEr {captioner['scores']['CIDEr']['mean']:.3f}"]
+    parts = [f"CIDEr {100 * captioner['scores']['CIDEr']['mean']:.1f}"]
     for label, name in (("right type", "change type"), ("right object", "object")):
         if rate := captioner["claims"].get(name):
             low, high = (100 * end for end in rate["interval"])

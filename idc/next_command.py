@@ -15,6 +15,7 @@ _CLEANED = {"leak between splits", "contradiction"}
 """Errors whose pairs a clean variant leaves out."""
 _PAIRS = "data/mine/pairs"
 _PROCEDURES = "data/mine/procedures"
+_CAPTIONER = "runs/mine/artifact"
 
 
 def after_import(pairs: str) -> str:
@@ -43,7 +44,7 @@ def after_validation(found: Findings) -> str:
 
 def after_pairs(pairs: str) -> str:
     """The training of the quickest captioner on a data set folder."""
-    return _command("train_twincap", "twincap/demo", name="mine-twincap", pairs=pairs)
+    return _command("train_twincap", "twincap/demo", name="mine", pairs=pairs)
 
 
 def after_training(entry: str, job: Any, artifact: str) -> str:
@@ -64,10 +65,10 @@ def after_training(entry: str, job: Any, artifact: str) -> str:
             tokenizer = "runs/mine-tokenizer/artifact"
             return _procedures(pairs, tokenizer=tokenizer, interpolation="vfiformer", interpolation_weights=artifact)
         case "systems.procap.task:pretrain":
-            names = {"name": "mine", "procedures": job.procedures, "pretrained": artifact}
+            names = {"name": "mine-procap", "procedures": job.procedures, "pretrained": artifact}
             return _command("finetune_procap", "procap/finetune_demo", **names)
         case "systems.namc.task:pretrain":
-            return _command("finetune_namc", "namc/finetune_small", name="mine", pairs=pairs, pretrained=artifact)
+            return _command("finetune_namc", "namc/finetune_small", name="mine-namc", pairs=pairs, pretrained=artifact)
         case "vlm.pretrain:train":
             return _command("finetune_vlm", name="mine-vlm", pairs=pairs, base={"source": artifact})
     if (procedures := getattr(job, "procedures", None)) is not None:
@@ -99,6 +100,53 @@ def after_calibration(artifact: str) -> str:
 def after_captions(artifact: str) -> str:
     """The server."""
     return f"make serve SERVE={shlex.quote(f'models.mine={artifact}')}"
+
+
+def after_mining(pairs: str) -> str:
+    """Descriptions of the mined pairs, by a model behind an endpoint."""
+    endpoint = {"url": "http://localhost:8000/v1", "model": "Qwen/Qwen2-VL-7B-Instruct"}
+    return _command("describe_pairs", pairs=pairs, out=f"{pairs}-described", endpoint=endpoint)
+
+
+def after_descriptions(pairs: str) -> str:
+    """NAMC's pre-training."""
+    return _command(
+        "pretrain_namc", "namc/pretrain_small", name="mine-namc-pretrain", pairs=pairs, caption_pairs=_PAIRS
+    )
+
+
+def after_corruption(pairs: str) -> str:
+    """The evaluation of a captioner on corrupted pairs."""
+    return _command("evaluate", artifact=_CAPTIONER, pairs=pairs, out=str(PurePath(_CAPTIONER).parent / "corrupted"))
+
+
+def after_triplets(triplets: str) -> str:
+    """The training of an interpolator."""
+    preset = "vision/interpolator_demo"
+    return _command("train_interpolator", preset, name="mine-interpolator", triplets=triplets, build=None)
+
+
+def after_conversion(kind: str, artifact: str) -> str:
+    """The use of authors' weights, by the kind of :class:`idc.systems.procap.config.ConvertJob`."""
+    match kind:
+        case "vqgan":
+            return _procedures(_PAIRS, tokenizer=artifact)
+        case "clip4idc":
+            tokenizer = "runs/mine-tokenizer/artifact"
+            return _procedures(_PAIRS, tokenizer=tokenizer, strategy="visual_text", pair_encoder=artifact)
+        case "stage1":
+            return _command("finetune_procap", "procap/finetune_official", procedures=_PROCEDURES, pretrained=artifact)
+    return after_calibration(artifact)
+
+
+def after_registration(name: str, tracking_uri: str) -> str:
+    """The promotion of the newest version."""
+    return _command("promote", name=name, tracking_uri=tracking_uri)
+
+
+def after_promotion(name: str, alias: str) -> str:
+    """The server of the champion."""
+    return f"python -m serve.app {shlex.quote(f'models.{alias}=models:/{name}@{alias}')}"
 
 
 def _procedures(pairs: str, **build: str) -> str:

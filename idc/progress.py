@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 from idc import logs
+from idc.units import metric_text
 
 Item = TypeVar("Item")
 
@@ -51,7 +52,7 @@ class Progress:
         if self.bar is not None:
             self.bar.update(done - self.bar.n)
             if known:
-                self.bar.set_postfix({name: f"{value:.4g}" for name, value in known.items()}, refresh=False)
+                self.bar.set_postfix({name: metric_text(name, value) for name, value in known.items()}, refresh=False)
             return
         now = time.monotonic()
         if now - self.shown < self.every and done < self.total:
@@ -60,7 +61,7 @@ class Progress:
         rate = (now - self.start) / max(1, done - self.started_at)
         left = round(rate * (self.total - done))
         head = f"{self.name}: " if self.name else ""
-        figures = "".join(f"{name} {value:.4g}  " for name, value in known.items())
+        figures = "".join(f"{name} {metric_text(name, value)}  " for name, value in known.items())
         logs.event(
             "progress",
             f"{head}{self.unit} {done}/{self.total}  {figures}{rate:.3g} s/{self.unit}  "

@@ -13,6 +13,7 @@ from functools import partial
 
 from cluster.config import ClusterConfig
 from idc.config import cli
+from idc.next_command import after_triplets
 from idc.vision.interpolation.config import BuildTripletsJob
 
 
@@ -36,6 +37,7 @@ def main() -> None:
     except ValueError as error:
         raise SystemExit(f"build_triplets: {error}") from None
     print(f"{job.triplets}: {manifest.num_rows} triplets {manifest.rows_by_split}, rejected: {manifest.num_rejected}")
+    print(f"next: {after_triplets(job.triplets)}")
 
 
 if __name__ == "__main__":

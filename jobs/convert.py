@@ -12,6 +12,7 @@ The files are read without running any code in them. Repeating the command does 
 from __future__ import annotations
 
 from idc.config import cli
+from idc.next_command import after_conversion
 from idc.systems.procap.config import ConvertJob
 
 
@@ -31,6 +32,7 @@ def main() -> None:
         raise SystemExit(f"convert: {error}") from None
     print(listing(dropped))
     print(f"{job.out}: converted from {job.weights}; {len(dropped)} tensors or parts of tensors were dropped")
+    print(f"next: {after_conversion(job.kind, job.out)}")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from __future__ import annotations
 from cluster.config import ClusterConfig
 from idc.config import cli
 from idc.data.config import CorruptJob
+from idc.next_command import after_corruption
 
 
 class Job(CorruptJob):
@@ -38,6 +39,7 @@ def main() -> None:
         raise SystemExit(f"corrupt: {error}") from None
     print(f"{sentence(job)}\n{job.out}: {manifest.num_rows} rows {manifest.rows_by_split}, "
           f"rejected: {manifest.num_rejected} {manifest.reject_reasons}")  # fmt: skip
+    print(f"next: {after_corruption(job.out)}")
 
 
 if __name__ == "__main__":

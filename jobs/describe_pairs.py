@@ -22,6 +22,7 @@ from cluster.config import ClusterConfig
 from idc.config import cli, refuse
 from idc.data.descriptions.asking import Ask
 from idc.data.descriptions.config import DescribeJob
+from idc.next_command import after_descriptions
 
 
 class Job(DescribeJob):
@@ -50,6 +51,7 @@ def main() -> None:
             ask = asking_on(job.cluster)
         run(job, partial(run_chunks, args.local, job.cluster, job=job), ask, args.overwrite)
         print(write_report(job))
+        print(f"next: {after_descriptions(job.out)}")
     except ValueError as error:
         raise SystemExit(f"describe_pairs: {error}") from None
     except EndpointError as error:

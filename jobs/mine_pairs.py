@@ -18,6 +18,7 @@ from functools import partial
 from cluster.config import ClusterConfig
 from idc.config import cli
 from idc.data.mining.config import MinePairsJob
+from idc.next_command import after_mining
 
 
 class Job(MinePairsJob):
@@ -47,6 +48,7 @@ def main() -> None:
     except ValueError as error:
         raise SystemExit(f"mine_pairs: {error}") from None
     print("\n".join(summary(job, manifest)))
+    print(f"next: {after_mining(job.out)}")
 
 
 if __name__ == "__main__":

@@ -22,9 +22,15 @@ from idc.config import cli
 def main() -> None:
     job = cli(PromoteJob, __doc__, local=False, overwrite=False).config
     from cluster.promotion import describe, promote, status
+    from idc.next_command import after_promotion
 
     try:
-        print(status(job) if job.status else describe(promote(job), job))
+        if job.status:
+            print(status(job))
+            return
+        print(describe(promote(job), job))
+        if not job.dry_run:
+            print(f"next: {after_promotion(job.name, job.alias)}")
     except (ValueError, OSError) as error:
         raise SystemExit(f"promote: {error}") from None
 

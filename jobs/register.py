@@ -11,6 +11,8 @@ registered versions.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from cluster.promotion import RegisterJob
 from idc.config import cli
 
@@ -18,11 +20,15 @@ from idc.config import cli
 def main() -> None:
     job = cli(RegisterJob, __doc__, local=False, overwrite=False).config
     from cluster.promotion import register
+    from cluster.registry import uri_of
+    from idc.next_command import after_registration
     from idc.systems import load_captioner
 
     try:
         load_captioner(job.artifact)  # refuse artifacts that cannot caption
         print(register(job))
+        if job.evaluation is not None:
+            print(f"next: {after_registration(job.name, uri_of(job.tracking_uri, Path(job.artifact)))}")
     except (ValueError, OSError) as error:
         raise SystemExit(f"register: {error}") from None
 

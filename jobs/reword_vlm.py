@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from idc.config import ConfigModel, cli, missing, remote
+from idc.next_command import after_calibration
 from idc.vlm.config import PromptConfig
 
 
@@ -64,6 +65,7 @@ def main() -> None:
     except (OSError, ValueError) as error:
         raise SystemExit(f"reword: {error}") from None
     print(f"{job.out}: answers of at most {generation.max_new_tokens} tokens to\n{prompt.text}")
+    print(f"next: {after_calibration(job.out)}")
 
 
 if __name__ == "__main__":

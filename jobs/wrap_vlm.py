@@ -14,6 +14,7 @@ asks the hub for it, and a line names its size first. The weights are not loaded
 from __future__ import annotations
 
 from idc.config import cli
+from idc.next_command import after_calibration
 from idc.systems.zeroshot.config import WrapJob
 
 
@@ -23,6 +24,7 @@ def main() -> None:
 
     try:
         print(wrap(args.config, args.overwrite))
+        print(f"next: {after_calibration(args.config.out)}")
     except (OSError, ValueError) as error:
         raise SystemExit(f"wrap: {error}") from None
 

@@ -130,9 +130,12 @@ def read_manifest(path: AnyPath, kind: str | None = None, command: str | None = 
 
 def _import_first(path: AnyPath, kind: str | None, command: str | None) -> str:
     """The end of the message for a folder without a manifest, which may be what an import reads."""
+    if kind == "procedures":
+        return "; build procedures first: python jobs/build_procedures.py --help"
     if kind not in (None, "pairs"):
         return ""
-    default = f"python jobs/import_dataset.py source={shlex.quote(str(path))} out=data/mine/pairs"
+    target = next(name for name in ("data/mine/pairs", "data/mine/imported") if name != str(path).rstrip("/"))
+    default = f"python jobs/import_dataset.py source={shlex.quote(str(path))} out={target}"
     return f"; import it first: {command or default}"
 
 

@@ -22,6 +22,7 @@ from idc.report.page import number, render, width
 from idc.report.pair_cards import HEADLINE, Frame, GalleryItem
 from idc.report.timeline import Timeline, timeline_section
 from idc.schema import CHANGE_TYPES, NO_CHANGE
+from idc.units import factor
 
 _NOT_CHARTED = ("step", "seconds_per_step", "samples_per_second", "data_wait_share", "peak_rss_gib")
 
@@ -319,7 +320,9 @@ def _training(name: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     found: list[Markup] = []
     once = []
     for title, keys in _chart_groups(lines):
-        points = {key: [(line["step"], float(line[key])) for line in lines if key in line] for key in keys}
+        points = {
+            key: [(line["step"], factor(key) * float(line[key])) for line in lines if key in line] for key in keys
+        }
         found.append(charts.curves(title, points))
         once += [f"{key} {number(own[0][1])}" for key, own in points.items() if len(own) == 1]
     return {"name": name, "facts": ", ".join(facts), "charts": found, "once": ", ".join(once)}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from idc.status.config import StatusJob
 from idc.status.work import Work
+from idc.units import metric_text
 
 _METRICS = 3
 
@@ -44,7 +45,7 @@ def _row(work: Work, job: StatusJob) -> list[str]:
     if work.ray_job:
         where += f" {work.ray_job}"
     metrics = list(work.metrics.items())[:_METRICS]
-    last = "  ".join(f"{name.removeprefix('validation/')} {value:.4g}" for name, value in metrics)
+    last = "  ".join(f"{name.removeprefix('validation/')} {metric_text(name, value)}" for name, value in metrics)
     left = duration(work.left_s) if work.left_s is not None else ""
     return [work.state, work.kind, work.name, f"{done} {work.unit}", left, ends, spent, where, last]
 

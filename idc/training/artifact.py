@@ -34,6 +34,7 @@ from idc.data.textfiles import decode, parse_json
 from idc.training.artifact_hashes import HASHES, check_hashes, remove_unfinished, write_hashes
 from idc.training.base import Base
 from idc.training.hashing import combined, contents, file_hash
+from idc.units import metric_text
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -367,7 +368,7 @@ def num_parameters(path: Path | str) -> int:
 
 def _card(system: str, config: dict[str, Any], metrics: dict[str, Any], head: str, card: str, use: str) -> str:
     numbers = {name: value for name, value in metrics.items() if isinstance(value, (int, float))}
-    rows = "\n".join(f"| {name} | {value:.4g} |" for name, value in numbers.items())
+    rows = "\n".join(f"| {name} | {metric_text(name, value)} |" for name, value in numbers.items())
     table = f"\n## Measured on the validation split\n\n| metric | value |\n|---|---|\n{rows}\n" if rows else ""
     settings = json.dumps(config, indent=2, ensure_ascii=False)
     return (

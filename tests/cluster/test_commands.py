@@ -38,9 +38,9 @@ def test_it_ends_with_the_captioners_the_pages_how_to_serve_and_to_caption_and_t
         "leaderboard": "runs/demo/leaderboard/rendered-1234.html",
     }
     assert closing(result, "demo") == [
-        "TwinCap  CIDEr 1.900, right type 95.0 % (90.0 to 99.0), right object 95.0 % (90.0 to 99.0); 440 held-out "
-        "pairs, best untrained baseline CIDEr 0.989",
-        "ProCap   CIDEr 1.454, right type 20.0 % (15.0 to 24.0), right object 20.0 % (15.0 to 24.0)",
+        "TwinCap  CIDEr 190.0, right type 95.0 % (90.0 to 99.0), right object 95.0 % (90.0 to 99.0); 440 held-out "
+        "pairs, best untrained baseline CIDEr 98.9",
+        "ProCap   CIDEr 145.4, right type 20.0 % (15.0 to 24.0), right object 20.0 % (15.0 to 24.0)",
         "page     runs/demo/report.html",
         "compare  runs/demo/leaderboard/rendered-1234.html",
         "serve    make serve",
@@ -48,7 +48,7 @@ def test_it_ends_with_the_captioners_the_pages_how_to_serve_and_to_caption_and_t
         "figures  runs/demo/result.json",
     ]
     other = closing({**result, "captioner": "ProCap", "artifact": "runs/demo/finetune-0/artifact"}, "demo")
-    assert other[0].startswith("ProCap   CIDEr 1.454")
+    assert other[0].startswith("ProCap   CIDEr 145.4")
     assert other[4] == 'serve    make serve SERVE="models.demo=runs/demo/finetune-0/artifact"'
 
 

@@ -96,6 +96,11 @@ def _dedent(block: re.Match[str]) -> str:
     return "".join(line.removeprefix(block["indent"]) for line in block["text"].splitlines(keepends=True))
 
 
+def blocks(text: str) -> list[str]:
+    """The code blocks of commands in Markdown."""
+    return [_dedent(block) for block in _FENCE.finditer(text) if block["language"] == ""]
+
+
 def faulty_block(language: str, text: str) -> Iterator[str]:
     """What is wrong with a code block."""
     if language == "python":

@@ -194,7 +194,7 @@ def test_curves_of_what_was_measured(page: HtmlPage) -> None:
     assert len(lines[0].split()) == 300, "899 points are thinned"
     heights = [float(point.split(",")[1]) for point in lines[0].split()]
     assert heights == sorted(heights), "a falling loss falls (svg's y points down)"
-    assert "Measured once: validation/CIDEr 0.9" in page.text
+    assert "Measured once: validation/CIDEr 90" in page.text
     assert "899 steps, 0.25 s per step" in page.text
     assert "never started" not in page.text
 

@@ -59,7 +59,7 @@ def test_what_is_written_is_read(artifact: Path) -> None:
         assert torch.equal(task.state_dict()[name], tensor), name
     card = (artifact / "README.md").read_text()
     assert "Trained on toys." in card
-    assert "| CIDEr | 1.25 |" in card
+    assert "| CIDEr | 125.0 |" in card
     assert sorted(p.name for p in artifact.parent.iterdir()) == ["artifact"]
 
 

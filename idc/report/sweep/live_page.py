@@ -93,7 +93,10 @@ def render_live(progress: SweepProgress, end: str | None = None) -> str:
             chart
             for chart in (
                 charts.curves("loss", {trial.label: trial.loss for trial in shown}),
-                charts.curves(progress.metric, {trial.label: trial.measured for trial in shown}),
+                charts.curves(
+                    progress.metric,
+                    {trial.label: [(step, 100 * value) for step, value in trial.measured] for trial in shown},
+                ),
             )
             if chart
         ],

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from idc.config import ConfigModel, missing
+from idc.data.manifest import missing_pairs
 from idc.systems.procap.procedures.config import ProceduresConfig
 from idc.training.config import GroupConfig, KeepBest, TrainConfig
 
@@ -211,7 +212,7 @@ class _RunConfig(ConfigModel):
 
     def preflight(self) -> Iterator[str]:
         if self.build is None:
-            yield from missing(self.procedures, "procedures")
+            yield from missing_pairs(self.procedures, "procedures", kind="procedures")
 
 
 class PretrainJob(_RunConfig):

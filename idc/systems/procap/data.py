@@ -18,7 +18,8 @@ from torch import Tensor
 
 from idc.data.domain import training_domain
 from idc.data.images import decode_image
-from idc.data.store import MappedRows, read_manifest
+from idc.data.manifest import complete_manifest
+from idc.data.store import MappedRows
 from idc.data.text import BOS, EOS, PAD, Vocabulary
 from idc.systems.procap.config import LossConfig, MaskingConfig, PretrainJob
 from idc.systems.procap.model import Shapes
@@ -58,12 +59,7 @@ class ProcedureInfo:
         Raises:
             ValueError: if the folder does not hold complete procedures.
         """
-        manifest = read_manifest(path)
-        if manifest.kind != "procedures" or not manifest.complete:
-            raise ValueError(
-                f"{path!r} holds {'incomplete ' if not manifest.complete else ''}{manifest.kind}, not complete "
-                "procedures; run jobs/build_procedures.py"
-            )
+        manifest = complete_manifest(path, kind="procedures")
         extra = manifest.extra
         vocabulary = Vocabulary(extra["vocabulary"])
         shapes = Shapes(

@@ -234,7 +234,7 @@ def test_the_next_command(tmp_path: Path) -> None:
     assert command == [*IMPORT.split(), *settings, "out=data/mine/pairs"]
     assert cli(ImportJob, None, command[2:]).config.spot_the_diff.protocol == "multi"
     prepare(source_folder, tmp_path / "multi", multi.format, **multi.settings)
-    assert after(tmp_path / "multi").endswith(f"twincap/demo.yaml name=mine-twincap pairs={tmp_path / 'multi'}")
+    assert after(tmp_path / "multi").endswith(f"twincap/demo.yaml name=mine pairs={tmp_path / 'multi'}")
     prepare(source_folder, tmp_path / "alone", multi.format, images=False, **multi.settings)
     assert after(tmp_path / "alone").startswith("python jobs/evaluate.py predictions=mine.jsonl")
     prepare(source(tmp_path / "in", "p4,0.png,7.png,,,test"), tmp_path / "leaking", "csv")

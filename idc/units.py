@@ -1,0 +1,22 @@
+"""Units in which metrics are shown: scores times 100, shares in per cent. Files and logs keep fractions."""
+
+from __future__ import annotations
+
+_SCORES = ("CIDEr", "METEOR", "ROUGE-L", "SPICE", "BLEU-")
+_SHARES = ("right_type", "right_object", "difference_f1", "invented_share", "accuracy")
+
+
+def factor(name: str) -> int:
+    """100 for a metric that is stored as a fraction and shown times 100, else 1.
+
+    Args:
+        name: as in a training's log, e.g. ``CIDEr`` or ``validation/right_object``.
+    """
+    return 100 if name.rpartition("/")[2].startswith(_SCORES) or name.endswith(_SHARES) else 1
+
+
+def metric_text(name: str, value: float) -> str:
+    """``158.9`` of a CIDEr, ``98.9 %`` of a share, four digits of any other number."""
+    if factor(name) == 1:
+        return f"{value:.4g}"
+    return f"{100 * value:.1f}{' %' if name.endswith(_SHARES) else ''}"

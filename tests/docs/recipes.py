@@ -1,0 +1,46 @@
+"""Runs the documented commands on small pairs as users have them, in the order of the pages."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.docs.checks import ROOT, blocks
+
+SMALL = {
+    "train_twincap": ["train.steps=4", "train.eval_every=2", "train.checkpoint_every=2", "train.batch_size=4"],
+    "train_tokenizer": ["train.steps=12", "train.checkpoint_every=12"],
+    "train_pair_encoder": ["train.steps=2", "train.eval_every=2", "train.checkpoint_every=2", "train.batch_size=8"],
+    "pretrain_procap": ["train.steps=2", "train.checkpoint_every=2", "train.batch_size=4", "train.engine=torch"],
+    "finetune_procap": [
+        "train.steps=2", "train.eval_every=2", "train.checkpoint_every=2", "train.batch_size=4", "train.engine=torch",
+    ],
+}  # fmt: skip
+"""Job -> settings with which it takes seconds."""
+LOCAL = {*SMALL, "import_dataset", "build_procedures", "corrupt"}
+"""Jobs that run in their own process with ``--local``."""
+
+
+def commands(page: str, heading: str) -> Iterator[list[str]]:
+    """The words of each job's command in the code blocks of a section."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    section = re.split(r"^## ", text.partition(f"## {heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    for block in blocks(section):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["python"]:
+                yield words[1:]
+
+
+def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """A job's command in a folder that has ``jobs/`` in it, made small."""
+    job = Path(words[0]).stem
+    command = [sys.executable, *words, *SMALL.get(job, []), *(["--local"] if job in LOCAL else [])]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db"}
+    environment.pop("IDC_ROOT", None)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)

@@ -1,0 +1,81 @@
+"""Jobs on a folder of photographs that was never imported: one line with the command, and nothing is written."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from sklearn.datasets import load_sample_images
+
+from tests.docs.own_pairs import own_pairs
+
+IMPORT = "import it first: python jobs/import_dataset.py source=photos out=data/mine/pairs"
+COMMANDS = {
+    "train_twincap pairs=photos": IMPORT,
+    "train_tokenizer pairs=photos": IMPORT,
+    "train_pair_encoder pairs=photos": IMPORT,
+    "build_procedures procedures=out build.pairs=photos build.tokenizer=photos": IMPORT,
+    "pretrain_procap procedures=photos": "build procedures first: python jobs/build_procedures.py --help",
+    "finetune_procap procedures=photos encoder.layers=1": "build procedures first",
+    "pretrain_namc pairs=photos tokenizer=photos": IMPORT,
+    "finetune_namc pairs=photos pretrained=photos": IMPORT,
+    "pretrain_vlm pairs=photos": IMPORT,
+    "finetune_vlm pairs=photos base.source=photos": IMPORT,
+    "finetune_m3diff pairs=photos base.source=photos": IMPORT,
+    "corrupt pairs=photos out=out kind=fog severity=5": IMPORT,
+    "describe_pairs pairs=photos out=out describer=oracle": IMPORT,
+    "show_pairs pairs=photos out=out": IMPORT,
+    "evaluate predictions=photos/captions/000.txt pairs=photos out=out": IMPORT,
+    "calibrate artifact=photos pairs=photos": "photos",
+    "throughput artifacts.A=photos artifacts.B=photos pairs=photos out=out": "photos",
+}
+"""Command -> what its message has in it."""
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of photographs in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    return own_pairs([Image.fromarray(image) for image in load_sample_images().images], tmp_path / "photos", count=2)
+
+
+def refusal(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """The lines with which a job ends, without the header."""
+    job, *arguments = command.split()
+    local = [] if job in ("show_pairs", "calibrate", "throughput") else ["--local"]
+    monkeypatch.setattr("sys.argv", [f"{job}.py", *arguments, *local])
+    with pytest.raises(SystemExit) as left:
+        importlib.import_module(f"jobs.{job}").main()
+    text = capsys.readouterr().err if left.value.code == 2 else str(left.value.code)
+    return "\n".join(line for line in text.splitlines() if "config refused" not in line)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_that_was_never_imported_is_named_and_claims_nothing(
+    command: str, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs = set(photos.parent.rglob("*"))
+    text = refusal(command, monkeypatch, capsys)
+    assert COMMANDS[command] in text
+    assert len(text.splitlines()) == 1, text
+    assert not sorted(str(path) for path in set(photos.parent.rglob("*")) - inputs)
+
+
+def test_a_folder_at_the_imports_own_place_is_imported_to_another(
+    photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("data/mine").mkdir(parents=True)
+    photos.rename("data/mine/pairs")
+    text = refusal("train_twincap pairs=data/mine/pairs", monkeypatch, capsys)
+    assert text.endswith("source=data/mine/pairs out=data/mine/imported")
+
+
+@pytest.mark.usefixtures("photos")
+def test_an_input_that_is_found_wrong_by_the_run_leaves_its_name_free(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for settings in ("triplets=photos", "triplets=photos train.epochs=2"):
+        assert "photos" in (text := refusal(f"train_interpolator {settings}", monkeypatch, capsys))
+        assert "another config" not in text
