@@ -133,11 +133,11 @@ def door(address: str, behind: Endpoint, backends: dict[str, LocalBackend]) -> I
 
     def hold(*_: object) -> None:
         if next(count) == 3:
-            opened.wait(60)
+            opened.wait(600)  # longer than a client or the test waits
 
     def between(number: int) -> None:
         if number == 1:
-            opened.wait(60)
+            opened.wait(600)  # longer than a client or the test waits
 
     behind.between = between
     hooks = [one._captioner.captioner.model.register_forward_pre_hook(hold) for one in backends.values()]
