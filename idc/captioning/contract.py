@@ -8,7 +8,7 @@ without it. Imports no torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, overload
 
@@ -387,6 +387,7 @@ class AnsweringCaptioner(Captioner, Protocol):
         dialogues: Sequence[Sequence[Turn]],
         *,
         max_tokens: int | None = None,
+        hear: Sequence[Callable[[str], None] | None] | None = None,
     ) -> list[Answer]:
         """The model's next message in a dialogue about each pair, by greedy search; one call is one batch.
 
@@ -396,6 +397,8 @@ class AnsweringCaptioner(Captioner, Protocol):
                 both come first. A user's turn may be the two marks alone: the captioner's own request for a caption
                 takes its place.
             max_tokens: maximum number of generated tokens; by default the captioner's own.
+            hear: per dialogue a function to call with each piece of its message as soon as it is generated, or None.
+                The pieces are a beginning of the message's text; some captioners have none.
 
         Raises:
             ValueError: a dialogue is longer than the model can read, or its text has marks in it that the model
