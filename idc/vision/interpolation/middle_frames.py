@@ -38,7 +38,7 @@ def make_middle(name: str, weights: str | None = None) -> Middle:
     """The middle called ``name``: "blend", "dis" or "vfiformer".
 
     Args:
-        weights: for vfiformer: an artifact's folder, or an official checkpoint (.pth).
+        weights: for vfiformer: an official checkpoint (.pth), or the folder of a VFIformer.
 
     Raises:
         ValueError: the name is unknown, or weights are missing or do not fit.
@@ -49,7 +49,7 @@ def make_middle(name: str, weights: str | None = None) -> Middle:
         return DISFlow()
     if name == "vfiformer":
         if weights is None:
-            raise ValueError("vfiformer needs weights: an artifact of jobs/train_interpolator.py or an official .pth")
+            raise ValueError("vfiformer needs weights: an official checkpoint (.pth), or the folder of a VFIformer")
         return VFIformerMiddle(weights)
     raise ValueError(f"no interpolation is called {name!r}; there are: dis, blend, vfiformer")
 
