@@ -50,7 +50,7 @@ BASE_LAMPS: tuple[Lamp, ...] = (
 
 @dataclass(frozen=True)
 class Base:
-    """What the default image's view is drawn around: the camera's height angle (degrees), distance and zoom, lamps."""
+    """Centre of the draws of the default image's view: the camera's height angle (degrees), distance, zoom; lamps."""
 
     elevation: float
     distance: float
@@ -103,7 +103,7 @@ def _draw(
 ) -> Scene | None:
     base, look = draw_base(config, look_rng), draw_look(config, look_rng)
     exposures = draw_exposures(config, len(IMAGES), look_rng)
-    before = _place(config, rng, int(rng.integers(config.min_objects, config.max_objects + 1)))
+    before = _placed_things(config, rng, int(rng.integers(config.min_objects, config.max_objects + 1)))
     if before is None:
         return None
     changed = _change(config, kind, before, rng)
@@ -147,7 +147,7 @@ def draw_base(config: RenderConfig, rng: np.random.Generator) -> Base:
     )
 
 
-def _place(config: RenderConfig, rng: np.random.Generator, count: int) -> tuple[Thing, ...] | None:
+def _placed_things(config: RenderConfig, rng: np.random.Generator, count: int) -> tuple[Thing, ...] | None:
     things: list[Thing] = []
     for _ in range(count):
         thing = _free_thing(config, things, rng)
