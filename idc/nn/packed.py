@@ -155,6 +155,6 @@ def _convolution_agrees(dtype: torch.dtype) -> bool:
     )
 
 
-def _close(found: Tensor, expected: Tensor) -> bool:
-    tolerance = 0.1 if found.dtype == torch.bfloat16 else 1e-4
-    return found.shape == expected.shape and torch.allclose(found.float(), expected, atol=tolerance, rtol=tolerance)
+def _close(actual: Tensor, expected: Tensor) -> bool:
+    tolerance = 0.1 if actual.dtype == torch.bfloat16 else 1e-4
+    return actual.shape == expected.shape and torch.allclose(actual.float(), expected, atol=tolerance, rtol=tolerance)
