@@ -1,7 +1,7 @@
 """TwinCap, a small difference captioner. What is unusual:
 
 - one convolutional stem reads both images from their pixels, end to end; the trunk compares by [f_a, f_b, f_b - f_a];
-- the trunk points at a position in each image, by a softmax over the map, and reads the stem's features there; heads and
+- the trunk points at a place in each image, by a softmax over the map, and reads the stem's features there; heads and
   decoder see these two looks next to the map itself;
 - dense heads find the objects of each image and what they look like, and teach the trunk to point at the changed
   object: that map is the change map, so it is about objects and not about pixels;
