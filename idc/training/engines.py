@@ -291,8 +291,8 @@ class DeepSpeedEngine:
         full: dict[str, Tensor] = {}
         for prefix, module in self.task.named_modules(remove_duplicate=False):
             dot = f"{prefix}." if prefix else ""
-            own = module.named_parameters(recurse=False, remove_duplicate=False)
-            tensors = {f"{dot}{name}": parameter for name, parameter in own if f"{dot}{name}" in names}
+            parameters = module.named_parameters(recurse=False, remove_duplicate=False)
+            tensors = {f"{dot}{name}": parameter for name, parameter in parameters if f"{dot}{name}" in names}
             with self.deepspeed.zero.GatheredParameters(list({id(p): p for p in tensors.values()}.values())):
                 if self.context.rank == 0:
                     buffers = {f"{dot}{name}": buffer for name, buffer in module.named_buffers(recurse=False)}
