@@ -40,7 +40,7 @@ class AnswersJob(ConfigModel):
     data_set: str = "changeimti"
     """Data set of the questions: the page of the leaderboard that shows the result."""
     no_change: Literal["label", "empty"] = "label"
-    """Meaning of "No change" among the places. `label`: a tenth place. `empty`: no place; two empty sets agree fully.
+    """Meaning of "No change" among the positions. `label`: a tenth position. `empty`: none; two empty sets agree fully.
     The paper does not define it; its micro recalls nearly equal its subset accuracies where at least half of the
     answers are "No change" (table VI), which fits `label`."""
     allow_unreadable: bool = False

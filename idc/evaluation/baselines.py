@@ -188,6 +188,7 @@ def nearest_captions(
         return {}
     wanted = np.stack(pictures)  # (N, 3, 16*16*3)
     wanted -= (centre := wanted.mean(axis=0))
+    # A picture that is the same for all pairs, as the difference where nothing changes, is 0 and not 0 / 0.
     scale = 1.0 / np.maximum(np.sqrt((wanted**2).mean(axis=(0, 2))), 1e-6)[:, None]
     wanted = (wanted * scale).reshape(len(ids), -1)
     best = np.full(len(ids), np.inf, np.float32)

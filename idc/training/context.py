@@ -147,7 +147,7 @@ class LocalContext:
         if self.rank == 0:
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir(parents=True)
-        self.barrier()
+        self.barrier()  # the other ranks write below it
         folder = partial / f"rank_{self.rank}"
         folder.mkdir()
         return folder
@@ -159,10 +159,12 @@ class LocalContext:
     def report(self, metrics: dict[str, Any], checkpoint_dir: Path | None, step: int) -> None:
         if checkpoint_dir is None:
             return
+        # All ranks have written their parts.
         self.barrier()
         if self.rank == 0:
             for rank in range(1, self.world_size):
                 _move_files(self._partial(step) / f"rank_{rank}", checkpoint_dir)
+            # Marked before it is renamed: under its final name it is never seen unfinished.
             (checkpoint_dir / COMPLETE).touch()
             target = self.checkpoints / checkpoint_name(step)
             shutil.rmtree(target, ignore_errors=True)

@@ -297,6 +297,7 @@ class Loader:
             collate_fn=_same,
             num_workers=self.processes,
             prefetch_factor=max(1, -(-self.prefetch // self.processes)),
+            # a forked process would inherit locks that this one's other threads hold
             multiprocessing_context="spawn",
             worker_init_fn=_end_at_once,
             generator=torch.Generator(),  # by default it draws from the global one

@@ -156,6 +156,7 @@ class TorchEngine:
                 parameter.grad = torch.zeros_like(parameter)
         if self.context.world_size > 1:
             self._all_reduce()
+        # Without a limit the norm is measured and nothing is clipped.
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.train.clip_norm or float("inf"))
         for group, rate in zip(self.optimizer.param_groups, learning_rates, strict=True):
             group["lr"] = rate

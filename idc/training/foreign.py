@@ -100,7 +100,7 @@ def read_checkpoint(path: Path | str) -> Any:
         options: dict[str, Any] = {"map_location": "cpu", "mmap": zipfile.is_zipfile(path)}
         try:
             return torch.load(path, weights_only=True, **options)
-        except pickle.UnpicklingError:
+        except pickle.UnpicklingError:  # classes of other programs, of which the restricted reader makes placeholders
             return torch.load(path, weights_only=False, pickle_module=reader, **options)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error}") from None

@@ -38,9 +38,9 @@ def universal_checkpoint(checkpoint: Path, context: Context) -> Iterator[Path]:
         folder = Path(context.all_gather_object(temporary)[first])
         if temporary is not None:
             _convert(checkpoint / TAG, folder / TAG)
-        context.barrier()
+        context.barrier()  # read only what is converted
         yield folder
-        context.barrier()
+        context.barrier()  # all have read it before it is removed
     finally:
         if temporary is not None:
             shutil.rmtree(temporary)
@@ -51,6 +51,7 @@ def reading_universal(engine: Any) -> Iterator[None]:
     """In this block DeepSpeed's ``engine`` loads universal checkpoints."""
     optimizer = engine.optimizer.optimizer
     settings = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    # Private: the engine's configuration has it for all loads, and only this one is of that form.
     engine._config.load_universal_checkpoint = True
     yield
     engine._config.load_universal_checkpoint = False

@@ -244,10 +244,10 @@ class StoredContext:
             if self.rank == 0:
                 self.storage.push()
                 self.storage.withdraw(_name(step))
-            self.barrier()
+            self.barrier()  # no rank uploads into what is still being deleted
             self.storage.upload_part(checkpoint_dir, _name(step))
             shutil.rmtree(checkpoint_dir, ignore_errors=True)
-            self.barrier()
+            self.barrier()  # complete only with the parts of all ranks
             if self.rank == 0:
                 self.storage.complete(_name(step), self.keep_last)
             self.barrier()

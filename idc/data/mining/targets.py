@@ -117,6 +117,7 @@ def combined(sims: np.ndarray, lengths: np.ndarray, others: np.ndarray) -> np.nd
     """Cosines of g (eq. 8) of an image with others, from the cosines of the two parts (N, 2) and the lengths of the
     image's parts, ``lengths`` (2,), and of the ``others`` (N, 2)."""
     products = (sims * lengths * others).sum(axis=1)
+    # An image without any features is like no other one: 0, not 0 / 0.
     return np.asarray(products / np.maximum(np.linalg.norm(lengths) * np.linalg.norm(others, axis=1), 1e-12))
 
 

@@ -1,7 +1,7 @@
 """The list of true differences of a rendered pair with several changes, as the pair's ``meta`` has it.
 
 ``meta["before"]`` and ``meta["after"]`` are the objects of the two images, ``meta["differences"]`` is a list of
-``{"kind": ..., "before": [...], "after": [...]}``, whose numbers are places in these two lists:
+``{"kind": ..., "before": [...], "after": [...]}``, whose numbers are indices in these two lists:
 
 =========== ============================================================================ =====================
 kind        what changed                                                                 OmniDiff's name

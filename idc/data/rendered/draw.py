@@ -87,6 +87,7 @@ def split_of(config: RenderConfig, index: int) -> str:
     cases = len(config.change_types) if config.several is None else config.several.num_counts
     block, position = divmod(index, cases)
     golden = 0.6180339887498949
+    # Multiples of the golden ratio fill [0, 1) evenly, however many there are.
     u = (block * golden + position / cases) % 1.0
     if u < config.test_share:
         return "test"
@@ -281,6 +282,7 @@ def cast(things: tuple[Thing, ...], view: View, width: int, height: int) -> np.n
 
 def _hit(thing: Thing, origin: np.ndarray, rays: np.ndarray) -> np.ndarray:
     """Ray parameter of the first hit, inf where missed. ``origin`` (3,) is relative to the object's centre."""
+    # A ray parallel to a face divides by 0; the comparisons are right with the infinities that result.
     with np.errstate(divide="ignore", invalid="ignore"):
         if thing.shape == "sphere":
             near, _ = _roots((rays**2).sum(-1), rays @ origin, origin @ origin - thing.radius**2)

@@ -60,7 +60,7 @@ _KINDS_STREAM = 7
 
 @dataclass(frozen=True)
 class PlacedDifference:
-    """A change of kind ``kind``; ``before`` and ``after`` are places in the scene's lists of objects."""
+    """A change of kind ``kind``; ``before`` and ``after`` are indices in the scene's lists of objects."""
 
     kind: str
     before: tuple[int, ...]
@@ -128,7 +128,7 @@ class SeveralScene:
 
 @dataclass(frozen=True)
 class _Change:
-    """A change before its objects have places: the states of each object, None where it is not there."""
+    """A change before its objects have positions: the states of each object, None where it is not there."""
 
     kind: str
     states: tuple[tuple[Thing | None, Thing | None], ...]
@@ -354,7 +354,7 @@ def _tell_apart(changes: list[_Change]) -> bool:
     return len(set().union(*looks)) == sum(map(len, looks))
 
 
-# ---------------------------------------------------------------------------------------------------------- the places
+# ------------------------------------------------------------------------------------------------------- the positions
 
 
 def _placed(config: RenderConfig, changes: list[_Change], rng: np.random.Generator) -> list[_Change]:

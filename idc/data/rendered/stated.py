@@ -11,7 +11,7 @@ from idc.data.rendered.differences import Difference
 from idc.data.rendered.scene import View
 
 _WIDTH, _HEIGHT = 480, 320
-"""Image in which places are told: CLEVR's shape. Other shapes show the same things a little further in or out."""
+"""Image in which positions are stated: CLEVR's shape. Other shapes show the same things a little further in or out."""
 _ACROSS = ("at the left", "in the middle", "at the right")
 _ALONG = ("far back", "halfway back", "in front")
 _ATTRIBUTES = ("size", "color", "material", "shape")

@@ -54,6 +54,7 @@ def corrupt(pixels: np.ndarray, kind: Corruption, severity: int, rng: Generator)
         raise ValueError(f"{kind!r} is not one of {', '.join(CORRUPTIONS)}")
     scale = min(pixels.shape[:2]) / REFERENCE_SIDE
     changed = _FUNCTIONS[kind](pixels / 255.0, severity - 1, scale, rng)
+    # Truncated, as in the benchmark; the 1e-9 keeps a value that rounding left a hair below a level at that level.
     return (np.clip(changed, 0.0, 1.0) * 255 + 1e-9).astype(np.uint8)
 
 

@@ -108,6 +108,7 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
         mismatch_BP = mismatch(
             self.net.encoder.co_attention(encoded.embedded), self.net.encoder.content(encoded.embedded)
         )
+        # Equal images have no mismatch: the logarithm of 0 would not be finite.
         evidence = mismatch_BP.amax(dim=1).clamp(min=1e-6).log().tolist()
         maps = mismatch_BP.unflatten(1, (self.grid_side, self.grid_side)).float().cpu().numpy()
         if not change_map:

@@ -277,7 +277,7 @@ class FinetuneJob(_RunConfig):
     """Learning rate; the paper states 2e-4 and no schedule."""
     keep_relevance: bool = False
     """Keep the dual encoder of the pre-training in the artifact, so that descriptions show the relevance of their words
-    and of places of both images (figures 6 to 8). With CLIP-B/16 the artifact grows by 0.6 GB."""
+    and of patches of both images (figures 6 to 8). With CLIP-B/16 the artifact grows by 0.6 GB."""
     beams: int = Field(1, ge=1)
     """Number of beams of the captioner; 1 is greedy, as in the paper."""
     length_penalty: float = Field(1.0, ge=0)

@@ -173,6 +173,7 @@ def _scaled(images: Tensor, size: int) -> Tensor:
     scaled = images.permute(0, 3, 1, 2).float() / 255
     if images.shape[1] == size:
         return scaled
+    # Bicubic weights are partly negative, so edges overshoot.
     return F.interpolate(scaled, (size, size), mode="bicubic", antialias=True).clamp(0, 1)
 
 

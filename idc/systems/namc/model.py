@@ -53,6 +53,7 @@ class Attention(nn.Module):
     def compare(self) -> None:
         """Attend to similar positions, and subtract what is found there (:func:`idc.nn.mimetic.compare_`)."""
         width = self.out.weight.shape[0]
+        # compare_ takes the packed layout and writes into it; this is a copy, so its parts are copied back.
         packed = torch.cat([self.q.weight, self.kv.weight])
         compare_(packed, self.out.weight, self.heads)
         self.q.weight.copy_(packed[:width])

@@ -157,6 +157,7 @@ class DualEncoder(nn.Module):
 
     def texts(self, texts: Texts, masked_NW: Tensor | None = None) -> Encoded:
         """Encode texts; every piece of a masked word becomes [MASK]."""
+        # Its parts one by one: its forward takes ids alone, and masked words are embeddings.
         text = self.clip.text_model
         embedded = text.embeddings.token_embedding(texts.ids)
         if masked_NW is not None:
@@ -190,9 +191,11 @@ def relevance(patches_NPE: Tensor, tokens_NTE: Tensor, texts: Texts) -> tuple[Te
     """
     similar = cosines(patches_NPE, tokens_NTE)  # S, (N, P, T)
     inside = (texts.words >= 0).unsqueeze(1)
+    # No cosine is below -1: tokens of no word are never the most similar.
     of_patches = similar.masked_fill(~inside, -1).amax(dim=-1)
     of_patches = torch.where(inside.any(dim=-1), of_patches, 0.0)
     best = similar.amax(dim=1) * inside[:, 0]
+    # The last column takes the tokens of no word and is dropped.
     sums = best.new_zeros(len(best), texts.num_words + 1)
     where = torch.where(texts.words >= 0, texts.words, texts.num_words)
     sums = sums.scatter_add(1, where, best)

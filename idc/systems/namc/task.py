@@ -171,6 +171,7 @@ class PretrainTask(_Captioning):
         counted = targets != PAD
         if denoised is not None:
             mask_index = batch["place"]
+            # -1, a word of the template, is clamped so that it can index, and then is not lost.
             lost = denoised.words.flatten()[mask_index.clamp(min=0)] & (mask_index >= 0)
             # The decoder's word [MASK] is the unknown word: all words of training are known.
             ids = torch.cat([ids[:, :1], torch.where(lost, UNK, targets)[:, :-1]], dim=1)

@@ -229,6 +229,7 @@ class PairCaptioner(WordCaptioner[Encoded]):
 
     def _findings(self, encoded: Encoded, decoded: Decoded, change_map: bool) -> Sequence[Findings]:
         apart = disagreement(encoded.features)
+        # Equal images do not disagree at all: the logarithm of 0 would not be finite.
         most = apart.amax(dim=1).clamp_min(1e-6).log().tolist()
         maps: Sequence[np.ndarray | None] = [None] * len(most)
         if change_map:

@@ -95,6 +95,7 @@ def mask_predict(
         probability, best = _inner(hidden, between, head).max(dim=-1)
         tokens_BM = torch.where(open_BM, best, tokens_BM)
         kept = total - math.floor(total * math.cos(math.pi / 2 * number / rounds))
+        # Infinite, so that patches of earlier rounds are among the kept ones in every round.
         order = torch.where(open_BM, probability, torch.inf).topk(kept, dim=1).indices
         open_BM = torch.ones_like(open_BM).scatter(1, order, False)
         if number == rounds:

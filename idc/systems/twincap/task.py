@@ -93,9 +93,11 @@ class TwinCapTask(Task):
             return
         parts = self.job.train.grad_accumulation
         steps = int(self.updates) // parts
+        # A short memory at first: otherwise the average would hold the initial weights for long.
         decay = min(self.job.ema, (1 + steps) / (10 + steps)) ** (1 / parts)
         averages: list[Tensor] = list(self.average.parameters())
         weights = [weight.detach() for weight in self.net.parameters()]
+        # Private, but what torch.optim.swa_utils calls for its averages: one operation for all tensors.
         torch._foreach_lerp_(averages, weights, 1 - decay)
         self.updates += 1
 

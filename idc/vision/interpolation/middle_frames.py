@@ -169,7 +169,7 @@ def _dis(refine: bool) -> Any:
 
 
 def _flows_from_the_middle(forward: np.ndarray, backward: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Displacements from pixels at t = 1/2 to their places in the first and in the second image, (H, W, 2) each.
+    """Displacements from pixels at t = 1/2 to their positions in the first and second image, (H, W, 2) each.
 
     The motion m through a pixel p at t = 1/2 obeys m(p) = forward(p - m/2) = -backward(p + m/2): one step of the
     fixed-point iteration over the mean of both, from the flows in place. (More steps, or splatting the flows forward,

@@ -366,7 +366,7 @@ def _saved_tokenizer(tokens: TextTokens | None) -> Iterator[Path | None]:
 
 @torch.no_grad()
 def start_comparing(encoder: PairEncoder) -> None:
-    """Initialise the weights so that the joint blocks compute differences between the same places of both images.
+    """Initialise the weights so that the joint blocks compute differences between the same positions of both images.
 
     The position embedding of a patch is the same in both images, and the attention of every image block is drawn
     mimetically (Trockman and Kolter 2023, "Mimetic Initialization of Self-Attention Layers"): near 1.5 I between

@@ -165,6 +165,7 @@ class TokenizerTask(Task):
             keep = self.loss.codebook_decay
             self.code_counts.mul_(keep).add_(self.step_counts, alpha=1 - keep)
             self.code_sums.mul_(keep).add_(self.step_sums, alpha=1 - keep)
+            # A code whose average count has decayed to nothing stays where it is: its mean would be 0 / 0.
             alive = self.code_counts > 1e-6
             self.codebook[alive] = self.code_sums[alive] / self.code_counts[alive, None]
             self.idle_steps.add_(1).masked_fill_(used, 0)
@@ -187,6 +188,7 @@ class TokenizerTask(Task):
         dead = (self.idle_steps >= self.loss.revive_after).nonzero()[:, 0]
         if not len(dead):
             return 0
+        # Rows of zeros hold no candidate; the 1e-12 lets codes be drawn where all errors are 0.
         filled = self.step_candidates[self.step_candidates.abs().sum(1) > 0]
         error = (filled - self.codebook[nearest_rows(filled, self.codebook)]).square().sum(1).double().cpu() + 1e-12
         dead = dead[: len(filled)]
