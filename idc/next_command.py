@@ -61,9 +61,6 @@ def after_training(entry: str, job: Any, artifact: str) -> str:
         case "vision.pair_encoder.task:train":
             tokenizer = "runs/mine-tokenizer/artifact"
             return _procedures(pairs, tokenizer=tokenizer, strategy="visual_text", pair_encoder=artifact)
-        case "vision.interpolation.task:train":
-            tokenizer = "runs/mine-tokenizer/artifact"
-            return _procedures(pairs, tokenizer=tokenizer, interpolation="vfiformer", interpolation_weights=artifact)
         case "systems.procap.task:pretrain":
             names = {"name": "mine-procap", "procedures": job.procedures, "pretrained": artifact}
             return _command("finetune_procap", "procap/finetune_demo", **names)
@@ -118,12 +115,6 @@ def after_descriptions(pairs: str) -> str:
 def after_corruption(pairs: str) -> str:
     """The evaluation of a captioner on corrupted pairs."""
     return _command("evaluate", artifact=_CAPTIONER, pairs=pairs, out=str(PurePath(_CAPTIONER).parent / "corrupted"))
-
-
-def after_triplets(triplets: str) -> str:
-    """The training of an interpolator."""
-    preset = "vision/interpolator_demo"
-    return _command("train_interpolator", preset, name="mine-interpolator", triplets=triplets, build=None)
 
 
 def after_conversion(kind: str, artifact: str) -> str:

@@ -70,12 +70,3 @@ def test_a_folder_at_the_imports_own_place_is_imported_to_another(
     photos.rename("data/mine/pairs")
     text = refusal("train_twincap pairs=data/mine/pairs", monkeypatch, capsys)
     assert text.endswith("source=data/mine/pairs out=data/mine/imported")
-
-
-@pytest.mark.usefixtures("photos")
-def test_an_input_that_is_found_wrong_by_the_run_leaves_its_name_free(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for settings in ("triplets=photos", "triplets=photos train.epochs=2"):
-        assert "photos" in (text := refusal(f"train_interpolator {settings}", monkeypatch, capsys))
-        assert "another config" not in text
