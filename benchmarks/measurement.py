@@ -32,7 +32,6 @@ Part = Literal[
     "build_memory",
     "decoding",
     "captioning",
-    "official",
     "pretraining",
     "hardware",
     "scoring",
@@ -41,10 +40,7 @@ Part = Literal[
     "rendering",
     "systems",
     "mining",
-    "scale",
-    "faults",
     "vlm",
-    "threads",
 ]
 
 # -- a measurement -----------------------------------------------------------------------------------------------

@@ -49,20 +49,6 @@ def scratch() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextmanager
-def variable(name: str, value: str) -> Iterator[None]:
-    """An environment variable of the processes started inside."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
 def turns(kinds: Sequence[str], rounds: int) -> Iterator[str]:
     """``kinds`` in order, then backwards, and so on, so that drift over time affects all of them alike."""
     for number in range(rounds):

@@ -27,8 +27,7 @@ from pathlib import Path
 
 from benchmarks.compare import summary
 from benchmarks.job import WITHOUT_RAY, BenchmarkJob, run
-from benchmarks.page import figure_text, machine_text
-from benchmarks.record import Figure
+from benchmarks.page import machine_text, run_text
 from idc.config import cli, refuse
 
 Job = BenchmarkJob
@@ -43,7 +42,7 @@ def main() -> None:
     except ValueError as error:
         raise SystemExit(f"benchmark: {error}") from None
     for name, found in result.runs.items():
-        print(f"\n{name}: {machine_text(found)}\n{figure_text(Figure(figure=name, runs=[found]), found, found)}")
+        print(f"\n{name}: {machine_text(found)}\n{run_text(found, found)}")
     for part, lacking in result.skipped.items():
         print(f"skipped: {part}: {'; '.join(lacking)}", file=sys.stderr)
     for note in result.notes:

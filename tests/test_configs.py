@@ -23,7 +23,6 @@ JOB_OF = {
     "render/": "render",
     "vision/tokenizer_": "train_tokenizer",
     "vision/pair_encoder_": "train_pair_encoder",
-    "vision/interpolator_": "train_interpolator",
     "procap/procedures_": "build_procedures",
     "procap/pretrain_": "pretrain_procap",
     "procap/finetune_": "finetune_procap",
@@ -52,7 +51,6 @@ JOB_OF = {
 INPUTS: dict[str, dict[str, Any]] = {
     "render": {"out": "pairs"},
     "train_tokenizer": {"pairs": "pairs"},
-    "train_interpolator": {"triplets": "triplets"},
     "train_pair_encoder": {"pairs": "pairs"},
     "build_procedures": {
         "procedures": "procedures",

@@ -1,4 +1,4 @@
-"""Settings of the jobs that import, check and perturb pairs and make triplets."""
+"""Settings of the jobs that import, check and perturb pairs."""
 
 from __future__ import annotations
 

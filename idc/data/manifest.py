@@ -28,7 +28,6 @@ SCHEMA_VERSIONS = {
     "instructions": INSTRUCTION_SCHEMA_VERSION,
     "preferences": PREFERENCE_SCHEMA_VERSION,
     "procedures": 1,
-    "triplets": 1,
 }
 """Version of the columns of each kind of folder; a folder with a newer one is refused."""
 

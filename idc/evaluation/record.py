@@ -60,7 +60,7 @@ class CaptionDifferences(_Record):
     scores: dict[str, float]
     """Precision, recall, F1 and invented share of the pair."""
     claims: list[str]
-    """What the caption claims, each with its verdict: "right: color of red cube: to blue"."""
+    """The claims of the caption, each with its verdict: "right: color of red cube: to blue"."""
 
     @classmethod
     def of(cls, matched: Matched) -> CaptionDifferences:

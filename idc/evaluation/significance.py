@@ -43,8 +43,8 @@ class Table:
         blocks = [np.array([row[name] for row in statistics], dtype=float) for name in self._summed]
         blocks += [np.array([[row[name] for name in self._means] for row in scores], dtype=float)]
         self.values = np.concatenate(blocks, axis=1)
-        found = self.score(self.values.sum(axis=0), len(scores))
-        self.metrics = tuple(found)
+        overall = self.score(self.values.sum(axis=0), len(scores))
+        self.metrics = tuple(overall)
 
     def score(self, sums: np.ndarray, count: int) -> dict[str, np.ndarray]:
         """Metric -> its value for sums over ``count`` sentences, ``(..., columns)`` to ``(...)``."""
@@ -145,7 +145,7 @@ def paired_test(
 ) -> Comparison:
     """Two systems by the numbers of their sentences, row by row of the same pairs; arguments as :func:`compare`."""
     count = len(first.values)
-    of_a, of_b = (one.score(one.values.sum(axis=0), count) for one in (first, second))
+    of_a, of_b = (system.score(system.values.sum(axis=0), count) for system in (first, second))
     drawn = _gather(
         _minus(second.score(weights @ second.values, count), first.score(weights @ first.values, count))
         for weights in bootstrap(count, resamples, seed)
@@ -165,7 +165,7 @@ def paired_test(
             b=float(of_b[name]),
             difference=difference,
             interval=percentiles(drawn[name]),
-            p=(1 + larger) / (1 + exchanges),
+            p=(1 + larger) / (1 + exchanges),  # the observed assignment is one of the exchanges: p is never 0
         )
     return Comparison(
         pairs=count, protocol=protocol, resamples=resamples, exchanges=exchanges, seed=seed, metrics=metrics
@@ -190,23 +190,23 @@ def compare_evaluations(job: CompareJob) -> Comparison:
             raise ValueError(
                 f"not the same protocol: {rule} is {first.protocol.get(rule)!r} and {second.protocol.get(rule)!r}"
             )
-    lists = {one.differences.protocol for one in (first, second) if one.differences is not None}
+    lists = {evaluation.differences.protocol for evaluation in (first, second) if evaluation.differences is not None}
     if len(lists) > 1:
         raise ValueError(f"not the same rules for differences: {' and '.join(sorted(lists))}; evaluate again")
     rows = load_predictions(job.a), load_predictions(job.b)
     return compare(*rows, first.protocol["name"], job.resamples, job.exchanges, job.seed)
 
 
-def table(found: Comparison) -> str:
+def table(comparison: Comparison) -> str:
     """The comparison as plain text; scores times 100."""
-    width = max(10, *(len(name) + 1 for name in found.metrics))
+    width = max(10, *(len(name) + 1 for name in comparison.metrics))
     lines = [
-        f"{found.pairs} pairs, protocol {found.protocol}, x100. Intervals: 95 %, paired bootstrap, {found.resamples} "
-        f"resamples; p: approximate randomisation, two-sided, {found.exchanges} exchanges; seed {found.seed}; CIDEr "
-        "with the document frequencies of the full set",
+        f"{comparison.pairs} pairs, protocol {comparison.protocol}, x100. Intervals: 95 %, paired bootstrap, "
+        f"{comparison.resamples} resamples; p: approximate randomisation, two-sided, {comparison.exchanges} exchanges; "
+        f"seed {comparison.seed}; CIDEr with the document frequencies of the full set",
         f"{'':{width}}{'a':>9}{'b':>9}{'b - a':>9}{'interval':>20}{'p':>9}",
     ]
-    for name, row in found.metrics.items():
+    for name, row in comparison.metrics.items():
         interval = f"{100 * row.interval.low:+.2f} to {100 * row.interval.high:+.2f}"
         lines.append(
             f"{name:{width}}{100 * row.a:9.2f}{100 * row.b:9.2f}{100 * row.difference:+9.2f}{interval:>20}{row.p:9.4f}"
@@ -231,12 +231,12 @@ def _masks(count: int, exchanges: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def _gather(blocks: Iterator[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    found = list(blocks)
-    return {name: np.concatenate([block[name] for block in found]) for name in found[0]}
+    parts = list(blocks)
+    return {name: np.concatenate([block[name] for block in parts]) for name in parts[0]}
 
 
-def _minus(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: one[name] - other[name] for name in one}
+def _minus(scores: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: scores[name] - other[name] for name in scores}
 
 
 def percentiles(values: np.ndarray) -> Interval:

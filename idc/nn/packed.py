@@ -108,9 +108,10 @@ def packing_works(dtype: torch.dtype = torch.float32) -> bool:
     if not torch.backends.mkldnn.is_available() or (dtype == torch.bfloat16 and not bfloat16_is_native()):
         return False
     try:
+        # The layers of the trial are drawn at random: the caller's generator must not move.
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             return _linear_agrees(dtype) and _convolution_agrees(dtype)
-    except (AttributeError, RuntimeError, TypeError, NotImplementedError):
+    except (AttributeError, RuntimeError, TypeError, NotImplementedError):  # private operators: gone, or changed
         return False
 
 
@@ -155,6 +156,6 @@ def _convolution_agrees(dtype: torch.dtype) -> bool:
     )
 
 
-def _close(found: Tensor, expected: Tensor) -> bool:
-    tolerance = 0.1 if found.dtype == torch.bfloat16 else 1e-4
-    return found.shape == expected.shape and torch.allclose(found.float(), expected, atol=tolerance, rtol=tolerance)
+def _close(actual: Tensor, expected: Tensor) -> bool:
+    tolerance = 0.1 if actual.dtype == torch.bfloat16 else 1e-4
+    return actual.shape == expected.shape and torch.allclose(actual.float(), expected, atol=tolerance, rtol=tolerance)

@@ -165,14 +165,14 @@ def write_artifact(
     partial = path.with_name(f".{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    own = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state_dict.items()}
-    save_file(own, partial / WEIGHTS)
+    tensors = {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state_dict.items()}
+    save_file(tensors, partial / WEIGHTS)
     if vocabulary is not None:
         vocabulary.save(partial / VOCABULARY)
     _write_json(partial / PREPROCESS, preprocess or {})
     _write_json(partial / METRICS, metrics or {})
-    for name, given in (extras or {}).items():
-        source = _local(given)
+    for name, origin in (extras or {}).items():
+        source = _local(origin)
         if source.is_dir():
             shutil.copytree(source, partial / name)
         else:
@@ -325,15 +325,15 @@ def captioning_files(path: Path | str) -> dict[str, str]:
     The files of jobs/calibrate.py are left out, also of the list of files in config.json: they are added later.
     """
     path = _local(path)
-    found = contents(path)
-    found.pop(HASHES, None)
-    if added := found.keys() & _ADDED_LATER:
+    hashes = contents(path)
+    hashes.pop(HASHES, None)
+    if added := hashes.keys() & _ADDED_LATER:
         for name in added:
-            del found[name]
+            del hashes[name]
         head = _read_json(path / CONFIG)
         before = _json({**head, "files": [name for name in head["files"] if name not in added]})
-        found[CONFIG] = hashlib.sha256(before.encode()).hexdigest()
-    return found
+        hashes[CONFIG] = hashlib.sha256(before.encode()).hexdigest()
+    return hashes
 
 
 def captioning_identity(path: Path | str) -> str:

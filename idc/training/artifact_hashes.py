@@ -64,15 +64,15 @@ def check_hashes(folder: Path, names: Iterable[str]) -> bool:
         "missing": sorted(name for name, digest in hashes.items() if digest and name not in there),
         "not part of it": sorted((there | set(names)) - hashes.keys()),
     }
-    found = [
+    differences = [
         f"{', '.join(files[:_SHOWN])} {'is' if len(files) == 1 else 'are'} {what}"
         for what, files in faults.items()
         if files
     ]
-    if found:
+    if differences:
         raise ValueError(
-            f"artifact {folder} differs from its {HASHES}: {'; '.join(found)}. It is damaged, or was altered after it "
-            "was written: copy the artifact again"
+            f"artifact {folder} differs from its {HASHES}: {'; '.join(differences)}. It is damaged, or was altered "
+            "after it was written: copy the artifact again"
         )
     return True
 

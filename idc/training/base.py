@@ -97,18 +97,18 @@ class Base:
         Raises:
             ValueError: it is not here, incomplete, or another model.
         """
-        found = locate(source or self.source, None if source else self.revision, download=download)
-        here, wanted, what = fingerprint(found), self.fingerprint, "fingerprint"
+        folder = locate(source or self.source, None if source else self.revision, download=download)
+        here, wanted, what = fingerprint(folder), self.fingerprint, "fingerprint"
         if full and here == wanted:
             if self.sha256 is None:
                 raise ValueError(f"the artifact has no full hash of its base {self.source}; check it without full")
-            here, wanted, what = full_hash(found), self.sha256, "full hash"
+            here, wanted, what = full_hash(folder), self.sha256, "full hash"
         if here != wanted:
             raise ValueError(
-                f"{found} is not the base model that the artifact was trained on, {self}: its {what} is {here[:12]}, "
+                f"{folder} is not the base model that the artifact was trained on, {self}: its {what} is {here[:12]}, "
                 f"expected {wanted[:12]}; give the folder of the right one with base.source=/path"
             )
-        return found
+        return folder
 
     def __str__(self) -> str:
         return self.source + (f" at revision {self.revision}" if self.revision else "")
@@ -263,20 +263,20 @@ def _descriptions(folder: Path) -> Iterator[Path]:
 
 
 def _weights(folder: Path) -> list[Path]:
-    found = sorted(folder.glob(WEIGHTS))
+    weights = sorted(folder.glob(WEIGHTS))
     if (folder / _INDEX).is_file():
         try:
             named = set(json.loads((folder / _INDEX).read_text(encoding="utf-8"))["weight_map"].values())
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"{folder / _INDEX} is damaged ({error}); download or copy it again") from None
-        if lost := sorted(named - {path.name for path in found}):
+        if lost := sorted(named - {path.name for path in weights}):
             raise ValueError(
                 f"{folder} is incomplete: {len(lost)} of {len(named)} files of weights are missing, first {lost[0]}; "
                 "download or copy them again"
             )
-    if not found:
+    if not weights:
         raise ValueError(f"{folder} has no weights in safetensors; convert them, or give another folder")
-    return found
+    return weights
 
 
 def _samples(folder: Path) -> dict[str, str]:
@@ -289,8 +289,8 @@ def _samples(folder: Path) -> dict[str, str]:
                 raise ValueError(f"{path} is damaged: its header is cut off; download or copy it again")
             file.seek(0)
             digest = hashlib.sha256(file.read(start) + size.to_bytes(8, "little"))
-            for place in range(_PLACES):
-                file.seek(start + max(0, size - start - _PIECE) * place // (_PLACES - 1))
+            for piece in range(_PLACES):
+                file.seek(start + max(0, size - start - _PIECE) * piece // (_PLACES - 1))
                 digest.update(file.read(_PIECE))
         hashes[path.name] = digest.hexdigest()
     return hashes

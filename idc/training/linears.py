@@ -39,8 +39,8 @@ def onednn_is_exact() -> bool:
     generator = torch.Generator().manual_seed(0)
     left, right = (torch.randn(128, 128, generator=generator) for _ in range(2))
     with _onednn():
-        found = left @ right
-    return torch.allclose(found.double(), left.double() @ right.double(), rtol=0, atol=1e-4)
+        product = left @ right
+    return torch.allclose(product.double(), left.double() @ right.double(), rtol=0, atol=1e-4)
 
 
 def use_onednn(module: nn.Module) -> None:

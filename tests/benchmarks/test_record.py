@@ -327,30 +327,31 @@ def test_the_tracked_records_hold_raw_numbers_or_say_that_they_are_not_known() -
         assert not re.findall(r"[ =\"'\[](/[a-z]+/[^\"]*)", text), f"{figure.figure}: a path of a machine"
 
 
-def test_the_page_names_other_machines_and_has_the_numbers_of_before() -> None:
-    found = {
+def test_the_page_shows_rows_with_an_aim_of_the_newest_run_and_names_other_machines() -> None:
+    newest = made([4.0], [2.0], commit="new", date="2026-01-03T00:00Z")
+    aside = measurement(title="aside", aim="", more={"steps": 3})
+    named = {
         "here": Figure(figure="here", runs=[
-            made([1.0], [2.0], commit="old", date="2026-01-01"), made([3.0], [2.0], commit="far", machine=ELSEWHERE),
-            made([4.0], [2.0], commit="new", date="2026-01-03T00:00Z"),
+            made([1.0], [2.0], commit="old", date="2026-01-01"),
+            newest.model_copy(update={"rows": [*newest.rows, aside.row()]}),
         ]),
         "there": Figure(figure="there", runs=[made([7.0], machine=ELSEWHERE, title="a | b")]),
     }  # fmt: skip
-    text = page.render("{{ machine }}\n{{ table('here') }}\n--\n{{ table('none') }}\n--\n{{ others() }}\n", found)
-    here, none, rest = text.split("\n--\n")
+    text = page.render("{{ machine }}\n{{ table('here') }}\n--\n{{ table('none') }}\n--\n{{ table('there') }}\n", named)
+    here, none, there = text.split("\n--\n")
     assert here.startswith("P (avx2), 2 cores, 24 GiB; torch 2 (AVX2), mkl, oneDNN 3")
     assert "Another machine" not in here
     assert "1 thread, commit new, 2026-01-03: `$ python x`" in here
-    assert "| medians | before, old |" in here
-    assert "| 4 / 2 pairs/s | 0.50 (n = 1); 1 / 2 pairs/s |" in here
+    assert "| a over b | **2.00** (n = 1) | at most 1 | 4 / 2 pairs/s |" in here
+    assert "aside" not in here
     assert none == "Not measured yet."
-    assert rest.startswith("### there")
-    assert "**Another machine: P (avx2, avx512f), 2 cores, 24 GiB.**" in rest
-    assert "| what | aim | medians |" in rest
-    assert "a \\| b" in rest
+    assert "**Another machine: P (avx2, avx512f), 2 cores, 24 GiB.**" in there
+    assert "| what | aim | medians |" in there
+    assert "a \\| b" in there
 
 
 def test_the_page_of_no_record_says_so() -> None:
-    assert page.render("{{ machine }}{{ others() }}", {}) == "none yet\n"
+    assert page.render("{{ machine }}", {}) == "none yet\n"
 
 
 def test_a_stored_figure_is_plain_json_of_one_schema() -> None:

@@ -83,7 +83,7 @@ def origin_of(job: DescribeJob) -> str:
 
 
 def _settings(job: DescribeJob, captions: Mapping[str, ImageCaptions]) -> list[Any]:
-    """What the folder depends on, besides the pairs."""
+    """All that the folder depends on besides the pairs."""
     if job.describer == "oracle":
         return ["oracle", job.oracle.model_dump(mode="json")]
     quoted = fingerprint(sorted(captions.items())) if captions else None
@@ -119,8 +119,8 @@ class OracleDescriptions(_Describing):
     """Stage: descriptions from the scene graphs."""
 
     def _describe(self, row: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
-        found, noise = describe(row["pair_id"], json.loads(row["meta"] or "{}"), self.job.oracle)
-        return found.sentence(), origin_of(self.job), {NOISE: [one._asdict() for one in noise]}
+        description, noise = describe(row["pair_id"], json.loads(row["meta"] or "{}"), self.job.oracle)
+        return description.sentence(), origin_of(self.job), {NOISE: [record._asdict() for record in noise]}
 
 
 class LoggedDescriptions(_Describing):

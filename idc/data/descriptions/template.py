@@ -77,15 +77,15 @@ def parse(sentence: str) -> Description:
             :data:`DENIAL` if the description of an image only says what is not in it.
     """
     text = " ".join(sentence.split()).strip("\"'`*\u201c\u201d ")
-    found = _SENTENCE.fullmatch(text)
-    if found is None:
+    match = _SENTENCE.fullmatch(text)
+    if match is None:
         for needed in (_FIRST, _SECOND):
             if needed not in text.lower():
                 raise ValueError(f"{OFF_TEMPLATE}: there is no {needed!r} in {_short(text)}")
         raise ValueError(f"{OFF_TEMPLATE}: text around the template, or an empty slot, in {_short(text)}")
     slots: list[str] = []
     for name, image in (("before", "first"), ("after", "second")):
-        verb, _, description = found[name].partition(" ")
+        verb, _, description = match[name].partition(" ")
         description = description.strip(" .,")
         if verb.lower() not in VERBS:
             raise ValueError(f"{OFF_TEMPLATE}: {verb!r} after 'the {image} image' is no verb of the list")

@@ -111,14 +111,16 @@ def training_words(path: str) -> list[str]:
     Raises:
         ValueError: there are fewer than two.
     """
-    found: set[str] = set()
+    vocabulary: set[str] = set()
     for row in iter_rows(path, ["captions"], "train", batch_size=4096):
         for caption in row["captions"]:
-            found.update(words(caption))
-    found -= {";", ","}
-    if len(found) < 2:
-        raise ValueError(f"{path} has {len(found)} words in its training captions; replacing words needs at least two")
-    return sorted(found)
+            vocabulary.update(words(caption))
+    vocabulary -= {";", ","}
+    if len(vocabulary) < 2:
+        raise ValueError(
+            f"{path} has {len(vocabulary)} words in its training captions; replacing words needs at least two"
+        )
+    return sorted(vocabulary)
 
 
 def rng_of(config: RobustnessConfig, pair_id: str, role: str) -> np.random.Generator:

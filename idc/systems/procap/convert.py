@@ -82,10 +82,10 @@ def convert(job: ConvertJob, *, overwrite: bool = False) -> list[Dropped]:
     settings = job.model_dump(mode="json", exclude={"out", "weights"})
     note = {"weights": source.name, "sha256": file_hash(source), "settings": settings}
     if out.exists() and not overwrite:
-        found = json.loads(path.read_text(encoding="utf-8")) if (path := out / CONVERSION).is_file() else {}
-        if any(found.get(key) != value for key, value in note.items()):
+        conversion = json.loads(path.read_text(encoding="utf-8")) if (path := out / CONVERSION).is_file() else {}
+        if any(conversion.get(key) != value for key, value in note.items()):
             raise ValueError(f"{out} exists and is not this conversion; choose another folder, or pass --overwrite")
-        return [Dropped(item["name"], tuple(item["shape"]), item["reason"]) for item in found["dropped"]]
+        return [Dropped(item["name"], tuple(item["shape"]), item["reason"]) for item in conversion["dropped"]]
     if job.kind == "clip4idc":
         left = convert_clip4idc(source, out, tokenizer=job.clip_tokenizer, separate_layers=job.separate_layers)
         dropped = [Dropped(*item) for item in left]

@@ -30,7 +30,7 @@ _PAIRS = 4
 
 @dataclass(frozen=True)
 class Optimisations:
-    """What is done to caption faster; the defaults are those of ``exact``.
+    """Optimisations of captioning; the defaults are those of ``exact``.
 
     Attributes:
         cached: keep the decoder's keys and values, and project the procedure once per batch. Without, every step
@@ -58,7 +58,7 @@ class Optimisations:
 
 
 def optimisations(speed: Speed | Optimisations, device: torch.device) -> Optimisations:
-    """What ``speed`` chooses on this machine, always the same."""
+    """The optimisations that ``speed`` chooses on this machine, always the same."""
     if isinstance(speed, Optimisations):
         return speed
     if speed == "exact":

@@ -187,10 +187,10 @@ class FinetuneTask(Task):
         return loss, {"loss_per_word": mean_per_sample(each.detach(), words), "word_accuracy": right}
 
     def caption(self, batch: Batch) -> list[str]:
-        found = self.captioner.search(
+        decoded = self.captioner.search(
             self._features(batch), beams=self.job.beams, length_penalty=self.job.length_penalty
         )
-        return [self.vocabulary.decode(ids) for ids in found.ids.tolist()]
+        return [self.vocabulary.decode(ids) for ids in decoded.ids.tolist()]
 
     def _features(self, batch: Batch) -> Tensor:
         return frame_features(batch["procedure" if self.job.procedure == "frames" else "ends"], self.extract)

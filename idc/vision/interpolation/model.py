@@ -128,7 +128,7 @@ class VFIformer(nn.Module):
         folder = local_folder(folder)
         for name in (CONFIG_FILE, WEIGHTS_FILE):
             if not (folder / name).is_file():
-                raise ValueError(f"{folder} is not an interpolator: it has no {name}; a training writes <run>/artifact")
+                raise ValueError(f"{folder} is not an interpolator: it has no {name}")
         try:
             config = VFIformerConfig.model_validate_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         except ValueError as error:

@@ -160,8 +160,8 @@ class Block(nn.Module):
         self.norm2 = nn.LayerNorm(width)
         self.mlp = Mlp(width, int(width * config.mlp_ratio))
         if shifted and crop_size is not None:
-            own, wide = shift_masks(crop_size, crop_size, window)
-            for name, mask in ({"attn_mask_x": own, "attn_mask_y": wide} if cross else {"attn_mask": own}).items():
+            same, wide = shift_masks(crop_size, crop_size, window)
+            for name, mask in ({"attn_mask_x": same, "attn_mask_y": wide} if cross else {"attn_mask": same}).items():
                 self.register_buffer(name, mask)
 
     def forward(self, x_BHWC: Tensor, masks: tuple[Tensor, Tensor] | None) -> Tensor:
@@ -241,12 +241,12 @@ class CrossScaleAttention(nn.Module):
     def forward(self, x_BnNC: Tensor, wide_BnNC: Tensor, masks: tuple[Tensor, Tensor] | None) -> Tensor:
         q, k, v = self.qkv(x_BnNC).chunk(3, dim=-1)
         bias = self.relative_position_bias_table_x[self.relative_position_index]
-        own = attend(q, k, v, bias, masks[0] if masks else None, self.heads)
+        same = attend(q, k, v, bias, masks[0] if masks else None, self.heads)
         k, v = self.kv(wide_BnNC).chunk(2, dim=-1)
         bias = self.relative_position_bias_table_y[self.relative_position_index]
         wide = attend(q, k, v, bias, masks[1] if masks else None, self.heads)
-        merged = self.merge2(F.leaky_relu(self.merge1(torch.cat([own, wide], dim=-1)), 0.2))
-        return cast(Tensor, self.proj(merged + own))
+        merged = self.merge2(F.leaky_relu(self.merge1(torch.cat([same, wide], dim=-1)), 0.2))
+        return cast(Tensor, self.proj(merged + same))
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, bias_NNh: Tensor, mask_nNN: Tensor | None, heads: int) -> Tensor:
@@ -306,9 +306,9 @@ def shift_masks(height: int, width: int, window: int, device: torch.device | Non
         part[-window:] = 1
         part[-(window // 2) :] = 2
     regions = (3 * side[0][:, None] + side[1][None]).float()[None, :, :, None]
-    own, wide = to_windows(regions, window)[0], to_wide_windows(regions, window)[0]  # (n, N, 1)
+    same, wide = to_windows(regions, window)[0], to_wide_windows(regions, window)[0]  # (n, N, 1)
 
     def apart(keys: Tensor) -> Tensor:
-        return (keys.transpose(1, 2) != own).float() * _MASKED
+        return (keys.transpose(1, 2) != same).float() * _MASKED
 
-    return apart(own), apart(wide)
+    return apart(same), apart(wide)

@@ -327,17 +327,17 @@ class PairEncoder(nn.Module):
         Raises:
             ValueError: it is not a pair encoder, or a file is missing or does not fit the others.
         """
-        found = read_artifact(folder, system=SYSTEM)
-        config = PairEncoderConfig.model_validate(found.config["encoder"])
-        if found.preprocess != preprocess(config):
-            raise ValueError(f"{folder} prepares images as {found.preprocess}, this program as {preprocess(config)}")
+        artifact = read_artifact(folder, system=SYSTEM)
+        config = PairEncoderConfig.model_validate(artifact.config["encoder"])
+        if artifact.preprocess != preprocess(config):
+            raise ValueError(f"{folder} prepares images as {artifact.preprocess}, this program as {preprocess(config)}")
         tokens: TextTokens | None = None
-        if found.vocabulary is not None:
-            tokens = WordTokens(found.vocabulary, found.config["max_words"])
-        elif (found.path / TOKENIZER).exists():
-            tokens = BpeTokens(found.path / TOKENIZER, found.config["max_words"])
-        encoder = cls(config, found.config["vocabulary_size"], tokens)
-        found.load_into(encoder)
+        if artifact.vocabulary is not None:
+            tokens = WordTokens(artifact.vocabulary, artifact.config["max_words"])
+        elif (artifact.path / TOKENIZER).exists():
+            tokens = BpeTokens(artifact.path / TOKENIZER, artifact.config["max_words"])
+        encoder = cls(config, artifact.config["vocabulary_size"], tokens)
+        artifact.load_into(encoder)
         return encoder.eval().requires_grad_(False).to(device)
 
 
@@ -366,7 +366,7 @@ def _saved_tokenizer(tokens: TextTokens | None) -> Iterator[Path | None]:
 
 @torch.no_grad()
 def start_comparing(encoder: PairEncoder) -> None:
-    """Initialise the weights so that the joint blocks compute differences between the same places of both images.
+    """Initialise the weights so that the joint blocks compute differences between the same positions of both images.
 
     The position embedding of a patch is the same in both images, and the attention of every image block is drawn
     mimetically (Trockman and Kolter 2023, "Mimetic Initialization of Self-Attention Layers"): near 1.5 I between

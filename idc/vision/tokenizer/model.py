@@ -168,11 +168,11 @@ def read_config(folder: Path | str) -> TokenizerConfig:
             raise ValueError(f"{folder} is not an image tokenizer: it has no {name}")
     try:
         config = TokenizerConfig.model_validate_json((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        found = json.loads((folder / PREPROCESS_FILE).read_text(encoding="utf-8"))
+        stored = json.loads((folder / PREPROCESS_FILE).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{folder} is not an image tokenizer of this version: {error}") from error
-    if found != preprocess(config):
-        raise ValueError(f"{folder / PREPROCESS_FILE} has {found}, but this program prepares {preprocess(config)}")
+    if stored != preprocess(config):
+        raise ValueError(f"{folder / PREPROCESS_FILE} has {stored}, but this program prepares {preprocess(config)}")
     return config
 
 

@@ -15,7 +15,7 @@ from idc.config import ConfigError, load
 from idc.data.images import decode_image
 from idc.data.pipeline import run_local
 from idc.data.processes import run_processes
-from idc.data.rendered.config import MotionConfig, RenderConfig, RenderJob, SeveralConfig
+from idc.data.rendered.config import RenderConfig, RenderJob, SeveralConfig
 from idc.data.rendered.differences import KINDS, differences_of
 from idc.data.rendered.draw import UnplaceableScene, cast, split_of
 from idc.data.rendered.lettering import letter_stencil
@@ -293,11 +293,6 @@ def test_a_scene_depends_on_seed_and_number_alone(scenes: list[SeveralScene]) ->
 def test_a_bad_setting_is_refused_with_the_reason(settings: dict[str, object], word: str) -> None:
     with pytest.raises(ConfigError, match=word):
         load(RenderConfig, None, settings)
-
-
-def test_scenes_in_motion_have_no_changes() -> None:
-    with pytest.raises(ConfigError, match="several: scenes in motion"):
-        load(MotionConfig, None, {"several.max_changes": 2})
 
 
 def test_impossible_settings_end_with_advice() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from idc.config import ConfigError, load
 from idc.data.images import decode_image
-from idc.data.rendered.config import MotionConfig, RenderConfig, RenderJob, VariationConfig
+from idc.data.rendered.config import RenderConfig, RenderJob, VariationConfig
 from idc.data.rendered.draw import BASE_LAMPS, draw_scene
 from idc.data.rendered.look import JPEG_QUALITIES, ROUGHNESS, Exposure, Look
 from idc.data.rendered.render import RenderScenes, develop, open_build, scene_dict, to_srgb, without_sparks
@@ -243,7 +243,6 @@ def test_varied_pairs_are_the_same_whatever_was_rendered_before() -> None:
         (RenderConfig, {"variation.object_size": 0.3, "small_radius": 0.5}, "object_size"),
         (RenderConfig, {"variation.blurr": 1}, "blur"),
         (RenderConfig, {"variation.noise": 2}, "noise"),
-        (MotionConfig, {"variation.noise": 0.1}, "variation"),
     ],
 )
 def test_a_bad_setting_is_refused_with_the_reason(schema, settings, word) -> None:
