@@ -270,7 +270,7 @@ def _compared(page: DataSetPage) -> Iterator[tuple[BoardKey, Row]]:
             for name, other in compared.items():
                 for subset, pairs in _subset_sizes(run.evaluation).items():
                     scores = _compared_scores(other, subset)
-                    # Runs repeat their baselines, whose last bits may differ by the order of a sum.
+                    # Every run scores the baselines anew: a difference in the last bits must not make a second row.
                     rounded = {metric: round(value, 9) for metric, value in scores.items()}
                     board_key = _board_key(run, subset)
                     mark = fingerprint(board_key, name, pairs, rounded, run.data.fingerprint)
