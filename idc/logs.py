@@ -83,7 +83,7 @@ def event(name: str, message: str = "", level: Level = "info", /, **fields: Any)
     else:
         return
     stream = sys.stdout if _Process.worker else sys.stderr
-    with _Process.writing:
+    with _Process.writing:  # print writes the text and its line break apart; another thread may come between
         print(text, file=stream, flush=True)
 
 
