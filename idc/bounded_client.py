@@ -35,6 +35,7 @@ class BoundedClient(httpx2.AsyncClient):
         seconds = request.extensions["timeout"]["read"]
         try:
             async with asyncio.timeout(seconds):
+                # As a stream, else httpx2 would read all of it before its size is looked at.
                 response = await super().send(request, **{**options, "stream": True})
                 try:
                     body = await self._read(response)

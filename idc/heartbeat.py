@@ -115,9 +115,9 @@ def _lives(pid: int) -> bool:
 
 def _ray_job() -> str | None:
     """The submission id of the Ray job that this process is the driver of."""
-    try:
+    try:  # not documented: the job manager sets it for the entry point of a submitted job
         metadata = json.loads(os.environ["RAY_JOB_CONFIG_JSON_ENV_VAR"])["metadata"]
     except (KeyError, ValueError, TypeError):
         return None
-    found = metadata.get("job_submission_id")
-    return str(found) if found else None
+    submission = metadata.get("job_submission_id")
+    return str(submission) if submission else None

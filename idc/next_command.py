@@ -23,16 +23,16 @@ def after_import(pairs: str) -> str:
     return _command("validate", pairs=pairs)
 
 
-def after_validation(found: Findings) -> str:
+def after_validation(findings: Findings) -> str:
     """The import, if it is not a data set folder yet; else a clean variant, or the use of the folder."""
     from idc.data.config import ImportConfig
     from idc.data.validation.clean import clean_path
     from idc.data.validation.report import DATA_SET_FOLDER
 
-    job, result = found.job, found.result
+    job, result = findings.job, findings.result
     if result.format != DATA_SET_FOLDER:
-        given = job.model_dump(exclude_defaults=True, include={"format", *ImportConfig.model_fields})
-        return _command("import_dataset", source=job.pairs, **given, out=_PAIRS)
+        settings = job.model_dump(exclude_defaults=True, include={"format", *ImportConfig.model_fields})
+        return _command("import_dataset", source=job.pairs, **settings, out=_PAIRS)
     if result.errors and job.clean:
         return _command("validate", pairs=clean_path(job))
     if result.errors:
@@ -48,7 +48,7 @@ def after_pairs(pairs: str) -> str:
 
 
 def after_training(entry: str, job: Any, artifact: str) -> str:
-    """What the trained artifact is for: the next part of its system, or of a captioner the evaluation.
+    """The next command for a trained artifact: the next part of its system, or of a captioner the evaluation.
 
     Args:
         entry: of the training, ``"module:function"``.

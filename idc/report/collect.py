@@ -145,14 +145,14 @@ def gallery(captions: Iterable[ScoredCaption], pairs: str, procedures: str | Non
     films = _find(procedures, columns, only, set(wanted)) if procedures is not None else {}
     items = {}
     for name, row in wanted.items():
-        own, film = images[name], films.get(name)
-        mask = decode_image(own["mask"]).max(axis=2) if own["mask"] else None
+        pair, film = images[name], films.get(name)
+        mask = decode_image(pair["mask"]).max(axis=2) if pair["mask"] else None
         frames = [decode_image(frame) for frame in film["frames"]] if film is not None else []
         whole = film is not None and len(frames) == len(film["confidence"]) + 2
         items[name] = GalleryItem(
             pair_id=name,
-            before=decode_image(own["before"]),
-            after=decode_image(own["after"]),
+            before=decode_image(pair["before"]),
+            after=decode_image(pair["after"]),
             caption=row.caption,
             references=row.references,
             change_type=row.change_type,
@@ -187,26 +187,26 @@ def read_log(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 def environment() -> dict[str, str]:
     """The machine and the versions: Python, system, cores, memory, packages."""
-    found = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
-    found["cores"] = str(usable_cores())
+    facts = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
+    facts["cores"] = str(usable_cores())
     if hasattr(os, "sysconf"):
-        found["memory"] = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
+        facts["memory"] = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB"
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            facts[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return facts
 
 
 def _find(path: str, columns: Sequence[str], split: str | None, ids: set[str]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for row in iter_rows(path, columns, split, batch_size=32):
         if row["pair_id"] in ids:
-            found[row["pair_id"]] = row
-            if len(found) == len(ids):
+            rows[row["pair_id"]] = row
+            if len(rows) == len(ids):
                 break
-    return found
+    return rows
 
 
 def _real(source: RealSource) -> RealPairs:

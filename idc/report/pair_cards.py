@@ -97,9 +97,9 @@ class GalleryItem:
     @property
     def marked(self) -> list[tuple[str, bool]]:
         """The caption's words, each with whether a reference has it. Without references every word counts as known."""
-        known = {word for reference in self.references for word in words(reference)}
+        reference_words = {word for reference in self.references for word in words(reference)}
         return [
-            (word, not self.references or all(part in known or not part[0].isalnum() for part in words(word)))
+            (word, not self.references or all(part in reference_words or not part[0].isalnum() for part in words(word)))
             for word in self.caption.split()
         ]
 
@@ -135,6 +135,7 @@ def overlay(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
         hit = resize_image((hit * 255).astype(np.uint8), image.shape[:2]) > 127
     grey = image.mean(axis=2, keepdims=True) * 0.45 + 0.25 * image
     out = np.where(hit[..., None], 0.65 * image + 0.35 * np.array([255, 60, 40]), grey)
+    # Eroded by the four neighbours: what the erosion takes away is the outline.
     padded = np.pad(hit, 1)
     inside = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
     out[hit & ~inside] = (255, 220, 60)

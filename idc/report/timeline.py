@@ -50,7 +50,7 @@ class Line(_Record):
 
 
 class StepFigures(_Record):
-    """What a step used.
+    """Resources that a step used.
 
     Attributes:
         seconds: from its start to its end.
@@ -104,19 +104,19 @@ class Timeline(_Record):
 
     def figures(self) -> dict[str, StepFigures]:
         """Title of a step -> what it used."""
-        found = {}
+        figures = {}
         for step in self.steps:
             cores, memory = self.cores.within(step), self.memory_gib.within(step)
             total = memory.pop("all")
             peak = max(range(len(total)), key=total.__getitem__, default=None)
-            found[step.title] = StepFigures(
+            figures[step.title] = StepFigures(
                 seconds=round(step.end - step.start, 1),
                 cores={name: round(_mean(values), 2) for name, values in cores.items() if values},
                 memory_mean_gib=round(_mean(total), 2) if total else None,
                 memory_peak_gib=None if peak is None else round(total[peak], 2),
                 memory_at_peak_gib={} if peak is None else {kind: round(v[peak], 2) for kind, v in memory.items()},
             )
-        return found
+        return figures
 
 
 def _mean(values: list[float]) -> float:
@@ -124,7 +124,7 @@ def _mean(values: list[float]) -> float:
 
 
 def timeline_section(timeline: Timeline) -> dict[str, Any]:
-    """What the page shows of a timeline: charts, and a table with a row for each step."""
+    """The page's section of a timeline: charts, and a table with a row for each step."""
     steps = timeline.steps
     marks = [(step.start, str(number)) for number, step in enumerate(steps, start=1)]
     rows = []
@@ -145,8 +145,8 @@ def timeline_section(timeline: Timeline) -> dict[str, Any]:
 
 def _lines(line: Line) -> dict[str, list[tuple[float, float]]]:
     """The sums, and each kind that used anything."""
-    found = {"all": list(zip(line.at, line.total(), strict=True))}
+    lines = {"all": list(zip(line.at, line.total(), strict=True))}
     for kind, values in line.values.items():
         if any(values):
-            found[kind] = list(zip(line.at, values, strict=True))
-    return found
+            lines[kind] = list(zip(line.at, values, strict=True))
+    return lines

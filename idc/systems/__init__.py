@@ -48,9 +48,9 @@ def load_captioner(artifact: str, device: str = "cpu", speed: Speed = "auto", ba
     from idc.training.artifact import read_artifact
 
     use_huge_pages()
-    found = read_artifact(artifact)
+    record = read_artifact(artifact)
     options = {} if base is None else {"base": base}
-    captioner: Captioner = load(found.system).load_captioner(found.path, device=device, speed=speed, **options)
+    captioner: Captioner = load(record.system).load_captioner(record.path, device=device, speed=speed, **options)
     return captioner
 
 
@@ -75,8 +75,8 @@ def is_of_hub(artifact: Path) -> bool:
 def wrap_base_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
     """A step of any vision-language system's sweep (:class:`idc.sweep.chain.Step`): the artifact of its base model as
     it is, in ``folder``; ``payload`` has ``base``, ``prompt`` and ``generation``."""
-    made: dict[str, Any] = importlib.import_module("idc.systems.zeroshot.wrap").wrap_step(payload, folder, run)
-    return made
+    result: dict[str, Any] = importlib.import_module("idc.systems.zeroshot.wrap").wrap_step(payload, folder, run)
+    return result
 
 
 def load_remote(artifact: str, endpoint: EndpointConfig) -> Captioner:
@@ -87,13 +87,13 @@ def load_remote(artifact: str, endpoint: EndpointConfig) -> Captioner:
     """
     from idc.training.artifact import read_artifact
 
-    found = read_artifact(artifact)
-    connect = getattr(load(found.system), "load_remote", None)
+    record = read_artifact(artifact)
+    connect = getattr(load(record.system), "load_remote", None)
     if connect is None:
         raise ValueError(
-            f"endpoint: an artifact of {found.system} has no language model that runs elsewhere; leave it out"
+            f"endpoint: an artifact of {record.system} has no language model that runs elsewhere; leave it out"
         )
-    captioner: Captioner = connect(found.path, endpoint)
+    captioner: Captioner = connect(record.path, endpoint)
     return captioner
 
 
@@ -105,21 +105,21 @@ def is_captioner(artifact: str) -> bool:
     """
     from idc.training.artifact import read_artifact
 
-    found = read_artifact(artifact)
-    if found.system not in SYSTEMS:
+    record = read_artifact(artifact)
+    if record.system not in SYSTEMS:
         return False
-    return bool(importlib.import_module(f"idc.systems.{found.system}.config").is_captioner(found.config))
+    return bool(importlib.import_module(f"idc.systems.{record.system}.config").is_captioner(record.config))
 
 
 def newest_captioner(runs: str = "runs") -> str | None:
     """The most recently written captioner artifact in a folder of runs; None if there is none."""
-    found: list[tuple[float, str]] = []
+    artifacts: list[tuple[float, str]] = []
     for folder, names, _ in os.walk(runs):
         path = Path(folder) / "artifact"
         if "artifact" in names and (path / "config.json").is_file():
-            found.append(((path / "config.json").stat().st_mtime, str(path)))
+            artifacts.append(((path / "config.json").stat().st_mtime, str(path)))
         names[:] = [name for name in names if name not in _NOT_ENTERED and not name.startswith(".")]
-    for _, artifact in sorted(found, reverse=True):
+    for _, artifact in sorted(artifacts, reverse=True):
         try:
             if is_captioner(artifact):
                 return artifact

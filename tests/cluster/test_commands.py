@@ -13,7 +13,7 @@ import pytest
 
 from cluster.commands import StepLine, run_commands, run_here, script_or_preset
 from idc.config import load
-from idc.demo import DEFAULT, DemoStep, demo_systems, places_of, side_by_side, steps
+from idc.demo import DEFAULT, DemoStep, demo_systems, folders_of, side_by_side, steps
 from idc.demo_summary import SERVED, advice, closing, summary
 from idc.evaluation import record as ev
 from idc.evaluation.score import evaluate
@@ -208,8 +208,8 @@ def test_every_system_alone_trains_is_evaluated_and_compared() -> None:
         own = list(steps("mine", [0], systems=[name]))
         assert {step.queue for step in own} == {None}, "one system has all cores"
         assert not any("cpus_per_worker" in word for step in own for word in step.command)
-        (place,) = places_of("mine", [0])
-        evaluation = f"{one.folder(place)}/evaluation"
+        (folders,) = folders_of("mine", [0])
+        evaluation = f"{one.folder(folders)}/evaluation"
         assert sum(f"out={evaluation}" in step.command for step in own) == 1
         assert evaluation in own[-1].command
         assert not any("robust" in word for step in steps("mine", [0], systems=[name], robustness=False)
@@ -257,8 +257,8 @@ def test_the_summary_takes_the_captioner_that_is_better_on_validation(
     data = {"data": {"data_set": "rendered", "fingerprint": "12345678abcd"}}
     evaluation = evaluation.model_copy(update={"protocol": {**evaluation.protocol, **data}})
     for one, validation, own in zip(demo_systems(DEFAULT), (1.0, 1.5), claims, strict=True):
-        for place in places_of("mine", [0, 1]):
-            run = Path(one.folder(place))
+        for folders in folders_of("mine", [0, 1]):
+            run = Path(one.folder(folders))
             ev.save(run / "evaluation", evaluation.model_copy(update={"hallucination": own}), rows)
             result = {"metrics": {"CIDEr": validation}, "seconds": 10.0, "seconds_per_step": 0.25}
             for name in (run, Path("runs/mine/tokenizer"), Path("runs/mine/pretrain-0")):

@@ -136,10 +136,16 @@ def _shown(job: DescribeJob, described: int) -> Iterator[Described]:
 def _texts(job: DescribeJob, caption: str, noise: Sequence[dict[str, Any]]) -> dict[str, tuple[str, list[Piece]]]:
     if job.prompt == "conventional":
         return {"caption": ("", [(caption, None)])}
-    found = parse(caption)
+    description = parse(caption)
     return {
-        "first image": (found.verb_before, _pieces(found.before, [one for one in noise if one["image"] == "before"])),
-        "second image": (found.verb_after, _pieces(found.after, [one for one in noise if one["image"] == "after"])),
+        "first image": (
+            description.verb_before,
+            _pieces(description.before, [flaw for flaw in noise if flaw["image"] == "before"]),
+        ),
+        "second image": (
+            description.verb_after,
+            _pieces(description.after, [flaw for flaw in noise if flaw["image"] == "after"]),
+        ),
     }
 
 
@@ -147,7 +153,10 @@ def _pieces(text: str, noise: Sequence[dict[str, Any]]) -> list[Piece]:
     """The text cut at its noise; a missing word is an empty piece."""
     pieces: list[Piece] = []
     end = 0
-    for one in sorted(noise, key=lambda one: one["start"]):
-        pieces += [(text[end : one["start"]], None), (text[one["start"] : one["end"]], one["kind"].replace("_", " "))]
-        end = one["end"]
+    for entry in sorted(noise, key=lambda entry: entry["start"]):
+        pieces += [
+            (text[end : entry["start"]], None),
+            (text[entry["start"] : entry["end"]], entry["kind"].replace("_", " ")),
+        ]
+        end = entry["end"]
     return [*pieces, (text[end:], None)]

@@ -50,6 +50,7 @@ def write_leaderboard(out: Path, pages: Sequence[DataSetPage], measured: Measure
     files = sorted([*texts, *copied])
     for name in before - set(files):
         (out / name).unlink(missing_ok=True)
+    # The marker last: after a kill before this line, the old one still names the files that are to be removed.
     write_text(out / MARKER, json.dumps({"files": files}, indent=1) + "\n")
     return [out / name for name in texts if name.endswith(".html")]
 

@@ -100,7 +100,7 @@ def _numbers(board: Board, row: Row) -> Iterator[tuple[float | str, str, str, st
     """(Mean, the single values, as printed, interval) of each column: the metrics, seeds and pairs."""
     for metric in board.metrics:
         value, digits = row.values.get(metric), decimals_of(board, metric)
-        each = ", ".join(f"{one:.{digits}f}" for one in value.values) if value is not None else ""
+        each = ", ".join(f"{single:.{digits}f}" for single in value.values) if value is not None else ""
         interval = row.intervals.get(metric)
         between = "" if interval is None else f"{interval.low:.{digits}f} to {interval.high:.{digits}f}"
         yield "" if value is None else value.mean, each, printed_number(value, digits), between
@@ -114,23 +114,23 @@ def _anchor(row: Row) -> str:
 
 def _runs(page: DataSetPage, hashes: dict[str, str]) -> list[dict[str, Any]]:
     """Origin and published files of each setting."""
-    found: dict[str, dict[str, Any]] = {}
+    by_anchor: dict[str, dict[str, Any]] = {}
     for row in _rows(page):
-        if not row.evaluations or _anchor(row) in found:
+        if not row.evaluations or _anchor(row) in by_anchor:
             continue
         first = row.evaluations[0]
         facts = {
             "settings": row.source,
             "selected by": row.selection,
             "evaluation": row.command or "not recorded",
-            "training": "; ".join(filter(None, (one.training for one in row.evaluations))) or "not recorded",
+            "training": "; ".join(filter(None, (run.training for run in row.evaluations))) or "not recorded",
             "commit": row.commit,
             "pairs": f"{first.evaluation.protocol.get('pairs', '')} ({first.data.fingerprint})",
         }
         published = []
-        for one in row.evaluations:
-            folder = f"runs/{page.key}/{one.evaluation.fingerprint}/"
-            own = [(name, Path(name).name, hashes[name][:16]) for name in hashes if name.startswith(folder)]
-            published.append(("" if one.seed is None else f"seed {one.seed}: ", own))
-        found[_anchor(row)] = {"anchor": _anchor(row), "name": row.name, "facts": facts, "files": published}
-    return list(found.values())
+        for run in row.evaluations:
+            folder = f"runs/{page.key}/{run.evaluation.fingerprint}/"
+            files = [(name, Path(name).name, hashes[name][:16]) for name in hashes if name.startswith(folder)]
+            published.append(("" if run.seed is None else f"seed {run.seed}: ", files))
+        by_anchor[_anchor(row)] = {"anchor": _anchor(row), "name": row.name, "facts": facts, "files": published}
+    return list(by_anchor.values())

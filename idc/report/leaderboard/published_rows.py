@@ -109,7 +109,7 @@ def published_rows(data_set: str) -> Iterator[PublishedRow]:
     for table in published.tables:
         if table.data_set != data_set:
             continue
-        own = published.papers[table.paper].method
+        method = published.papers[table.paper].method
         for name, *values in table.rows:
             numbers: dict[str, Any] = {c: v for c, v in zip(table.columns, values, strict=True) if v is not None}
-            yield PublishedRow(str(name), str(name).startswith(own), numbers, table)
+            yield PublishedRow(str(name), str(name).startswith(method), numbers, table)

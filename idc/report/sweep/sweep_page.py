@@ -33,7 +33,7 @@ def render_sweep(result: SweepResult, machine: Mapping[str, str]) -> str:
         subtitle=_subtitle(result),
         note=result.note,
         table=table_of(result),
-        orders=[found.sentence() for found in result.orderings],
+        orders=[ordering.sentence() for ordering in result.orderings],
         failed=[f"{label}: {why}" for label, why in result.failed.items()],
         cost=cost(result),
         search=_search(result),

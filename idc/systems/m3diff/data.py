@@ -27,7 +27,10 @@ def make_loaders(job: M3DiffJob, family: Family, context: Context) -> Loaders:
     parts = training_parts(job.mixture, chat, seed)
     validation = validation_samples(job.mixture, chat, seed)
     if context.rank == 0:
-        found = counts(job.mixture, parts)
-        sets = {one.name: {"pairs": one.pairs, "captions": one.captions, "samples": one.samples} for one in found}
-        logs.event("mixture", table(found), sets=sets)
+        set_counts = counts(job.mixture, parts)
+        sets = {
+            count.name: {"pairs": count.pairs, "captions": count.captions, "samples": count.samples}
+            for count in set_counts
+        }
+        logs.event("mixture", table(set_counts), sets=sets)
     return loaders_of(job, parts, validation, family, context)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from idc.demo import CONFIGS, DemoPlace, DemoStep, DemoSystem, small_base_step
+from idc.demo import CONFIGS, DemoFolders, DemoStep, DemoSystem, small_base_step
 
 
 class _M3Diff(DemoSystem):
     title, run = "M3Diff", "m3diff"
 
-    def training(self, place: DemoPlace) -> Iterator[DemoStep]:
-        step, base = small_base_step(place)
+    def training(self, folders: DemoFolders) -> Iterator[DemoStep]:
+        step, base = small_base_step(folders)
         yield step
-        yield DemoStep(f"M3Diff{place.of}", [
-            "jobs/finetune_m3diff.py", "--config", f"{CONFIGS}/m3diff/finetune_small.yaml", f"runs={place.runs}",
-            f"train.seed={place.seed}", f"pairs={place.pairs}", f"name={self.run}-{place.seed}",
+        yield DemoStep(f"M3Diff{folders.of}", [
+            "jobs/finetune_m3diff.py", "--config", f"{CONFIGS}/m3diff/finetune_small.yaml", f"runs={folders.runs}",
+            f"train.seed={folders.seed}", f"pairs={folders.pairs}", f"name={self.run}-{folders.seed}",
             f"base.source={base}/artifact",
         ], trains=True)  # fmt: skip
 
-    def stages(self, place: DemoPlace) -> Mapping[str, str]:
-        return {"small vision-language base": small_base_step(place)[1], "M3Diff": self.folder(place)}
+    def stages(self, folders: DemoFolders) -> Mapping[str, str]:
+        return {"small vision-language base": small_base_step(folders)[1], "M3Diff": self.folder(folders)}
 
 
 DEMO = _M3Diff()

@@ -52,12 +52,12 @@ class M3DiffTask(SftTask):
 
 
 def trained_on(job: M3DiffJob) -> str:
-    """What a model of this job was trained on."""
+    """The training data of a model of this job, in words."""
     if job.mixture is None or job.trained_on is not None:
         return trained_on_pairs(job)
-    folders = [one.pairs for one in job.mixture.used.values()]
+    folders = [data_set.pairs for data_set in job.mixture.used.values()]
     rows = [complete_manifest(folder).rows_by_split for folder in folders]
-    return pairs_domain(folders, None, sum(found.get(split, 0) for found in rows for split in job.mixture.splits))
+    return pairs_domain(folders, None, sum(by_split.get(split, 0) for by_split in rows for split in job.mixture.splits))
 
 
 def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from idc.demo import CONFIGS, DemoPlace, DemoStep, DemoSystem, small_base_step
+from idc.demo import CONFIGS, DemoFolders, DemoStep, DemoSystem, small_base_step
 
 
 class _Sft(DemoSystem):
     title, run = "SFT", "sft"
 
-    def training(self, place: DemoPlace) -> Iterator[DemoStep]:
-        step, base = small_base_step(place)
+    def training(self, folders: DemoFolders) -> Iterator[DemoStep]:
+        step, base = small_base_step(folders)
         yield step
-        yield DemoStep(f"SFT{place.of}", [
-            "jobs/finetune_vlm.py", "--config", f"{CONFIGS}/vlm/finetune_small.yaml", f"runs={place.runs}",
-            f"train.seed={place.seed}", f"pairs={place.pairs}", f"name={self.run}-{place.seed}",
+        yield DemoStep(f"SFT{folders.of}", [
+            "jobs/finetune_vlm.py", "--config", f"{CONFIGS}/vlm/finetune_small.yaml", f"runs={folders.runs}",
+            f"train.seed={folders.seed}", f"pairs={folders.pairs}", f"name={self.run}-{folders.seed}",
             f"base.source={base}/artifact",
         ], trains=True)  # fmt: skip
 
-    def stages(self, place: DemoPlace) -> Mapping[str, str]:
-        return {"small vision-language base": small_base_step(place)[1], "SFT": self.folder(place)}
+    def stages(self, folders: DemoFolders) -> Mapping[str, str]:
+        return {"small vision-language base": small_base_step(folders)[1], "SFT": self.folder(folders)}
 
 
 DEMO = _Sft()

@@ -60,8 +60,8 @@ def steps(trial: Trial, store: str) -> TrialSteps:
     content = [read_manifest(path, kind="pairs").fingerprint for path in (trial.pairs, *trial.more_pairs)]
     content.append(model_fingerprint(locate(base.source, base.revision, download=base.download)))
     content.append(fingerprint(base.model_dump(mode="json", exclude={"source", "revision", "download"})))
-    made = {"pairs": trial.pairs, "more_pairs": list(trial.more_pairs), "base": base.model_dump(mode="json")}
-    step = train_step("sft", "idc.systems.sft.task:train", trial.sft, made, store, content)
+    derived = {"pairs": trial.pairs, "more_pairs": list(trial.more_pairs), "base": base.model_dump(mode="json")}
+    step = train_step("sft", "idc.systems.sft.task:train", trial.sft, derived, store, content)
     return with_evaluation(
         [step],
         pairs=trial.pairs,
