@@ -153,8 +153,8 @@ def _decoder(on_repeated_key: Callable[[str], None] | None) -> json.JSONDecoder:
 
 
 def _object(pairs: list[tuple[str, Any]], on_repeated_key: Callable[[str], None] | None) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
@@ -162,7 +162,7 @@ def _object(pairs: list[tuple[str, Any]], on_repeated_key: Callable[[str], None]
                     raise JsonError(f"not usable as JSON: the key {key!r} occurs twice in an object; keep one of them")
                 on_repeated_key(key)
             seen.add(key)
-    return found
+    return content
 
 
 def _constant(name: str) -> Any:
