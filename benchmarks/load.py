@@ -87,10 +87,10 @@ def hey() -> str:
     Raises:
         ValueError: it is not installed.
     """
-    found = shutil.which("hey")
-    if found is None:
+    path = shutil.which("hey")
+    if path is None:
         raise ValueError("the load generator `hey` is not installed: `apt-get install hey`")
-    return found
+    return path
 
 
 def load(
