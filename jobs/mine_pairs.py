@@ -38,12 +38,12 @@ def main() -> None:
     job = args.config
     try:
         encoder = encoder_fingerprint(job)
-        found = manifest = already_mined(job, encoder, args.overwrite)
+        earlier = manifest = already_mined(job, encoder, args.overwrite)
         if manifest is None:
             run = partial(run_chunks, args.local, job.cluster, processes=job.workers)
             with nullcontext() if args.local else session(job.cluster, Wanted(job, out=job.out)):
                 manifest = mine(job, run, extraction(job), encoder, overwrite=args.overwrite)
-        write_page(job, manifest, again=found is None)
+        write_page(job, manifest, again=earlier is None)
     except ValueError as error:
         raise SystemExit(f"mine_pairs: {error}") from None
     print("\n".join(summary(job, manifest)))
