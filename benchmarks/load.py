@@ -119,6 +119,7 @@ def load(
     began = time.perf_counter()
     run = subprocess.run([*command, url], capture_output=True, text=True, check=True)
     wall = time.perf_counter() - began
+    # hey gives every connection the same number of requests and leaves out the remainder.
     return parsed(run.stdout, connections, requests // connections * connections, wall)
 
 

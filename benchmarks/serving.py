@@ -288,12 +288,11 @@ class _Run:
             while not happening.done():
                 loads.append(self._load(at.connections, rate, self.config.event_seconds / 2))
         totals = {
-            name: sum(getattr(load_run, name) for load_run in loads)
-            for name in ("sent", "failed", "refused", "unanswered")
+            name: sum(getattr(run, name) for run in loads) for name in ("sent", "failed", "refused", "unanswered")
         }
         outcome = happening.result()
         say(f"serving: {outcome}: {totals['failed']} failed, {totals['refused']} refused of {totals['sent']}")
-        return {"what": outcome, **totals, "loads": [load_run.model_dump() for load_run in loads]}
+        return {"what": outcome, **totals, "loads": [run.model_dump() for run in loads]}
 
     def _request(self) -> float:
         """Seconds of one request."""
@@ -419,13 +418,11 @@ def _until_running(timeout_s: float) -> None:
     last = time.monotonic() + timeout_s
     while True:
         applications = serve.status().applications
-        states = {name: str(application.status.value) for name, application in applications.items()}
+        states = {name: str(app.status.value) for name, app in applications.items()}
         if len(states) == 2 and set(states.values()) == {"RUNNING"}:
             return
         if "DEPLOY_FAILED" in states.values() or time.monotonic() > last:
-            outcome = "; ".join(
-                f"{name} {application.status.value} {application.message}" for name, application in applications.items()
-            )
+            outcome = "; ".join(f"{name} {app.status.value} {app.message}" for name, app in applications.items())
             raise ValueError(f"serving: the applications do not run: {outcome}")
         time.sleep(0.2)
 

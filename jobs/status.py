@@ -1,4 +1,4 @@
-"""All work and its state: what runs, where, how far, until when and for how much; what has stalled, died or failed, why.
+"""All work: what runs, where, how far, until when and for how much; what has stalled, died or failed, and why.
 
     python jobs/status.py
     python jobs/status.py "runs=[/shared/idc/runs]" "data=[/shared/idc/data]" core_hour=0.04

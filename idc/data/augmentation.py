@@ -88,7 +88,7 @@ def augment(
     for index, pixels in enumerate((before, after)):
         affine = _affine(amounts, rng, height, width, None if visible is None else visible[index])
         maps.append(affine)
-        # cv2 places pixel centres at whole numbers.
+        # cv2 has pixel centres at whole numbers, the maps have them at halves.
         centred = affine.copy()
         centred[:, 2] += affine[:, :2].sum(axis=1) / 2 - 0.5
         x: np.ndarray = pixels.astype(np.float32)

@@ -125,6 +125,7 @@ def _end_of_value(text: str, start: int) -> int | None:
     except json.JSONDecodeError:
         return None
     except RecursionError:
+        # Nested too deep for the decoder: the end is where the brackets are balanced.
         depth = 0
         for token in _STRING_OR_BRACKET.finditer(text, start):
             depth += -1 if token[1] else token[0] in ("[", "{")
