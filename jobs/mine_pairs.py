@@ -1,4 +1,4 @@
-"""Mine similar pairs from an unsorted heap of images into a folder of pairs without captions (NAMC, appendix D.1).
+"""Mine similar pairs from an unsorted image collection into a folder of pairs without captions (NAMC, appendix D.1).
 
     python jobs/mine_pairs.py heap=photos out=data/mined
     python jobs/mine_pairs.py --local heap=photos out=data/mined
