@@ -1,4 +1,4 @@
-"""What became worse than the record.
+"""Comparison of a run with the record: what became worse.
 
 The rule, per row of equal title: the medians differ by a factor greater than the spread (maximum / minimum) of the
 recorded values, greater than that of the new ones, and greater than a tolerance.
@@ -104,14 +104,14 @@ def _figures(new: Row, old: Row, *, absolute: bool) -> Iterator[tuple[str, float
         yield new.unit or "quantity", ABSOLUTE_TOLERANCE, new.above_stats(), old.above_stats()
 
 
-def summary(found: list[Comparison], unknown: int) -> str:
+def summary(comparisons: list[Comparison], unknown: int) -> str:
     """The lines to print: what became worse, what became better, and the counts."""
-    counted = [one for one in found if one.counts]
-    lines = [one.text() for one in found if one.outcome == "worse"]
-    lines += [one.text() for one in found if one.outcome == "better"]
-    worse, better = (sum(one.outcome == outcome for one in counted) for outcome in ("worse", "better"))
+    counted = [comparison for comparison in comparisons if comparison.counts]
+    lines = [comparison.text() for comparison in comparisons if comparison.outcome == "worse"]
+    lines += [comparison.text() for comparison in comparisons if comparison.outcome == "better"]
+    worse, better = (sum(comparison.outcome == outcome for comparison in counted) for outcome in ("worse", "better"))
     lines.append(
         f"compared with the record: {len(counted)} figures, {worse} worse, {better} better by more than the spread; "
-        f"{len(found) - len(counted)} of another machine, {unknown} rows without a record"
+        f"{len(comparisons) - len(counted)} of another machine, {unknown} rows without a record"
     )
     return "\n".join(lines)

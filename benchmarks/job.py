@@ -50,7 +50,7 @@ WITHOUT_RAY = frozenset(
 
 
 class BenchmarkJob(ConfigModel):
-    """What to measure, and its inputs."""
+    """Parts to measure, and their inputs."""
 
     parts: tuple[Part, ...] = Field(("train_overhead", "build_actors", "build_memory", "decoding"), min_length=1)
     """Parts to measure. Only by name: captioning, pretraining and hardware (ProCap at full size), scoring,
@@ -131,7 +131,7 @@ class BenchmarkJob(ConfigModel):
 
 
 class Result(NamedTuple):
-    """What a run of the job measured."""
+    """Measurements of a run of the job."""
 
     runs: dict[str, Run]
     """By figure."""
@@ -141,7 +141,7 @@ class Result(NamedTuple):
     skipped: dict[Part, list[str]]
     """Parts that were not measured, and what is missing."""
     notes: list[str]
-    """What a reader must know, e.g. that the machine was busy."""
+    """Warnings for a reader, e.g. that the machine was busy."""
 
 
 def run(job: BenchmarkJob, caption_job: str) -> Result:
@@ -168,26 +168,26 @@ def run(job: BenchmarkJob, caption_job: str) -> Result:
         against = objections(code_commit(), busy, this_machine().cores)
         if job.record and against and not job.anyway:
             raise ValueError(f"{part} is not recorded: {'; '.join(against)} (or give a reason: anyway=...)")
-        result.notes.extend(f"{part}: {one}" for one in against)
+        result.notes.extend(f"{part}: {objection}" for objection in against)
         notes = [f"recorded although {'; '.join(against)}: {job.anyway}"] if job.record and against else []
         figure = f"{part}-{job.variant}" if job.variant else part
         say(f"{figure}: measuring")
-        found = Run.of(list(measure(part, job, caption_job)), busy, notes)
-        result.runs[figure] = found
-        Figure.load(job.out, figure).with_run(found).save(job.out)
+        measured_run = Run.of(list(measure(part, job, caption_job)), busy, notes)
+        result.runs[figure] = measured_run
+        Figure.load(job.out, figure).with_run(measured_run).save(job.out)
         recorded = Figure.load(RECORDS, figure)
         if job.compare:
-            comparisons = list(compare(found, recorded))
+            comparisons = list(compare(measured_run, recorded))
             result.compared.extend(comparisons)
-            unknown += len(found.rows) - len({one.title for one in comparisons})
+            unknown += len(measured_run.rows) - len({comparison.title for comparison in comparisons})
         if job.record:
-            record(found, recorded)
+            record(measured_run, recorded)
     return result._replace(unknown=unknown)
 
 
-def record(found: Run, recorded: Figure) -> None:
+def record(measured_run: Run, recorded: Figure) -> None:
     """Add a run to the tracked record and write BENCHMARKS.md anew."""
-    recorded.with_run(found).save(RECORDS)
+    recorded.with_run(measured_run).save(RECORDS)
     page.write()
 
 

@@ -215,11 +215,11 @@ def code_commit() -> str:
 def _versions(*packages: str) -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {}
+    versions = {}
     for package in packages:
         with contextlib.suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            versions[package] = version(package)
+    return versions
 
 
 # -- steady state of a build -------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def by_turns(actions: dict[str, Callable[[], Any]], repeats: int, sync: Callable
     seconds: dict[str, list[float]] = {name: [] for name in actions}
     for number in range(repeats):
         for name in list(actions)[:: 1 if number % 2 == 0 else -1]:
-            sync()
+            sync()  # else the time includes what the previous action queued on a GPU, and misses what this one queues
             began = time.perf_counter()
             actions[name]()
             sync()

@@ -63,7 +63,7 @@ PRESETS = (
 
 
 def tuning(job: SftJob) -> Tuning:
-    """What an estimate needs of a job's settings."""
+    """Settings of a job that an estimate needs."""
     train = job.train
     return Tuning(
         language=job.tune.language,

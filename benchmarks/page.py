@@ -20,21 +20,21 @@ FIRST_ROWS = 5
 """Rows of a figure without aims."""
 
 
-def render(template: str, found: Mapping[str, Figure]) -> str:
+def render(template: str, by_name: Mapping[str, Figure]) -> str:
     """The page.
 
     Args:
         template: Jinja2. ``table(NAME)`` is a figure, ``machine`` the page's machine.
-        found: the figures by name.
+        by_name: the figures by name.
     """
     from jinja2 import Environment as Jinja
     from jinja2 import StrictUndefined
 
-    newest = {name: figure.runs[-1] for name, figure in found.items()}
+    newest = {name: figure.runs[-1] for name, figure in by_name.items()}
     home = max(newest.values(), key=lambda run: run.date, default=None)
 
     def table(name: str) -> str:
-        if name not in found:
+        if name not in by_name:
             return "Not measured yet."
         return run_text(headline(newest[name]), home or newest[name])
 

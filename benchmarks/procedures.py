@@ -107,11 +107,11 @@ def build_memory(
     )
 
 
-def _build_once(build: dict[str, Any], place: str, cluster: dict[str, Any]) -> dict[str, Any]:
+def _build_once(build: dict[str, Any], run_folder: str, cluster: dict[str, Any]) -> dict[str, Any]:
     """Run one build in this process with its own Ray; return its stamps, peak memory and pairs."""
     from idc.systems.procap.procedures.build import build as build_procedures
 
-    stamps = Path(place) / "stamps"
+    stamps = Path(run_folder) / "stamps"
     stamps.mkdir(parents=True)
 
     def on_ray(
@@ -123,7 +123,9 @@ def _build_once(build: dict[str, Any], place: str, cluster: dict[str, Any]) -> d
         return run(folder, source, stages, progress=False, max_reject_share=max_reject_share, name=name)
 
     with session(ClusterConfig.model_validate(cluster)):
-        manifest = build_procedures(ProceduresConfig.model_validate(build), str(Path(place) / "procedures"), on_ray)
+        manifest = build_procedures(
+            ProceduresConfig.model_validate(build), str(Path(run_folder) / "procedures"), on_ray
+        )
     lines = written(stamps)
     return {
         "stamps": stamps_of(stamps),

@@ -105,12 +105,12 @@ class PausedRun:
         """CPU seconds so far of every living process, by process id and name."""
         import psutil
 
-        found = {}
+        seconds = {}
         for process in self.processes():
             with suppress(psutil.Error):
                 times = process.cpu_times()
-                found[process.pid, process_name(process.cmdline())] = times.user + times.system
-        return found
+                seconds[process.pid, process_name(process.cmdline())] = times.user + times.system
+        return seconds
 
     def close(self) -> None:
         """End the run and all its descendants at once."""

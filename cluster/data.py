@@ -147,6 +147,7 @@ def fit_copies(
             grown = False
             for i, limit in enumerate(limits):
                 more = [n + (j == i) for j, n in enumerate(copies)]
+                # Floats: 3 * 0.1 exceeds 0.3 by a hair.
                 fits = all(
                     sum(n * needs[kind] for n, needs in zip(more, need, strict=True)) <= total + 1e-9
                     for kind, total in enumerate((cpus, gpus))

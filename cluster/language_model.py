@@ -96,7 +96,7 @@ def message(job: DescribeJob, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer(row: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a row with its answer."""
+    """Columns that are kept of a row, with its answer."""
     return {
         **{name: row[name] for name in ("key", "pair_id", "chunk")},
         "text": row["generated_text"],

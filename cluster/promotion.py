@@ -139,14 +139,14 @@ def status(job: PromoteJob) -> str:
         f"{job.name} in {registry.shown}",
         f"{'version':>8}  {'registered':17}{'system':10}{job.metric:>8}  evaluated on",
     ]
-    for one in versions:
-        head = f"{one.number:8d}  {one.created:%Y-%m-%d %H:%M} {one.system:10}"
-        mark = f"  <- {job.alias}" if one.number == champion else ""
-        for scored in one.evaluations.values():
+    for version in versions:
+        head = f"{version.number:8d}  {version.created:%Y-%m-%d %H:%M} {version.system:10}"
+        mark = f"  <- {job.alias}" if version.number == champion else ""
+        for scored in version.evaluations.values():
             value = f"{100 * scored.scores[job.metric]:8.2f}" if job.metric in scored.scores else f"{'':8}"
             lines.append(f"{head}{value}  {scored}{mark}")
             head, mark = " " * len(head), ""
-        if not one.evaluations:
+        if not version.evaluations:
             lines.append(f"{head}{'':8}  nothing{mark}")
     history = registry.history()
     lines.append("history:" if history else f"history: {job.alias} was never given")
@@ -193,21 +193,21 @@ def _forward(registry: Registry, job: PromoteJob) -> Promotion:
 
 def _compared(registry: Registry, champion: Version, candidate: Version, job: PromoteJob) -> tuple[Decision, Scored]:
     """Compare candidate and champion on the newest evaluation that both have."""
-    known = {scored.key: key for key, scored in champion.evaluations.items()}
-    shared = [(key, scored) for key, scored in candidate.evaluations.items() if scored.key in known]
+    champion_keys = {scored.key: key for key, scored in champion.evaluations.items()}
+    shared = [(key, scored) for key, scored in candidate.evaluations.items() if scored.key in champion_keys]
     if not shared:
         lines = [
             f"versions {candidate.number} and {champion.number} ({job.alias}) were not evaluated on the same pairs:"
         ]
-        for one in (candidate, champion):
-            lines += [f"  version {one.number}: {scored}" for scored in one.evaluations.values()]
+        for version in (candidate, champion):
+            lines += [f"  version {version.number}: {scored}" for scored in version.evaluations.values()]
         if champion.evaluations:
             lines.append(_commands(candidate, list(champion.evaluations.values())[-1], registry))
         else:
             lines.append(_commands(champion, list(candidate.evaluations.values())[-1], registry))
         raise ValueError("\n".join(lines))
     key, scored = shared[-1]
-    with registry.evaluation(champion, known[scored.key]) as a, registry.evaluation(candidate, key) as b:
+    with registry.evaluation(champion, champion_keys[scored.key]) as a, registry.evaluation(candidate, key) as b:
         return decide(compare_evaluations(CompareJob(a=a, b=b)), job.metric, job.margin), scored
 
 

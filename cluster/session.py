@@ -130,12 +130,12 @@ def _any_agent_port() -> Iterator[None]:
     """Let the agent that starts a Ray's jobs listen on a free port. Ray's own is 52365, for which ``ray.init`` has no
     argument, and a second Ray of a machine would start no jobs."""
     module: Any = importlib.import_module("ray._private.parameter")
-    own = module.RayParams
-    module.RayParams = partial(own, dashboard_agent_listen_port=0)
+    params_class = module.RayParams
+    module.RayParams = partial(params_class, dashboard_agent_listen_port=0)
     try:
         yield
     finally:
-        module.RayParams = own
+        module.RayParams = params_class
 
 
 def run_chunks(

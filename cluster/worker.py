@@ -1,4 +1,4 @@
-"""What every Ray worker process runs first. It imports next to nothing: a training on Ray starts several of them."""
+"""First code of every Ray worker process. It imports next to nothing: a training on Ray starts several of them."""
 
 from __future__ import annotations
 

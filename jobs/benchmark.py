@@ -41,15 +41,15 @@ def main() -> None:
         result = run(args.config, str(Path(__file__).with_name("caption.py")))
     except ValueError as error:
         raise SystemExit(f"benchmark: {error}") from None
-    for name, found in result.runs.items():
-        print(f"\n{name}: {machine_text(found)}\n{run_text(found, found)}")
+    for name, measured_run in result.runs.items():
+        print(f"\n{name}: {machine_text(measured_run)}\n{run_text(measured_run, measured_run)}")
     for part, lacking in result.skipped.items():
         print(f"skipped: {part}: {'; '.join(lacking)}", file=sys.stderr)
     for note in result.notes:
         print(f"note: {note}; do not publish these numbers", file=sys.stderr)
     if args.config.compare:
         print(f"\n{summary(result.compared, result.unknown)}")
-        if any(one.outcome == "worse" and one.counts for one in result.compared):
+        if any(comparison.outcome == "worse" and comparison.counts for comparison in result.compared):
             raise SystemExit(1)
 
 

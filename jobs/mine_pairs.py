@@ -1,4 +1,4 @@
-"""Mine similar pairs from an unsorted heap of images into a folder of pairs without captions (NAMC, appendix D.1).
+"""Mine similar pairs from an unsorted image collection into a folder of pairs without captions (NAMC, appendix D.1).
 
     python jobs/mine_pairs.py heap=photos out=data/mined
     python jobs/mine_pairs.py --local heap=photos out=data/mined
@@ -39,12 +39,12 @@ def main() -> None:
     job = args.config
     try:
         encoder = encoder_fingerprint(job)
-        found = manifest = already_mined(job, encoder, args.overwrite)
+        earlier = manifest = already_mined(job, encoder, args.overwrite)
         if manifest is None:
             run = partial(run_chunks, args.local, job.cluster, processes=job.workers)
             with nullcontext() if args.local else session(job.cluster, Wanted(job, out=job.out)):
                 manifest = mine(job, run, extraction(job), encoder, overwrite=args.overwrite)
-        write_page(job, manifest, again=found is None)
+        write_page(job, manifest, again=earlier is None)
     except ValueError as error:
         raise SystemExit(f"mine_pairs: {error}") from None
     print("\n".join(summary(job, manifest)))

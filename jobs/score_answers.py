@@ -1,4 +1,4 @@
-"""Score short answers about changes by ChangeIMTI's measures: yes or no, counts, places.
+"""Score short answers about changes by ChangeIMTI's measures: yes or no, counts, positions.
 
     python jobs/score_answers.py answers=answers.jsonl out=runs/answers
 

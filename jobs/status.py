@@ -1,4 +1,4 @@
-"""What runs, where, how far, until when and for how much; what has stalled, died or failed, and why.
+"""All work: what runs, where, how far, until when and for how much; what has stalled, died or failed, and why.
 
     python jobs/status.py
     python jobs/status.py "runs=[/shared/idc/runs]" "data=[/shared/idc/data]" core_hour=0.04
@@ -36,8 +36,8 @@ def main() -> None:
         raise SystemExit(f"status: {error}") from None
     if job.json_output:
         now = time.time()
-        found = [work.to_dict(now, job.core_hour, job.gpu_hour) for work in works]
-        print(json.dumps({"work": found, **({"cluster": cluster} if cluster is not None else {})}))
+        entries = [work.to_dict(now, job.core_hour, job.gpu_hour) for work in works]
+        print(json.dumps({"work": entries, **({"cluster": cluster} if cluster is not None else {})}))
         return
     print(table(works, job))
     if cluster is not None:

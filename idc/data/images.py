@@ -267,7 +267,7 @@ def refused_format(data: bytes) -> str | None:
     """The name of a format of images that is refused, HEIC or AVIF, by the main brand of the file or the first three
     compatible ones."""
     brands = [data[at : at + 4] for at in (8, 16, 20, 24)] if data[4:8] == b"ftyp" else []
-    return next((name for name, known in _BRANDS.items() if set(known) & set(brands)), None)
+    return next((name for name, refused in _BRANDS.items() if set(refused) & set(brands)), None)
 
 
 class _Counted(io.BytesIO):

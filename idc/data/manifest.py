@@ -20,7 +20,7 @@ from idc.data.textfiles import JsonError, decode, parse_json
 from idc.schema import INSTRUCTION_SCHEMA_VERSION, PAIR_SCHEMA_VERSION, PREFERENCE_SCHEMA_VERSION
 
 AnyPath = str | os.PathLike[str] | files.Location
-"""What public functions take as the place of a folder: a local path, a URI or a location."""
+"""Types that public functions take for a folder: a local path, a URI or a location."""
 
 MANIFEST = "manifest.json"
 SCHEMA_VERSIONS = {
@@ -111,17 +111,17 @@ def read_manifest(path: AnyPath, kind: str | None = None, command: str | None = 
     Raises:
         ValueError: there is none, it is damaged, of a newer version, or not of the wanted ``kind``.
     """
-    place = files.locate(path) / MANIFEST
-    if not answered(place.exists, str(path)):
+    location = files.locate(path) / MANIFEST
+    if not answered(location.exists, str(path)):
         raise ValueError(f"{path} is not a data set folder: it has no {MANIFEST}{_import_first(path, kind, command)}")
     try:
-        content = parse_json(decode(place.read(), "surrogateescape"))
+        content = parse_json(decode(location.read(), "surrogateescape"))
         version, newest = content["schema_version"], SCHEMA_VERSIONS.get(content["kind"], 1)
         if version > newest:
-            raise ValueError(f"{place} has schema version {version}, this program reads up to {newest}; update it")
+            raise ValueError(f"{location} has schema version {version}, this program reads up to {newest}; update it")
         manifest = Manifest.model_validate(content)
     except (JsonError, KeyError, TypeError, ValidationError) as exc:
-        raise ValueError(f"{place} is not a manifest of this project: {exc}") from exc
+        raise ValueError(f"{location} is not a manifest of this project: {exc}") from exc
     if kind is not None and manifest.kind != kind:
         raise ValueError(f"{path} holds {manifest.kind}, not {kind}")
     return manifest

@@ -52,10 +52,10 @@ class CsvRows:
 
     def read(self, lines: Iterator[Line]) -> Iterator[Cells]:
         """The rows of the lines after the header; empty lines are skipped."""
-        given = _Lines(lines)
-        for line in given:
+        buffered_lines = _Lines(lines)
+        for line in buffered_lines:
             if '"' in line.text:
-                cells = self._quoted(line, given)
+                cells = self._quoted(line, buffered_lines)
             else:
                 text = line.text.rstrip("\r\n")
                 cells = text.split(self.delimiter) if text else []
@@ -66,7 +66,7 @@ class CsvRows:
             if cells:
                 yield Cells(line, cells)
 
-    def _quoted(self, line: Line, given: _Lines) -> list[str] | str:
+    def _quoted(self, line: Line, lines: _Lines) -> list[str] | str:
         """The cells of a row with quotes; consumes further lines as far as its cells extend."""
         taken: list[Line] = []
         open_until = ""
@@ -75,7 +75,7 @@ class CsvRows:
             nonlocal open_until
             yield line.text
             names_files = self._names_files(line)
-            for further in given:
+            for further in lines:
                 taken.append(further)
                 if names_files and self._names_files(further):
                     open_until = "before the next row begins"
@@ -89,7 +89,7 @@ class CsvRows:
         try:
             return next(csv.reader(texts(), delimiter=self.delimiter, strict=True))
         except csv.Error as error:
-            given.put_back(taken)
+            lines.put_back(taken)
             if open_until:
                 return f"bad row: the quote of a cell is not closed {open_until}"
             if "expected after" in str(error):
@@ -119,9 +119,11 @@ class _Lines(Iterator[Line]):
         self._back.extendleft(reversed(lines))
 
 
-def read_header(text: str, known: frozenset[str]) -> tuple[list[str], str]:
+def read_header(text: str, expected: frozenset[str]) -> tuple[list[str], str]:
     """The names of the columns, and the delimiter (comma, semicolon or tab) that yields most known names."""
     line = text.rstrip("\r\n")
-    found = {mark: [name.strip() for name in next(csv.reader([line], delimiter=mark), [])] for mark in (",", ";", "\t")}
-    delimiter = max(found, key=lambda mark: len(set(found[mark]) & known))
-    return found[delimiter], delimiter
+    names_by_mark = {
+        mark: [name.strip() for name in next(csv.reader([line], delimiter=mark), [])] for mark in (",", ";", "\t")
+    }
+    delimiter = max(names_by_mark, key=lambda mark: len(set(names_by_mark[mark]) & expected))
+    return names_by_mark[delimiter], delimiter

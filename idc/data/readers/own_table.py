@@ -101,7 +101,7 @@ class TableReader:
         return rows_to_batch(rows)
 
     def _rows(self, records: list[tuple[str, dict[str, Any] | str]], pair: int) -> list[dict[str, Any]]:
-        """The row of a pair from its records and their places, and a reject for each contradicting record."""
+        """The row of a pair from its records and their positions, and a reject for each contradicting record."""
         where, first = records[0]
         if isinstance(first, str):  # never merged: it has no id
             return [{"pair_id": where, "error": first}]
@@ -134,8 +134,8 @@ class TableReader:
                 if not self._each_row and isinstance(record, dict) and name not in (None, ""):
                     self._numbered = False
                     images = digest_of([record.get("before"), record.get("after")])
-                    owner, known = pairs.setdefault(digest_of(str(name)), (count, images))
-                    if known != images:
+                    owner, owner_images = pairs.setdefault(digest_of(str(name)), (count, images))
+                    if owner_images != images:
                         owner = count
                         self._duplicates.add(count)
                 count += owner == count
@@ -144,6 +144,7 @@ class TableReader:
                 lines.append(line.number)
                 if self._array:
                     sizes.append(len(line.text.encode("utf-8", "surrogateescape")))
+        # Stable: the records of a pair stay in the order of the file.
         order = np.argsort(np.array(owners, np.int64), kind="stable")
         self._offsets = np.array(offsets, np.int64)[order]
         self._lines = np.array(lines, np.int64)[order]
@@ -215,16 +216,16 @@ def _agreeing(records: list[tuple[str, Any]]) -> tuple[list[dict[str, Any]], lis
     rejects: list[dict[str, Any]] = []
     first: dict[str, tuple[Any, str]] = {}
     for where, record in records:
-        given = {name: split_name(value) if name == "split" else value
+        values = {name: split_name(value) if name == "split" else value
                  for name in _ONE_VALUE if (value := record.get(name)) not in (None, "")}  # fmt: skip
-        other = next((name for name, value in given.items() if name in first and first[name][0] != value), None)
+        other = next((name for name, value in values.items() if name in first and first[name][0] != value), None)
         if other is None:
-            first |= {name: (value, where) for name, value in given.items() if name not in first}
+            first |= {name: (value, where) for name, value in values.items() if name not in first}
             agreed.append(record)
             continue
-        known, place = first[other]
-        here = f"{record['pair_id']} has {other} {given[other]!r} in {where}"
-        rejects.append({"pair_id": where, "error": f"duplicate pair id: {here}, but {known!r} in {place}"})
+        first_value, first_where = first[other]
+        here = f"{record['pair_id']} has {other} {values[other]!r} in {where}"
+        rejects.append({"pair_id": where, "error": f"duplicate pair id: {here}, but {first_value!r} in {first_where}"})
     return agreed, rejects
 
 

@@ -65,12 +65,12 @@ class WebdatasetReader:
                     continue
             samples: dict[str, dict[str, tuple[int, int]]] = {}
             repeated: dict[str, str] = {}
-            for name, place in self._members(shard):
-                hashed.update(f"/{shard} {name} {place}\n".encode("utf-8", "surrogateescape"))
+            for name, span in self._members(shard):
+                hashed.update(f"/{shard} {name} {span}\n".encode("utf-8", "surrogateescape"))
                 key, ending = _key_and_ending(name)
                 if ending in samples.setdefault(key, {}):
                     repeated.setdefault(key, name)
-                samples[key][ending] = place
+                samples[key][ending] = span
             for key, name in repeated.items():
                 del samples[key]
                 seen.add(key)
@@ -96,14 +96,15 @@ class WebdatasetReader:
         with (self.reader.folder / shard).open() as stream:
             size = stream.size()
             try:
+                # "r:" refuses a compressed shard, whose members have no position in the file.
                 with tarfile.open(fileobj=stream, mode="r:") as tar:
                     for member in tar:
                         if member.isdir():
                             continue
                         if not member.isreg() or member.issparse():
-                            place = f"{shard}:{member.name}"
+                            position = f"{shard}:{member.name}"
                             self._rejects.append(
-                                {"pair_id": place, "error": f"unreadable file: {member.name} is not a plain file"}
+                                {"pair_id": position, "error": f"unreadable file: {member.name} is not a plain file"}
                             )
                             continue
                         if member.offset_data + member.size > size:
