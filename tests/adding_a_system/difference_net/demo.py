@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from idc.demo import DemoPlace, DemoStep, DemoSystem
+from idc.demo_system import DemoPlace, DemoStep, DemoSystem
 
 
 class _DifferenceNet(DemoSystem):
