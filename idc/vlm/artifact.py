@@ -83,24 +83,40 @@ def load_tuned(
     tune: TuneConfig,
     device: torch.device | str = "cpu",
     source: str | None = None,
-    own: Mapping[str, nn.Module] | None = None,
 ) -> tuple[Any, Family]:
-    """The tuned model in evaluation mode, its adapters merged, and its family; arguments as :func:`find_tuned`.
-
-    Args:
-        own: the system's own modules by their names in the task; they get the artifact's weights.
+    """The tuned model of an artifact without modules of its own, and its family; arguments as :func:`find_tuned`.
 
     Raises:
         ValueError: as :func:`find_tuned`, or the weights do not fit the base.
     """
     folder, family = find_tuned(artifact, config, source)
+    return load_found(artifact, folder, family, config, tune, device), family
+
+
+def load_found(
+    artifact: Artifact,
+    folder: Path,
+    family: Family,
+    config: BaseConfig,
+    tune: TuneConfig,
+    device: torch.device | str = "cpu",
+    own: Mapping[str, nn.Module] | None = None,
+) -> Any:
+    """The tuned model in evaluation mode, its adapters merged; the base and the family are those of :func:`find_tuned`.
+
+    Args:
+        own: the system's own modules by their names in the task; they get the artifact's weights.
+
+    Raises:
+        ValueError: the weights do not fit the base.
+    """
     model = load_model(folder, config, device)
     load_whole(model, family, tune, artifact.state_dict(), f"{artifact.path}: model.safetensors", own)
     if tune.language == "lora":
         assert artifact.base is not None
         load_adapter(artifact.folder(ADAPTER), model, artifact.base)
         merge_adapter(model)
-    return model.eval(), family
+    return model.eval()
 
 
 def load_whole(

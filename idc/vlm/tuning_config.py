@@ -9,6 +9,8 @@ from pydantic import Field
 
 from idc.config import ConfigModel
 from idc.data.manifest import missing_pairs
+from idc.data.store import fingerprint
+from idc.training import base as base_models
 from idc.training.config import KeepBest, TrainConfig
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig, TuneConfig
 
@@ -57,3 +59,14 @@ class TuningJob(ConfigModel):
         yield from missing_pairs(self.pairs, "pairs", kind=None)
         for path in self.more_pairs:
             yield from missing_pairs(path, "more_pairs", kind=None)
+
+
+def base_content(base: BaseConfig) -> list[str]:
+    """What a training depends on of its base model: the weights and how they are used, not where they are.
+
+    Raises:
+        ValueError: the base model cannot be read.
+    """
+    folder = base_models.locate(base.source, base.revision, download=base.download)
+    used = base.model_dump(mode="json", exclude={"source", "revision", "download"})
+    return [base_models.fingerprint(folder), fingerprint(used)]

@@ -13,8 +13,9 @@ import pytest
 
 from cluster.commands import StepLine, run_commands, run_here, script_or_preset
 from idc.config import load
-from idc.demo import DEFAULT, DemoStep, demo_systems, folders_of, side_by_side, steps
+from idc.demo import DEFAULT, demo_systems, folders_of, side_by_side, steps
 from idc.demo_summary import SERVED, advice, closing, summary
+from idc.demo_system import DemoStep
 from idc.evaluation import record as ev
 from idc.evaluation.score import evaluate
 from idc.metrics.hallucination import hallucination, truth_of

@@ -19,9 +19,8 @@ from idc.sweep.chain import Step, TrialSteps
 from idc.sweep.steps import EVALUATE_DERIVED, JUDGE_DERIVED, derived_faults, train_step, with_evaluation
 from idc.systems.m3diff.config import M3DiffJob
 from idc.systems.m3diff.mixture import check_sets, question_of
-from idc.training.base import fingerprint as model_fingerprint
-from idc.training.base import locate
 from idc.vlm.config import GenerateConfig, PromptConfig
+from idc.vlm.tuning_config import base_content
 
 SEEDS, WATCHED = ("m3diff.train.seed",), "m3diff.train"
 DERIVED = {
@@ -93,10 +92,7 @@ def steps(trial: Trial, store: str) -> TrialSteps:
         ValueError: pairs, a set of the mixture or the base model cannot be read.
     """
     base, job = trial.m3diff.base, trial.m3diff
-    of_base = [
-        model_fingerprint(locate(base.source, base.revision, download=base.download)),
-        fingerprint(base.model_dump(mode="json", exclude={"source", "revision", "download"})),
-    ]
+    of_base = base_content(base)
     answers = {
         "prompt": trial.question.model_dump(mode="json"), "generation": trial.generation.model_dump(mode="json"),
     }  # fmt: skip

@@ -1,11 +1,11 @@
-"""NAMC in the demo (:mod:`idc.demo`): an image tokenizer of its grid, descriptions with known noise, pre-training,
+"""NAMC in the demo: an image tokenizer of its grid, descriptions with known noise, pre-training,
 fine-tuning."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from idc.demo import CONFIGS, DemoFolders, DemoStep, DemoSystem
+from idc.demo_system import CONFIGS, DemoFolders, DemoStep, DemoSystem
 
 NOISE = 0.2
 """Share of the objects named in a description that are disturbed."""

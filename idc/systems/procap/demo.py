@@ -1,11 +1,11 @@
-"""ProCap in the demo (:mod:`idc.demo`): image tokenizer, procedures, two stages; procedures and imagined frames on the
+"""ProCap in the demo: image tokenizer, procedures, two stages; procedures and imagined frames on the
 page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from idc.demo import CONFIGS, DemoFolders, DemoStep, DemoSystem, tokenizer_step
+from idc.demo_system import CONFIGS, DemoFolders, DemoStep, DemoSystem, tokenizer_step
 
 _PROCEDURES = f"{CONFIGS}/procap/procedures_demo.yaml"
 

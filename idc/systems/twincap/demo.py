@@ -1,10 +1,10 @@
-"""TwinCap in the demo (:mod:`idc.demo`): one training."""
+"""TwinCap in the demo: one training."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from idc.demo import CONFIGS, DemoFolders, DemoStep, DemoSystem
+from idc.demo_system import CONFIGS, DemoFolders, DemoStep, DemoSystem
 
 
 class _TwinCap(DemoSystem):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from idc.demo import DemoFolders, DemoStep, DemoSystem
+from idc.demo_system import DemoFolders, DemoStep, DemoSystem
 
 
 class _DifferenceNet(DemoSystem):
