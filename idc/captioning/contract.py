@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, overload
 
 import numpy as np
 
+from idc.metrics.change_maps import upsample
 from idc.metrics.changes import says_no_change
 from idc.schema import Turn
 
@@ -235,14 +236,6 @@ class Description:
             verdict_text=self.verdict_text,
             warning=self.warning,
         )
-
-
-def upsample(change_map: np.ndarray, size: Sequence[int]) -> np.ndarray:
-    """Resize a change map (Y, X) bilinearly to another height and width, float32."""
-    from PIL import Image
-
-    floats = Image.fromarray(change_map.astype(np.float32))
-    return np.asarray(floats.resize((size[1], size[0]), Image.Resampling.BILINEAR))
 
 
 def stretched(values: np.ndarray) -> np.ndarray:

@@ -12,7 +12,6 @@ from typing import Any
 
 from idc import logs
 from idc.captioning.loading import CaptionerLoader, LoadCaptioner
-from idc.captioning.split import caption_split, score_change_maps, warned_pairs
 from idc.data.files import locate
 from idc.data.pipeline import Runner, run_local
 from idc.data.readers.annotations import EMPTY_SENTENCES
@@ -27,6 +26,7 @@ from idc.evaluation.kept import Kept
 from idc.evaluation.references import Known, read_captions, read_references
 from idc.evaluation.rendered_truth import RenderedTruth, rendered_truth, with_differences
 from idc.evaluation.score import evaluate
+from idc.evaluation.split import caption_split, score_change_maps, warned_pairs
 from idc.evaluation.trained_baseline import read_trained_baseline, training_of
 from idc.metrics.changes import LEVIR_NO_CHANGE
 from idc.metrics.coco import BLEU_ORDERS

@@ -18,12 +18,17 @@ import numpy as np
 from PIL import Image
 from pydantic import BaseModel, ConfigDict
 
-from idc.captioning.contract import upsample
 from idc.data.images import resize_image
 
 MODEL, PIXELS, BLOB = "the captioner's", "baseline: pixel difference", "baseline: blob in the middle"
 WAYS = (MODEL, PIXELS, BLOB)
 NUMBERS = ("pointing", "AP", "IoU")
+
+
+def upsample(change_map: np.ndarray, size: Sequence[int]) -> np.ndarray:
+    """Resize a change map (Y, X) bilinearly to another height and width, float32."""
+    floats = Image.fromarray(change_map.astype(np.float32))
+    return np.asarray(floats.resize((size[1], size[0]), Image.Resampling.BILINEAR))
 
 
 class ChangeMaps(BaseModel):

@@ -12,7 +12,6 @@ layer can be neither loaded, copied nor pickled, and stays on the CPU.
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -121,16 +120,6 @@ def bfloat16_is_native() -> bool:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and bool(torch.cpu._is_avx512_bf16_supported())
     except AttributeError:
         return False
-
-
-def mkl_falls_back() -> bool:
-    """Whether torch's own product in float32, MKL's, leaves out instructions of this processor: on those of other
-    makers than Intel it uses AVX2 at most. Read and not timed, so that one machine always rounds alike."""
-    try:
-        processor = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return "vendor_id" in processor and "GenuineIntel" not in processor
 
 
 def _linear_agrees(dtype: torch.dtype) -> bool:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from idc.captioning.contract import upsample
 from idc.data.images import resize_image
 from idc.data.text import words
+from idc.metrics.change_maps import upsample
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 
 HEADLINE = "CIDEr"

@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from idc.captioning.contract import Speed
-from idc.nn.packed import PackedLinear, bfloat16_is_native, mkl_falls_back, packing_works
+from idc.nn.packed import PackedLinear, bfloat16_is_native, packing_works
 from idc.systems.procap.model import Attention, EncoderBlock, ProcedureEncoder, Scaled
+from idc.training.linears import mkl_falls_back
 from idc.vision.tokenizer.inference import images_at_once, pack_encoder
 from idc.vision.tokenizer.model import ImageTokenizer
 

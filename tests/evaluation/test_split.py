@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from idc.captioning.contract import Captioner, Description
-from idc.captioning.split import SplitBatches, caption_split, warned_pairs
 from idc.config import load
 from idc.data.images import encode_png
 from idc.data.pipeline import run_local
 from idc.data.store import DatasetFolder
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import run
+from idc.evaluation.split import SplitBatches, caption_split, warned_pairs
 from idc.schema import ChangePair, pair_arrow_schema
 from tests.captioning.toy import ToyCaptioner
 
