@@ -68,10 +68,15 @@ def python_files(*folders: str) -> list[Path]:
     return [path for path in paths if not folders or path.relative_to(ROOT).parts[0] in folders]
 
 
-def modules_of(path: Path) -> set[str]:
-    """Dotted names a file imports, anywhere in it, also inside functions; TYPE_CHECKING blocks count too."""
+def modules_of(path: Path, types: bool = True) -> set[str]:
+    """Dotted names a file imports, anywhere in it, also inside functions; with ``types`` in TYPE_CHECKING blocks too."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    if not types:
+        tree.body = [
+            node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+        ]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -176,6 +181,52 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     imports = {name: modules_of(path) & paths.keys() - {name} for name, path in paths.items()}
     found = circles(imports)
     assert not found, "\n".join(" <-> ".join(circle) for circle in found)
+
+
+def package_of(path: Path) -> str:
+    """``idc.data`` for a file below it; a system for itself, as is the list of systems (``idc.systems``), which loads them
+    by name; a module next to the packages for itself."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    if parts[:2] == ("idc", "systems") and parts[2] != "__init__":
+        return ".".join(parts[:3])
+    return ".".join(parts[:2]) if parts[0] == "idc" else parts[0]
+
+
+def test_no_packages_import_each_other_in_a_circle() -> None:
+    paths = {name_of(path): path for path in python_files(*CODE)}
+    folders = {
+        package_of(path) for path in paths.values() if len(path.relative_to(ROOT).parts) > 2 or path.parts[0] != "idc"
+    }
+    imports: dict[str, set[str]] = {package: set() for package in folders}
+    for path in paths.values():
+        if (package := package_of(path)) in folders:
+            others = {package_of(paths[module]) for module in modules_of(path, types=False) & paths.keys()}
+            imports[package] |= others & folders - {package}
+    found = circles(imports)
+    assert not found, "\n".join(" <-> ".join(circle) for circle in found)
+
+
+UNCLEAR = {
+    "found", "one", "own", "place", "places", "known", "given", "made", "some", "told", "heap", "couple", "couples"
+}  # fmt: skip
+"""Names that say nothing of what they hold."""
+NOUNS_HERE = {("idc/data/validation/checks.py", "heap"), ("idc/data/mining/mined_pairs.py", "heap")}
+"""A heap of heapq; an image collection as the settings name it."""
+
+
+def test_variables_are_named_by_what_they_hold() -> None:
+    for path in python_files(*CODE):
+        name = str(path.relative_to(ROOT))
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        fields = {id(node.target) for of in ast.walk(tree) if isinstance(of, ast.ClassDef)
+                  for node in of.body if isinstance(node, ast.AnnAssign)}  # fmt: skip
+        variables = [(node.arg, node.lineno) for node in ast.walk(tree) if isinstance(node, ast.arg)]
+        variables += [
+            (node.id, node.lineno) for node in ast.walk(tree)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and id(node) not in fields
+        ]  # fmt: skip
+        unclear = [(word, line) for word, line in variables if word in UNCLEAR and (name, word) not in NOUNS_HERE]
+        assert not unclear, f"{name}: {unclear}: take the noun of what it holds"
 
 
 def test_a_name_means_one_thing_in_a_package() -> None:

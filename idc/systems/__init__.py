@@ -44,7 +44,7 @@ def load_captioner(artifact: str, device: str = "cpu", speed: Speed = "auto", ba
     Raises:
         ValueError: it is not an artifact of a captioner, or its base is not on this machine.
     """
-    from idc.nn.memory import use_huge_pages
+    from idc.huge_pages import use_huge_pages
     from idc.training.artifact import read_artifact
 
     use_huge_pages()
