@@ -69,7 +69,7 @@ def python_files(*folders: str) -> list[Path]:
 
 
 def modules_of(path: Path, types: bool = True) -> set[str]:
-    """Dotted names a file imports, anywhere in it, also inside functions; with ``types`` in TYPE_CHECKING blocks too."""
+    """Dotted names a file imports, anywhere in it, also inside functions; with ``types`` those of TYPE_CHECKING too."""
     found: set[str] = set()
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
     if not types:
@@ -184,8 +184,8 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 
 def package_of(path: Path) -> str:
-    """``idc.data`` for a file below it; a system for itself, as is the list of systems (``idc.systems``), which loads them
-    by name; a module next to the packages for itself."""
+    """``idc.data`` for a file below it; a system for itself, as is the list of systems (``idc.systems``), which loads
+    them by name; a module next to the packages for itself."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     if parts[:2] == ("idc", "systems") and parts[2] != "__init__":
         return ".".join(parts[:3])
@@ -194,9 +194,8 @@ def package_of(path: Path) -> str:
 
 def test_no_packages_import_each_other_in_a_circle() -> None:
     paths = {name_of(path): path for path in python_files(*CODE)}
-    folders = {
-        package_of(path) for path in paths.values() if len(path.relative_to(ROOT).parts) > 2 or path.parts[0] != "idc"
-    }
+    parts = {path: path.relative_to(ROOT).parts for path in paths.values()}
+    folders = {package_of(path) for path in paths.values() if parts[path][0] != "idc" or len(parts[path]) > 2}
     imports: dict[str, set[str]] = {package: set() for package in folders}
     for path in paths.values():
         if (package := package_of(path)) in folders:
