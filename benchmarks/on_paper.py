@@ -1,4 +1,4 @@
-"""Tuning of real vision-language models on paper: the presets in jobs/configs/vlm, and what they take.
+"""Tuning of real vision-language models on paper: the presets in jobs/configs/sft, and what they take.
 
 None of these runs was made. Parameters are exact; operations are counted; memory and hours are estimates of
 :mod:`idc.vlm.estimate`, from the settings in the files, so that the tables change with them.
@@ -25,7 +25,7 @@ from idc.vlm.estimate import (
     trained_parameters,
 )
 
-CONFIGS = Path(__file__).resolve().parent.parent / "jobs" / "configs" / "vlm"
+CONFIGS = Path(__file__).resolve().parent.parent / "jobs" / "configs" / "sft"
 UTILISATION = 0.4
 """Share of a GPU's peak that is assumed, as for the other estimates (ARCHITECTURE.md, "Scale on paper")."""
 TEXT, CAPTION = 70, 20
@@ -37,7 +37,7 @@ class Preset:
     """A file of settings, the GPU it is meant for, and what it is run on.
 
     Attributes:
-        file: in jobs/configs/vlm.
+        file: in jobs/configs/sft.
         gpu: its name.
         gib: its memory.
         peak: its operations a second, bfloat16 without sparsity.

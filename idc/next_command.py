@@ -67,7 +67,7 @@ def after_training(entry: str, job: Any, artifact: str) -> str:
         case "systems.namc.task:pretrain":
             return _command("finetune_namc", "namc/finetune_small", name="mine-namc", pairs=pairs, pretrained=artifact)
         case "vlm.pretrain:train":
-            return _command("finetune_vlm", name="mine-vlm", pairs=pairs, base={"source": artifact})
+            return _command("finetune_sft", name="mine-vlm", pairs=pairs, base={"source": artifact})
     if (procedures := getattr(job, "procedures", None)) is not None:
         from idc.data.store import read_manifest
 

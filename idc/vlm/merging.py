@@ -71,7 +71,7 @@ def _sections(artifact: Artifact) -> tuple[BaseConfig, TuneConfig]:
     if artifact.base is None or not {"base", "tune"} <= job.keys():
         raise ValueError(
             f"{artifact.path} is an artifact of {artifact.system!r}, not of a tuned vision-language model; give one of "
-            "jobs/finetune_vlm.py"
+            "jobs/finetune_sft.py"
         )
     if own := artifact.config.get("own_modules"):
         raise ValueError(

@@ -15,7 +15,7 @@ from benchmarks.vision_language import VlmBenchmarkConfig, measure_vision_langua
 from idc.config import load
 from idc.systems.sft.config import SftJob
 from idc.vlm.estimate import GIB, Model, memory
-from jobs import finetune_vlm
+from jobs import finetune_sft
 from tests.docs.checks import ROOT
 
 
@@ -56,12 +56,12 @@ def test_the_command_of_a_preset(
     preset: Preset, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`--print-config` of the command on the page has the settings that the estimate is made from."""
-    command = f"python jobs/finetune_vlm.py --config jobs/configs/vlm/{preset.file} pairs=data/mine/pairs"
+    command = f"python jobs/finetune_sft.py --config jobs/configs/sft/{preset.file} pairs=data/mine/pairs"
     assert command in (ROOT / "docs" / "vlm.md").read_text(encoding="utf-8")
     monkeypatch.setattr(sys, "argv", [*shlex.split(command)[1:], "--print-config"])
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit) as end:
-        finetune_vlm.main()
+        finetune_sft.main()
     assert end.value.code == 0
     printed = yaml.safe_load(capsys.readouterr().out)
     assert printed.pop("cluster")

@@ -22,7 +22,7 @@ COMMANDS = {
     "pretrain_namc pairs=photos tokenizer=photos": IMPORT,
     "finetune_namc pairs=photos pretrained=photos": IMPORT,
     "pretrain_vlm pairs=photos": IMPORT,
-    "finetune_vlm pairs=photos base.source=photos": IMPORT,
+    "finetune_sft pairs=photos base.source=photos": IMPORT,
     "finetune_m3diff pairs=photos base.source=photos": IMPORT,
     "corrupt pairs=photos out=out kind=fog severity=5": IMPORT,
     "describe_pairs pairs=photos out=out describer=oracle": IMPORT,

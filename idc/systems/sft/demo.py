@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from idc.vlm.tuned_demo import TunedDemo
 
-DEMO = TunedDemo("SFT", "sft", "finetune_vlm.py", "vlm/finetune_small.yaml")
+DEMO = TunedDemo("SFT", "sft", "finetune_sft.py", "sft/finetune_small.yaml")
