@@ -47,7 +47,7 @@ class Comparison(NamedTuple):
         regions: bool (H, W) each, the largest first.
         comparable: whether the images show the same place so that single regions mean something.
         moved: whether things are displaced as when the camera moves, by more than the tolerance.
-        small: whether parts of the images differ that are too small or too little displaced for a region.
+        small: whether parts of the images differ too weakly for a region, or are too small or too little displaced.
         shaded: whether further regions differ in brightness alone: their textures and hues are the same.
         light: mean brightness after, divided by that before, where nothing changed.
     """
@@ -81,7 +81,7 @@ def compare(before: np.ndarray, after: np.ndarray) -> Comparison:
     shaded = [_only_lighter(mask, colour - other, reach, aligned.lit, second, noise) for mask in parts]
     regions = [mask for mask, light in zip(parts, shaded, strict=True) if not light]
     covered = np.any(regions, axis=0) if regions else np.zeros_like(inner)
-    rest = inner & ~(cv2.dilate(covered.astype(np.uint8), _disk(reach)) > 0)
+    rest, far = (inner & ~(cv2.dilate(covered.astype(np.uint8), _disk(n * reach)) > 0) for n in (1, 5))
     comparable = (
         aligned.sure
         and threshold <= 2 * THRESHOLD
@@ -97,10 +97,15 @@ def compare(before: np.ndarray, after: np.ndarray) -> Comparison:
         regions=regions,
         comparable=comparable,
         moved=aligned.shift > reach,
-        small=bool(((_difference(colour, other, 1, sigma) * inner > threshold / 2) & rest).sum() > 4),
+        small=threshold > THRESHOLD or _weak_parts(_difference(colour, other, 1, sigma)[far], threshold),
         shaded=any(shaded),
         light=levels[1] / max(levels[0], 1e-3),
     )
+
+
+def _weak_parts(difference: np.ndarray, threshold: float) -> bool:
+    """Whether a few pixels (a single one may be noise) exceed half the threshold."""
+    return int((difference > threshold / 2).sum()) > 4
 
 
 def _only_lighter(

@@ -38,7 +38,8 @@ def sentence(regions: Sequence[Region], moved: bool, small: bool, shaded: bool, 
                 f"{_MOVED}. Apart from that, {count} may have changed, or may be hidden in one of the views: {named}."
             )
         else:
-            text = f"{count.capitalize()} changed: {named}."
+            text = f"at least {count}" if small else count
+            text = f"{text[0].upper()}{text[1:]} changed: {named}."
     elif moved:
         text = f"{_MOVED}. Apart from that, no region clearly changed."
     else:
