@@ -31,12 +31,15 @@ _SIMILAR = 0.5
 """Correlation from which the textures of a block agree."""
 _SAME_TEXTURE = 0.7
 """Correlation from which a block counts as the same surface in both images."""
-_EXPLAINED = 0.86
+_EXPLAINED = 0.87
 """Share of the textures that agree along the flow if the camera moved. Of fixed cameras before which large things moved
-at most 0.85 did."""
+at most 0.86 did, unless matches were uneven."""
 _DISPLACED = 0.8
 _MIN_FLOW = 0.5
 """If the camera moved, a share :data:`_DISPLACED` of the surfaces is displaced by more than this, in pixels."""
+_EVEN = 5.0
+"""If the camera moved, the 90th percentile of the displacements is at most this multiple of the median. What came or
+went is matched with anything, far away."""
 _DOUBTFUL_GAIN = 0.2
 """If flow explains this many more of the textures, but not :data:`_EXPLAINED` of them, and displaces them by more than
 the comparison tolerates, the views differ too much."""
@@ -224,8 +227,9 @@ def _parallax(
     lengths = np.linalg.norm(flow, axis=-1)[_STEP::_STEP, _STEP::_STEP][same]
     displacement = np.quantile(lengths, 1 - _DISPLACED)
     explained = float((correlation[textured] > _SIMILAR).mean())
-    if explained >= _EXPLAINED and displacement > _MIN_FLOW:
-        return flow, float(np.quantile(lengths, 0.9)), True
+    longest, middle = np.quantile(lengths, [0.9, 0.5])
+    if explained >= _EXPLAINED and displacement > _MIN_FLOW and longest <= _EVEN * middle:
+        return flow, float(longest), True
     gain = explained - agreement(lit, after, valid, noise)
     return None, 0.0, not (gain >= _DOUBTFUL_GAIN and displacement > tolerance)
 

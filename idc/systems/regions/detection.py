@@ -25,7 +25,7 @@ _TOLERANCE = 0.005
 _SMALLEST = 0.001
 """Share of the image below which a region does not count."""
 _HALO = 0.35
-"""Share of a region's strongest differences below which a pixel is no part of it."""
+"""Share of a region's strongest differences below which a pixel is no part of it, unless it differs clearly."""
 _THICKNESS = 1.5
 """Half the thickness of a region is more than this many tolerated shifts: displaced edges leave thinner ones."""
 _COMPARABLE = 0.75
@@ -81,7 +81,7 @@ def compare(before: np.ndarray, after: np.ndarray) -> Comparison:
     shaded = [_only_lighter(mask, colour - other, reach, aligned.lit, second, noise) for mask in parts]
     regions = [mask for mask, light in zip(parts, shaded, strict=True) if not light]
     covered = np.any(regions, axis=0) if regions else np.zeros_like(inner)
-    rest, far = (inner & ~(cv2.dilate(covered.astype(np.uint8), _disk(n * reach)) > 0) for n in (1, 5))
+    rest, far = (inner & ~(cv2.dilate(covered.astype(np.uint8), _disk(n * reach)) > 0) for n in (3, 5))
     comparable = (
         aligned.sure
         and threshold <= 2 * THRESHOLD
@@ -97,7 +97,7 @@ def compare(before: np.ndarray, after: np.ndarray) -> Comparison:
         regions=regions,
         comparable=comparable,
         moved=aligned.shift > reach,
-        small=threshold > THRESHOLD or _weak_parts(_difference(colour, other, 1, sigma)[far], threshold),
+        small=threshold > THRESHOLD or _weak_parts(np.linalg.norm(colour - other, axis=2)[far], threshold),
         shaded=any(shaded),
         light=levels[1] / max(levels[0], 1e-3),
     )
@@ -124,14 +124,14 @@ def _regions(difference: np.ndarray, threshold: float, reach: int) -> list[np.nd
     areas = np.bincount(labels[low], minlength=count)
     strong = set(np.unique(labels[difference > threshold]))
     masks = []
-    for label in sorted(range(1, count), key=lambda label: -areas[label]):
+    for label in range(1, count):
         if label in strong and areas[label] >= _SMALLEST * labels.size:
             mask = low & (labels == label)
             # Without the halo that the blur leaves around a strong difference.
-            mask &= difference > _HALO * np.quantile(difference[mask], 0.9)
+            mask &= difference > min(_HALO * np.quantile(difference[mask], 0.9), 0.75 * threshold)
             if cv2.distanceTransform(mask.astype(np.uint8), cv2.DIST_L2, 3).max() > _THICKNESS * reach:
                 masks.append(mask)
-    return masks
+    return sorted(masks, key=lambda mask: -int(mask.sum()))
 
 
 def _difference(first: np.ndarray, second: np.ndarray, reach: int, sigma: float) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from idc.captioning.contract import Region
 
-INCOMPARABLE = "The two images cannot be compared region by region: they differ nearly everywhere, or in their view."
+INCOMPARABLE = "No single region can be named: too much of the two images differs, or their views do."
 _MOVED = "Positions differ, as when the camera moves"
 _NAMED = 3
 """Number of regions that a sentence names."""
@@ -41,10 +41,10 @@ def sentence(regions: Sequence[Region], moved: bool, small: bool, shaded: bool, 
             text = f"at least {count}" if small else count
             text = f"{text[0].upper()}{text[1:]} changed: {named}."
     elif moved:
-        text = f"{_MOVED}. Apart from that, no region clearly changed."
+        text = "No change was found, but positions differ, as when the camera moves."
     else:
         text = "No region clearly changed." if small or shaded else "No region changed."
-    if shaded:
+    if shaded and not moved:
         text += " Other parts differ in brightness alone." if regions else " Parts differ in brightness alone."
     if not 0.8 < light < 1.25:
         text += f" The rest of the picture became {'brighter' if light > 1 else 'darker'}."
@@ -93,7 +93,7 @@ def _colours(pixels: np.ndarray) -> np.ndarray:
             grey & (lightness < 22), grey & (lightness < 42), grey & (lightness < 65), grey & (lightness < 88), grey,
             reddish & light, reddish,
             (hue < 80) & ~light, (hue < 72) & (chroma < 40), hue < 72,
-            (hue < 105) & light, hue < 105,
+            (hue < 115) & light, hue < 115,
             hue < 170, hue < 225, hue < 310,
         ],
         [

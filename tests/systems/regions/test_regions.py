@@ -120,7 +120,7 @@ def test_more_regions_than_three_are_counted_and_summed_up() -> None:
     for x in (40, 110, 180, 250):
         after = with_disk(after, x, 120, RED)
     caption = described(before, after).best.caption
-    assert caption.startswith("4 regions changed: 6 % of the picture in all, the largest ")
+    assert caption.startswith("4 regions changed: 7 % of the picture in all, the largest ")
     assert caption.count("red after") == 3
 
 
@@ -145,6 +145,7 @@ def test_any_size_is_described_and_boxes_are_in_pixels_of_the_image_after(size: 
         ((10, 10, 12), "black"), ((128, 128, 128), "grey"), ((250, 250, 250), "white"), ((200, 30, 30), "red"),
         ((40, 60, 200), "blue"), ((40, 150, 50), "green"), ((235, 210, 40), "yellow"), ((120, 70, 30), "brown"),
         ((240, 140, 20), "orange"), ((130, 40, 160), "purple"), ((60, 190, 200), "cyan"), ((240, 150, 170), "pink"),
+        ((150, 145, 40), "dark yellow"),
     ],
 )  # fmt: skip
 def test_colours_have_their_common_names(rgb: tuple[int, int, int], name: str) -> None:
@@ -164,3 +165,14 @@ def test_it_is_an_artifact_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert is_captioner(folder)
     image = ground()
     assert load_captioner(folder)([image], [image]) == ["No region changed."]
+
+
+def test_displacements_that_no_camera_turn_explains_are_no_change_and_leave_doubt() -> None:
+    """As when the camera moves past near and far things: rows of the image are displaced by different lengths."""
+    before = with_disk(with_disk(ground(), 60, 50, RED), 240, 170, BLUE)
+    rows, columns = np.mgrid[0:HEIGHT, 0:WIDTH].astype(np.float32)
+    after = cv2.remap(before, columns + 6 * np.sin(rows / 25), rows, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
+    description = described(before, after)
+    assert description.best.caption == "No change was found, but positions differ, as when the camera moves."
+    assert (description.verdict, description.regions) == ("unsure", ())
+    assert description.verdict_text == "positions differ, and a change cannot be told from what the other view hides"
