@@ -104,8 +104,8 @@ def compare(before: np.ndarray, after: np.ndarray) -> Comparison:
 
 
 def _weak_parts(difference: np.ndarray, threshold: float) -> bool:
-    """Whether a few pixels (a single one may be noise) exceed half the threshold."""
-    return int((difference > threshold / 2).sum()) > 4
+    """Whether a few pixels (a single one may be noise) exceed a third of the threshold."""
+    return int((difference > threshold / 3).sum()) > 4
 
 
 def _only_lighter(
