@@ -93,7 +93,8 @@ def _colours(pixels: np.ndarray) -> np.ndarray:
             grey & (lightness < 22), grey & (lightness < 42), grey & (lightness < 65), grey & (lightness < 88), grey,
             reddish & light, reddish,
             (hue < 80) & ~light, (hue < 72) & (chroma < 40), hue < 72,
-            (hue < 115) & light, hue < 115,
+            (hue < 104) & light, hue < 104,
+            hue < 116,  # grass in the sun and yellow in the shade
             hue < 170, hue < 225, hue < 310,
         ],
         [
@@ -101,6 +102,7 @@ def _colours(pixels: np.ndarray) -> np.ndarray:
             "pink", "red",
             "brown", "beige", "orange",
             "yellow", "dark yellow",
+            "yellow or green",
             "green", "cyan", "blue",
         ],
         "purple",
