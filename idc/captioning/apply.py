@@ -10,7 +10,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,6 +19,7 @@ import numpy as np
 from idc.captioning.contract import Captioner, Description, beams_of, require
 from idc.data.files import Reader
 from idc.data.images import MAX_PIXELS, ImageError, cell_bytes, cell_name, decode_image
+from idc.systems import regions_captioner
 
 Item = TypeVar("Item")
 
@@ -59,12 +60,14 @@ class CaptionOptions:
     Attributes:
         beams, candidates, change_map: as :meth:`idc.captioning.contract.Captioner.describe`.
         imagine: also generate frames between the images.
+        regions: also look for the regions that differ where the captioner is not familiar with the pair.
     """
 
     beams: int | None = None
     candidates: int = 1
     change_map: bool = False
     imagine: bool = False
+    regions: bool = False
 
     def check(self, captioner: Captioner) -> None:
         """Refuse options that a captioner does not support.
@@ -133,9 +136,19 @@ def describe_batch(
         for place, description in zip(places, descriptions, strict=True):
             found[place] = Result(images[place], description, (), seconds, len(places))
     for place, (result, option) in enumerate(zip(found, options, strict=True)):
+        if option.regions and result.description is not None and isinstance(result.pixels, Pixels):
+            found[place] = result = result._replace(description=with_regions(result.description, result.pixels))
         if option.imagine and isinstance(result.pixels, Pixels):
             found[place] = result._replace(frames=tuple(require(captioner, "imagine").imagine(*result.pixels)))
     return found
+
+
+def with_regions(description: Description, pixels: Pixels) -> Description:
+    """The description with the regions that differ, if its captioner is not familiar with the pair and has none."""
+    if description.familiar is not False or description.regions is not None:
+        return description
+    [other] = regions_captioner().describe([pixels.before], [pixels.after])
+    return replace(description, regions=other.regions, regions_text=other.regions_text)
 
 
 def describe_rows(

@@ -15,7 +15,16 @@ from pydantic import Field, field_validator, model_validator
 from idc.captioning.contract import Captioner, Speed
 from idc.chat_endpoint import EndpointConfig
 from idc.config import ConfigModel, load, missing
-from idc.systems import HUB, artifact_of_hub, is_of_hub, load_captioner, load_remote, newest_captioner
+from idc.systems import (
+    HUB,
+    REGIONS,
+    artifact_of_hub,
+    artifact_of_regions,
+    is_of_hub,
+    load_captioner,
+    load_remote,
+    newest_captioner,
+)
 from idc.training.artifact import read_artifact
 
 SHIPPED = "shipped"
@@ -82,14 +91,17 @@ LOADING = frozenset(LoadConfig.model_fields)
 
 
 def artifact_folder(artifact: str) -> str:
-    """The folder of an artifact, which is its own name except for :data:`SHIPPED` and for a model of the hub
-    (:data:`idc.systems.HUB`), of which all but the weights is downloaded if it is not on this machine.
+    """The folder of an artifact, which is its own name except for :data:`SHIPPED`, for :data:`idc.systems.REGIONS`, and
+    for a model of the hub (:data:`idc.systems.HUB`), of which all but the weights is downloaded if it is not on this
+    machine.
 
     Raises:
         ValueError: the captioner that comes with the program is not on this machine, or the model cannot be had.
     """
     if artifact.startswith(HUB):
         return artifact_of_hub(artifact)
+    if artifact == REGIONS:
+        return artifact_of_regions()
     return str(_shipped_folder()) if artifact == SHIPPED else artifact
 
 

@@ -44,7 +44,8 @@ def command(doc: str | None) -> None:
     parser.add_argument("after", help="image after the change")
     parser.add_argument(
         "--artifact",
-        help="a captioner: the artifact folder of its training run, shipped, or hf:ORG/NAME (default: see above)",
+        help="a captioner: the artifact folder of its training run, shipped, regions (where and how much), or "
+        "hf:ORG/NAME (default: see above)",
     )
     parser.add_argument("--server", help="use this server (default: see above; none: no server)")
     add_options(parser)
@@ -103,8 +104,10 @@ def caption_pair(
         OSError: a file cannot be written; where that can be found out, before anything is captioned.
     """
     _prepare_outputs(map_to, frames_to)
-    (_, first), (_, second) = _read(before, after)
-    options = CaptionOptions(beams, candidates, change_map=map_to is not None, imagine=frames_to is not None)
+    (_, first), (_, second) = read_images(before, after)
+    options = CaptionOptions(
+        beams, candidates, change_map=map_to is not None, imagine=frames_to is not None, regions=True
+    )
     [found] = describe_batch(CaptionerLoader(artifact, load)(), [Pixels(first, second)], [options])
     description = found.description
     assert description is not None
@@ -113,12 +116,7 @@ def caption_pair(
         "before": before,
         "after": after,
         "artifact": artifact_folder(artifact),
-        "caption": description.best.caption,
-        "confidence": description.best.confidence,
-        **description.assessment.to_dict(),
-        "seen": None if description.seen is None else description.seen.to_dict(),
-        "attributes": description.attributes,
-        "candidates": [one.to_dict() for one in description.candidates],
+        **description.to_dict(),
         **_written(drawn, found.frames, map_to, frames_to),
     }
 
@@ -141,7 +139,7 @@ def ask_server(
         OSError: a file cannot be written.
     """
     _prepare_outputs(map_to, frames_to)
-    (first, _), (second, _) = _read(before, after)
+    (first, _), (second, _) = read_images(before, after)
     answer = caption_server.ask(
         url,
         first,
@@ -196,7 +194,8 @@ def caption_with_any(
 
 
 def text_of(found: dict[str, Any]) -> str:
-    """The lines for a terminal: caption, confidence and verdict; then the other candidates.
+    """The lines for a terminal: caption, confidence and verdict; then the other candidates, and for an unfamiliar pair
+    the regions that differ.
 
     Args:
         found: result of :func:`caption_pair` or :func:`ask_server`.
@@ -209,7 +208,9 @@ def text_of(found: dict[str, Any]) -> str:
     doubt = "unfamiliar images; " if found["familiar"] is False else ""
     first = f"{found['caption']}  [{doubt}confidence {100 * found['confidence']:.0f} %; {verdict}]"
     others = [f"{one['caption']}  [confidence {100 * one['confidence']:.0f} %]" for one in found["candidates"][1:]]
-    return "\n".join([first, *others])
+    regions = found.get("regions_text")
+    without = [] if regions in (None, found["caption"]) else [f"Without a trained model: {regions}"]
+    return "\n".join([first, *others, *without])
 
 
 def _prepare_outputs(map_to: str | None, frames_to: str | None) -> None:
@@ -224,8 +225,12 @@ def _prepare_outputs(map_to: str | None, frames_to: str | None) -> None:
             raise PermissionError(f"{path}: cannot be written; give another file")
 
 
-def _read(*paths: str) -> list[tuple[bytes, np.ndarray]]:
-    """The images, encoded and decoded."""
+def read_images(*paths: str) -> list[tuple[bytes, np.ndarray]]:
+    """The images of files or URIs, encoded and decoded.
+
+    Raises:
+        ValueError: naming all that cannot be read.
+    """
     images, faults = [], []
     for path in paths:
         try:

@@ -45,6 +45,8 @@ PAGE, SUMMARY = "page.html", "summary.json"
 """Files that :mod:`idc.report.gallery` adds to the folder."""
 
 _CANDIDATE = [("caption", pa.string()), ("confidence", pa.float64()), ("log_probability", pa.float64())]
+_REGION = [("box", pa.list_(pa.int32())), ("share", pa.float64()), ("position", pa.string()), ("before", pa.string()),
+           ("after", pa.string())]  # fmt: skip
 SCHEMA = pa.schema(
     [
         pa.field("row", pa.int64(), False),  # its number in the input, from 0
@@ -58,12 +60,15 @@ SCHEMA = pa.schema(
         pa.field("warning", pa.string()),  # reason not to trust the caption
         # [height, width] at which the model saw the images, if it reports it
         pa.field("seen", pa.struct([("before", pa.list_(pa.int32())), ("after", pa.list_(pa.int32()))])),
+        # of regions, and of pairs that the captioner is not familiar with: where and how the images differ
+        pa.field("regions", pa.list_(pa.struct(_REGION))),
+        pa.field("regions_text", pa.string()),
         pa.field("candidates", pa.list_(pa.struct(_CANDIDATE))),  # best first, the caption among them
         pa.field("error", pa.string()),  # "before: truncated image: ..."; then everything after pair_id is empty
     ]
 )
 
-_VERSION = 4
+_VERSION = 5
 """Incremented when the same input and settings would give other rows."""
 
 
@@ -261,7 +266,7 @@ def stage(job: CaptionJob, source: InputRows, load: LoadCaptioner) -> StageSpec:
     kwargs = {
         "load": load,
         "reader": source.reader,
-        "options": CaptionOptions(job.beams, job.candidates),
+        "options": CaptionOptions(job.beams, job.candidates, regions=True),
         "batch_size": job.batch_size,
         "max_pixels": job.max_pixels,
         "readers": job.readers,
@@ -314,12 +319,7 @@ class CaptionRows:
 
 def described_row(description: Description) -> dict[str, Any]:
     """The columns of a row with a caption, by name."""
-    return {
-        **description.best.to_dict(),
-        **description.assessment.to_dict(),
-        "seen": None if description.seen is None else description.seen.to_dict(),
-        "candidates": [candidate.to_dict() for candidate in description.candidates],
-    }
+    return description.to_dict()
 
 
 def table_batch(

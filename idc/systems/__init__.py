@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from idc.chat_endpoint import EndpointConfig
     from idc.data.pipeline import Runner
 
-SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft", "m3diff")
+SYSTEMS = ("procap", "twincap", "namc", "zeroshot", "sft", "m3diff", "regions")
 HUB = "hf:"
 """A model of the hub, ``hf:ORG/NAME[@REVISION]``, in the place of an artifact."""
+REGIONS = "regions"
+"""Names the captioner without training in the place of an artifact."""
 
 _NOT_ENTERED = frozenset({"artifact", "checkpoints", "best", "mlartifacts"})
 """Folders of runs that are not searched for runs; MLflow's are copies."""
@@ -70,6 +72,18 @@ def is_of_hub(artifact: Path) -> bool:
     from idc.data.remote_copies import cache_root
 
     return artifact.parent == Path(cache_root()) and artifact.name.startswith("hf-")
+
+
+def artifact_of_regions() -> str:
+    """The folder of the artifact that :data:`REGIONS` stands for."""
+    folder: str = importlib.import_module("idc.systems.regions.named").artifact_folder()
+    return folder
+
+
+def regions_captioner() -> Captioner:
+    """The captioner without training, for pairs that another one is not familiar with."""
+    captioner: Captioner = load(REGIONS).RegionsCaptioner()
+    return captioner
 
 
 def wrap_base_step(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from idc.cores import usable_cores
 from idc.data.remote_copies import is_uri
 from idc.loopback import collect_no_metrics, keep_ray_on_loopback
 from idc.redaction import secret_fault
-from idc.systems import HUB
+from idc.systems import HUB, REGIONS
 from serve.config import LISTENER_LIMITS, CommandConfig, ServeConfig
 from serve.deployment.application import APPLICATION, application
 from serve.log import forward, log
@@ -200,7 +200,7 @@ def _named(model: tuple[str, str]) -> str:
 
 def _absolute(source: str) -> str:
     """An absolute folder, because the replicas run in another one; a ``models:/`` source, a model of the hub, a URI and
-    ``shipped`` unchanged."""
-    if source == SHIPPED or source.startswith((SCHEME, HUB)) or is_uri(source):
+    ``shipped`` and ``regions`` unchanged."""
+    if source in (SHIPPED, REGIONS) or source.startswith((SCHEME, HUB)) or is_uri(source):
         return source
     return str(Path(source).resolve())

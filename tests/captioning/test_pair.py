@@ -28,6 +28,7 @@ from idc.systems import load_captioner, newest_captioner
 from serve.api import create_api
 from tests.serve.local import LocalBackend, local_config, serving
 from tests.systems.procap.world import World
+from tests.systems.regions.test_regions import BLUE, RED, ground, with_disk
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -259,3 +260,19 @@ def test_a_token_is_sent_where_nobody_can_read_it_on_the_way(monkeypatch: pytest
         assert seen == ["Bearer secret"]
     assert all(is_loopback(host) for host in ("127.0.0.1", "::1", "localhost"))
     assert not any(is_loopback(host) for host in ("10.0.0.7", "127.0.0.1.example.org", None))
+
+
+def test_what_differs_is_said_below_the_caption_of_an_unfamiliar_pair(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images = tmp_path / "before.png", tmp_path / "after.png"
+    for path, colour in zip(images, (RED, BLUE), strict=True):
+        Image.fromarray(with_disk(ground(), 60, 50, colour)).save(path)
+    assert job(monkeypatch, *images, "--artifact", "regions") == 0
+    sentence, _, rest = capsys.readouterr().out.partition("  [")
+    assert sentence == "One region changed: at the top left (2 % of the picture, red before and blue after)."
+    assert "Without a trained model" not in rest
+    assert job(monkeypatch, *images, "--artifact", SHIPPED) == 0
+    caption, last = capsys.readouterr().out.splitlines()
+    assert "[unfamiliar images; " in caption
+    assert last == f"Without a trained model: {sentence}"
