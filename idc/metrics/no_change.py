@@ -45,7 +45,7 @@ DISTRACTORS = re.compile(
     r"|(?:taken|shot|photographed|captured|acquired|seen|viewed) (?:from|at|on|in)"
     r"|(?<!traffic )(?<!street )light(?:s|ing)?(?! (?:is|are|was|were|has|turned)\b(?! (?:\w+ )?different)))\b"
 )
-"""What may differ though nothing changed."""
+"""Words for differences that are no change of the scene."""
 
 # Where a caption is cut: punctuation, words that turn against what was said, exceptions, and before subjects.
 _EXCEPT = (
