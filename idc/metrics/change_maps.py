@@ -42,6 +42,7 @@ def score_map(values: np.ndarray, mask: np.ndarray) -> list[float]:
     from skimage.filters import threshold_otsu
 
     points = mask[np.unravel_index(values.argmax(), values.shape)]
+    # A constant map has no threshold: none of its pixels is above it.
     above = values > threshold_otsu(values) if values.min() < values.max() else np.zeros_like(mask)
     overlap = (above & mask).sum() / (above | mask).sum()
     return [float(points), average_precision(mask, values), float(overlap)]

@@ -163,6 +163,7 @@ def match(claims: Sequence[Claim], truth: TrueDifferences, says_no_change: bool 
     for row, claim in enumerate(claims):
         grades[row] = [_grade(claim, difference, truth) for difference in truths]
     assigned: list[int | None] = [None] * len(claims)
+    # Negative: the assignment has the least sum. It is of min(claims, truths) pairs; those of grade 0 are no match.
     for row, column in zip(*linear_sum_assignment(-grades), strict=True):
         if grades[row, column]:
             assigned[row] = int(column)

@@ -353,6 +353,7 @@ def _refuse_long(name: str, sentences: Sequence[str]) -> None:
 
 
 def _no_bars(sentence: str) -> str:
+    # METEOR's protocol separates fields by "|||".
     return sentence.replace("|||", "").replace("  ", " ")
 
 

@@ -111,6 +111,7 @@ def count_ngrams(sentences: Sequence[str]) -> tuple[sparse.csr_matrix, np.ndarra
     rows, columns, orders, width = [], [], [], 0
     for n in range(ORDERS):
         starts = starts[starts + n < end[starts]] if len(starts) else starts
+        # An (n-1)-gram and the word after it as one number, so that one sort numbers the n-grams.
         distinct, inverse = np.unique(gram[starts] * max(1, len(vocabulary)) + words[starts + n], return_inverse=True)
         gram[starts] = inverse
         rows.append(owner[starts])

@@ -73,10 +73,11 @@ def _sections(artifact: Artifact) -> tuple[BaseConfig, TuneConfig]:
             f"{artifact.path} is an artifact of {artifact.system!r}, not of a tuned vision-language model; give one of "
             "jobs/finetune_vlm.py"
         )
-    if own := artifact.config.get("own_modules"):
+    if own_modules := artifact.config.get("own_modules"):
         raise ValueError(
-            f"{artifact.path} has a module of its own between vision tower and language model ({', '.join(own)}), for "
-            "which a hub folder has no place: merged without it, it would be another model; use the artifact itself"
+            f"{artifact.path} has a module of its own between vision tower and language model "
+            f"({', '.join(own_modules)}), for which a hub folder has no place: merged without it, it "
+            "would be another model; use the artifact itself"
         )
     return BaseConfig.model_validate(job["base"]), TuneConfig.model_validate(job["tune"])
 

@@ -87,7 +87,7 @@ class TunedSystem(Generic[JobT]):
         return job
 
     def card(self, job: JobT) -> str:
-        """What was done to the base, as the end of a sentence of the model card."""
+        """The training of the base, as the end of a sentence of the model card."""
         return "after supervised tuning."
 
     # -- shared --------------------------------------------------------------------------------------------------------
@@ -103,11 +103,11 @@ class TunedSystem(Generic[JobT]):
         task = self.task(job, load_model(base.folder, job.base, context.device), base.family, modules)
 
         def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
-            own = {"own_modules": sorted(modules)} if modules else {}
+            own_modules = {"own_modules": sorted(modules)} if modules else {}
             write_tuned(
                 context.run_dir / "artifact",
                 system=self.name,
-                config={"job": self.saved(job).model_dump(mode="json"), **own},
+                config={"job": self.saved(job).model_dump(mode="json"), **own_modules},
                 state=state,
                 model=task.model,
                 base=base,
