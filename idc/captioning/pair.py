@@ -105,8 +105,8 @@ def caption_pair(
     _prepare_outputs(map_to, frames_to)
     (_, first), (_, second) = _read(before, after)
     options = CaptionOptions(beams, candidates, change_map=map_to is not None, imagine=frames_to is not None)
-    [result] = describe_batch(CaptionerLoader(artifact, load)(), [Pixels(first, second)], [options])
-    description = result.description
+    [found] = describe_batch(CaptionerLoader(artifact, load)(), [Pixels(first, second)], [options])
+    description = found.description
     assert description is not None
     drawn = None if description.change_map is None else encode_png(draw_map(description.change_map, second.shape[:2]))
     return {
@@ -118,8 +118,8 @@ def caption_pair(
         **description.assessment.to_dict(),
         "seen": None if description.seen is None else description.seen.to_dict(),
         "attributes": description.attributes,
-        "candidates": [candidate.to_dict() for candidate in description.candidates],
-        **_written(drawn, result.frames, map_to, frames_to),
+        "candidates": [one.to_dict() for one in description.candidates],
+        **_written(drawn, found.frames, map_to, frames_to),
     }
 
 
@@ -195,23 +195,20 @@ def caption_with_any(
     return result
 
 
-def text_of(result: dict[str, Any]) -> str:
+def text_of(found: dict[str, Any]) -> str:
     """The lines for a terminal: caption, confidence and verdict; then the other candidates.
 
     Args:
-        result: of :func:`caption_pair` or :func:`ask_server`.
+        found: result of :func:`caption_pair` or :func:`ask_server`.
     """
-    verdict = result["verdict"]
-    if result["verdict_text"] is not None:
-        verdict = f"{verdict}: {result['verdict_text']}"
-    elif result["changed_probability"] is not None:
-        verdict = f"{verdict} (probability of a change {100 * result['changed_probability']:.0f} %)"
-    doubt = "unfamiliar images; " if result["familiar"] is False else ""
-    first = f"{result['caption']}  [{doubt}confidence {100 * result['confidence']:.0f} %; {verdict}]"
-    others = [
-        f"{candidate['caption']}  [confidence {100 * candidate['confidence']:.0f} %]"
-        for candidate in result["candidates"][1:]
-    ]
+    verdict = found["verdict"]
+    if found["verdict_text"] is not None:
+        verdict = f"{verdict}: {found['verdict_text']}"
+    elif found["changed_probability"] is not None:
+        verdict = f"{verdict} (probability of a change {100 * found['changed_probability']:.0f} %)"
+    doubt = "unfamiliar images; " if found["familiar"] is False else ""
+    first = f"{found['caption']}  [{doubt}confidence {100 * found['confidence']:.0f} %; {verdict}]"
+    others = [f"{one['caption']}  [confidence {100 * one['confidence']:.0f} %]" for one in found["candidates"][1:]]
     return "\n".join([first, *others])
 
 
