@@ -79,6 +79,7 @@ def model_inputs(batch: Mapping[str, Any], encoded: Any, family: Family) -> dict
     """
     inputs = {key: batch[key] for key in ("input_ids", "attention_mask", *family.language_keys) if key in batch}
     if encoded is not None:
+        # With the keyword of transformers for encoded images, forward does not run the tower.
         inputs["mm_encoder_outputs"] = {"image": encoded}
     return inputs
 

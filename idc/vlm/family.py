@@ -215,7 +215,7 @@ class Family:
         return type(encoded)(pooler_output=features)
 
     def grid(self, size: Sequence[int]) -> tuple[int, int]:
-        """Rows and columns of an image's tokens; tokens after the last place of the grid have no place."""
+        """Rows and columns of an image's tokens; tokens after the last position of the grid have none."""
         raise NotImplementedError
 
     def content(self, size: Sequence[int]) -> tuple[int, int, int, int]:

@@ -126,7 +126,7 @@ def _recorder(start: int, beams: int, end: int, image: int, temperature: float) 
     for them.
 
     A processor of logits sees, at every step, the tokens of all rows so far, and the scores of the next one. What a row
-    has so far names it: the rows of beams change their places.
+    has so far names it: the rows of beams change their positions.
     """
     from transformers import LogitsProcessor
 

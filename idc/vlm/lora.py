@@ -33,6 +33,7 @@ def add_lora(model: nn.Module, config: LoraConfig, family: Family) -> None:
 
     targets: str | list[str] = LANGUAGE
     if config.targets == "all":
+        # Without the output layer, as PEFT's "all-linear" does.
         output = id(model.get_output_embeddings())  # type: ignore[operator]
         targets = sorted(
             name

@@ -62,7 +62,7 @@ def merge(
     (partial / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     if out.exists():
         shutil.rmtree(out)
-    partial.rename(out)
+    partial.rename(out)  # last, so that a folder of this name is complete
     return f"{out}: {artifact.path} merged into {artifact.base}, {model.num_parameters():,} parameters in {wanted}"
 
 

@@ -55,7 +55,7 @@ class RemoteParts(NamedTuple):
 
 def parts_of(path: Path | str) -> RemoteParts:
     """The parts of an artifact whose config has the sections ``base``, ``prompt`` and ``generation`` in ``job``, and
-    whose model is a base with nothing beside it but adapters. The base need not be on this machine.
+    whose model is a base with nothing added but adapters. The base need not be on this machine.
 
     Raises:
         ValueError: it is damaged.
@@ -294,7 +294,7 @@ class RemoteCaptioner:
 
 
 def messages_of(turns: Sequence[Turn], images: Sequence[np.ndarray]) -> list[dict[str, Any]]:
-    """Turns as messages of OpenAI's chat completions, with the images in the places of their marks, as
+    """Turns as messages of OpenAI's chat completions, with the images where their marks are, as
     :class:`idc.vlm.chat.Chat` hands them to the chat template."""
     urls = iter("data:image/png;base64," + base64.b64encode(encode_png(image)).decode("ascii") for image in images)
     messages = []

@@ -47,7 +47,7 @@ def lively_weights(model: Any, generator: torch.Generator) -> None:
 @torch.no_grad()
 def comparing_head(model: Any, offset: int, generator: torch.Generator) -> None:
     """Let the first head of the language model's first layer compare each token with the one ``offset`` before it: with
-    the same place of the other image, for the tokens of a pair's second image.
+    the same position in the other image, for the tokens of a pair's second image.
 
     Biases of queries and keys alone place the attention: with b on the fastest rotary frequencies of the query, and b
     turned by ``offset`` positions as the key, their product is largest at that distance, whatever the tokens are. The

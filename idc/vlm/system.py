@@ -1,6 +1,6 @@
 """Shared by every system that tunes a vision-language model: its training entry, its artifact, loading.
 
-A system subclasses :class:`TunedSystem` with what is its own (modules beside the base, a loss, samples, a card), or
+A system subclasses :class:`TunedSystem` with what is its own (modules next to the base, a loss, samples, a card), or
 takes it as it is. ``task.py`` names the instance, and its :meth:`~TunedSystem.train` as the entry of the job;
 ``captioner.py`` loads with :meth:`~TunedSystem.load`. Its demo is a :class:`idc.vlm.tuned_demo.TunedDemo`.
 """
@@ -63,7 +63,7 @@ class TunedSystem(Generic[JobT]):
     # -- what is a system's own ----------------------------------------------------------------------------------------
 
     def own_modules(self, job: JobT, family: Family) -> dict[str, nn.Module]:
-        """New modules beside the base model, by the names of the task's attributes. No weights are read yet.
+        """New modules next to the base model, by the names of the task's attributes. No weights are read yet.
 
         Raises:
             ValueError: the base lacks what they need.

@@ -1,4 +1,4 @@
-"""Where a pair differs for a vision-language model: distances of the images' tokens, place by place."""
+"""Where a pair differs for a vision-language model: distances of the images' tokens, position by position."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def change_map(family: Family, before: Tensor, after: Tensor, sizes: tuple[Seque
         sizes: height and width of the images as given.
 
     Returns:
-        Float32 (Y, X) in [0, 1], without padding: 1 minus the cosine similarity of the tokens in the same place, cut at
-        1. Equal images have 0 everywhere. A map of another shape than the image after's grid is resized to it first.
+        Float32 (Y, X) in [0, 1], without padding: 1 minus the cosine similarity of the tokens in the same position,
+        cut at 1. Equal images have 0 everywhere. A map of another shape than the image after's grid is resized to
+        it first.
     """
     grids = [family.grid(size) for size in sizes]
     placed_YXD = [
