@@ -120,27 +120,27 @@ def describe_batch(
     captioner: Captioner, images: Sequence[Pixels | Fault], options: Sequence[CaptionOptions]
 ) -> list[Result]:
     """Describe decoded pairs, each with its own options; pairs with equal ones go through the model together."""
-    found = [Result(pixels) for pixels in images]
+    results = [Result(pixels) for pixels in images]
     groups: dict[CaptionOptions, list[int]] = defaultdict(list)
-    for place, (pixels, option) in enumerate(zip(images, options, strict=True)):
+    for index, (pixels, option) in enumerate(zip(images, options, strict=True)):
         if isinstance(pixels, Pixels):
             option.check(captioner)
-            groups[CaptionOptions(option.beams, option.candidates, option.change_map)].append(place)
-    for group, places in groups.items():
-        befores, afters = zip(*(images[place] for place in places), strict=True)  # type: ignore[arg-type]  # Pixels
+            groups[CaptionOptions(option.beams, option.candidates, option.change_map)].append(index)
+    for group, indices in groups.items():
+        befores, afters = zip(*(images[index] for index in indices), strict=True)  # type: ignore[arg-type]  # Pixels
         started = time.perf_counter()
         descriptions = captioner.describe(
             befores, afters, beams=group.beams, candidates=group.candidates, change_map=group.change_map
         )
         seconds = time.perf_counter() - started
-        for place, description in zip(places, descriptions, strict=True):
-            found[place] = Result(images[place], description, (), seconds, len(places))
-    for place, (result, option) in enumerate(zip(found, options, strict=True)):
+        for index, description in zip(indices, descriptions, strict=True):
+            results[index] = Result(images[index], description, (), seconds, len(indices))
+    for index, (result, option) in enumerate(zip(results, options, strict=True)):
         if option.regions and result.description is not None and isinstance(result.pixels, Pixels):
-            found[place] = result = result._replace(description=with_regions(result.description, result.pixels))
+            results[index] = result = result._replace(description=with_regions(result.description, result.pixels))
         if option.imagine and isinstance(result.pixels, Pixels):
-            found[place] = result._replace(frames=tuple(require(captioner, "imagine").imagine(*result.pixels)))
-    return found
+            results[index] = result._replace(frames=tuple(require(captioner, "imagine").imagine(*result.pixels)))
+    return results
 
 
 def with_regions(description: Description, pixels: Pixels) -> Description:

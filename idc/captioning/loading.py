@@ -159,12 +159,12 @@ class CaptionerLoader:
 
     def __init__(self, artifact: str, config: LoadConfig, gpus: float = 0.0, threads: int | None = None) -> None:
         self.artifact, self.threads, self.speed = artifact_folder(artifact), threads, config.speed
-        found, self.base, self.endpoint = read_artifact(self.artifact), config.base.source, config.endpoint
-        if found.base is None and self.base is not None:
+        contents, self.base, self.endpoint = read_artifact(self.artifact), config.base.source, config.endpoint
+        if contents.base is None and self.base is not None:
             raise ValueError(f"base.source: {artifact} has no base model; leave it out")
-        if found.base is not None and self.endpoint is None:
+        if contents.base is not None and self.endpoint is None:
             # An artifact of a stranger may name any base; only what `hf:` named here is downloaded.
-            found.base.folder(self.base, download=is_of_hub(found.path))
+            contents.base.folder(self.base, download=is_of_hub(contents.path))
         self.device = config.device or ("cuda" if gpus > 0 else "cpu")
 
     def __call__(self) -> Captioner:
@@ -190,7 +190,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def in_options(message: object) -> str:
     """An error's text with the options of :func:`add_options` in place of settings, but in commands of other jobs."""
     setting = r"(?<!\.py )\bbase\.source(?:=|(?=:))"
-    return re.sub(setting, lambda found: "--base " if found[0].endswith("=") else "--base", str(message))
+    return re.sub(setting, lambda match: "--base " if match[0].endswith("=") else "--base", str(message))
 
 
 def given_options(args: argparse.Namespace) -> LoadConfig:

@@ -65,14 +65,14 @@ def command(doc: str | None) -> None:
         load = given_options(args)
         if args.server not in (None, "none") and (args.artifact or load != DEFAULTS):
             parser.error("--server captions with its own model; leave out --artifact, --device and --speed")
-        found = caption_with_any(
+        result = caption_with_any(
             args.before, args.after, artifact=args.artifact, server=args.server, load=load, beams=args.beams,
             candidates=args.candidates, map_to=args.map, frames_to=args.frames,
         )  # fmt: skip
     except (OSError, ValueError) as error:
         print(in_options(error), file=sys.stderr)
         raise SystemExit(2) from None
-    print(json.dumps(found) if args.json else text_of(found))
+    print(json.dumps(result) if args.json else text_of(result))
 
 
 def caption_pair(
@@ -101,15 +101,15 @@ def caption_pair(
     Raises:
         ValueError: images that cannot be read (all of them are named), no captioner, or a captioner without a
             requested capability.
-        OSError: a file cannot be written; where that can be found out, before anything is captioned.
+        OSError: a file cannot be written; where that can be captioned out, before anything is captioned.
     """
     _prepare_outputs(map_to, frames_to)
     (_, first), (_, second) = read_images(before, after)
     options = CaptionOptions(
         beams, candidates, change_map=map_to is not None, imagine=frames_to is not None, regions=True
     )
-    [found] = describe_batch(CaptionerLoader(artifact, load)(), [Pixels(first, second)], [options])
-    description = found.description
+    [captioned] = describe_batch(CaptionerLoader(artifact, load)(), [Pixels(first, second)], [options])
+    description = captioned.description
     assert description is not None
     drawn = None if description.change_map is None else encode_png(draw_map(description.change_map, second.shape[:2]))
     return {
@@ -117,7 +117,7 @@ def caption_pair(
         "after": after,
         "artifact": artifact_folder(artifact),
         **description.to_dict(),
-        **_written(drawn, found.frames, map_to, frames_to),
+        **_written(drawn, captioned.frames, map_to, frames_to),
     }
 
 
@@ -181,35 +181,38 @@ def caption_with_any(
     Raises:
         ValueError, OSError: as :func:`caption_pair` and :func:`ask_server`.
     """
-    own = artifact is not None or load != DEFAULTS
-    if server is None and not own and (server := caption_server.running_server()):
+    wants_artifact = artifact is not None or load != DEFAULTS
+    if server is None and not wants_artifact and (server := caption_server.running_server()):
         print(f"using the server at {server} (--server none loads a captioner instead)", file=sys.stderr)
     if server is not None and server != "none":
-        found = ask_server(server, before, after, **options)
+        result = ask_server(server, before, after, **options)
     else:
-        found = caption_pair(chosen_artifact(artifact), before, after, load=load, **options)
-    if found["warning"] is not None:
-        print(found["warning"], file=sys.stderr)
-    return found
+        result = caption_pair(chosen_artifact(artifact), before, after, load=load, **options)
+    if result["warning"] is not None:
+        print(result["warning"], file=sys.stderr)
+    return result
 
 
-def text_of(found: dict[str, Any]) -> str:
+def text_of(result: dict[str, Any]) -> str:
     """The lines for a terminal: caption, confidence and verdict; then the other candidates, and for an unfamiliar pair
     the regions that differ.
 
     Args:
-        found: result of :func:`caption_pair` or :func:`ask_server`.
+        result: result of :func:`caption_pair` or :func:`ask_server`.
     """
-    verdict = found["verdict"]
-    if found["verdict_text"] is not None:
-        verdict = f"{verdict}: {found['verdict_text']}"
-    elif found["changed_probability"] is not None:
-        verdict = f"{verdict} (probability of a change {100 * found['changed_probability']:.0f} %)"
-    doubt = "unfamiliar images; " if found["familiar"] is False else ""
-    first = f"{found['caption']}  [{doubt}confidence {100 * found['confidence']:.0f} %; {verdict}]"
-    others = [f"{one['caption']}  [confidence {100 * one['confidence']:.0f} %]" for one in found["candidates"][1:]]
-    regions = found.get("regions_text")
-    without = [] if regions in (None, found["caption"]) else [f"Without a trained model: {regions}"]
+    verdict = result["verdict"]
+    if result["verdict_text"] is not None:
+        verdict = f"{verdict}: {result['verdict_text']}"
+    elif result["changed_probability"] is not None:
+        verdict = f"{verdict} (probability of a change {100 * result['changed_probability']:.0f} %)"
+    doubt = "unfamiliar images; " if result["familiar"] is False else ""
+    first = f"{result['caption']}  [{doubt}confidence {100 * result['confidence']:.0f} %; {verdict}]"
+    others = [
+        f"{candidate['caption']}  [confidence {100 * candidate['confidence']:.0f} %]"
+        for candidate in result["candidates"][1:]
+    ]
+    regions = result.get("regions_text")
+    without = [] if regions in (None, result["caption"]) else [f"Without a trained model: {regions}"]
     return "\n".join([first, *others, *without])
 
 
@@ -219,7 +222,7 @@ def _prepare_outputs(map_to: str | None, frames_to: str | None) -> None:
         raise ValueError(f"{frames_to}: frames are written to a file that ends in {' or '.join(FRAME_ENDS)}")
     if map_to is not None and Path(map_to).suffix.lower() != ".png":
         raise ValueError(f"{map_to}: the change map is written to a file that ends in .png")
-    for path in (Path(given) for given in (map_to, frames_to) if given is not None):
+    for path in (Path(output) for output in (map_to, frames_to) if output is not None):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
             raise PermissionError(f"{path}: cannot be written; give another file")

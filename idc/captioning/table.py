@@ -142,8 +142,8 @@ _PLACES = frozenset({"artifact", "input", "out", "jsonl"})
 
 
 def _same_place(input: str, out: str) -> bool:
-    one, other = files.locate(input), files.locate(out)
-    return one.filesystem.equals(other.filesystem) and f"{other.path}/".startswith(f"{one.path}/")
+    source, target = files.locate(input), files.locate(out)
+    return source.filesystem.equals(target.filesystem) and f"{target.path}/".startswith(f"{source.path}/")
 
 
 @dataclass(frozen=True)
@@ -305,15 +305,15 @@ class CaptionRows:
         def images(i: int) -> Pixels | Fault:
             return decode_pair(batch["before"][i], batch["after"][i], self._reader, self._max_pixels)
 
-        for i, found in describe_rows(
+        for i, result in describe_rows(
             self._captioner, good_rows(batch), images, self._pool, self._batch_size, self._options
         ):
-            if isinstance(found.pixels, Fault):
-                faults[i] = found.pixels.named()
+            if isinstance(result.pixels, Fault):
+                faults[i] = result.pixels.named()
                 continue
-            assert found.description is not None
-            seconds[i] = found.seconds / found.batch
-            rows[i] = described_row(found.description)
+            assert result.description is not None
+            seconds[i] = result.seconds / result.batch
+            rows[i] = described_row(result.description)
         return table_batch(batch, rows, faults, seconds)
 
 

@@ -120,20 +120,16 @@ class CaptionPairs:
         scores: list[list[float] | None] = [None] * rows
         errors = list(batch["error"])
         images = lambda i: decode_pair(batch["before"][i], batch["after"][i])  # noqa: E731
-        for i, captioned in describe_rows(self._captioner, good_rows(batch), images, self._pool, rows, self._options):
-            if isinstance(captioned.pixels, Fault):
-                errors[i] = str(captioned.pixels.error)
+        for i, result in describe_rows(self._captioner, good_rows(batch), images, self._pool, rows, self._options):
+            if isinstance(result.pixels, Fault):
+                errors[i] = str(result.pixels.error)
                 continue
-            assert captioned.description is not None
-            captions[i] = captioned.description.best.caption
-            familiar[i] = captioned.description.familiar
-            if (
-                self._options.change_map
-                and batch["mask"][i] is not None
-                and captioned.description.change_map is not None
-            ):
+            assert result.description is not None
+            captions[i] = result.description.best.caption
+            familiar[i] = result.description.familiar
+            if self._options.change_map and batch["mask"][i] is not None and result.description.change_map is not None:
                 mask = decode_image(batch["mask"][i])
-                scores[i] = score_pair(captioned.description.change_map, *captioned.pixels, mask)
+                scores[i] = score_pair(result.description.change_map, *result.pixels, mask)
         columns: Batch = {"pair_id": batch["pair_id"], "caption": captions, _FAMILIAR: familiar, "error": errors}
         return columns | {_MAP: scores} if self._options.change_map else columns
 
@@ -161,7 +157,7 @@ class SplitBatches:
         for part in read_manifest(self._folder).parts:
             with (self._folder / part.file).open() as stream:
                 splits = open_parquet(stream, part.file).read(["split"])["split"].to_pylist()
-            wanted += [(part.file, row) for row, name in enumerate(splits) if split in ("all", name)]
+            wanted += [(part.file, row) for row, row_split in enumerate(splits) if split in ("all", row_split)]
         wanted = wanted[:limit]
         self._batches = [wanted[start : start + batch_size] for start in range(0, len(wanted), batch_size)]
 

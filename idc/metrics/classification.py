@@ -110,14 +110,14 @@ def places(text: str) -> frozenset[str] | None:
     Names are separated by commas, semicolons, slashes, lines or "and". "upper", "bottom", "middle" are accepted, and
     the word "corner" may be missing. ``None`` for any other content, or "No change" together with a place.
     """
-    found: set[str] = set()
+    cells: set[str] = set()
     parts = [item.strip(" .!\"'*") for item in re.split(r"[,;/\n]|\band\b", text.lower())]
     items = [item for item in parts if item]
     if not items:
         return None
     for item in items:
         if re.fullmatch(r"(?:there (?:is|are) )?(?:no changes?|none)", item):
-            found.add(NOTHING)
+            cells.add(NOTHING)
             continue
         words = [word for word in re.findall(r"\S+", item) if word not in _FILLING]
         if any(word not in _PLACE_WORDS for word in words):
@@ -127,10 +127,10 @@ def places(text: str) -> frozenset[str] | None:
             named -= {"center"}  # "center left" is the left cell
         if named not in _PLACE_OF:
             return None
-        found.add(_PLACE_OF[named])
-    if NOTHING in found:
-        return frozenset() if len(found) == 1 else None
-    return frozenset(found)
+        cells.add(_PLACE_OF[named])
+    if NOTHING in cells:
+        return frozenset() if len(cells) == 1 else None
+    return frozenset(cells)
 
 
 def plain(text: str) -> str:
@@ -189,7 +189,7 @@ def score_answers(rows: Sequence[Answer], no_change: str = "label") -> list[Meas
     groups: dict[tuple[str, str], list[Answer]] = {}
     for row in rows:
         groups.setdefault((row.type, row.of), []).append(row)
-    return [_measures(kind, of, own, no_change) for (kind, of), own in groups.items()]
+    return [_measures(kind, of, group, no_change) for (kind, of), group in groups.items()]
 
 
 def _measures(kind: str, of: str, rows: Sequence[Answer], no_change: str) -> Measures:

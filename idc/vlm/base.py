@@ -65,16 +65,16 @@ def model_type(folder: Path) -> str:
     """
     path = folder / "config.json"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ValueError(
             f"{folder} is no transformers model: it has no config.json; give the folder that has it"
         ) from None
     except ValueError as error:
         raise ValueError(f"{path} is not JSON ({error}); copy or download the model again") from None
-    if not isinstance(found, dict) or not isinstance(found.get("model_type"), str):
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
         raise ValueError(f"{path} has no model_type; it is not the config of a transformers model")
-    return str(found["model_type"])
+    return str(config["model_type"])
 
 
 def read_family(folder: Path, processor: Path, max_pixels: int | None) -> Family:
@@ -163,8 +163,8 @@ def weight_type(config: BaseConfig, device: torch.device | str) -> torch.dtype:
     """The type of a base's weights on a device."""
     if config.dtype == "auto":
         return torch.bfloat16 if torch.device(device).type == "cuda" else torch.float32
-    found: torch.dtype = getattr(torch, config.dtype)
-    return found
+    dtype: torch.dtype = getattr(torch, config.dtype)
+    return dtype
 
 
 def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "cpu") -> Any:
@@ -187,7 +187,7 @@ def load_model(folder: Path, config: BaseConfig, device: torch.device | str = "c
             dtype=weight_type(config, device),
             attn_implementation=config.attention,
             local_files_only=True,
-            use_safetensors=True,
+            use_safetensors=True,  # pickled weights could run code
             output_loading_info=True,
         )
     except (OSError, RuntimeError, ValueError, ImportError, SafetensorError) as error:

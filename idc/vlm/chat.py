@@ -117,8 +117,8 @@ class Chat:
             ValueError: it has control tokens in it.
         """
         self._refuse_controls(text, "the answer")
-        found: list[int] = self.tokenizer.encode(text.strip() + self.end, add_special_tokens=False)
-        return found
+        ids: list[int] = self.tokenizer.encode(text.strip() + self.end, add_special_tokens=False)
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of an answer's ids, up to its end."""

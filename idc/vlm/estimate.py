@@ -1,4 +1,4 @@
-"""What tuning a vision-language model takes, on paper: parameters, operations, memory, hours, from its config.json.
+"""Costs of tuning a vision-language model, on paper: parameters, operations, memory, hours, from its config.json.
 
 Nothing is loaded, and torch is not needed. Operations are those of matrix products, two for each multiplication with
 addition. Memory is what stays on one GPU at the largest moment of a step; it leaves out what the allocator wastes, some
@@ -15,7 +15,7 @@ from idc.vlm.config import FAMILIES
 
 GIB = 2**30
 CUDA = 1 * GIB
-"""What CUDA, its libraries and their work space take of a GPU."""
+"""Bytes that CUDA, its libraries and their work space take of a GPU."""
 TRAINED, GRADIENT, MOMENTS, COPY = 4, 4, 8, 2
 """Bytes of a trained parameter: itself, its gradient and Adam's two averages in float32, and the bfloat16 copy with
 which autocast computes."""
@@ -302,7 +302,7 @@ def trained_parameters(model: Model, tuning: Tuning) -> int:
 
 
 def memory(model: Model, tuning: Tuning, sample: Sample) -> Memory:
-    """What a training step takes of one GPU."""
+    """The memory of one GPU that a training step takes."""
     trained = trained_parameters(model, tuning)
     adapters = model.lora(tuning.rank) if tuning.language == "lora" else 0
     frozen = model.parameters + adapters - trained

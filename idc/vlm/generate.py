@@ -96,10 +96,10 @@ def generate(
             generation_config=config,
             logits_processor=LogitsProcessorList([recorder]),
         )
-    found = [_cut(ids, end) for ids in sequences[:, start:].tolist()]
+    answers = [_cut(ids, end) for ids in sequences[:, start:].tolist()]
     rows = [
         Hypothesis(ids, recorder.total(row // hypotheses if beams > 1 else row, ids), ids[-1] == end)
-        for row, ids in enumerate(found)
+        for row, ids in enumerate(answers)
     ]
     return [rows[first : first + hypotheses] for first in range(0, len(rows), hypotheses)]
 
@@ -108,11 +108,11 @@ def generate(
 def _only_our_settings(model: Any) -> Iterator[None]:
     from transformers import GenerationConfig
 
-    own, model.generation_config = model.generation_config, GenerationConfig()
+    original, model.generation_config = model.generation_config, GenerationConfig()
     try:
         yield
     finally:
-        model.generation_config = own
+        model.generation_config = original
 
 
 def _cut(ids: list[int], end: int) -> tuple[int, ...]:
@@ -126,7 +126,7 @@ def _recorder(start: int, beams: int, end: int, image: int, temperature: float) 
     for them.
 
     A processor of logits sees, at every step, the tokens of all rows so far, and the scores of the next one. What a row
-    has so far names it: the rows of beams change their places.
+    has so far names it: the rows of beams change their positions.
     """
     from transformers import LogitsProcessor
 

@@ -33,6 +33,7 @@ def token_log_probabilities(
     """
     hidden_RLD = model.model(**model_inputs(batch, encoded, family), use_cache=False).last_hidden_state
     learned_RL = batch["learned"][:, 1:]
+    # A state predicts the token after it. Of the learned tokens alone: logits of all would be a large (R, L, V).
     logits_KV = model.lm_head(hidden_RLD[:, :-1][learned_RL])
     ids_K = batch["input_ids"][:, 1:][learned_RL]
     logs_K = logits_KV.float().log_softmax(dim=-1).gather(1, ids_K[:, None])[:, 0]

@@ -33,6 +33,7 @@ def add_lora(model: nn.Module, config: LoraConfig, family: Family) -> None:
 
     targets: str | list[str] = LANGUAGE
     if config.targets == "all":
+        # Without the output layer, as PEFT's "all-linear" does.
         output = id(model.get_output_embeddings())  # type: ignore[operator]
         targets = sorted(
             name
@@ -73,11 +74,12 @@ def write_adapter(folder: Path, model: nn.Module, state: Mapping[str, Tensor], b
     from safetensors.torch import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
-    own = {_peft_name(name): tensor.contiguous() for name, tensor in state.items() if is_adapter(name)}
-    save_file(own, folder / WEIGHTS, metadata={"format": "pt"})
+    adapter = {_peft_name(name): tensor.contiguous() for name, tensor in state.items() if is_adapter(name)}
+    save_file(adapter, folder / WEIGHTS, metadata={"format": "pt"})
     settings: Any = model.peft_config[_NAME]  # type: ignore[index]
     kept = settings.to_dict() | {"base_model_name_or_path": base.source, "revision": base.revision}
-    kept["inference_mode"] = True
+    kept["inference_mode"] = True  # as PEFT's save_pretrained writes it
+    # Sets (PEFT's names of modules) are sorted into lists: JSON has none, and equal adapters get equal files.
     text = json.dumps({key: sorted(value) if isinstance(value, set) else value for key, value in kept.items()})
     (folder / SETTINGS).write_text(json.dumps(json.loads(text), indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
@@ -112,10 +114,11 @@ def load_adapter(folder: Path, model: nn.Module, base: Base) -> None:
     for name, parameter in model.named_parameters():
         if is_adapter(name):
             parameter.data = parameter.data.to(torch.float32)
-    own = {_peft_name(name): tensor for name, tensor in model.state_dict().items() if is_adapter(name)}
-    if faults := layout_faults(state, own, "the model"):
+    expected = {_peft_name(name): tensor for name, tensor in model.state_dict().items() if is_adapter(name)}
+    if faults := layout_faults(state, expected, "the model"):
         raise ValueError(_other_base(folder, settings, faults[0]))
     names = {_peft_name(name): name for name in model.state_dict() if is_adapter(name)}
+    # Not strict: all other parameters stay; the adapters' names and shapes are checked above.
     model.load_state_dict({names[name]: tensor for name, tensor in state.items()}, strict=False)
 
 

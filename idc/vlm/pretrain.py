@@ -63,10 +63,10 @@ class SceneTask(Task):
     def _captions(self, batch: Batch, encoded: Any) -> list[str]:
         """Greedy answers to the prompts of the samples that are scored, whose images are encoded with all others."""
         pixels = {key: batch[key] for key in self.family.pixel_keys}
-        own, language = repeated(encoded, pixels, batch["scored_images"], self.family)
+        features, language = repeated(encoded, pixels, batch["scored_images"], self.family)
         prompts, settings = {**batch["prompts"], **language}, GenerateConfig(max_new_tokens=_LONGEST_CAPTION)
-        answers = generate(self.model, prompts, own, self.family, settings)
-        return [self.chat.decode(found[0].ids) for found in answers]
+        answers = generate(self.model, prompts, features, self.family, settings)
+        return [self.chat.decode(answer[0].ids) for answer in answers]
 
     @torch.no_grad()
     def validate(self, loader: Iterable[Batch], context: Context) -> dict[str, float]:
@@ -86,14 +86,18 @@ class SceneTask(Task):
                     mine.append((batch["tasks"][text], right[text], wrong[images]))
             if "prompts" in batch:
                 said = zip(batch["scored"], self._captions(batch, encoded), strict=True)
-                captions += [(one["pair_id"], text, one["references"], one["truth"]) for one, text in said]
+                captions += [(scored["pair_id"], text, scored["references"], scored["truth"]) for scored, text in said]
         rows = [row for part in context.all_gather_object(mine) for row in part]
         metrics: dict[str, float] = {}
         for task in TASKS:
             values = np.array([(right, wrong) for name, right, wrong in rows if name == task])
             if len(values):
-                own, other = values.mean(axis=0).tolist()
-                metrics |= {task: own, f"{task}_shuffled": other, f"{task}_right_minus_shuffled": own - other}
+                right_loss, wrong_loss = values.mean(axis=0).tolist()
+                metrics |= {
+                    task: right_loss,
+                    f"{task}_shuffled": wrong_loss,
+                    f"{task}_right_minus_shuffled": right_loss - wrong_loss,
+                }
         return metrics | score_captions(captions, context)
 
     def param_groups(self) -> list[dict[str, Any]]:
@@ -200,14 +204,14 @@ def _make_start(job: PretrainVlmJob, training: SceneDialogues, folder: Path) -> 
 
 
 def image_distance(family: Family, size: tuple[int, int]) -> int:
-    """Number of tokens from a place of the first image to the same place of the second in the prompt for pairs."""
+    """Number of tokens from a position in the first image to the same one in the second, in the prompt for pairs."""
     ids = np.array(Chat(family).prompt([Turn("user", PAIR_PROMPT)], [size, size]))
-    places = np.flatnonzero(ids == family.image_id)
-    return int(places[len(places) // 2] - places[0])
+    positions = np.flatnonzero(ids == family.image_id)
+    return int(positions[len(positions) // 2] - positions[0])
 
 
 def _texts(training: SceneDialogues) -> Iterator[str]:
-    """What the tokenizer is trained on: the sentences of training samples, and the roles of a chat."""
+    """The texts that the tokenizer is trained on: the sentences of training samples, and the roles of a chat."""
     count = len(training)
     for number in range(_DIALOGUES):
         for done in (0.0, 0.99):  # samples of the first and of the last stage

@@ -33,7 +33,7 @@ Captions = Literal["each", "one"]
 
 @dataclass(frozen=True)
 class Dialogue:
-    """What is learned of a row.
+    """A row as the dialogue that is learned.
 
     Attributes:
         name: for messages.
@@ -73,8 +73,8 @@ class Dialogue:
 
 
 def at_one_size(before: np.ndarray, after: np.ndarray) -> list[np.ndarray]:
-    """A pair for a model that compares its images place by place: the image after is resized to the size of the image
-    before, if it has another one."""
+    """A pair for a model that compares its images position by position: the image after is resized to the size of the
+    image before, if it has another one."""
     return [before, resize_image(after, before.shape[:2])]
 
 
@@ -84,7 +84,7 @@ def _images(number: int) -> str:
 
 @dataclass(frozen=True)
 class Scored:
-    """What validation needs of a sample besides its loss.
+    """The data that validation needs of a sample besides its tokens and pixels.
 
     Attributes:
         name, references, scene: as of :class:`Dialogue`.
@@ -165,10 +165,10 @@ class DialogueSamples:
         for row, _ in self.order:
             alike[2 if images is None else int(images[row])].append(row)
         return {
-            row: rows[(place + len(rows) // 2) % len(rows)]
+            row: rows[(index + len(rows) // 2) % len(rows)]
             for number, rows in alike.items()
             if number and len(rows) > 1
-            for place, row in enumerate(rows)
+            for index, row in enumerate(rows)
         }
 
     def __len__(self) -> int:
@@ -190,7 +190,7 @@ class DialogueSamples:
         return TuningSample(sample, Scored(dialogue.name, dialogue.references, dialogue.scene, prompt, shuffled))
 
     def truths(self) -> Iterator[Truth | TrueDifferences | None]:
-        """What is known of the samples' pairs; nothing of instructions."""
+        """The known truths of the samples' pairs; empty for instructions."""
         return row_truths(self.rows, [row for row, _ in self.order]) if self.of_pairs else iter(())
 
     def length(self, index: int, epoch: int) -> int:
@@ -216,10 +216,10 @@ class DialogueSamples:
 
     def _measure(self, row: int) -> None:
         """The lengths of a row's dialogues, of which in validation only the first is used."""
-        found = self.rows[row]
+        columns = self.rows[row]
         sizes: list[Size] | None = None
         for number in range(1 if self.other is not None else self.counts[row]):
-            dialogue = self.dialogue_of(found, number)
+            dialogue = self.dialogue_of(columns, number)
             try:
                 sizes = sizes or dialogue.sizes
                 self._lengths[row, number] = self.chat.length(dialogue.turns, sizes)
@@ -268,19 +268,23 @@ def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:
     - ``shuffled``: a batch with the images of other rows, None if there is none; ``right``: indices of its samples;
     - ``name``, ``references``, ``scene``: lists of B.
     """
-    batch = collate([one.sample for one in samples], family)
-    scored = [one.scored for one in samples if one.scored is not None]
+    batch = collate([sample.sample for sample in samples], family)
+    scored = [sample.scored for sample in samples if sample.scored is not None]
     if not scored:
         return batch
     assert len(scored) == len(samples), "samples of training and of validation in one batch"
-    other = [(index, one.shuffled) for index, one in enumerate(scored) if one.shuffled is not None]
-    prompts = [Sample(one.prompt, [False] * len(one.prompt), {}) for one in scored]
+    other = [
+        (index, scored_sample.shuffled)
+        for index, scored_sample in enumerate(scored)
+        if scored_sample.shuffled is not None
+    ]
+    prompts = [Sample(scored_sample.prompt, [False] * len(scored_sample.prompt), {}) for scored_sample in scored]
     return {
         **batch,
         "prompt": collate(prompts, family, "left"),
         "shuffled": collate([sample for _, sample in other], family) if other else None,
         "right": [index for index, _ in other],
-        "name": [one.name for one in scored],
-        "references": [list(one.references) for one in scored],
-        "scene": [one.scene for one in scored],
+        "name": [scored_sample.name for scored_sample in scored],
+        "references": [list(scored_sample.references) for scored_sample in scored],
+        "scene": [scored_sample.scene for scored_sample in scored],
     }

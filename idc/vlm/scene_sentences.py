@@ -73,17 +73,19 @@ def seen_objects(
     """
     height, width = size
     objects = [Thing(**thing) for thing in things]
-    centres = np.array([(one.x, one.y, one.half_height) for one in objects]).reshape(-1, 3)
-    places = View.of_record(view).project(centres, width, height) / (width, height)
+    centres = np.array([(thing.x, thing.y, thing.half_height) for thing in objects]).reshape(-1, 3)
+    positions = View.of_record(view).project(centres, width, height) / (width, height)
     return sorted(
-        SeenObject(float(x), float(y), one.size, one.color, one.material, one.shape)
-        for one, (x, y) in zip(objects, places, strict=True)
+        SeenObject(float(x), float(y), thing.size, thing.color, thing.material, thing.shape)
+        for thing, (x, y) in zip(objects, positions, strict=True)
     )
 
 
 def moved(objects: Sequence[SeenObject], mirrored: bool, shift: tuple[float, float] = (0.0, 0.0)) -> list[SeenObject]:
     """The objects of the image after it was mirrored, then shifted by shares of its width and height."""
-    return sorted(replace(one, x=(1 - one.x if mirrored else one.x) + shift[0], y=one.y + shift[1]) for one in objects)
+    return sorted(
+        replace(seen, x=(1 - seen.x if mirrored else seen.x) + shift[0], y=seen.y + shift[1]) for seen in objects
+    )
 
 
 # -- one image ------------------------------------------------------------------------------------------------------
@@ -91,18 +93,18 @@ def moved(objects: Sequence[SeenObject], mirrored: bool, shift: tuple[float, flo
 
 def listing(objects: Sequence[SeenObject], of: str = "the image") -> Asked:
     """All objects from left to right, each with its place."""
-    answer = ", ".join(f"{one.place}: {one.name}" for one in sorted(objects))
+    answer = ", ".join(f"{seen.place}: {seen.name}" for seen in sorted(objects))
     return Asked(f"List the objects of {of} from left to right.", answer or NOTHING)
 
 
 def at_a_place(objects: Sequence[SeenObject], rng: np.random.Generator) -> Asked:
-    """What is at a place; of four places one is drawn without looking at the objects."""
+    """The question for the objects at a place; one of four places is drawn without looking at the objects."""
     if not objects or rng.random() < 0.25:
         place = f"{ROWS[int(rng.integers(3))][1]} {COLUMNS[int(rng.integers(3))][1]}"
     else:
         place = objects[int(rng.integers(len(objects)))].place
-    found = [one.name for one in sorted(objects) if one.place == place]
-    return Asked(f"What is at the {place}?", " and ".join(f"a {name}" for name in found) or NOTHING)
+    names = [seen.name for seen in sorted(objects) if seen.place == place]
+    return Asked(f"What is at the {place}?", " and ".join(f"a {name}" for name in names) or NOTHING)
 
 
 def where(objects: Sequence[SeenObject], rng: np.random.Generator) -> Asked:
@@ -111,7 +113,7 @@ def where(objects: Sequence[SeenObject], rng: np.random.Generator) -> Asked:
         return counted(objects, rng)
     name = objects[int(rng.integers(len(objects)))].name
     return Asked(
-        f"Where is the {name}?", " and ".join(f"at the {one.place}" for one in sorted(objects) if one.name == name)
+        f"Where is the {name}?", " and ".join(f"at the {seen.place}" for seen in sorted(objects) if seen.name == name)
     )
 
 
@@ -124,7 +126,7 @@ def counted(objects: Sequence[SeenObject], rng: np.random.Generator) -> Asked:
         value = getattr(objects[int(rng.integers(len(objects)))], attribute)
     else:
         value = str(rng.choice(VALUES[attribute]))
-    count = sum(getattr(one, attribute) == value for one in objects)
+    count = sum(getattr(seen, attribute) == value for seen in objects)
     what = f"{value}s" if attribute == "shape" else f"{value} objects"
     return Asked(f"How many {what} are there?", NUMBERS[count])
 
@@ -139,7 +141,7 @@ BOTH_IMAGES = ("the first image", "the second image")
 
 def which_image(first: Sequence[SeenObject], second: Sequence[SeenObject], rng: np.random.Generator) -> Asked:
     """Which of two images shows an object; if the images differ, mostly one that only one of them shows."""
-    names = ({one.name for one in first}, {one.name for one in second})
+    names = ({seen.name for seen in first}, {seen.name for seen in second})
     alone = sorted(names[0] ^ names[1])
     either = sorted(names[0] | names[1])
     options = alone if alone and rng.random() < 0.75 else either

@@ -1,6 +1,6 @@
 """Shared by every system that tunes a vision-language model: its training entry, its artifact, loading.
 
-A system subclasses :class:`TunedSystem` with what is its own (modules beside the base, a loss, samples, a card), or
+A system subclasses :class:`TunedSystem` with what is its own (modules next to the base, a loss, samples, a card), or
 takes it as it is. ``task.py`` names the instance, and its :meth:`~TunedSystem.train` as the entry of the job;
 ``captioner.py`` loads with :meth:`~TunedSystem.load`. Its demo is a :class:`idc.vlm.tuned_demo.TunedDemo`.
 """
@@ -63,7 +63,7 @@ class TunedSystem(Generic[JobT]):
     # -- what is a system's own ----------------------------------------------------------------------------------------
 
     def own_modules(self, job: JobT, family: Family) -> dict[str, nn.Module]:
-        """New modules beside the base model, by the names of the task's attributes. No weights are read yet.
+        """New modules next to the base model, by the names of the task's attributes. No weights are read yet.
 
         Raises:
             ValueError: the base lacks what they need.
@@ -87,7 +87,7 @@ class TunedSystem(Generic[JobT]):
         return job
 
     def card(self, job: JobT) -> str:
-        """What was done to the base, as the end of a sentence of the model card."""
+        """The training of the base, as the end of a sentence of the model card."""
         return "after supervised tuning."
 
     # -- shared --------------------------------------------------------------------------------------------------------
@@ -103,11 +103,11 @@ class TunedSystem(Generic[JobT]):
         task = self.task(job, load_model(base.folder, job.base, context.device), base.family, modules)
 
         def export(state: dict[str, Tensor], metrics: dict[str, float]) -> None:
-            own = {"own_modules": sorted(modules)} if modules else {}
+            own_modules = {"own_modules": sorted(modules)} if modules else {}
             write_tuned(
                 context.run_dir / "artifact",
                 system=self.name,
-                config={"job": self.saved(job).model_dump(mode="json"), **own},
+                config={"job": self.saved(job).model_dump(mode="json"), **own_modules},
                 state=state,
                 model=task.model,
                 base=base,

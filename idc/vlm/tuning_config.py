@@ -36,7 +36,7 @@ class TuningJob(ConfigModel):
     """Largest number of tokens of a dialogue, those of its images included. Nothing is cut: a longer one is an error
     before the training starts."""
     tune: TuneConfig = TuneConfig()
-    """What is trained."""
+    """The trained parts."""
     generation: GenerateConfig = GenerateConfig()
     """How answers are generated, in validation and by the captioner."""
     validation_samples: int | None = Field(None, ge=1)
@@ -62,7 +62,7 @@ class TuningJob(ConfigModel):
 
 
 def base_content(base: BaseConfig) -> list[str]:
-    """What a training depends on of its base model: the weights and how they are used, not where they are.
+    """Fingerprints of a base model, as a training depends on it: the weights and how they are used, not where they are.
 
     Raises:
         ValueError: the base model cannot be read.

@@ -68,7 +68,7 @@ def loaders_of(
 
 
 def trained_on(job: TuningJob) -> str:
-    """What a model of this job was trained on."""
+    """Description of the images that a model of this job was trained on."""
     folders = (job.pairs, *job.more_pairs)
     rows = sum(complete_manifest(path).rows_by_split.get("train", 0) for path in folders)
     return job.trained_on or pairs_domain(folders, None, rows)

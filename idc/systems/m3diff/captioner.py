@@ -35,7 +35,7 @@ class M3DiffCaptioner(VlmCaptioner):
             return super().encode(pixels)
         return encode_pairs(self.model, self.family, self.mdp, pixels)
 
-    def given(self, before: np.ndarray, after: np.ndarray) -> Sequence[np.ndarray]:
+    def prepare_images(self, before: np.ndarray, after: np.ndarray) -> Sequence[np.ndarray]:
         return at_one_size(before, after)
 
     def maps(self, pairs: Pairs) -> list[np.ndarray]:

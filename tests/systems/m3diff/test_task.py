@@ -252,7 +252,7 @@ def test_weights_that_are_not_those_of_the_settings_are_refused(artifacts: dict[
     ):
         own = {} if mdp is None else {"mdp": mdp}
         with pytest.raises(ValueError, match=message):
-            load_found(artifact, *find_tuned(artifact, base), base, job.tune, own=own)
+            load_found(artifact, *find_tuned(artifact, base), base, job.tune, own_modules=own)
 
 
 def test_a_task_validates_with_the_images_of_other_rows(pairs: Path) -> None:
