@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import httpx2
@@ -30,30 +31,58 @@ class BoundedClient(httpx2.AsyncClient):
         super().__init__(headers={"Accept-Encoding": "identity"}, limits=no_limits, **settings)
         self._most_mib = most_mib
 
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """The response, with its body read."""
+    async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
+        """The response, with its body read; with ``stream`` and without an error, to be read and closed by the
+        caller."""
         seconds = request.extensions["timeout"]["read"]
+        deadline = asyncio.get_running_loop().time() + seconds
+        async with _until(deadline, seconds, request):
+            response = await super().send(request, stream=True, **options)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _Bounded(response.stream, deadline, seconds, request, self._most_mib)
         try:
-            async with asyncio.timeout(seconds):
-                # As a stream, else httpx2 would read all of it before its size is looked at.
-                response = await super().send(request, **{**options, "stream": True})
-                try:
-                    body = await self._read(response)
-                finally:
-                    await response.aclose()
-        except TimeoutError:
-            raise httpx2.ReadTimeout(f"no whole answer within {seconds:g} s", request=request) from None
-        return httpx2.Response(response.status_code, headers=response.headers, content=body, request=request)
+            if (encoding := response.headers.get("Content-Encoding", "identity")) != "identity":
+                raise ValueError(f"it is compressed with {encoding[:40]!r}, which was not asked for")
+            if not (stream and response.is_success):
+                await response.aread()
+        except BaseException:
+            await response.aclose()
+            raise
+        return response
 
-    async def _read(self, response: httpx2.Response) -> bytes:
-        if (encoding := response.headers.get("Content-Encoding", "identity")) != "identity":
-            raise ValueError(f"it is compressed with {encoding[:40]!r}, which was not asked for")
-        body = bytearray()
-        async for piece in response.aiter_raw():
-            body += piece
-            if len(body) > self._most_mib * 2**20:
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body that ends with an error at the deadline, and when it is too large."""
+
+    def __init__(
+        self, body: httpx2.AsyncByteStream, deadline: float, seconds: float, request: httpx2.Request, most_mib: int
+    ) -> None:
+        self._body, self._bounds, self._most_mib = body, (deadline, seconds, request), most_mib
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        pieces = aiter(self._body)
+        while True:
+            async with _until(*self._bounds):
+                piece = await anext(pieces, None)
+            if piece is None:
+                return
+            size += len(piece)
+            if size > self._most_mib * 2**20:
                 raise ValueError(f"it has more than {self._most_mib} MiB")
-        return bytes(body)
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+@asynccontextmanager
+async def _until(deadline: float, seconds: float, request: httpx2.Request) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout_at(deadline):
+            yield
+    except TimeoutError:
+        raise httpx2.ReadTimeout(f"no whole answer within {seconds:g} s", request=request) from None
 
 
 def wait_for(coroutine: Coroutine[Any, Any, Value]) -> Value:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -15,8 +15,10 @@ from pydantic import Field
 from idc.config import ConfigModel
 from idc.data.textfiles import parse_json
 from idc.redaction import redacted, variable_fault
+from idc.stop_texts import settled
 
 if TYPE_CHECKING:
+    import httpx2
     from openai import AsyncOpenAI
 
 _MOST_MIB = 8
@@ -145,12 +147,25 @@ class ChatEndpoint:
         return wait_for(asked)
 
     async def chat_async(
-        self, messages: Sequence[dict[str, Any]], *, log_probabilities: bool = False, **options: Any
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        log_probabilities: bool = False,
+        hear: Callable[[str], None] | None = None,
+        **options: Any,
     ) -> list[Reply]:
-        """As :meth:`chat`, for callers in one event loop; a cancelled request is withdrawn from the endpoint."""
+        """As :meth:`chat`, for callers in one event loop; a cancelled request is withdrawn from the endpoint.
+
+        Args:
+            hear: ask for a stream, and call this with each piece of the answer's text when it comes.
+        """
         sent = self._request(messages, log_probabilities, options)
+        if hear is not None:
+            sent |= {"stream": True, "stream_options": {"include_usage": True}}
         try:
             answer = await self._client().chat.completions.with_raw_response.create(**sent)
+            if hear is not None:
+                return [await self._streamed(answer.http_response, log_probabilities, hear)]
         except Exception as error:
             raise self._failure(error) from None
         return self._replies(answer.content, log_probabilities)
@@ -187,8 +202,12 @@ class ChatEndpoint:
 
     def _failure(self, error: Exception) -> Exception:
         """An error of the package as one of ours; others unchanged."""
+        from httpx2 import RequestError, TimeoutException
         from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
+        if isinstance(error, RequestError):  # in the middle of a stream
+            message = redacted(f"{self._name}: the answer broke off: {error}", self._key)
+            return NotAnswered(message, timed_out=isinstance(error, TimeoutException))
         gave_up = f"; gave up after {self._attempts} attempts"
         if isinstance(error, APIConnectionError):
             message = redacted(f"{self._name}: {_reason(error)}{gave_up}", self._key)
@@ -217,6 +236,39 @@ class ChatEndpoint:
             return [self._reply(answer, choice, log_probabilities) for choice in answer["choices"]]
         except (AttributeError, LookupError, OverflowError, TypeError, ValueError):
             raise NotAnswered(f"{self._name}: not a chat completion: {self._shown(body)}") from None
+
+    async def _streamed(self, response: httpx2.Response, log_probabilities: bool, hear: Callable[[str], None]) -> Reply:
+        """The whole of a streamed answer.
+
+        Raises:
+            ValueError: it is no stream of a chat completion, or it has no end.
+            httpx2.RequestError: it broke off.
+        """
+        whole: dict[str, Any] = {}
+        tokens: list[Any] = []
+        reason, text, heard = None, "", ""
+        keys = [self._key] if self._key else []  # an endpoint may return what it was sent
+        try:
+            async for data in _events(response):
+                if data == b"[DONE]":
+                    break
+                chunk = parse_json(data.decode())
+                whole |= {name: chunk[name] for name in ("model", "usage") if chunk.get(name)}
+                for choice in chunk["choices"]:
+                    text += choice["delta"].get("content") or ""
+                    tokens += (choice.get("logprobs") or {}).get("content") or []
+                    reason = choice.get("finish_reason") or reason
+                if piece := settled(text, keys)[len(heard) :]:
+                    heard += piece
+                    hear(piece)
+            if reason is None:
+                raise ValueError("the stream has no end")
+            end = {"message": {"content": text}, "finish_reason": reason, "logprobs": {"content": tokens}}
+            return self._reply(whole, end, log_probabilities)
+        except (AttributeError, LookupError, OverflowError, TypeError) as error:
+            raise ValueError(f"{type(error).__name__} in the stream") from None
+        finally:
+            await response.aclose()
 
     def _reply(self, answer: dict[str, Any], choice: dict[str, Any], log_probabilities: bool) -> Reply:
         text, model = choice["message"].get("content") or "", answer.get("model") or self._model
@@ -248,6 +300,18 @@ class ChatEndpoint:
         if not all(math.isfinite(value) and value <= 1e-6 for value in log_probabilities):
             raise ValueError
         return log_probabilities
+
+
+async def _events(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """The data of server-sent events, each of one line as those of chat completions are."""
+    rest = bytearray()
+    async for piece in response.aiter_raw():
+        rest += piece
+        if b"\n" in piece:
+            *lines, rest = rest.split(b"\n")
+            for line in lines:
+                if line.startswith(b"data:"):
+                    yield bytes(line[5:].strip())
 
 
 def _reason(error: BaseException) -> str:

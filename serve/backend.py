@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from idc.captioning.contract import Answer, Assessment, Candidate, Seen
 from idc.schema import Turn
+from serve.pieces import Hear
 
 
 @dataclass(frozen=True)
@@ -153,8 +154,15 @@ class Backend(Protocol):
         """The models, the default first."""
         ...
 
-    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[PairResult]:
-        """One result per pair, in order. ``model`` is a name of :meth:`models`.
+    async def caption(
+        self, pairs: list[EncodedPair], model: str, options: Options, hear: Hear | None = None
+    ) -> list[PairResult]:
+        """One result per pair, in order.
+
+        Args:
+            model: a name of :meth:`models`.
+            hear: of a single pair: called in the event loop with each piece of the answer in its dialogue, as soon as
+                it is generated. The pieces are a beginning of the answer's text, but for white space around that.
 
         Raises:
             Busy: the queues are full.

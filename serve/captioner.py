@@ -59,16 +59,16 @@ class ServedCaptioner:
         """One result per pair, each with its own options; a faulty pair does not affect the others."""
         found: dict[int, PairResult] = {}
         images: dict[int, Pixels] = {}
-        asked: dict[int | None, dict[int, tuple[Pixels, Dialogue]]] = defaultdict(dict)
+        asked: dict[int | None, dict[int, Decoded]] = defaultdict(dict)
         for place, (pair, option) in enumerate(zip(pairs, options, strict=True)):
             decoded = self.decode(pair) if isinstance(pair, EncodedPair) else pair
-            pixels, dialogue = decoded
+            pixels, dialogue, _ = decoded
             if error := self.refusal(decoded, option):
                 found[place] = PairResult(error=error)
                 continue
             assert isinstance(pixels, Pixels)
             if self._answers and dialogue is not None:
-                asked[dialogue.max_tokens][place] = pixels, dialogue
+                asked[dialogue.max_tokens][place] = decoded
             else:
                 images[place] = pixels
         results = describe_batch(self.captioner, [*images.values()], [_options(options[place]) for place in images])
@@ -94,15 +94,15 @@ class ServedCaptioner:
         fault = fault_of(dialogue.turns)
         return fault and f"messages: {fault}"
 
-    def _answered(self, asked: Sequence[tuple[Pixels, Dialogue]], max_tokens: int | None) -> list[PairResult]:
+    def _answered(self, asked: Sequence[Decoded], max_tokens: int | None) -> list[PairResult]:
         """The answers in dialogues with one maximal length; the others' if the model cannot read one of them."""
         captioner: AnsweringCaptioner = require(self.captioner, "answer")
-        pixels, dialogues = zip(*asked, strict=True)
+        pixels, dialogues, hear = zip(*asked, strict=True)
         befores, afters = zip(*pixels, strict=True)
         turns = [dialogue.turns for dialogue in dialogues]
         started = perf_counter()
         try:
-            answers = captioner.answer(befores, afters, turns, max_tokens=max_tokens)
+            answers = captioner.answer(befores, afters, turns, max_tokens=max_tokens, hear=hear if any(hear) else None)
         except ValueError as error:
             if len(asked) == 1:
                 return [PairResult(error=f"messages: {error}")]

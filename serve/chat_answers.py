@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import aclosing
+from typing import Any
 
 from fastapi.sse import format_sse_event
 from starlette.responses import Response
 
-from serve.backend import ModelStatus, PairResult
+from idc.stop_texts import before, settled
+from serve.backend import PairResult
 from serve.chat_schema import AnswerMessage, ChatAnswer, Choice, Chunk, ChunkChoice, Delta, LastChunk, Usage
 from serve.errors import ApiError
+from serve.pieces import Hear, pieces
 from serve.schema import AssessedAnswer, SeenAnswer
 from serve.service import AdmittedJob
 from serve.streaming import Events, event, respond
@@ -28,17 +32,40 @@ async def answer(admitted: AdmittedJob) -> Response:
             admitted.context, _events(admitted), lambda error: event(error.body(request_id)), admitted.places
         )
     with admitted.places:
-        found = await _answer(admitted)
+        found = await _answer(admitted, _common(admitted))
     return Response(found.model_dump_json(), media_type="application/json")
 
 
 async def _events(admitted: AdmittedJob) -> Events:
-    for chunk in _chunks(await _answer(admitted), admitted.job.include_usage):
-        yield chunk
+    """The pieces of an answer as they are generated, then the rest; captions are complete when they come."""
+    common = _common(admitted)
+    heard = sent = ""
+    async with aclosing(pieces(lambda hear: _answer(admitted, common, hear))) as items:
+        async for item in items:
+            if isinstance(item, str):
+                heard += item
+                text = settled(heard.strip(), admitted.job.stop)
+                if len(text) > len(sent):
+                    for delta in _deltas(text[len(sent) :], first=not sent):
+                        yield _chunk(common, 0, delta)
+                    sent = text
+            else:
+                for chunk in _chunks(item.value, common, sent, admitted.job.include_usage):
+                    yield chunk
 
 
-async def _answer(admitted: AdmittedJob) -> ChatAnswer:
-    (result,) = await admitted.results()
+def _common(admitted: AdmittedJob) -> dict[str, Any]:
+    """The fields that an answer and all of its chunks have."""
+    return {
+        "id": f"chatcmpl-{admitted.context.request_id}",
+        "created": int(time.time()),
+        "model": admitted.model.name,
+        "system_fingerprint": admitted.model.version,
+    }
+
+
+async def _answer(admitted: AdmittedJob, common: dict[str, Any], hear: Hear | None = None) -> ChatAnswer:
+    (result,) = await admitted.results(hear)
     if result.error is not None:
         side, _, why = result.error.partition(": ")
         if side in ("messages", "n"):
@@ -46,16 +73,16 @@ async def _answer(admitted: AdmittedJob) -> ChatAnswer:
         (pair,) = admitted.job.pairs
         field = dict(zip(("before", "after"), pair.fields, strict=True)).get(side)
         raise ApiError(400, "not_captioned", f"{field}: {why}" if field else result.error, field)
-    return _completion(result, admitted.model, admitted.context.request_id, admitted.job.stop)
+    return _completion(result, common, admitted.job.stop)
 
 
-def _completion(result: PairResult, model: ModelStatus, request_id: str, stop: Sequence[str]) -> ChatAnswer:
+def _completion(result: PairResult, common: dict[str, Any], stop: Sequence[str]) -> ChatAnswer:
     """A pair's captions, or the answer in a dialogue about it, as a chat completion."""
     read, written = result.tokens or (0, sum(len(one.caption.split()) for one in result.captions))
     choices = []
     if (said := result.answer) is not None:
         read, written = said.prompt_tokens, said.tokens
-        text = _before(said.text, stop)
+        text = before(said.text, stop)
         choices.append(
             Choice(
                 index=0,
@@ -66,15 +93,12 @@ def _completion(result: PairResult, model: ModelStatus, request_id: str, stop: S
             )
         )
     for index, one in enumerate(result.captions):
-        message = AnswerMessage(content=_before(one.caption, stop))
+        message = AnswerMessage(content=before(one.caption, stop))
         choices.append(
             Choice(index=index, message=message, confidence=one.confidence, log_probability=one.log_probability)
         )
     return ChatAnswer(
-        id=f"chatcmpl-{request_id}",
-        created=int(time.time()),
-        model=model.name,
-        system_fingerprint=model.version,
+        **common,
         choices=choices,
         usage=Usage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written),
         seen=None if result.seen is None else SeenAnswer(**result.seen.to_dict()),
@@ -82,21 +106,24 @@ def _completion(result: PairResult, model: ModelStatus, request_id: str, stop: S
     )
 
 
-def _before(text: str, stop: Sequence[str]) -> str:
-    """A text up to the first of the texts at which it ends."""
-    return text[: min((at for at in map(text.find, stop) if at >= 0), default=None)]
+def _deltas(text: str, first: bool) -> Iterator[Delta]:
+    if first:
+        yield Delta(role="assistant", content="")
+    if text:
+        yield Delta(content=text)
 
 
-def _chunks(completion: ChatAnswer, include_usage: bool) -> Iterator[bytes]:
-    """A chat completion as the events of a stream, ``[DONE]`` at the end."""
-    common = completion.model_dump(include={"id", "created", "model", "system_fingerprint"})
+def _chunk(common: dict[str, Any], index: int, delta: Delta) -> bytes:
+    return event(Chunk(**common, choices=[ChunkChoice(index=index, delta=delta)]))
+
+
+def _chunks(completion: ChatAnswer, common: dict[str, Any], sent: str, include_usage: bool) -> Iterator[bytes]:
+    """A chat completion as the events of a stream, ``[DONE]`` at the end. Of the first choice, ``sent`` is sent."""
     assessed = completion.model_dump(include=set(AssessedAnswer.model_fields))
     for choice in completion.choices:
-        for piece in (
-            ChunkChoice(index=choice.index, delta=Delta(role="assistant", content="")),
-            ChunkChoice(index=choice.index, delta=Delta(content=choice.message.content)),
-        ):
-            yield event(Chunk(**common, choices=[piece]))
+        for delta in _deltas(choice.message.content[len(sent) :], first=not sent):
+            yield _chunk(common, choice.index, delta)
+        sent = ""
         last = ChunkChoice(index=choice.index, delta=Delta(), finish_reason=choice.finish_reason)
         yield event(LastChunk(**common, choices=[last], **assessed))
     if include_usage:

@@ -211,7 +211,7 @@ class Delta(_Closed):
     role: Literal["assistant"] | None = Field(None, exclude_if=_is_none)
     """In the first chunk of a choice."""
     content: str | None = Field(None, exclude_if=_is_none)
-    """In the second chunk of a choice: the whole text, since the search yields it at once."""
+    """The next piece of the text: of an answer as it is generated; a caption is one piece."""
 
 
 class ChunkChoice(_Closed):

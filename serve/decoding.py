@@ -24,6 +24,7 @@ from idc.captioning.apply import Fault, Pixels
 from idc.data.images import ImageError, decode_image, image_size
 from serve.backend import Dialogue, EncodedPair
 from serve.decoder_process import REPLY, REQUEST
+from serve.pieces import Hear
 
 _LIGHT_BYTES, _LIGHT_PIXELS = 2**18, 2**20
 """An image of at most so many bytes and pixels takes a fraction of a second, whatever is in it: it is decoded in a
@@ -31,10 +32,15 @@ thread, without the way to another process and back."""
 
 
 class Decoded(NamedTuple):
-    """A pair whose images are decoded: its pixels, or the reason why it has none."""
+    """A pair whose images are decoded: its pixels, or the reason why it has none.
+
+    Attributes:
+        hear: called with the pieces of the answer in the dialogue, in the captioner's thread.
+    """
 
     pixels: Pixels | Fault
     dialogue: Dialogue | None = None
+    hear: Hear | None = None
 
 
 class Decoders:

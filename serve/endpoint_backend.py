@@ -21,6 +21,7 @@ from serve.backend import Busy, EncodedPair, ModelStatus, Options, PairResult, U
 from serve.config import ServeConfig
 from serve.decoding import Decoded, Decoders
 from serve.log import log
+from serve.pieces import Hear
 from serve.versions import Resolver, public_name
 
 if TYPE_CHECKING:
@@ -61,7 +62,9 @@ class EndpointBackend:
     def models(self) -> list[ModelStatus]:
         return list(self._served.values())
 
-    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[PairResult]:
+    async def caption(
+        self, pairs: list[EncodedPair], model: str, options: Options, hear: Hear | None = None
+    ) -> list[PairResult]:
         if model not in self._captioners:
             raise Busy(f"{model} cannot be loaded; {_SEE_LOG}")
         _, served = self._captioners[model]
@@ -70,12 +73,12 @@ class EndpointBackend:
         self._captioner(served).check(options.beams, options.change_map)
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._one(served, pair, options)) for pair in pairs]
+                tasks = [group.create_task(self._one(served, pair, options, hear)) for pair in pairs]
         except* Exception as errors:  # the first one, for the whole request
             raise _first(errors) from None
         return [task.result() for task in tasks]
 
-    async def _one(self, served: ServedCaptioner, pair: EncodedPair, options: Options) -> PairResult:
+    async def _one(self, served: ServedCaptioner, pair: EncodedPair, options: Options, hear: Hear | None) -> PairResult:
         loop = asyncio.get_running_loop()
         captioner = self._captioner(served)
         decoded = await self._decoders.pair(pair)
@@ -86,8 +89,10 @@ class EndpointBackend:
         except ValueError as error:  # control tokens in the text
             return PairResult(error=f"messages: {error}")
         started = time.perf_counter()
+        if pair.dialogue is None:
+            hear = None
         try:
-            replies = await asyncio.gather(*(self._ask(captioner, *request) for request in prepared.requests))
+            replies = await asyncio.gather(*(self._ask(captioner, *request, hear) for request in prepared.requests))
         except RequestRefused as error:
             log(event="endpoint_refused", error=str(error))
             return PairResult(error=_REFUSED)
@@ -97,10 +102,10 @@ class EndpointBackend:
         return await loop.run_in_executor(self._threads, _result, captioner, decoded, prepared, replies, options, ms)
 
     async def _ask(
-        self, captioner: RemoteCaptioner, messages: list[dict[str, Any]], options: dict[str, Any]
+        self, captioner: RemoteCaptioner, messages: list[dict[str, Any]], options: dict[str, Any], hear: Hear | None
     ) -> list[Reply]:
         async with self._slots:
-            return await captioner.endpoint.chat_async(messages, log_probabilities=True, **options)
+            return await captioner.endpoint.chat_async(messages, log_probabilities=True, hear=hear, **options)
 
     def _captioner(self, served: ServedCaptioner) -> RemoteCaptioner:
         return served.captioner  # type: ignore[return-value]  # loaded with an endpoint
@@ -166,7 +171,7 @@ class EndpointBackend:
 
 
 def _prepare(captioner: RemoteCaptioner, pair: Decoded, options: Options) -> Prepared:
-    pixels, dialogue = pair
+    pixels, dialogue, _ = pair
     assert isinstance(pixels, Pixels)
     if dialogue is None:
         return captioner.prepare(*pixels, candidates=options.candidates)
@@ -183,7 +188,7 @@ def _result(
 ) -> PairResult:
     from serve.captioner import captioned
 
-    pixels, dialogue = pair
+    pixels, dialogue, _ = pair
     assert isinstance(pixels, Pixels)
     if dialogue is not None:
         said = prepared.answer(replies[0][0])

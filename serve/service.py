@@ -16,6 +16,7 @@ from serve.context import RequestContext
 from serve.errors import ApiError, too_many_pairs
 from serve.intake import CaptionJob
 from serve.pair_reader import PairReader
+from serve.pieces import Hear
 from serve.prometheus import ServingMetrics
 
 Piece = TypeVar("Piece")
@@ -106,9 +107,14 @@ class Service:
             self._metrics.wait(-pairs)
 
     async def caption(
-        self, context: RequestContext, pairs: Sequence[EncodedPair], model: ModelStatus, options: Options
+        self,
+        context: RequestContext,
+        pairs: Sequence[EncodedPair],
+        model: ModelStatus,
+        options: Options,
+        hear: Hear | None = None,
     ) -> list[PairResult]:
-        """One result per pair, in order.
+        """One result per pair, in order. ``hear`` is as in :meth:`serve.backend.Backend.caption`.
 
         Raises:
             ApiError: 422 the model does not support the options, 502 a server behind it fails, 503 the replicas are
@@ -118,7 +124,7 @@ class Service:
         timeout_s = self._config.limits.timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                results = await self._backend.caption(list(pairs), model.name, options)
+                results = await self._backend.caption(list(pairs), model.name, options, hear)
         except Busy as error:
             message = str(error) or "the queues of all replicas are full; try again"
             raise ApiError(503, "busy", message, retry_after_s=1) from None
@@ -148,14 +154,14 @@ class AdmittedJob:
     images: list[EncodedPair | str]
     places: ExitStack
 
-    async def results(self) -> list[PairResult]:
-        """One result per pair, in order, by one call of the backend.
+    async def results(self, hear: Hear | None = None) -> list[PairResult]:
+        """One result per pair, in order, by one call of the backend (with ``hear``).
 
         Raises:
             ApiError: as :meth:`Service.caption`.
         """
         readable = [image for image in self.images if isinstance(image, EncodedPair)]
-        found = iter(await self._caption(readable) if readable else ())
+        found = iter(await self._caption(readable, hear) if readable else ())
         return [PairResult(error=image) if isinstance(image, str) else next(found) for image in self.images]
 
     def as_done(self) -> AsyncGenerator[tuple[int, PairResult], None]:
@@ -166,8 +172,8 @@ class AdmittedJob:
 
         return as_done([one(image) for image in self.images])
 
-    async def _caption(self, pairs: Sequence[EncodedPair]) -> list[PairResult]:
-        return await self._service.caption(self.context, pairs, self.model, self.job.options)
+    async def _caption(self, pairs: Sequence[EncodedPair], hear: Hear | None = None) -> list[PairResult]:
+        return await self._service.caption(self.context, pairs, self.model, self.job.options, hear)
 
 
 async def as_done(pieces: Sequence[Coroutine[Any, Any, Piece]]) -> AsyncGenerator[tuple[int, Piece], None]:

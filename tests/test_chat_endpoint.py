@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from idc.captioning.running_server import NoServer, models
-from idc.chat_endpoint import ChatEndpoint, NotAnswered, RequestRefused
+from idc.chat_endpoint import ChatEndpoint, NotAnswered, Reply, RequestRefused
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 END = threading.Event()
@@ -146,6 +146,63 @@ def test_numbers_that_are_none() -> None:
     refused = pytest.raises(NotAnswered, match="not a chat completion")
     with serving(lambda connection: connection.sendall(whole(huge))) as url, refused:
         endpoint(url).chat([{"role": "user", "content": "x"}], log_probabilities=True)
+
+
+def chunk(text: str, reason: str | None = None, **more: object) -> bytes:
+    data = {"model": "m", "choices": [{"delta": {"content": text}, "finish_reason": reason}], **more}
+    return b"data: " + json.dumps(data, ensure_ascii=False).encode() + b"\n\n"
+
+
+EVENTS = OK.replace(b"application/json", b"text/event-stream") + b"Connection: close\r\n"
+
+
+def hear(url: str, timeout_s: float = 30.0) -> tuple[list[str], Reply | NotAnswered]:
+    """The pieces of a streamed answer, and the answer or its error."""
+    heard: list[str] = []
+    sent = endpoint(url, timeout_s).chat_async([{"role": "user", "content": "x"}], hear=heard.append)
+    try:
+        return heard, asyncio.run(sent)[0]
+    except NotAnswered as error:
+        return heard, error
+
+
+def test_a_stream_is_heard_and_adds_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_KEY", "sk-0123456789")
+    usage = {"prompt_tokens": 5, "completion_tokens": 3}
+    body = chunk("a \u2028") + b": wait\n" + chunk("sk-0123") + chunk("456789 b", "length") + chunk("", usage=usage)
+    pieces = [body[start : start + 7] for start in range(0, len(body), 7)]
+
+    def send(connection: socket.socket) -> None:
+        connection.sendall(EVENTS + b"\r\n")
+        for piece in [*pieces, b"data: [DONE]\n\n"]:
+            connection.sendall(piece)
+
+    with serving(send) as url:
+        heard, reply = hear(url)
+    assert reply == Reply("a \u2028*** b", "m", True, 5, 3)
+    assert heard == ["a \u2028"], "the key is not passed on, nor a part of it"
+
+
+@pytest.mark.parametrize(
+    ("send", "reason"),
+    [
+        (in_drips(EVENTS + b"\r\n" + chunk("a"), b":" * 1000), r"broke off: no whole answer within 0\.5 s"),
+        (lambda one: one.sendall(EVENTS + b"\r\n" + chunk("a") + b" " * 9_000_000), "it has more than 8 MiB"),
+        (lambda one: one.sendall(EVENTS + b"\r\n" + chunk("a")), "the stream has no end"),
+        (lambda one: one.sendall(EVENTS + b"Content-Length: 9999\r\n\r\n" + chunk("a")), "the answer broke off"),
+        (lambda one: one.sendall(EVENTS + b"\r\n" + chunk("a") + b'data: {"error": "no"}\n\n'), "KeyError"),
+        (lambda one: one.sendall(EVENTS + b"\r\n" + chunk("a") + b"data: " + DEEP + b"\n\n"), "not a chat completion"),
+        (lambda one: one.sendall(EVENTS + b"\r\n" + chunk("a") + b"data: 1\n\n"), "in the stream"),
+    ],
+    ids=["slow", "large", "no end", "cut", "error", "deep", "number"],
+)  # fmt: skip
+def test_a_stream_that_fails(send: Callable[[socket.socket], None], reason: str) -> None:
+    with serving(send) as url:
+        heard, error = hear(url, timeout_s=0.5 if "within" in reason else 30.0)
+    assert heard == ["a"]
+    assert isinstance(error, NotAnswered)
+    assert re.search(reason, str(error)), error
+    assert error.timed_out == ("within" in reason)
 
 
 def test_one_object_serves_threads_and_event_loops() -> None:

@@ -10,7 +10,7 @@ Long because what a captioner returns and what it can do are one contract, read 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, overload
 
@@ -422,6 +422,7 @@ class AnsweringCaptioner(Captioner, Protocol):
         dialogues: Sequence[Sequence[Turn]],
         *,
         max_tokens: int | None = None,
+        hear: Sequence[Callable[[str], None] | None] | None = None,
     ) -> list[Answer]:
         """The model's next message in a dialogue about each pair, by greedy search; one call is one batch.
 
@@ -431,6 +432,8 @@ class AnsweringCaptioner(Captioner, Protocol):
                 both come first. A user's turn may be the two marks alone: the captioner's own request for a caption
                 takes its place.
             max_tokens: maximum number of generated tokens; by default the captioner's own.
+            hear: per dialogue a function to call with each piece of its message as soon as it is generated, or None.
+                The pieces are a beginning of the message's text; some captioners have none.
 
         Raises:
             ValueError: a dialogue is longer than the model can read, or its text has marks in it that the model

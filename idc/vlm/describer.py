@@ -7,7 +7,7 @@ its own :meth:`VlmCaptioner.maps`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -221,6 +221,7 @@ class VlmCaptioner:
         dialogues: Sequence[Sequence[Turn]],
         *,
         max_tokens: int | None = None,
+        hear: Sequence[Callable[[str], None] | None] | None = None,
     ) -> list[Answer]:
         """See :class:`idc.captioning.contract.AnsweringCaptioner`. A dialogue without marks has both images before its
         first user turn; one without a system turn has that of the prompt."""
@@ -240,7 +241,8 @@ class VlmCaptioner:
         self._refuse_long(prompts, most)
         with torch.inference_mode():
             pairs = self._encoded(befores, afters)
-            found = self._generate(pairs, prompts, settings)
+            progress = None if hear is None else self._progress(hear)
+            found = self._generate(pairs, prompts, settings, progress=progress)
         return [
             Answer(
                 self._text(best),
@@ -294,6 +296,20 @@ class VlmCaptioner:
                 f"the dialogue has {longest} tokens, those of the images included, and the answer up to {most}; the "
                 f"model reads at most {limit}: shorten the dialogue or the answer, or lower base.max_pixels"
             )
+
+    def _progress(self, hear: Sequence[Callable[[str], None] | None]) -> Callable[[int, Sequence[int]], None]:
+        """``progress`` of :func:`idc.vlm.generate.generate` that passes on the new text of each answer."""
+        heard = [""] * len(hear)
+
+        def progress(row: int, ids: Sequence[int]) -> None:
+            if (to := hear[row]) is None:
+                return
+            text = self.chat.decode(ids).rstrip("\ufffd")  # the end of a character whose other bytes may follow
+            if len(text) > len(heard[row]) and text.startswith(heard[row]):
+                to(text[len(heard[row]) :])
+                heard[row] = text
+
+        return progress
 
     def _seen(self, pairs: Pairs, pair: int) -> Seen:
         before, after = (self.family.content(size)[2:] for size in pairs.of(pair))

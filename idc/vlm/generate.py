@@ -6,7 +6,7 @@ punish repeated words; the log-probabilities would then be those of another dist
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +53,7 @@ def generate(
     hypotheses: int = 1,
     temperature: float | None = None,
     seed: int = 0,
+    progress: Callable[[int, Sequence[int]], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """Generate answers to a batch of prompts.
 
@@ -63,6 +64,8 @@ def generate(
         hypotheses: answers per prompt: final beams, at most as many as there are beams; or samples.
         temperature: draw at random, with logits divided by this, in place of a search; beams do not count then.
         seed: of the draws; equal seeds and batches give equal samples.
+        progress: called after each step with every prompt's index and the tokens of its answer so far, until the answer
+            ends; of a search with one beam only.
 
     Returns:
         Per prompt its answers; of a search the best first.
@@ -95,6 +98,7 @@ def generate(
             **model_inputs(batch, encoded, family),
             generation_config=config,
             logits_processor=LogitsProcessorList([recorder]),
+            streamer=None if progress is None else _streamer(progress, end),
         )
     answers = [_cut(ids, end) for ids in sequences[:, start:].tolist()]
     rows = [
@@ -118,6 +122,28 @@ def _only_our_settings(model: Any) -> Iterator[None]:
 def _cut(ids: list[int], end: int) -> tuple[int, ...]:
     """Up to the first end token, which is kept."""
     return tuple(ids[: ids.index(end) + 1] if end in ids else ids)
+
+
+def _streamer(progress: Callable[[int, Sequence[int]], None], end: int) -> Any:
+    from transformers.generation.streamers import BaseStreamer
+
+    class Streamer(BaseStreamer):
+        def __init__(self) -> None:
+            self._answers: list[list[int]] = []
+
+        def put(self, value: Tensor) -> None:
+            if value.dim() == 2:  # the prompts come first
+                self._answers = [[] for _ in value]
+                return
+            for row, (ids, token) in enumerate(zip(self._answers, value.tolist(), strict=True)):
+                if ids[-1:] != [end]:  # afterwards there is only padding
+                    ids.append(token)
+                    progress(row, ids)
+
+        def end(self) -> None:
+            pass
+
+    return Streamer()
 
 
 def _recorder(start: int, beams: int, end: int, image: int, temperature: float) -> Any:

@@ -196,8 +196,10 @@ class RemoteCaptioner:
         dialogues: Sequence[Sequence[Turn]],
         *,
         max_tokens: int | None = None,
+        hear: Sequence[Callable[[str], None] | None] | None = None,
     ) -> list[Answer]:
-        """See :class:`idc.captioning.contract.AnsweringCaptioner`; errors also as of :meth:`describe`."""
+        """See :class:`idc.captioning.contract.AnsweringCaptioner`; errors also as of :meth:`describe`. There are no
+        pieces here: a server asks the endpoint for them itself (:meth:`idc.chat_endpoint.ChatEndpoint.chat_async`)."""
 
         def answered(before: np.ndarray, after: np.ndarray, turns: Sequence[Turn]) -> Answer:
             prepared = self.prepare(before, after, turns, max_tokens=max_tokens)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from idc.config import enter_root
@@ -13,6 +15,7 @@ from serve.decoding import Decoded, Decoders
 from serve.deployment.replica_port import bind_to_node_address
 from serve.deployment.scaling import PAIRS
 from serve.log import log
+from serve.pieces import Done, Hear, pieces
 from serve.versions import Resolver, public_name
 
 if TYPE_CHECKING:
@@ -75,7 +78,18 @@ class Model:
         except Exception as error:  # whatever is wrong with a new version, the previous one must continue to serve
             return f"{type(error).__name__}: {error}"
 
-    async def caption(self, version: str, pairs: list[EncodedPair], options: Options) -> list[PairResult] | str:
+    async def speak(
+        self, version: str, pair: EncodedPair, options: Options
+    ) -> AsyncGenerator[str | Done[list[PairResult] | str], None]:
+        """The pieces of the answer in a dialogue, each as soon as it is generated, then the result of
+        :meth:`caption`."""
+        async with aclosing(pieces(lambda hear: self.caption(version, [pair], options, hear))) as items:
+            async for item in items:
+                yield item
+
+    async def caption(
+        self, version: str, pairs: list[EncodedPair], options: Options, hear: Hear | None = None
+    ) -> list[PairResult] | str:
         """One result per pair, for at most ``batching.max_pairs`` pairs; a text if the model does not support the
         options.
 
@@ -91,7 +105,8 @@ class Model:
         self._pairs += len(pairs)
         try:
             decoded = await asyncio.gather(*(self._decoders.pair(pair) for pair in pairs))
-            return await self._batcher.submit((captioner, options), decoded)
+            heard = [one._replace(hear=hear) for one in decoded]
+            return await self._batcher.submit((captioner, options), heard)
         finally:
             self._pairs -= len(pairs)
 

@@ -11,6 +11,7 @@ from serve.backend import Abilities, Busy, EncodedPair, ModelStatus, Options, Pa
 from serve.config import ServeConfig
 from serve.joining import Joiner
 from serve.log import log
+from serve.pieces import Hear
 from serve.versions import Resolver, public_name
 
 if TYPE_CHECKING:
@@ -49,21 +50,45 @@ class Replicas:
     def models(self) -> list[ModelStatus]:
         return list(self._served.values())
 
-    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[PairResult]:
-        return await self._joiner.submit((self._versions[model], options), pairs)
+    async def caption(
+        self, pairs: list[EncodedPair], model: str, options: Options, hear: Hear | None = None
+    ) -> list[PairResult]:
+        key = self._versions[model], options
+        if hear is None or pairs[0].dialogue is None:
+            return await self._joiner.submit(key, pairs)
+        return await self._call(key, pairs, hear)  # not joined: the pieces of an answer are those of one request
 
-    async def _call(self, key: tuple[str, Options], pairs: list[EncodedPair]) -> list[PairResult]:
-        """One call of a replica, with at most ``batching.max_pairs`` pairs."""
+    async def _call(
+        self, key: tuple[str, Options], pairs: list[EncodedPair], hear: Hear | None = None
+    ) -> list[PairResult]:
+        """One call of a replica, with at most ``batching.max_pairs`` pairs; with ``hear``, of one."""
         from ray.exceptions import RayActorError, RayTaskError
         from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
 
         version, options = key
         again = True
+        heard = False
         while True:
-            response = self._handle_for(version).caption.remote(version, pairs, options)
+            handle = self._handle_for(version)
+            found: list[PairResult] | str = []
+            response: Any
+            if hear is None:
+                response = handle.caption.remote(version, pairs, options)
+            else:
+                response = handle.options(stream=True).speak.remote(version, pairs[0], options)
             try:
-                found: list[PairResult] | str = await response
+                if hear is None:
+                    found = await response
+                else:
+                    async for item in response:
+                        if isinstance(item, str):
+                            heard = True
+                            hear(item)
+                        else:
+                            found = item.value
             except RayActorError as error:  # it died or cannot be reached: try another one, once
+                if heard:
+                    raise Busy("the replica died during its answer; try again") from error
                 if not again:
                     raise Busy("two replicas died during this request; try again") from error
                 again = False

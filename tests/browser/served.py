@@ -14,6 +14,7 @@ from idc.captioning.contract import Assessment, Captioner, Description
 from idc.data.images import decode_image
 from idc.systems import load_captioner
 from serve.backend import Abilities, Busy, EncodedPair, ModelStatus, Options, PairResult
+from serve.pieces import Hear
 from tests.serve.local import LocalBackend
 
 LIMITS = {"image_mib": 1, "body_mib": 4, "image_pixels": 1_000_000}
@@ -46,12 +47,14 @@ class Backend:
         first, *others = (served for local in self.locals.values() for served in local.models())
         return [replace(first, abilities=self.abilities or first.abilities), *others]
 
-    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[PairResult]:
+    async def caption(
+        self, pairs: list[EncodedPair], model: str, options: Options, hear: Hear | None = None
+    ) -> list[PairResult]:
         if self.full:
             raise Busy
         while self.stuck:
             await asyncio.sleep(0.01)
-        found = await self.locals[model].caption(pairs, model, options)
+        found = await self.locals[model].caption(pairs, model, options, hear)
         return [replace(one, assessment=self.assessment or one.assessment) for one in found]
 
     async def ready(self) -> str | None:

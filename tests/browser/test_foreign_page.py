@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 from serve.api import create_api
 from serve.backend import EncodedPair, Options, PairResult
 from serve.config import ServeConfig
+from serve.pieces import Hear
 from tests.serve.local import LocalBackend, serving
 
 if TYPE_CHECKING:
@@ -60,9 +61,11 @@ class CountingBackend(LocalBackend):
 
     pairs = 0
 
-    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[PairResult]:
+    async def caption(
+        self, pairs: list[EncodedPair], model: str, options: Options, hear: Hear | None = None
+    ) -> list[PairResult]:
         self.pairs += len(pairs)
-        return await super().caption(pairs, model, options)
+        return await super().caption(pairs, model, options, hear)
 
 
 class ForeignPage(BaseHTTPRequestHandler):

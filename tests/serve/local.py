@@ -17,6 +17,7 @@ from serve.backend import EncodedPair, ModelStatus, Options, PairResult
 from serve.captioner import ServedCaptioner
 from serve.config import LimitsConfig, ServeConfig
 from serve.listener import Connections, LimitedProtocol
+from serve.pieces import Hear
 from serve.versions import Resolver, public_name
 
 
@@ -39,11 +40,15 @@ class LocalBackend:
         abilities = self._captioner.abilities
         return [ModelStatus(name, self._version, abilities=abilities) for name in self._names]
 
-    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[PairResult]:
+    async def caption(
+        self, pairs: list[EncodedPair], model: str, options: Options, hear: Hear | None = None
+    ) -> list[PairResult]:
         if reason := self._captioner.unsupported(options):
             raise ValueError(reason)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._captioner.caption, pairs, [options] * len(pairs))
+        heard = None if hear is None else partial(loop.call_soon_threadsafe, hear)
+        decoded = [self._captioner.decode(pair)._replace(hear=heard) for pair in pairs]
+        return await loop.run_in_executor(self._thread, self._captioner.caption, decoded, [options] * len(pairs))
 
     async def ready(self) -> str | None:
         return None

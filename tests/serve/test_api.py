@@ -27,6 +27,7 @@ from serve.captioner import ServedCaptioner
 from serve.config import AuthConfig
 from serve.drain import Drain
 from serve.errors import ApiError
+from serve.pieces import Hear
 from serve.proxy import PlainIds
 from serve.schema import CaptionAnswer, ErrorAnswer
 from tests.serve.bodies import picture
@@ -45,10 +46,12 @@ class HeldBackend(LocalBackend):
         self.go_on = threading.Event()
         self.asked = threading.Semaphore(0)
 
-    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[PairResult]:
+    async def caption(
+        self, pairs: list[EncodedPair], model: str, options: Options, hear: Hear | None = None
+    ) -> list[PairResult]:
         self.asked.release()
         await asyncio.to_thread(self.go_on.wait)
-        return await super().caption(pairs, model, options)
+        return await super().caption(pairs, model, options, hear)
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ process, and behind an endpoint."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -24,6 +25,7 @@ from serve.api import create_api
 from serve.config import ServeConfig
 from serve.endpoint_backend import EndpointBackend
 from tests.serve.bodies import picture, url
+from tests.serve.command import until
 from tests.serve.local import LocalBackend, local_config, serving
 from tests.vlm.artifacts import QUESTION, TEXT, speaking_folder, wrapped
 from tests.vlm.endpoint import Endpoint, endpoint
@@ -55,15 +57,25 @@ def behind_endpoint(config: ServeConfig) -> EndpointBackend:
     return backend
 
 
+@pytest.fixture(scope="module")
+def backends() -> dict[str, LocalBackend]:
+    """The backend of the server with the model in this process, while it runs."""
+    return {}
+
+
 @pytest.fixture(scope="module", params=["here", "endpoint"])
-def address(request: pytest.FixtureRequest, artifact: str, behind: Endpoint) -> Iterator[str]:
+def address(
+    request: pytest.FixtureRequest, artifact: str, behind: Endpoint, backends: dict[str, LocalBackend]
+) -> Iterator[str]:
     if request.param == "here":
-        api = create_api(local_config(artifact), LocalBackend(artifact))
+        backends["here"] = LocalBackend(artifact)
+        api = create_api(local_config(artifact), backends["here"])
     else:
         config = config_with(artifact, behind)
         api = create_api(config, behind_endpoint(config))
     with serving(api) as found:
         yield found
+    backends.clear()
 
 
 @pytest.fixture
@@ -112,6 +124,71 @@ def test_a_question_in_two_turns(client: openai.OpenAI, artifact: str) -> None:
     chunks = list(stream)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == expected.text
     assert chunks[-1].choices[0].finish_reason == choice.finish_reason
+
+
+@pytest.fixture
+def door(address: str, behind: Endpoint, backends: dict[str, LocalBackend]) -> Iterator[threading.Event]:
+    """Opened by a test: until then, no answer has a third token."""
+    opened, count = threading.Event(), itertools.count(1)
+
+    def hold(*_: object) -> None:
+        if next(count) == 3:
+            opened.wait(600)  # longer than a client or the test waits
+
+    def between(number: int) -> None:
+        if number == 1:
+            opened.wait(600)  # longer than a client or the test waits
+
+    behind.between = between
+    hooks = [one._captioner.captioner.model.register_forward_pre_hook(hold) for one in backends.values()]
+    yield opened
+    opened.set()
+    behind.between = lambda token: None
+    for hook in hooks:
+        hook.remove()
+
+
+ASKED: list[Any] = [{"role": "user", "content": [*PARTS, {"type": "text", "text": TEXT.replace(IMAGE, "")}]}]
+
+
+def test_an_answer_is_streamed_while_it_is_generated(client: openai.OpenAI, door: threading.Event) -> None:
+    chunks = client.chat.completions.create(
+        model="demo", messages=ASKED, stream=True, stream_options={"include_usage": True}
+    )
+    role, first = next(chunks), next(chunks)
+    assert not door.is_set()
+    door.set()
+    others = list(chunks)
+    assert role.choices[0].delta.role == "assistant"
+    whole = client.chat.completions.create(model="demo", messages=ASKED)
+    text = whole.choices[0].message.content
+    pieces = [choice.delta.content or "" for one in (first, *others) for choice in one.choices]
+    assert "".join(pieces) == text
+    assert pieces[0] != text
+    assert len([piece for piece in pieces if piece]) > 3
+    assert others[-1].usage == whole.usage
+    assert others[-2].choices[0].finish_reason == whole.choices[0].finish_reason
+    assert (others[-2].model_extra or {})["seen"] == (whole.model_extra or {})["seen"]
+    assert {one.created for one in (role, first, *others)} == {role.created}
+
+
+def test_a_stream_ends_before_a_text_of_stop_in_several_pieces(client: openai.OpenAI) -> None:
+    text = str(client.chat.completions.create(model="demo", messages=ASKED).choices[0].message.content)
+    for start, size in ((0, 5), (2, 7), (6, 20), (len(text) - 1, 1)):
+        stop = text[start : start + size]
+        chunks = client.chat.completions.create(model="demo", messages=ASKED, stream=True, stop=[stop, "#"])
+        pieces = [one.choices[0].delta.content or "" for one in chunks]
+        assert "".join(pieces) == text[: text.index(stop)]
+
+
+def test_a_client_that_leaves_in_the_middle_of_an_answer_frees_its_place(
+    address: str, client: openai.OpenAI, door: threading.Event
+) -> None:
+    with client.chat.completions.create(model="demo", messages=ASKED, stream=True) as chunks:
+        next(chunks)
+        assert "idc_pairs_waiting 1.0" in httpx2.get(f"{address}/metrics").text
+    until(lambda: "idc_pairs_waiting 0.0" in httpx2.get(f"{address}/metrics").text, "the place is free")
+    assert not door.is_set()
 
 
 def test_what_cannot_be_answered_is_refused_with_its_field(client: openai.OpenAI) -> None:

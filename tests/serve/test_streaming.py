@@ -17,6 +17,7 @@ from serve.api import create_api
 from serve.backend import EncodedPair, Options, PairResult
 from serve.context import RequestContext
 from serve.errors import ApiError
+from serve.pieces import Hear
 from serve.schema import CaptionAnswer, PairAnswer, StreamEnd
 from serve.service import as_done
 from serve.streaming import respond
@@ -33,7 +34,9 @@ class HeldBackend(LocalBackend):
         self.doors: dict[int, threading.Event] = {}
         self.cancelled = threading.Event()
 
-    async def caption(self, pairs: list[EncodedPair], model: str, options: Options) -> list[PairResult]:
+    async def caption(
+        self, pairs: list[EncodedPair], model: str, options: Options, hear: Hear | None = None
+    ) -> list[PairResult]:
         width = int.from_bytes(pairs[0].before[16:20], "big")  # of a PNG
         try:
             if width in self.doors:
@@ -41,7 +44,7 @@ class HeldBackend(LocalBackend):
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
-        return await super().caption(pairs, model, options)
+        return await super().caption(pairs, model, options, hear)
 
 
 @pytest.fixture(scope="module")

@@ -28,6 +28,7 @@ class Endpoint(ThreadingHTTPServer):
     Attributes:
         sizes: of all images that it got, and whether the model would resize one.
         requests: the bodies.
+        between: called after each token of a streamed answer but the last, with its number.
         left: set when a client left before its answer.
     """
 
@@ -42,6 +43,7 @@ class Endpoint(ThreadingHTTPServer):
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.fault: Callable[[BaseHTTPRequestHandler], bool] | None = None
+        self.between: Callable[[int], object] = lambda token: None
         self.left = threading.Event()
         self.lock = threading.Lock()
 
@@ -121,7 +123,37 @@ class _Handler(BaseHTTPRequestHandler):
             return
         with self.server.lock:
             answer = self.server.answer(body)
-        self.reply(200, json.dumps(answer))
+        if body.get("stream"):
+            self._stream(answer)
+        else:
+            self.reply(200, json.dumps(answer))
+
+    def _stream(self, answer: dict[str, Any]) -> None:
+        """The answer as vLLM streams it: a chunk for each token, the end token's with the reason, then the usage."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        (choice,) = answer["choices"]
+        tokens, said = choice["logprobs"]["content"], ""
+        for number, token in enumerate(tokens):
+            ids = [int(one["token"]) for one in tokens[: number + 1]]
+            text = self.server.family.tokenizer.decode(ids, skip_special_tokens=True).rstrip("\ufffd")
+            last = token is tokens[-1]
+            delta = {"content": text.removeprefix(said)}
+            one = {
+                "delta": delta,
+                "logprobs": {"content": [token]},
+                "finish_reason": choice["finish_reason"] if last else None,
+            }
+            self._event({"model": answer["model"], "choices": [one]})
+            said = text
+            if not last:
+                self.server.between(number)
+        self._event({"model": answer["model"], "choices": [], "usage": answer["usage"]})
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def _event(self, data: dict[str, Any]) -> None:
+        self.wfile.write(f"data: {json.dumps(data)}\n\n".encode())
 
     def reply(self, status: int, text: str, **headers: str) -> None:
         """Send a response as JSON."""

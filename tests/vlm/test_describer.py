@@ -275,6 +275,34 @@ def test_answers_in_dialogues(kind: str) -> None:
     assert long.prompt_tokens == len(model.chat.prompt(dialogue, [BEFORES[0].shape[:2], AFTERS[0].shape[:2]]))
 
 
+def test_the_pieces_of_answers_that_are_heard_add_up_to_them() -> None:
+    """In one batch, of which one answer ends before another, and one is heard by nobody."""
+    model = captioner("qwen2_5_vl")
+    dialogues = [[Turn("user", IMAGE * 2)]] * 3
+    first: list[str] = []
+    last: list[str] = []
+    answers = model.answer(BEFORES, AFTERS, dialogues, hear=[first.append, None, last.append])
+    assert answers == model.answer(BEFORES, AFTERS, dialogues)
+    assert ["".join(first), "".join(last)] == [answers[0].text, answers[2].text]
+    assert answers[0].tokens != answers[2].tokens
+    assert min(len(first), len(last)) > 3
+    (cut,) = model.answer(BEFORES[:1], AFTERS[:1], dialogues[:1], max_tokens=2, hear=[(third := []).append])
+    assert "".join(third) == cut.text
+
+
+def test_a_character_is_heard_as_a_whole() -> None:
+    model = captioner("qwen2_5_vl")
+    text = "un café 变化 😀 fin"
+    ids = model.chat.answer_ids(text)
+    assert len(ids) > len(text), "no character has several tokens"
+    heard: list[str] = []
+    progress = model._progress([heard.append])
+    for count in range(1, len(ids) + 1):
+        progress(0, ids[:count])
+    assert "".join(heard) == text
+    assert "\ufffd" not in "".join(heard)
+
+
 def test_the_system_turn_of_the_prompt_is_that_of_dialogues_without_one() -> None:
     plain = captioner("internvl")
     prompt = PromptConfig(system="Answer like a surveyor.")
