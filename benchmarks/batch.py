@@ -222,10 +222,10 @@ def _caption_once(settings: dict[str, Any], run_folder: str, cluster: dict[str, 
     job = CaptionJob.model_validate(settings)
     load = LoggedLoader(CaptionerLoader(job.captioner, job, job.gpus_per_actor, threads=1), Path(run_folder) / "calls")
     with session(ClusterConfig.model_validate(cluster)):
-        from cluster.data import run  # imports Ray, so only after the session has set the environment
+        from cluster.data import run_chunks_on_ray  # imports Ray, so only after the session has set the environment
 
         started = time.time()
-        caption_rows(job, partial(run, progress=False), local=False, load=load)
+        caption_rows(job, partial(run_chunks_on_ray, progress=False), local=False, load=load)
         return {"ray": started, "written": time.time()}
 
 

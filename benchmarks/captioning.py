@@ -109,7 +109,7 @@ class CaptioningConfig(ConfigModel):
 Model = TypeVar("Model", bound="torch.nn.Module")
 
 
-def make_tokenizer(config: CaptioningConfig) -> ImageTokenizer:
+def make_image_tokenizer(config: CaptioningConfig) -> ImageTokenizer:
     import torch
 
     from idc.vision.tokenizer.model import ImageTokenizer
@@ -313,7 +313,7 @@ def measure_captioning(config: CaptioningConfig) -> Iterator[Measurement]:
 
     torch.set_num_threads(config.threads)
     where = environment(config.threads, config.device)  # first: later this job dominates the load average
-    tokenizer, captioner = make_tokenizer(config), make_captioner(config, config.num_keyframes)
+    tokenizer, captioner = make_image_tokenizer(config), make_captioner(config, config.num_keyframes)
     for batch in config.batch_sizes:
         yield from _optimisations(config, where, tokenizer, captioner, batch)
     fastest = list(config.speeds().values())[-1]

@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from benchmarks.measurement import Row, Stats
+from benchmarks.measurement import MeasuredRow, Stats
 from benchmarks.record import Figure, Run
 
 RATIO_TOLERANCE, ABSOLUTE_TOLERANCE, FEW_TOLERANCE = 0.05, 0.30, 0.30
@@ -30,7 +30,7 @@ ENOUGH = 3
 Outcome = Literal["worse", "better", "same"]
 
 
-class Comparison(NamedTuple):
+class RowComparison(NamedTuple):
     """A row's new figure and the recorded one."""
 
     figure: str
@@ -77,7 +77,7 @@ def _log_range(stats: Stats) -> float:
     return math.log(stats.high / stats.low) if stats.low and stats.high else 0.0
 
 
-def compare(run: Run, recorded: Figure) -> Iterator[Comparison]:
+def compare_with_record(run: Run, recorded: Figure) -> Iterator[RowComparison]:
     """Compare each row of a run with the newest recorded run on the same kind of machine, else of any. Rows without a
     recorded one, and rows of which neither direction is better, are left out."""
     old = recorded.newest(like=run)
@@ -91,12 +91,12 @@ def compare(run: Run, recorded: Figure) -> Iterator[Comparison]:
         for what, tolerance, new_stats, old_stats in _figures(row, before, absolute=same):
             if min(new_stats.low or new_stats.median, old_stats.low or old_stats.median) > 0:
                 outcome, allowed = judge(new_stats, old_stats, direction, tolerance)
-                yield Comparison(
+                yield RowComparison(
                     recorded.figure, row.title, what, new_stats, old_stats, outcome, allowed, old, counts=same
                 )
 
 
-def _figures(new: Row, old: Row, *, absolute: bool) -> Iterator[tuple[str, float, Stats, Stats]]:
+def _figures(new: MeasuredRow, old: MeasuredRow, *, absolute: bool) -> Iterator[tuple[str, float, Stats, Stats]]:
     ratio, before = new.ratio_stats(), old.ratio_stats()
     if ratio is not None and before is not None:
         yield "ratio", RATIO_TOLERANCE, ratio, before
@@ -104,7 +104,7 @@ def _figures(new: Row, old: Row, *, absolute: bool) -> Iterator[tuple[str, float
         yield new.unit or "quantity", ABSOLUTE_TOLERANCE, new.above_stats(), old.above_stats()
 
 
-def summary(comparisons: list[Comparison], unknown: int) -> str:
+def comparison_summary(comparisons: list[RowComparison], unknown: int) -> str:
     """The lines to print: what became worse, what became better, and the counts."""
     counted = [comparison for comparison in comparisons if comparison.counts]
     lines = [comparison.text() for comparison in comparisons if comparison.outcome == "worse"]

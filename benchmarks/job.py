@@ -13,7 +13,7 @@ from pydantic import Field
 from benchmarks import page
 from benchmarks.batch import BatchConfig, measure_batch
 from benchmarks.captioning import CaptioningConfig, measure_captioning
-from benchmarks.compare import Comparison, compare
+from benchmarks.compare import RowComparison, compare_with_record
 from benchmarks.decoding import DecodingConfig, measure_decoder
 from benchmarks.hardware import HardwareConfig, measure_hardware
 from benchmarks.machine import cores_in_use, this_machine
@@ -130,12 +130,12 @@ class BenchmarkJob(ConfigModel):
             yield from missing(self.batch.pairs, "batch.pairs")
 
 
-class Result(NamedTuple):
+class BenchmarkResult(NamedTuple):
     """Measurements of a run of the job."""
 
     runs: dict[str, Run]
     """By figure."""
-    compared: list[Comparison]
+    compared: list[RowComparison]
     unknown: int
     """Rows that have no recorded counterpart; counted if ``compare`` is set."""
     skipped: dict[Part, list[str]]
@@ -144,7 +144,7 @@ class Result(NamedTuple):
     """Warnings for a reader, e.g. that the machine was busy."""
 
 
-def run(job: BenchmarkJob, caption_job: str) -> Result:
+def run_benchmark(job: BenchmarkJob, caption_job: str) -> BenchmarkResult:
     """Measure the parts one after another and store each as soon as it is done.
 
     Args:
@@ -157,7 +157,7 @@ def run(job: BenchmarkJob, caption_job: str) -> Result:
     if job.record and (words := absolute_paths(sys.argv[1:])):
         raise ValueError(f"record: give paths relative to the checkout, others do not have {', '.join(words)}")
     os.environ.pop("RAY_ADDRESS", None)  # the benchmark starts its own Ray
-    result, unknown = Result({}, [], 0, {}, []), 0
+    result, unknown = BenchmarkResult({}, [], 0, {}, []), 0
     job = on_device(job)
     for part in job.parts:
         alone = job.model_copy(update={"parts": (part,), "skip_missing": False})
@@ -177,7 +177,7 @@ def run(job: BenchmarkJob, caption_job: str) -> Result:
         Figure.load(job.out, figure).with_run(measured_run).save(job.out)
         recorded = Figure.load(RECORDS, figure)
         if job.compare:
-            comparisons = list(compare(measured_run, recorded))
+            comparisons = list(compare_with_record(measured_run, recorded))
             result.compared.extend(comparisons)
             unknown += len(measured_run.rows) - len({comparison.title for comparison in comparisons})
         if job.record:

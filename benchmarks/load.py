@@ -93,7 +93,7 @@ def hey() -> str:
     return path
 
 
-def load(
+def load_curve(
     url: str,
     body: Path,
     connections: int,

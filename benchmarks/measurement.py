@@ -86,7 +86,7 @@ class Stats(NamedTuple):
         return f"**{self.median:{digits}}** ({self.low:{digits}} to {self.high:{digits}}, n = {self.n})"
 
 
-class Known(BaseModel):
+class KnownStats(BaseModel):
     """Statistics of a row whose raw runs were not kept."""
 
     model_config = ConfigDict(extra="forbid")
@@ -98,7 +98,7 @@ class Known(BaseModel):
     """Median."""
 
 
-class Row(BaseModel):
+class MeasuredRow(BaseModel):
     """Two things measured in turns: the ``n``-th of ``above`` is divided by the ``n``-th of ``below``. Without
     ``below``, a plain quantity."""
 
@@ -116,7 +116,7 @@ class Row(BaseModel):
     """Further results. Numbers and words are printed with the row; lists and mappings are only stored."""
     better: Literal["higher", "lower", "neither"] | None = None
     """Which way is an improvement; None: rates are better higher, times and memory lower, others neither."""
-    known: Known | None = None
+    known: KnownStats | None = None
     """Only in records of old runs: all that is known of the raw numbers, which are empty."""
 
     @property
@@ -163,20 +163,20 @@ class Row(BaseModel):
         ]
 
 
-class Measurement(Row):
+class Measurement(MeasuredRow):
     """A row, with the part that measured it and where."""
 
     part: Part
     environment: Environment
 
-    def row(self) -> Row:
-        return Row(**{name: getattr(self, name) for name in Row.model_fields})
+    def row(self) -> MeasuredRow:
+        return MeasuredRow(**{name: getattr(self, name) for name in MeasuredRow.model_fields})
 
 
 HEADER = ("what", "ratio: median (range)", "aim", "medians")
 
 
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

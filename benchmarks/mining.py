@@ -226,9 +226,9 @@ def _on_ray(features: str, run_folder: str, workers: int, config: dict[str, Any]
         config={}, num_chunks=source.num_chunks,
     )  # fmt: skip
     with session(ClusterConfig.model_validate(cluster)):
-        from cluster.data import run  # imports Ray, so only after the session has set the environment
+        from cluster.data import run_chunks_on_ray  # imports Ray, so only after the session has set the environment
 
-        run(folder, source, stages, progress=False)
+        run_chunks_on_ray(folder, source, stages, progress=False)
     return stamps_of(stamps)
 
 

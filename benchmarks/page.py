@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from benchmarks.measurement import HEADER, Environment, markdown
-from benchmarks.record import RECORDS, Figure, Run, figures
+from benchmarks.measurement import HEADER, Environment, markdown_table
+from benchmarks.record import RECORDS, Figure, Run, recorded_figures
 
 PAGE = Path(__file__).resolve().parent.parent / "BENCHMARKS.md"
 TEMPLATE = Path(__file__).resolve().parent / "BENCHMARKS.md.jinja"
@@ -20,7 +20,7 @@ FIRST_ROWS = 5
 """Rows of a figure without aims."""
 
 
-def render(template: str, by_name: Mapping[str, Figure]) -> str:
+def render_page(template: str, by_name: Mapping[str, Figure]) -> str:
     """The page.
 
     Args:
@@ -54,7 +54,7 @@ def run_text(run: Run, home: Run) -> str:
     header, rows = list(HEADER), [row.cells() for row in run.rows]
     if not any(cells[1] for cells in rows):
         header, rows = [header[0], *header[2:]], [[cells[0], *cells[2:]] for cells in rows]
-    text = f"{_where(run, home)}\n\n{markdown(header, rows)}"
+    text = f"{_where(run, home)}\n\n{markdown_table(header, rows)}"
     further = [f"- {row.title.split(' (')[0]}: {', '.join(row.further())}." for row in run.rows if row.further()]
     return "\n\n".join([text, "\n".join(further)] if further else [text])
 
@@ -86,7 +86,7 @@ def write() -> None:
     Raises:
         ValueError: a record cannot be read.
     """
-    PAGE.write_text(render(TEMPLATE.read_text(encoding="utf-8"), figures(RECORDS)), encoding="utf-8")
+    PAGE.write_text(render_page(TEMPLATE.read_text(encoding="utf-8"), recorded_figures(RECORDS)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 
 from benchmarks.measurement import Measurement, environment, peak_memory_mib, steady_rate
-from benchmarks.processes import Stamper, apart, say, scratch, stamps_of, turns, written
+from benchmarks.processes import Stamper, apart, say, scratch, stamps_of, turns, written_lines
 from cluster.config import ClusterConfig
 from cluster.session import session
 from idc.config import ConfigModel
@@ -117,19 +117,19 @@ def _build_once(build: dict[str, Any], run_folder: str, cluster: dict[str, Any])
     def on_ray(
         folder: DatasetFolder, source: Source, stages: list[StageSpec], *, max_reject_share: float, name: str
     ) -> Manifest:
-        from cluster.data import run  # imports Ray, so only after the session has set the environment
+        from cluster.data import run_chunks_on_ray  # imports Ray, so only after the session has set the environment
 
         stages = [*stages, replace(stages[-1], cls=Stamper, kwargs={"folder": str(stamps)})]
-        return run(folder, source, stages, progress=False, max_reject_share=max_reject_share, name=name)
+        return run_chunks_on_ray(folder, source, stages, progress=False, max_reject_share=max_reject_share, name=name)
 
     with session(ClusterConfig.model_validate(cluster)):
         manifest = build_procedures(
             ProceduresConfig.model_validate(build), str(Path(run_folder) / "procedures"), on_ray
         )
-    lines = written(stamps)
+    lines = written_lines(stamps)
     return {
         "stamps": stamps_of(stamps),
         "driver_mib": peak_memory_mib(),
-        "actors_mib": [max(line["peak_mib"] for line in written) for written in lines.values()],
+        "actors_mib": [max(line["peak_mib"] for line in written_lines) for written_lines in lines.values()],
         "pairs": manifest.num_rows + manifest.num_rejected,
     }

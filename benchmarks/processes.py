@@ -176,12 +176,12 @@ def stamps_of(folder: Path) -> list[Stamp]:
     """The stamps that a job's stampers wrote into a folder."""
     return [
         Stamp(worker=worker, seconds=line["seconds"], rows=line["rows"])
-        for worker, written in written(folder).items()
-        for line in written
+        for worker, written_lines in written_lines(folder).items()
+        for line in written_lines
     ]
 
 
-def written(folder: Path) -> dict[int, list[dict[str, Any]]]:
+def written_lines(folder: Path) -> dict[int, list[dict[str, Any]]]:
     return {
         int(path.stem): [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         for path in sorted(folder.glob("*.jsonl"))

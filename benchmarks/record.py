@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from benchmarks.measurement import Environment, Measurement, Row
+from benchmarks.measurement import Environment, MeasuredRow, Measurement
 from idc.atomic import write_text
 from idc.provenance import UNKNOWN_COMMIT
 
@@ -27,7 +27,7 @@ BUSY_SHARE = 0.15
 class Run(Environment):
     """One run of a figure: where and how it was measured, and its rows."""
 
-    rows: list[Row]
+    rows: list[MeasuredRow]
     busy_cores: float | None = None
     """Cores that other work used just before."""
     notes: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Run(Environment):
             **where, rows=[measurement.row() for measurement in measured], busy_cores=busy_cores, notes=tuple(notes)
         )
 
-    def row(self, title: str) -> Row | None:
+    def row(self, title: str) -> MeasuredRow | None:
         """The row of this title."""
         return next((row for row in self.rows if row.title == title), None)
 
@@ -98,7 +98,7 @@ class Figure(BaseModel):
         )
 
 
-def figures(folder: Path | str = RECORDS) -> dict[str, Figure]:
+def recorded_figures(folder: Path | str = RECORDS) -> dict[str, Figure]:
     """All figures of a folder that have runs, by name."""
     loaded = [Figure.load(folder, path.stem) for path in sorted(Path(folder).glob("*.json"))]
     return {figure.figure: figure for figure in loaded if figure.runs}

@@ -16,7 +16,7 @@ from pydantic import Field
 from benchmarks.measurement import Measurement, environment, peak_memory_mib
 from idc.config import ConfigModel
 from idc.cores import usable_cores
-from idc.data.rendered.captions import ATTRIBUTES, SUBSETS, SYNONYMS, TEMPLATES, Description, phrase
+from idc.data.rendered.captions import ATTRIBUTES, SUBSETS, SYNONYMS, TEMPLATES, SceneDescription, phrase
 from idc.data.rendered.scene import Thing
 from idc.evaluation.kept import Kept
 from idc.evaluation.record import Prediction
@@ -193,9 +193,9 @@ def _thing(rng: np.random.Generator) -> Thing:
 def _caption(kind: str, template: int, thing: Thing, other: Thing, value: str, rng: np.random.Generator) -> str:
     named, anchor = (tuple(SUBSETS[int(rng.integers(5))]) for _ in range(2))
     if rng.random() < 0.5:
-        description = Description(named, str(rng.choice(_RELATIONS)), other, anchor)
+        description = SceneDescription(named, str(rng.choice(_RELATIONS)), other, anchor)
     else:
-        description = Description(named)
+        description = SceneDescription(named)
     word = str(rng.choice(SYNONYMS[value])) if value in SYNONYMS else value
     return TEMPLATES[kind][template].format(d=phrase(thing, description, rng), v=word)
 

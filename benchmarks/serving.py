@@ -31,7 +31,7 @@ import yaml
 from pydantic import Field
 
 from benchmarks.cpu import Spent
-from benchmarks.load import Load, Watch, knee, load, plot
+from benchmarks.load import Load, Watch, knee, load_curve, plot
 from benchmarks.measurement import Measurement, environment
 from benchmarks.processes import caption_alone, say, scratch
 from cluster.config import ClusterConfig
@@ -257,14 +257,14 @@ class _Run:
         """Load with a full batch per request and four concurrent requests per replica."""
         batch, connections = self.config.batch, 4 * self.config.replicas
         requests = max(6 * connections, int(rate * self.config.seconds / batch))
-        load_run = load(f"{self.base}/v1/captions", self.many, connections, requests, None, self.headers)
+        load_run = load_curve(f"{self.base}/v1/captions", self.many, connections, requests, None, self.headers)
         say(f"serving: {batch} pairs per request, {load_run.text()}")
         return load_run
 
     def _send(
         self, connections: int, requests: int, rate_each: float | None = None, path: str = "/v1/captions"
     ) -> Load:
-        return load(f"{self.base}{path}", self.body, connections, requests, rate_each, self.headers)
+        return load_curve(f"{self.base}{path}", self.body, connections, requests, rate_each, self.headers)
 
     def _over(self, rate: float) -> Load:
         """Send ``rate`` requests per second, however many are answered."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from benchmarks.captioning import CaptioningConfig, make_captioner, make_tokenizer
+from benchmarks.captioning import CaptioningConfig, make_captioner, make_image_tokenizer
 from benchmarks.measurement import Measurement, environment
 from idc.config import ConfigModel
 
@@ -117,7 +117,7 @@ def _ways(
         return decode(net.decoder, net.memory(features), max_length=23, **rules).ids
 
     sized = procap.model_copy(update={"device": config.device})
-    tokenizer, captioner = make_tokenizer(sized), make_captioner(sized, procap.num_keyframes)
+    tokenizer, captioner = make_image_tokenizer(sized), make_captioner(sized, procap.num_keyframes)
     side = procap.tokenizer.image_size
     procap_images = torch.rand(2 * config.num_pairs, 3, side, side, device=device)
 

@@ -64,7 +64,7 @@ def measure_vision_language(config: VlmBenchmarkConfig) -> Iterator[Measurement]
 
 
 def measure_family(kind: str, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Rows of a family, as arguments of :class:`benchmarks.measurement.Row`."""
+    """Rows of a family, as arguments of :class:`benchmarks.measurement.MeasuredRow`."""
     import torch
 
     config = load(VlmBenchmarkConfig, None, dict(settings))

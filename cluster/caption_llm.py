@@ -77,7 +77,7 @@ def captioning_on(cluster: ClusterConfig, job: CaptionJob, config: CaptionLlmCon
         if not folder.complete and (pending := folder.pending()):
             with session(cluster):
                 answered = _answers(job, config, source, pending)
-                results = written(answered, captioner_of(job.captioner, config), folder, source, to_rows, pending)
+                results = write_replies(answered, captioner_of(job.captioner, config), folder, source, to_rows, pending)
                 show(results, folder, len(pending), True, name, watch)
         return finish(folder, 0.05)
 
@@ -90,17 +90,17 @@ def _answers(job: CaptionJob, config: CaptionLlmConfig, source: Source, pending:
 
     chunks = ray.data.from_items(pending, override_num_blocks=len(pending))
     rows = chunks.flat_map(
-        Questions,
+        LlmQuestions,
         fn_constructor_kwargs={"job": job, "config": config, "source": source},
         concurrency=job.actors,
         num_cpus=job.cpus_per_actor,
     )
     model = config.model or captioner_of(job.captioner, config).model
-    processor = build_processor(engine(config.model_copy(update={"model": model})), request, partial(answer))
+    processor = build_processor(engine(config.model_copy(update={"model": model})), request, partial(reply_of_row))
     yield from processor(rows).iter_rows()
 
 
-class Questions:
+class LlmQuestions:
     """Actor: the requests of a chunk's readable rows, for the caption and, if the calibration reads it, for yes or no;
     the first has the chunk's other columns."""
 
@@ -147,7 +147,7 @@ def request(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"messages": json.loads(row["messages"]), "sampling_params": sampling}
 
 
-def answer(row: Mapping[str, Any]) -> dict[str, Any]:
+def reply_of_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Columns that are kept of a row, with its answer."""
     kept = {name: row[name] for name in ("chunk", "place", "number", "requests", "seen", "prompt_tokens", "familiarity",
                                          "head", "max_tokens")}  # fmt: skip
@@ -176,7 +176,7 @@ class _Chunk:
         return self.head is not None and len(self.described) + len(self.errors) == self.head["open"]
 
 
-def written(
+def write_replies(
     answers: Iterable[Mapping[str, Any]], captioner: RemoteCaptioner, folder: DatasetFolder, source: Any,
     to_rows: ToRows, pending: Sequence[int],
 ) -> Iterator[ChunkResult]:  # fmt: skip
@@ -187,7 +187,7 @@ def written(
             continues.
     """
     from idc.captioning.contract import Seen
-    from idc.vlm.remote import Prepared
+    from idc.vlm.remote import PreparedRequest
 
     chunks = {chunk: _Chunk() for chunk in pending}
     for row in answers:
@@ -204,7 +204,7 @@ def written(
                 str(row["text"]), captioner.model, len(logs) >= row["max_tokens"], int(row["read"]), len(logs), logs
             )
             if len(replies) == row["requests"]:
-                prepared = Prepared(
+                prepared = PreparedRequest(
                     [], [{}], Seen((seen[0], seen[1]), (seen[2], seen[3])), int(row["prompt_tokens"]),
                     row["familiarity"], [] if len(replies) > 1 else None,
                 )  # fmt: skip

@@ -40,7 +40,7 @@ _CALLS = 2
 """Chunks in an actor at the same time: one in the stages, another one that is read or written."""
 
 
-def run(
+def run_chunks_on_ray(
     folder: DatasetFolder,
     source: Source,
     stages: Sequence[StageSpec],

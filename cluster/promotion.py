@@ -12,7 +12,7 @@ from pydantic import Field
 from cluster.registry import Promotion, Registry, Version, uri_of
 from idc.config import ConfigModel, missing, missing_database
 from idc.evaluation.config import CompareJob
-from idc.evaluation.promotion import Decision, Scored, decide
+from idc.evaluation.promotion import Decision, ScoredVersion, decide
 from idc.evaluation.significance import compare_evaluations
 from idc.provenance import command_line
 from idc.training.artifact import read_artifact
@@ -106,7 +106,7 @@ def promote(job: PromoteJob) -> Promotion:
     registry.move(promotion)
     version = registry.version(promotion.new)
     record = promotion.model_copy(update={"state": "done"}).model_dump_json(indent=1) + "\n"
-    files = {"promotion.json": record, "promotion.txt": describe(promotion, job) + "\n"}
+    files = {"promotion.json": record, "promotion.txt": describe_promotion(promotion, job) + "\n"}
     for name, text in files.items():
         if version.artifact:
             registry.note(version, f"promotions/{promotion.at:%Y%m%dT%H%M%S.%f}/{name}", text)
@@ -116,7 +116,7 @@ def promote(job: PromoteJob) -> Promotion:
     return promotion
 
 
-def describe(promotion: Promotion, job: PromoteJob) -> str:
+def describe_promotion(promotion: Promotion, job: PromoteJob) -> str:
     """A promotion as text for the user."""
     if promotion.kind == "unchanged":
         return promotion.why
@@ -170,7 +170,7 @@ def _forward(registry: Registry, job: PromoteJob) -> Promotion:
     if job.version is None and any(m.kind == "rollback" and m.old == candidate.number for m in registry.history()):
         raise ValueError(f"version {candidate.number} was rolled back; version={candidate.number} promotes it again")
     decision: Decision | None = None
-    scored: Scored | None = None
+    scored: ScoredVersion | None = None
     kind: Literal["first", "compared", "forced"] = "first" if old is None else "compared"
     why = f"the first {job.alias}: there was none to compare it with"
     try:
@@ -191,7 +191,9 @@ def _forward(registry: Registry, job: PromoteJob) -> Promotion:
     )  # fmt: skip
 
 
-def _compared(registry: Registry, champion: Version, candidate: Version, job: PromoteJob) -> tuple[Decision, Scored]:
+def _compared(
+    registry: Registry, champion: Version, candidate: Version, job: PromoteJob
+) -> tuple[Decision, ScoredVersion]:
     """Compare candidate and champion on the newest evaluation that both have."""
     champion_keys = {scored.key: key for key, scored in champion.evaluations.items()}
     shared = [(key, scored) for key, scored in candidate.evaluations.items() if scored.key in champion_keys]
@@ -211,7 +213,7 @@ def _compared(registry: Registry, champion: Version, candidate: Version, job: Pr
         return decide(compare_evaluations(CompareJob(a=a, b=b)), job.metric, job.margin), scored
 
 
-def _commands(version: Version, like: Scored | None, registry: Registry) -> str:
+def _commands(version: Version, like: ScoredVersion | None, registry: Registry) -> str:
     """Commands that evaluate a version like another one was, and add the evaluation to the registry."""
     pairs = "pairs=... split=test" if like is None else f"pairs={like.folder} split={like.split}"
     protocol = f" protocol={like.protocol}" if like is not None and like.protocol != "coco" else ""

@@ -8,7 +8,7 @@ with it, so that a promotion needs nothing but the registry; more can be added l
 
 Tags of a version: ``idc.artifact`` (hash of all its files), ``idc.weights`` (of model.safetensors alone),
 ``idc.system``, ``idc.folder`` (its original path), ``evaluation.<fingerprint>`` (a
-:class:`idc.evaluation.promotion.Scored`).
+:class:`idc.evaluation.promotion.ScoredVersion`).
 Tags of the model: ``promotion.<time>`` (a :class:`Promotion`), one for every move of the alias.
 """
 
@@ -30,10 +30,10 @@ from pydantic import BaseModel, ConfigDict
 
 from cluster.tracking import RUN_TAG, default_uri, find_run, open_experiment, opening
 from idc.config import missing_database
-from idc.evaluation.promotion import Decision, Scored, checked_evaluation
-from idc.evaluation.record import EVALUATION, PREDICTIONS, load
+from idc.evaluation.promotion import Decision, ScoredVersion, checked_evaluation
+from idc.evaluation.record import EVALUATION, PREDICTIONS, load_evaluation
 from idc.redaction import redacted
-from idc.training.artifact import IDENTITY_TAG, WEIGHTS, Artifact, identity
+from idc.training.artifact import IDENTITY_TAG, WEIGHTS, Artifact, artifact_identity
 from idc.training.config import TrackingConfig
 from idc.training.hashing import file_hash
 
@@ -48,7 +48,7 @@ class Version:
 
     Attributes:
         number: counted from 1.
-        artifact: :func:`idc.training.artifact.identity` of it; ``""`` if another program registered it.
+        artifact: :func:`idc.training.artifact.artifact_identity` of it; ``""`` if another program registered it.
         evaluations: fingerprint -> summary of the evaluation, the newest last.
     """
 
@@ -58,7 +58,7 @@ class Version:
     folder: str
     run_id: str
     created: datetime
-    evaluations: dict[str, Scored]
+    evaluations: dict[str, ScoredVersion]
 
 
 class Promotion(BaseModel):
@@ -78,7 +78,7 @@ class Promotion(BaseModel):
     """Command line that made the move."""
     decision: Decision | None = None
     """Outcome of the comparison, if there was one."""
-    scored: Scored | None = None
+    scored: ScoredVersion | None = None
     """Data and protocol of the comparison; set with ``decision``."""
     state: Literal["moving", "done"] = "moving"
 
@@ -164,13 +164,13 @@ class Registry:
             ValueError: the evaluation is of another artifact or unusable; then nothing is written.
         """
         scored = None if evaluation is None else checked_evaluation(evaluation, artifact.path)
-        mark = identity(artifact.path)
+        mark = artifact_identity(artifact.path)
         version = next((version for version in self.versions() if version.artifact == mark), None)
         with self._errors():
             run_id = version.run_id if version is not None else self._run_of(artifact, mark)
             tags: dict[str, str] = {}
             if scored is not None and evaluation is not None:
-                key = load(evaluation).fingerprint
+                key = load_evaluation(evaluation).fingerprint
                 if version is None or key not in version.evaluations:
                     tags[EVALUATION_TAG + key] = scored.model_dump_json()
                     for file in (PREDICTIONS, EVALUATION):
@@ -326,7 +326,7 @@ def _evaluation_path(artifact: str, fingerprint: str) -> str:
 
 def _version(entity: Any) -> Version:
     scored = {
-        name.removeprefix(EVALUATION_TAG): Scored.model_validate_json(text)
+        name.removeprefix(EVALUATION_TAG): ScoredVersion.model_validate_json(text)
         for name, text in entity.tags.items()
         if name.startswith(EVALUATION_TAG)
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from idc.cores import usable_cores
-from idc.report.timeline import KINDS, Line, ResourceKind, Step, Timeline
+from idc.report.timeline import KINDS, ResourceKind, Timeline, TimelineLine, TimelineStep
 
 _INTERVAL_S = 1.0
 """Interval of the samples of processor time, in seconds."""
@@ -38,8 +38,8 @@ class ResourceRecord:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
-        self._steps: list[Step] = []
-        self._cores, self._memory = Line(), Line()
+        self._steps: list[TimelineStep] = []
+        self._cores, self._memory = TimelineLine(), TimelineLine()
         self._own = {os.getpid()}
         self._foreign: set[int] = set()
         self._ticks: dict[tuple[int, int], int] = {}
@@ -58,7 +58,7 @@ class ResourceRecord:
             yield
         finally:
             with self._lock:
-                self._steps.append(Step(title=title, start=round(start, 2), end=round(self._now(), 2)))
+                self._steps.append(TimelineStep(title=title, start=round(start, 2), end=round(self._now(), 2)))
 
     def timeline(self) -> Timeline:
         """The record until now."""

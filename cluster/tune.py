@@ -35,10 +35,10 @@ from idc.report.sweep.live_page import LivePage, update_page
 from idc.sweep.config import STEPS, TOKENS_PER_SECOND, RowConfig, SweepJob
 from idc.sweep.plan import TrialPlan, plan_table, spread_out
 from idc.sweep.progress import mark_started, write_plan
-from idc.sweep.summary import SearchedTrial, SweepResult, TrialResult, summarise
+from idc.sweep.summary import SearchedTrial, SweepResult, TrialResult, summarise_sweep
 
 
-def sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, overwrite: bool = False) -> SweepResult:
+def run_sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, overwrite: bool = False) -> SweepResult:
     """Run a sweep to its end, or resume it.
 
     Args:
@@ -79,7 +79,7 @@ def sweep(job: SweepJob, cluster: ClusterConfig, *, local: bool = False, overwri
         rows = job.table or tuple(RowConfig(label="best", settings=plan.settings) for plan in plans)
         done = [(plan, results[plan.key]) for plan in plans if plan.key in results]
         failed = {plan.label: failure_of(workspace, plan.key) for plan in plans if plan.key not in results}
-        result = summarise(job, rows, done, failed, searched, workspace.store, time.monotonic() - started)
+        result = summarise_sweep(job, rows, done, failed, searched, workspace.store, time.monotonic() - started)
         finished = not failed
     finally:
         if tracker is not None:

@@ -20,7 +20,7 @@ _LEFT_OUT = {
 """Logger of one of Ray's helpers -> messages that nobody can act on."""
 
 
-def set_up_worker() -> None:
+def set_up_ray_worker() -> None:
     """Set-up hook of every worker: relative paths resolve as in the driver, events are written for it to show, Ray's
     helpers are quiet."""
     from idc import logs

@@ -47,7 +47,7 @@ def demo_systems(names: Sequence[str]) -> list[DemoSystem]:
     return [importlib.import_module(f"idc.systems.{name}.demo").DEMO for name in names]
 
 
-def steps(
+def demo_steps(
     folder: str,
     seeds: Sequence[int],
     clevr_change: str | None = None,
@@ -97,7 +97,7 @@ def _steps(
     yield DemoStep("render pairs", ["jobs/render.py", "--config", f"{CONFIGS}/render/demo.yaml", f"out={pairs}"])
     if robustness:
         yield from _corrupt(data, pairs)
-    yield from side_by_side([list(_of_system(system, per_seed, robustness)) for system in systems])
+    yield from in_two_queues([list(_of_system(system, per_seed, robustness)) for system in systems])
     real = []
     if clevr_change is not None:
         source, images = str(Path(clevr_change).resolve()), f"{data}/clevr_change"
@@ -163,7 +163,7 @@ def _corrupt(data: str, pairs: str) -> Iterator[DemoStep]:
         ])  # fmt: skip
 
 
-def side_by_side(systems: Sequence[Sequence[DemoStep]]) -> Iterator[DemoStep]:
+def in_two_queues(systems: Sequence[Sequence[DemoStep]]) -> Iterator[DemoStep]:
     """The systems' steps in two queues, the systems dealt out to them in turn. A command that several systems have runs
     before, alone; one that a system has several times runs at its first position."""
     systems_of = Counter(command for chain in systems for command in {tuple(step.command) for step in chain})

@@ -10,11 +10,11 @@ from typing import Any
 
 from idc.captioning.calibration import Calibration
 from idc.demo import DEFAULT, LEADERBOARD, demo_systems, folders_of, stages_of
-from idc.evaluation.record import Evaluation, Spread, aggregate, load, spread
-from idc.report.leaderboard.scored_runs import read
+from idc.evaluation.record import Evaluation, Spread, aggregate, load_evaluation, spread
+from idc.report.leaderboard.scored_runs import read_scored_runs
 
 
-def summary(folder: str, seeds: Sequence[int], systems: Sequence[str] = DEFAULT) -> dict[str, Any]:
+def demo_summary(folder: str, seeds: Sequence[int], systems: Sequence[str] = DEFAULT) -> dict[str, Any]:
     """Scores, claims and baselines of the captioners, mean and deviation over the seeds, the better captioner by
     validation, and the paths of artifact and pages."""
     runs, taking_part, per_seed = Path("runs") / folder, demo_systems(systems), folders_of(folder, seeds)
@@ -23,7 +23,7 @@ def summary(folder: str, seeds: Sequence[int], systems: Sequence[str] = DEFAULT)
     }
     best = max(captioners, key=lambda name: captioners[name]["validation_CIDEr"])
     evaluated = Path(captioners[best]["artifact"]).parent / "evaluation"
-    evaluation, page = load(evaluated), read(evaluated, {}, any_commit=True).data.key
+    evaluation, page = load_evaluation(evaluated), read_scored_runs(evaluated, {}, any_commit=True).data.key
     ceiling = evaluation.ceiling
     stages = stages_of(taking_part, per_seed[0])
     per_step = {heading: _result(Path(run))["seconds_per_step"] for heading, run in stages.items()}
@@ -44,7 +44,7 @@ def summary(folder: str, seeds: Sequence[int], systems: Sequence[str] = DEFAULT)
 
 def _captioner(folders: Sequence[Path]) -> dict[str, Any]:
     """The figures of one captioner, of its runs with each seed."""
-    evaluations = [load(folder / "evaluation") for folder in folders]
+    evaluations = [load_evaluation(folder / "evaluation") for folder in folders]
     over_seeds, first = aggregate(evaluations), evaluations[0]
     results = [_result(folder) for folder in folders]
     calibration = Calibration.read(folders[0] / "artifact")

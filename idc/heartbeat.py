@@ -44,7 +44,7 @@ class Heartbeat:
 
     def __enter__(self) -> Heartbeat:
         if self._path is not None:
-            before = read(self._path.parent) or {}
+            before = read_heartbeat(self._path.parent) or {}
             earlier = before.get("earlier_s", 0.0) + max(0.0, before.get("beat", 0.0) - before.get("started", 0.0))
             self._values |= {
                 "node": platform.node(),
@@ -81,7 +81,7 @@ class Heartbeat:
             print(f"{self._path}: {error}", file=sys.stderr)
 
 
-def read(folder: Path) -> dict[str, Any] | None:
+def read_heartbeat(folder: Path) -> dict[str, Any] | None:
     """The last sign in a folder; None without one."""
     return read_object(folder / FILE)
 

@@ -126,7 +126,7 @@ def set_up_worker() -> None:
         _log_records(name)
 
 
-def parse(text: str) -> dict[str, Any] | None:
+def parse_line(text: str) -> dict[str, Any] | None:
     """The entry of a line that :func:`line` made; None for other lines."""
     if not text.startswith(START):
         return None
@@ -148,7 +148,7 @@ def show_worker_output(batch: Mapping[str, Any]) -> list[str]:
     """
     others = []
     for text in batch["lines"]:
-        entry = parse(text)
+        entry = parse_line(text)
         if entry is not None:
             shown = text if as_json() else entry.get("message")
             if shown:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from idc.config import arguments
 
 if TYPE_CHECKING:
-    from idc.data.validation.run import Findings
+    from idc.data.validation.run import ValidationFindings
 
 _CLEANED = {"leak between splits", "contradiction"}
 """Errors whose pairs a clean variant leaves out."""
@@ -23,7 +23,7 @@ def after_import(pairs: str) -> str:
     return _command("validate", pairs=pairs)
 
 
-def after_validation(findings: Findings) -> str:
+def after_validation(findings: ValidationFindings) -> str:
     """The import, if it is not a data set folder yet; else a clean variant, or the use of the folder."""
     from idc.data.config import ImportConfig
     from idc.data.validation.clean import clean_path

@@ -22,11 +22,11 @@ from idc.next_command import after_calibration
 def main() -> None:
     args = cli(CalibrateJob, __doc__, local=False)
     from idc.captioning.calibration import table
-    from idc.captioning.calibration_job import calibrate, finished
+    from idc.captioning.calibration_job import calibrate, finished_calibration
 
     job = args.config
     try:
-        calibration = None if args.overwrite else finished(job)
+        calibration = None if args.overwrite else finished_calibration(job)
         if calibration is not None:
             print(f"done before: {job.artifact}")
         calibration = calibration or calibrate(job)

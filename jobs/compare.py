@@ -18,7 +18,7 @@ from idc.evaluation.config import CompareJob
 def main() -> None:
     job = cli(CompareJob, __doc__, local=False, overwrite=False).config
     from idc.evaluation.judged_differences import compare_judged, is_judged
-    from idc.evaluation.significance import compare_evaluations, table
+    from idc.evaluation.significance import compare_evaluations, comparison_table
 
     try:
         comparison = compare_judged(job) if is_judged(job.a) or is_judged(job.b) else compare_evaluations(job)
@@ -27,7 +27,7 @@ def main() -> None:
             Path(job.out).write_text(comparison.model_dump_json(indent=1) + "\n", encoding="utf-8")
     except (ValueError, OSError) as error:
         raise SystemExit(f"compare: {error}") from None
-    print(table(comparison))
+    print(comparison_table(comparison))
 
 
 if __name__ == "__main__":

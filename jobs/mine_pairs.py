@@ -33,7 +33,7 @@ def main() -> None:
     from cluster.preflight import Wanted
     from cluster.session import run_chunks, session
     from idc.data.mining.mining_job import already_mined, mine
-    from idc.report.mining.mining_page import summary, write_page
+    from idc.report.mining.mining_page import mining_summary, write_mining_page
     from idc.vision.heap_features import encoder_fingerprint, extraction
 
     job = args.config
@@ -44,10 +44,10 @@ def main() -> None:
             run = partial(run_chunks, args.local, job.cluster, processes=job.workers)
             with nullcontext() if args.local else session(job.cluster, Wanted(job, out=job.out)):
                 manifest = mine(job, run, extraction(job), encoder, overwrite=args.overwrite)
-        write_page(job, manifest, again=earlier is None)
+        write_mining_page(job, manifest, again=earlier is None)
     except ValueError as error:
         raise SystemExit(f"mine_pairs: {error}") from None
-    print("\n".join(summary(job, manifest)))
+    print("\n".join(mining_summary(job, manifest)))
     print(f"next: {after_mining(job.out)}")
 
 

@@ -15,10 +15,10 @@ from idc.config import cli
 
 def main() -> None:
     args = cli(ThroughputJob, __doc__, local=False)
-    from idc.captioning.throughput import run
+    from idc.captioning.throughput import measure_throughput
 
     try:
-        result = run(args.config, args.overwrite)
+        result = measure_throughput(args.config, args.overwrite)
     except (ValueError, OSError) as error:
         raise SystemExit(f"throughput: {error}") from None
     width = max(map(len, result.captioners))

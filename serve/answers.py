@@ -13,7 +13,7 @@ from serve.backend import PairResult, ShownRelevance
 from serve.errors import ApiError
 from serve.schema import AssessedAnswer
 from serve.service import AdmittedJob
-from serve.streaming import Events, event, respond
+from serve.streaming import Events, respond, server_sent_event
 
 _UNASSESSED = AssessedAnswer().model_dump()
 """Assessment of a pair without a caption."""
@@ -28,7 +28,10 @@ async def answer(admitted: AdmittedJob) -> Response:
     request_id = admitted.context.request_id
     if admitted.job.stream:
         return await respond(
-            admitted.context, _events(admitted), lambda error: event(error.body(request_id), "error"), admitted.places
+            admitted.context,
+            _events(admitted),
+            lambda error: server_sent_event(error.body(request_id), "error"),
+            admitted.places,
         )
     with admitted.places:
         results = await admitted.results()
@@ -49,8 +52,8 @@ async def _events(admitted: AdmittedJob) -> Events:
             results.append(result)
             if len(results) == len(pairs):  # before the last event: the fault of a single pair becomes a status
                 summary = _summary(admitted, results)
-            yield event(pair_answer(index, pairs[index].id, result), "result")
-    yield event(summary, "done")
+            yield server_sent_event(pair_answer(index, pairs[index].id, result), "result")
+    yield server_sent_event(summary, "done")
 
 
 def _summary(admitted: AdmittedJob, results: list[PairResult]) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from time import perf_counter
 
-from idc.captioning.apply import CaptionOptions, Fault, Pixels, Result, decode_pair, describe_batch
+from idc.captioning.apply import CaptionedPair, CaptionOptions, Fault, Pixels, decode_pair, describe_batch
 from idc.captioning.contract import AnsweringCaptioner, Relevance, draw_map, require, stretched
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
 from idc.data.images import encode_png
-from serve.backend import Abilities, Dialogue, EncodedPair, Options, PairResult, ShownRelevance
+from serve.backend import Abilities, EncodedPair, Options, PairResult, RequestDialogue, ShownRelevance
 from serve.conversation import CANNOT_ANSWER, fault_of, is_question
 from serve.decoding import Decoded
 
@@ -83,7 +83,7 @@ class ServedCaptioner:
             return str(pair.pixels)
         return self.unsupported(options) or self._unanswerable(pair.dialogue, options)
 
-    def _unanswerable(self, dialogue: Dialogue | None, options: Options) -> str | None:
+    def _unanswerable(self, dialogue: RequestDialogue | None, options: Options) -> str | None:
         """Why a conversation gets neither an answer nor a caption, or None."""
         if dialogue is None:
             return None
@@ -123,7 +123,7 @@ def _shown(relevance: Relevance, pixels: Pixels) -> ShownRelevance:
     return ShownRelevance(relevance.words, before, after)
 
 
-def captioned(result: Result) -> PairResult:
+def captioned(result: CaptionedPair) -> PairResult:
     """The result of a described pair, with its pictures drawn."""
     assert isinstance(result.pixels, Pixels)
     assert result.description is not None

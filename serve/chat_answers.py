@@ -17,7 +17,7 @@ from serve.errors import ApiError
 from serve.pieces import Hear, pieces
 from serve.schema import AssessedAnswer, SeenAnswer
 from serve.service import AdmittedJob
-from serve.streaming import Events, event, respond
+from serve.streaming import Events, respond, server_sent_event
 
 
 async def answer(admitted: AdmittedJob) -> Response:
@@ -29,7 +29,10 @@ async def answer(admitted: AdmittedJob) -> Response:
     if admitted.job.stream:
         request_id = admitted.context.request_id
         return await respond(
-            admitted.context, _events(admitted), lambda error: event(error.body(request_id)), admitted.places
+            admitted.context,
+            _events(admitted),
+            lambda error: server_sent_event(error.body(request_id)),
+            admitted.places,
         )
     with admitted.places:
         found = await _answer(admitted, _common(admitted))
@@ -114,7 +117,7 @@ def _deltas(text: str, first: bool) -> Iterator[Delta]:
 
 
 def _chunk(common: dict[str, Any], index: int, delta: Delta) -> bytes:
-    return event(Chunk(**common, choices=[ChunkChoice(index=index, delta=delta)]))
+    return server_sent_event(Chunk(**common, choices=[ChunkChoice(index=index, delta=delta)]))
 
 
 def _chunks(completion: ChatAnswer, common: dict[str, Any], sent: str, include_usage: bool) -> Iterator[bytes]:
@@ -125,7 +128,7 @@ def _chunks(completion: ChatAnswer, common: dict[str, Any], sent: str, include_u
             yield _chunk(common, choice.index, delta)
         sent = ""
         last = ChunkChoice(index=choice.index, delta=Delta(), finish_reason=choice.finish_reason)
-        yield event(LastChunk(**common, choices=[last], **assessed))
+        yield server_sent_event(LastChunk(**common, choices=[last], **assessed))
     if include_usage:
-        yield event(Chunk(**common, choices=[], usage=completion.usage))
+        yield server_sent_event(Chunk(**common, choices=[], usage=completion.usage))
     yield format_sse_event(data_str="[DONE]")

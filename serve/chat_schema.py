@@ -33,7 +33,7 @@ class ImageUrl(_Open):
     """Data URL (``data:image/png;base64,...``), or https URL of an allowed host."""
 
 
-class Part(_Open):
+class ContentPart(_Open):
     """A part of a message."""
 
     type: Literal["text", "image_url", "refusal"]
@@ -46,7 +46,7 @@ class Part(_Open):
     """Location of the image, in a part of type ``image_url``."""
 
     @model_validator(mode="after")
-    def _whole(self) -> Part:
+    def _whole(self) -> ContentPart:
         if self.type == "image_url" and self.image_url is None:
             raise ValueError('a part of type image_url needs "image_url": {"url": "data:image/png;base64,..."}')
         if self.type != "image_url" and self.image_url is not None:
@@ -61,7 +61,9 @@ def _parts(content: Any) -> Any:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-Content = Annotated[list[Part] | None, BeforeValidator(_parts, json_schema_input_type=str | list[Part] | None)]
+Content = Annotated[
+    list[ContentPart] | None, BeforeValidator(_parts, json_schema_input_type=str | list[ContentPart] | None)
+]
 
 
 class Message(_Open):
@@ -250,7 +252,7 @@ class LastChunk(Chunk, AssessedAnswer):
     """The last chunk of a choice, with the assessment of the captions (not fields of the OpenAI interface)."""
 
 
-class Model(_Closed):
+class ChatModel(_Closed):
     """A served model. The fields from ``version`` on are not fields of the OpenAI interface."""
 
     id: str
@@ -280,7 +282,7 @@ class Model(_Closed):
     """Whether the model reads the text of conversations and answers questions; null until a replica runs."""
 
     @classmethod
-    def of(cls, status: ModelStatus) -> Model:
+    def of(cls, status: ModelStatus) -> ChatModel:
         """The entry of a model in the list."""
         return cls(
             id=status.name,
@@ -296,5 +298,5 @@ class ModelList(_Closed):
 
     object: Literal["list"] = "list"
     """Kind of object."""
-    data: list[Model]
+    data: list[ChatModel]
     """The models, the default first."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from idc.captioning.apply import Fault, Pixels
 from idc.data.images import ImageError, decode_image, image_size
-from serve.backend import Dialogue, EncodedPair
+from serve.backend import EncodedPair, RequestDialogue
 from serve.decoder_process import REPLY, REQUEST
 from serve.pieces import Hear
 
@@ -39,7 +39,7 @@ class Decoded(NamedTuple):
     """
 
     pixels: Pixels | Fault
-    dialogue: Dialogue | None = None
+    dialogue: RequestDialogue | None = None
     hear: Hear | None = None
 
 

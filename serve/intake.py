@@ -1,4 +1,4 @@
-"""Parse: the body of a request becomes a :class:`CaptionJob`, of either interface. No image is read here.
+"""Parse: the body of a request becomes a :class:`ParsedRequest`, of either interface. No image is read here.
 
 The elements of JSON are counted before it is parsed, and its nesting is measured afterwards.
 """
@@ -17,12 +17,12 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from idc.config import did_you_mean
-from serve.backend import Dialogue, Options
+from serve.backend import Options, RequestDialogue
 from serve.chat_schema import ChatRequest
 from serve.config import LimitsConfig
 from serve.conversation import turns_of
 from serve.errors import ApiError, too_many_pairs
-from serve.schema import CaptionOptions, CaptionRequest
+from serve.schema import CaptionRequest, RequestOptions
 
 _MAX_TOKENS = 200_000
 """Maximal number of strings, lists and mappings in a JSON body; more take seconds to parse."""
@@ -46,11 +46,11 @@ class PairSource:
     after: Source
     fields: tuple[str, str] = ("before", "after")
     id: str | None = None
-    dialogue: Dialogue | None = None
+    dialogue: RequestDialogue | None = None
 
 
 @dataclass(frozen=True)
-class CaptionJob:
+class ParsedRequest:
     """A parsed request for captions.
 
     Attributes:
@@ -79,7 +79,7 @@ class Intake:
         self._limits = limits
 
     @asynccontextmanager
-    async def captions(self, request: Request) -> AsyncIterator[CaptionJob]:
+    async def captions(self, request: Request) -> AsyncIterator[ParsedRequest]:
         """The job of a request to ``/v1/captions``, JSON or a form. Uploaded files are open inside the ``with``.
 
         Raises:
@@ -99,7 +99,7 @@ class Intake:
         else:
             yield _job(body, _numbered((pair.before, pair.after, pair.id) for pair in body.pairs), False)
 
-    async def chat(self, request: Request) -> CaptionJob:
+    async def chat(self, request: Request) -> ParsedRequest:
         """The job of a request to ``/v1/chat/completions``: the last two images of the conversation are the pair, and
         its text is the dialogue.
 
@@ -110,7 +110,7 @@ class Intake:
         body = await self._json(request, ChatRequest)
         _refuse_unsupported(body)
         pair = last_pair(body)
-        return CaptionJob(
+        return ParsedRequest(
             model=body.model,
             options=Options(candidates=body.n or 1),
             pairs=(replace(pair, dialogue=self._dialogue(body, pair)),),
@@ -121,7 +121,7 @@ class Intake:
             stop=tuple(body.stop or ()),
         )
 
-    def _dialogue(self, body: ChatRequest, pair: PairSource) -> Dialogue | None:
+    def _dialogue(self, body: ChatRequest, pair: PairSource) -> RequestDialogue | None:
         limits = self._limits
         turns = turns_of(body, pair.fields)
         if len(turns) > limits.turns:
@@ -131,7 +131,7 @@ class Intake:
             message = f"messages: the text exceeds the limit of {limits.text_chars:,} characters; leave older turns out"
             raise ApiError(413, "text_too_long", message, "messages")
         wanted = body.max_completion_tokens or body.max_tokens
-        return Dialogue(turns, wanted and min(wanted, limits.answer_tokens)) if turns else None
+        return RequestDialogue(turns, wanted and min(wanted, limits.answer_tokens)) if turns else None
 
     async def _json(self, request: Request, schema: type[Body]) -> Body:
         """The body, validated by ``schema``.
@@ -168,9 +168,9 @@ class Intake:
             raise ApiError(400, "invalid_multipart", error.message) from None
 
 
-def _job(body: CaptionOptions, pairs: tuple[PairSource, ...], single: bool) -> CaptionJob:
+def _job(body: RequestOptions, pairs: tuple[PairSource, ...], single: bool) -> ParsedRequest:
     options = Options(body.beams, body.candidates, body.change_map, body.imagine)
-    return CaptionJob(body.model, options, pairs, single, body.stream)
+    return ParsedRequest(body.model, options, pairs, single, body.stream)
 
 
 def _numbered(pairs: Iterator[tuple[Source, Source, str | None]]) -> tuple[PairSource, ...]:
@@ -181,13 +181,13 @@ def _numbered(pairs: Iterator[tuple[Source, Source, str | None]]) -> tuple[PairS
     )
 
 
-def _of_form(form: FormData) -> tuple[CaptionOptions, tuple[PairSource, ...]]:
+def _of_form(form: FormData) -> tuple[RequestOptions, tuple[PairSource, ...]]:
     """Options and files of a form: as many ``before`` as ``after``, in the same order."""
     files = {name: form.getlist(name) for name in ("before", "after")}
     try:
-        options = CaptionOptions.model_validate({name: value for name, value in form.items() if name not in files})
+        options = RequestOptions.model_validate({name: value for name, value in form.items() if name not in files})
     except ValidationError as error:
-        raise _invalid(error, CaptionOptions) from None
+        raise _invalid(error, RequestOptions) from None
     for name, values in files.items():
         if not values or any(isinstance(value, str) for value in values):
             message = f"{name}: must be uploaded as a file, as with curl -F {name}=@image.png"

@@ -13,19 +13,19 @@ from serve.backend import EncodedPair
 from serve.config import LimitsConfig
 from serve.errors import ApiError
 from serve.fetch import Fetcher
-from serve.intake import CaptionJob, PairSource, Source
+from serve.intake import PairSource, ParsedRequest, Source
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,19}://")
 
 
-class PairReader:
+class RequestPairReader:
     """Reads the images of jobs within the limits."""
 
     def __init__(self, limits: LimitsConfig):
         self._limits = limits
         self._fetcher = Fetcher(limits)
 
-    async def read(self, job: CaptionJob) -> list[EncodedPair | str]:
+    async def read(self, job: ParsedRequest) -> list[EncodedPair | str]:
         """The image files of all pairs, their headers checked; a refused pair is represented by the reason.
 
         Raises:

@@ -27,7 +27,7 @@ class Pair(_Closed):
     """Repeated in the result."""
 
 
-class CaptionOptions(_Closed):
+class RequestOptions(_Closed):
     """Options of a request; in a multipart form each is a field of the same name."""
 
     model: str | None = Field(None, max_length=200)
@@ -44,7 +44,7 @@ class CaptionOptions(_Closed):
     """Respond by server-sent events, pair by pair."""
 
 
-class CaptionRequest(CaptionOptions):
+class CaptionRequest(RequestOptions):
     """One pair (``before``, ``after``) or several (``pairs``), and options."""
 
     before: str | None = Field(None, min_length=1)

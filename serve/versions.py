@@ -21,7 +21,7 @@ from idc.config import missing_database
 from idc.data.remote_copies import is_uri, local_folder
 from idc.redaction import redacted
 from idc.systems import HUB
-from idc.training.artifact import CONFIG, IDENTITY_TAG, Artifact, check_weights, identity, read_artifact
+from idc.training.artifact import CONFIG, IDENTITY_TAG, Artifact, artifact_identity, check_weights, read_artifact
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -129,7 +129,7 @@ class Resolver:
         found = [(artifact.path / name).stat() for name in (CONFIG, *artifact.files)]
         state = [(one.st_ino, one.st_mtime_ns, one.st_size) for one in found]
         if self._hashes.get(artifact.path, (None, ""))[0] != state:
-            self._hashes[artifact.path] = (state, identity(artifact.path)[:12])
+            self._hashes[artifact.path] = (state, artifact_identity(artifact.path)[:12])
         return self._hashes[artifact.path][1]
 
     def _version(self, wanted: _Reference) -> Any:
@@ -182,7 +182,7 @@ class Resolver:
                 f"({_line(error)}); check that this location is reachable from here"
             ) from None
         artifact = _checked(got)
-        if (expected := found.tags.get(IDENTITY_TAG)) is not None and identity(artifact.path) != expected:
+        if (expected := found.tags.get(IDENTITY_TAG)) is not None and artifact_identity(artifact.path) != expected:
             shutil.rmtree(partial, ignore_errors=True)
             raise ValueError(
                 f"{version} of the MLflow registry {self._shown}: {found.source} differs from the registered "

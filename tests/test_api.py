@@ -18,7 +18,7 @@ from idc.captioning.loading import SHIPPED, artifact_folder
 from idc.evaluation.record import Prediction
 from idc.evaluation.score import evaluate as score
 from idc.metrics.protocols import ProtocolName, protocol
-from idc.training.artifact import IDENTITY_TAG, identity
+from idc.training.artifact import IDENTITY_TAG, artifact_identity
 from tests.captioning.toy import ToyCaptioner
 from tests.systems.regions.test_regions import BLUE, RED, ground, with_disk
 
@@ -137,7 +137,7 @@ def test_a_registered_model_is_loaded_by_its_name(
     run = client.create_run(client.create_experiment("idc", (tmp_path / "mlartifacts").as_uri())).info.run_id
     client.create_registered_model("captioner")
     client.log_artifacts(run, folder, "artifact")
-    client.create_model_version("captioner", f"runs:/{run}/artifact", run, {IDENTITY_TAG: identity(folder)})
+    client.create_model_version("captioner", f"runs:/{run}/artifact", run, {IDENTITY_TAG: artifact_identity(folder)})
     client.set_registered_model_alias("captioner", "champion", "1")
     assert idc.load("models:/captioner@champion")(BEFORE, BEFORE).caption == "No region changed."
 

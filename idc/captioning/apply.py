@@ -82,7 +82,7 @@ class CaptionOptions:
             require(captioner, "imagine")
 
 
-class Result(NamedTuple):
+class CaptionedPair(NamedTuple):
     """The result of one row.
 
     Attributes:
@@ -118,9 +118,9 @@ def decode_pair(before: Any, after: Any, reader: Reader | None = None, max_pixel
 
 def describe_batch(
     captioner: Captioner, images: Sequence[Pixels | Fault], options: Sequence[CaptionOptions]
-) -> list[Result]:
+) -> list[CaptionedPair]:
     """Describe decoded pairs, each with its own options; pairs with equal ones go through the model together."""
-    results = [Result(pixels) for pixels in images]
+    results = [CaptionedPair(pixels) for pixels in images]
     groups: dict[CaptionOptions, list[int]] = defaultdict(list)
     for index, (pixels, option) in enumerate(zip(images, options, strict=True)):
         if isinstance(pixels, Pixels):
@@ -134,7 +134,7 @@ def describe_batch(
         )
         seconds = time.perf_counter() - started
         for index, description in zip(indices, descriptions, strict=True):
-            results[index] = Result(images[index], description, (), seconds, len(indices))
+            results[index] = CaptionedPair(images[index], description, (), seconds, len(indices))
     for index, (result, option) in enumerate(zip(results, options, strict=True)):
         if option.regions and result.description is not None and isinstance(result.pixels, Pixels):
             results[index] = result = result._replace(description=with_regions(result.description, result.pixels))
@@ -158,7 +158,7 @@ def describe_rows(
     pool: Executor,
     batch_size: int,
     options: CaptionOptions = CaptionOptions(),
-) -> Iterator[tuple[Item, Result]]:
+) -> Iterator[tuple[Item, CaptionedPair]]:
     """Describe rows batch by batch, in their order; while the model works on one batch, the next one is decoded.
 
     Args:

@@ -18,7 +18,7 @@ from idc.captioning.apply import Fault, Pixels, decode_pair, describe_rows
 from idc.captioning.calibration import AskedCaptioner, Calibration, Unfamiliar, fit, inputs_of, quality
 from idc.captioning.contract import FAMILIAR_FROM, Captioner
 from idc.captioning.familiarity import Familiarity, pair_statistics, statistics
-from idc.captioning.familiarity import fit as fit_familiarity
+from idc.captioning.familiarity import fit_familiarity as fit_familiarity
 from idc.captioning.loading import LOADING, CaptionerLoader, LoadCaptioner, LoadConfig
 from idc.config import missing
 from idc.data.augmentation import AugmentationConfig, augment
@@ -93,7 +93,7 @@ class CalibrateJob(LoadConfig):
             yield from missing(path, "outside")
 
 
-def finished(job: CalibrateJob) -> Calibration | None:
+def finished_calibration(job: CalibrateJob) -> Calibration | None:
     """The calibration in the artifact, if it was fitted with these weights, pairs and settings; else None.
 
     Raises:

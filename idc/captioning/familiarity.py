@@ -120,7 +120,7 @@ class Familiarity:
         return familiarity
 
 
-def fit(training: Iterable[np.ndarray], held_out: Iterable[np.ndarray]) -> Familiarity:
+def fit_familiarity(training: Iterable[np.ndarray], held_out: Iterable[np.ndarray]) -> Familiarity:
     """Fit the distance on training pairs, and calibrate it on held-out pairs of the same domain.
 
     Args:

@@ -72,7 +72,7 @@ def command(doc: str | None) -> None:
     except (OSError, ValueError) as error:
         print(in_options(error), file=sys.stderr)
         raise SystemExit(2) from None
-    print(json.dumps(result) if args.json else text_of(result))
+    print(json.dumps(result) if args.json else caption_text(result))
 
 
 def caption_pair(
@@ -193,7 +193,7 @@ def caption_with_any(
     return result
 
 
-def text_of(result: dict[str, Any]) -> str:
+def caption_text(result: dict[str, Any]) -> str:
     """The lines for a terminal: caption, confidence and verdict; then the other candidates, and for an unfamiliar pair
     the regions that differ.
 

@@ -242,7 +242,7 @@ def open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> 
     Raises:
         ValueError: it holds captions of other inputs or settings and ``overwrite`` is off, or another kind of data.
     """
-    from idc.training.artifact import identity
+    from idc.training.artifact import artifact_identity
 
     out = files.locate(job.out)
     if (out / MANIFEST).exists() and (kind := read_manifest(out).kind) != KIND:
@@ -254,7 +254,9 @@ def open_output(job: CaptionJob, source: InputRows, overwrite: bool = False) -> 
         out,
         kind=KIND,
         schema=SCHEMA,
-        fingerprint=fingerprint(KIND, _VERSION, source.fingerprint, identity(artifact_folder(job.captioner)), counts),
+        fingerprint=fingerprint(
+            KIND, _VERSION, source.fingerprint, artifact_identity(artifact_folder(job.captioner)), counts
+        ),
         config=settings,
         num_chunks=source.num_chunks,
         overwrite=overwrite,

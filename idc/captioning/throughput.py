@@ -109,7 +109,7 @@ class Throughput(BaseModel):
 
     @classmethod
     def read(cls, path: str | Path) -> Throughput:
-        """Read a file of :func:`run`.
+        """Read a file of :func:`measure_throughput`.
 
         Raises:
             ValueError: it is missing or something else.
@@ -120,7 +120,7 @@ class Throughput(BaseModel):
             raise ValueError(f"{path} is not a file of jobs/throughput.py: {error}") from None
 
 
-def run(job: ThroughputJob, overwrite: bool = False) -> Throughput:
+def measure_throughput(job: ThroughputJob, overwrite: bool = False) -> Throughput:
     """Measure, and write ``job.out``; a finished measurement of the same captioners and settings is returned.
 
     Raises:

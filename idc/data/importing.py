@@ -24,10 +24,10 @@ _VERSION = 3
 """Version of the imported rows; to be raised if the same settings would produce others."""
 
 
-def open_build(
+def open_import(
     job: ImportJob, overwrite: bool = False, *, progress: bool = False
 ) -> tuple[DatasetFolder, PairReader, list[StageSpec]]:
-    """The folder, source and stages of an import, for ``run_local`` or ``cluster.data.run``.
+    """The folder, source and stages of an import, for ``run_local`` or ``cluster.data.run_chunks_on_ray``.
 
     If pairs have no split and something is left to do, all images are read once here: see
     :mod:`idc.data.readers.default_splits`.

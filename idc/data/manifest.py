@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from idc.config import missing
 from idc.data import files
 from idc.data.object_store import answered
-from idc.data.textfiles import JsonError, decode, parse_json
+from idc.data.textfiles import JsonError, decode_text, parse_json
 from idc.schema import INSTRUCTION_SCHEMA_VERSION, PAIR_SCHEMA_VERSION, PREFERENCE_SCHEMA_VERSION
 
 AnyPath = str | os.PathLike[str] | files.Location
@@ -47,7 +47,7 @@ class Reject(NamedTuple):
         return self.reason.split(":", 1)[0]
 
 
-class Part(BaseModel):
+class ManifestPart(BaseModel):
     """One part file of a complete folder, and its rejects file if it has one; both lie in the folder itself."""
 
     model_config = ConfigDict(extra="forbid")
@@ -71,7 +71,7 @@ class Manifest(BaseModel):
     num_without_captions: int = 0
     num_rejected: int = 0
     reject_reasons: dict[str, int] = {}
-    parts: list[Part] = []
+    parts: list[ManifestPart] = []
     config: dict[str, Any] = {}
     extra: dict[str, Any] = {}
 
@@ -115,7 +115,7 @@ def read_manifest(path: AnyPath, kind: str | None = None, command: str | None = 
     if not answered(location.exists, str(path)):
         raise ValueError(f"{path} is not a data set folder: it has no {MANIFEST}{_import_first(path, kind, command)}")
     try:
-        content = parse_json(decode(location.read(), "surrogateescape"))
+        content = parse_json(decode_text(location.read(), "surrogateescape"))
         version, newest = content["schema_version"], SCHEMA_VERSIONS.get(content["kind"], 1)
         if version > newest:
             raise ValueError(f"{location} has schema version {version}, this program reads up to {newest}; update it")

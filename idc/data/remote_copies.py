@@ -107,7 +107,7 @@ def sizes(folder: Location, patience_s: float) -> dict[str, int]:
     return {_below(folder.relative(file.path), folder): file.size for file in files}
 
 
-def listing(folder: Location, patience_s: float) -> list[Remote]:
+def remote_listing(folder: Location, patience_s: float) -> list[Remote]:
     """All files below a folder, sorted by name; empty if there is no such folder. One request per file."""
 
     def look() -> list[Remote]:
@@ -162,11 +162,11 @@ def local_folder(path: str | os.PathLike[str], *, stale: bool = False, patience_
     patience_s = min(patience_s, _STALE_PATIENCE_S) if kept else patience_s
     try:
         for _ in range(3):
-            before = listing(location, patience_s)
+            before = remote_listing(location, patience_s)
             if not before:
                 raise ValueError(f"{text} holds no files; check the URI, and AWS_ENDPOINT_URL")
             target = root / f"{stem}-{_short(repr(before))}"
-            if _fetched(location, before, target, lambda: listing(location, patience_s), patience_s):
+            if _fetched(location, before, target, lambda: remote_listing(location, patience_s), patience_s):
                 os.utime(target)  # its time is that of its last use
                 return target / (location.name or "files")
     except Unreachable as error:

@@ -30,7 +30,7 @@ from idc.data.readers.own_folder import FolderReader
 from idc.data.readers.own_parquet import unwrapped
 from idc.data.readers.own_table import TableReader
 from idc.data.readers.parquet_rows import GroupRows, Record, open_file, rows_of_group
-from idc.data.store import MANIFEST, AnyPath, Part, complete_manifest, fingerprint, read_schema, undamaged
+from idc.data.store import MANIFEST, AnyPath, ManifestPart, complete_manifest, fingerprint, read_schema, undamaged
 from idc.data.stored_rows import check_part
 
 RowFormat = Literal["auto", "pairs", "parquet", "csv", "jsonl", "folder"]
@@ -169,7 +169,7 @@ class ParquetRows:
     ) -> None:
         self.extra: dict[str, Any] = {"notes": []}
         self._columns = columns
-        self._parts: dict[str, Part] = {}
+        self._parts: dict[str, ManifestPart] = {}
         folder = source
         if pairs:
             manifest = complete_manifest(source, "pairs")

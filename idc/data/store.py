@@ -29,7 +29,7 @@ from idc.data.manifest import (
     SCHEMA_VERSIONS,
     AnyPath,
     Manifest,
-    Part,
+    ManifestPart,
     Reject,
     complete_manifest,
     fingerprint,
@@ -47,8 +47,8 @@ __all__ = [
     "AnyPath",
     "DatasetFolder",
     "Manifest",
+    "ManifestPart",
     "MappedRows",
-    "Part",
     "Reject",
     "complete_manifest",
     "fingerprint",
@@ -232,7 +232,7 @@ class DatasetFolder:
         """The manifest with the counts of the parts written so far (reads only their footers)."""
         splits: Counter[str] = Counter()
         reasons: Counter[str] = Counter()
-        parts: list[Part] = []
+        parts: list[ManifestPart] = []
         rows = without = 0
         missing = set(self.pending())
         for chunk in range(self.num_chunks):
@@ -247,7 +247,7 @@ class DatasetFolder:
                 )
             counts = json.loads(footer.metadata[_COUNTS_KEY])
             rejects = _rejects_name(chunk) if counts["reject_reasons"] else None
-            parts.append(Part(file=name, num_rows=footer.num_rows, rejects=rejects))
+            parts.append(ManifestPart(file=name, num_rows=footer.num_rows, rejects=rejects))
             splits.update(counts["rows_by_split"])
             reasons.update(counts["reject_reasons"])
             rows += footer.num_rows

@@ -32,7 +32,7 @@ class JsonError(ValueError):
     end: int | None = None
 
 
-def decode(data: bytes, errors: Literal["strict", "surrogateescape"] = "strict") -> str:
+def decode_text(data: bytes, errors: Literal["strict", "surrogateescape"] = "strict") -> str:
     """Bytes as UTF-8 text, without a byte order mark.
 
     Args:

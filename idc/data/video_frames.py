@@ -91,7 +91,7 @@ def _capture(video: str) -> Any:
     return cv2.VideoCapture(video, cv2.CAP_FFMPEG)
 
 
-def video_fingerprint(video: str) -> str:
+def clip_fingerprint(video: str) -> str:
     """A short hash of a video's name, size, first and last mebibyte; videos are large."""
     path = Path(video)
     size = path.stat().st_size

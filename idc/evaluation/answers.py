@@ -11,14 +11,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from idc.config import ConfigModel, missing
-from idc.data.textfiles import decode, parse_json, split_lines
+from idc.data.textfiles import decode_text, parse_json, split_lines
 from idc.metrics.classification import (
     ALIASES,
     BINARY,
     COUNT,
     LOCATION,
-    Answer,
     Measures,
+    ScoredAnswer,
     read_answer,
     score_answers,
 )
@@ -69,18 +69,18 @@ class AnswerScores(BaseModel):
     """Commit of the scoring program (:mod:`idc.provenance`)."""
 
 
-def read_answers(path: str | os.PathLike[str], allow_unreadable: bool = False) -> list[Answer]:
+def read_answers(path: str | os.PathLike[str], allow_unreadable: bool = False) -> list[ScoredAnswer]:
     """Read a file of answers.
 
     Raises:
         ValueError: names every line of another form, with a repeated id, with a true answer that no rule can parse, or,
             unless allowed, with such a prediction.
     """
-    rows: list[Answer] = []
+    rows: list[ScoredAnswer] = []
     faults: list[str] = []
     seen: dict[str, int] = {}
     try:
-        lines = split_lines(decode(Path(path).read_bytes()))
+        lines = split_lines(decode_text(Path(path).read_bytes()))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
     for number, line in enumerate(lines, start=1):
@@ -117,7 +117,7 @@ def _record(line: str) -> dict[str, Any]:
     return record
 
 
-def _answer(record: dict[str, Any]) -> Answer:
+def _answer(record: dict[str, Any]) -> ScoredAnswer:
     lacking = [key for key in ("type", "answer", "prediction") if key not in record]
     if lacking:
         raise ValueError(f"lacks {', '.join(lacking)}")
@@ -133,10 +133,10 @@ def _answer(record: dict[str, Any]) -> Answer:
     if kind in (COUNT, LOCATION) and not texts["class"]:
         raise ValueError(f"lacks class: a {kind} question has one (road, building)")
     of = texts["class"] if kind in (COUNT, LOCATION) else ""
-    return Answer(type=kind, answer=texts["answer"], prediction=texts["prediction"], of=of)
+    return ScoredAnswer(type=kind, answer=texts["answer"], prediction=texts["prediction"], of=of)
 
 
-def run(job: AnswersJob) -> AnswerScores:
+def run_answers(job: AnswersJob) -> AnswerScores:
     """Score the file and write ``answers.json``.
 
     Raises:
@@ -166,7 +166,7 @@ def run(job: AnswersJob) -> AnswerScores:
     return result
 
 
-def table(result: AnswerScores) -> str:
+def answers_table(result: AnswerScores) -> str:
     """The measures and their baselines as plain text."""
     lines = [f"{result.questions} answers; fractions, as ChangeIMTI's tables"]
     for measure in result.measures:

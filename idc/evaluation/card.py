@@ -21,11 +21,11 @@ from idc.captioning.calibration import Calibration
 from idc.config import ConfigModel, load, missing
 from idc.data.pipeline import run_local
 from idc.data.rendered.config import RenderConfig, RenderJob
-from idc.data.rendered.render import open_build
+from idc.data.rendered.render import open_rendering
 from idc.evaluation import job as evaluation_job
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.record import EVALUATION
-from idc.evaluation.record import load as load_evaluation
+from idc.evaluation.record import load_evaluation as load_evaluation
 from idc.metrics.hallucination import Rate
 from idc.provenance import commit
 from idc.training.artifact import (
@@ -171,8 +171,8 @@ def make_card(job: CardJob) -> Path:
         artifact=identity,
         commit=commit(),
         recipe=job.recipe,
-        evaluations={name: figures(folder, identity) for name, folder in job.evaluations.items()},
-        robustness={path.parent.name: figures(path.parent, identity) for path in conditions},
+        evaluations={name: card_figures(folder, identity) for name, folder in job.evaluations.items()},
+        robustness={path.parent.name: card_figures(path.parent, identity) for path in conditions},
         render=render,
         checks=tuple(check(job.artifact, render, scenes) for scenes in sorted(job.check_scenes)),
     )
@@ -192,7 +192,7 @@ def make_card(job: CardJob) -> Path:
     return out
 
 
-def figures(folder: Path | str, identity: str) -> Figures:
+def card_figures(folder: Path | str, identity: str) -> Figures:
     """The figures of an evaluation of the artifact with this identity."""
     evaluation = load_evaluation(folder)
     if evaluation.artifact != identity:
@@ -219,8 +219,8 @@ def check(artifact: str, render: RenderConfig, scenes: int) -> Check:
     with tempfile.TemporaryDirectory() as folder:
         pairs, out = f"{folder}/pairs", f"{folder}/evaluation"
         job = RenderJob(out=pairs, render=render.model_copy(update={"num_scenes": scenes}))
-        run_local(*open_build(job), max_reject_share=0.0, name="rendering", progress=False)
-        evaluation = evaluation_job.run(
+        run_local(*open_rendering(job), max_reject_share=0.0, name="rendering", progress=False)
+        evaluation = evaluation_job.run_evaluation(
             EvaluateJob(
                 artifact=artifact, pairs=pairs, out=out, split="all", metrics=("CIDEr",), spice=False, resamples=0,
                 constant_candidates=0, nearest_train_pairs=0,

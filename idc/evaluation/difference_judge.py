@@ -29,9 +29,9 @@ from idc.chat_endpoint import Reply, without_credentials
 from idc.data.rendered.stated import stated
 from idc.data.store import iter_rows
 from idc.data.textfiles import parse_json_at
-from idc.evaluation.judge import JudgeJob, ask_all, captions_of, filled, key_of
-from idc.evaluation.judged_differences import RESULT, Claim, DifferencesJudged, JudgedCaption, system_of
-from idc.evaluation.record import ScoredCaption, load, load_predictions
+from idc.evaluation.judge import JudgeJob, ask_all, captions_of, filled, key_of_prompt
+from idc.evaluation.judged_differences import RESULT, DifferencesJudged, JudgedCaption, JudgedClaim, system_of
+from idc.evaluation.record import ScoredCaption, load_evaluation, load_predictions
 from idc.metrics.difference_lists import true_differences
 
 PROTOCOL = "difference-lists-judge-1"
@@ -93,7 +93,7 @@ AGAIN = "This answer cannot be used: {fault}. Answer the question again, with on
 # ------------------------------------------------------------------------------------------------------------ answers
 
 
-def read_object(reply: Reply, key: str) -> list[Any]:
+def read_reply(reply: Reply, key: str) -> list[Any]:
     """The list under ``key`` of the one JSON object in a reply, which may have text around it.
 
     Raises:
@@ -117,7 +117,7 @@ def read_object(reply: Reply, key: str) -> list[Any]:
     return list(objects[0][key])
 
 
-def read_claims(reply: Reply, true: int) -> list[Claim]:
+def read_judged_claims(reply: Reply, true: int) -> list[JudgedClaim]:
     """The claims of a caption.
 
     Args:
@@ -127,13 +127,13 @@ def read_claims(reply: Reply, true: int) -> list[Claim]:
         ValueError: not of the form asked for, a number that is not in the list, or one that two claims have.
     """
     claims = []
-    for entry in read_object(reply, "claims"):
+    for entry in read_reply(reply, "claims"):
         if not isinstance(entry, dict) or entry.keys() != {"claim", "number"} or not _text(entry["claim"]):
             raise ValueError(f'a claim is not {{"claim": "...", "number": ...}} but {json.dumps(entry)[:120]}')
         number = entry["number"]
         if number is not None and (type(number) is not int or not 1 <= number <= true):
             raise ValueError(f"the number {json.dumps(number)[:40]} is none of the {true} true differences")
-        claims.append(Claim(claim=entry["claim"], number=number))
+        claims.append(JudgedClaim(claim=entry["claim"], number=number))
     numbers = [claim.number for claim in claims if claim.number is not None]
     if twice := sorted({number for number in numbers if numbers.count(number) > 1}):
         raise ValueError(f"the difference {twice[0]} is stated by several claims; each may be used once")
@@ -146,7 +146,7 @@ def read_differences(reply: Reply) -> list[str]:
     Raises:
         ValueError: not of the form asked for.
     """
-    differences = read_object(reply, "differences")
+    differences = read_reply(reply, "differences")
     if not all(map(_text, differences)):
         raise ValueError("a difference is not a text")
     return differences
@@ -162,14 +162,14 @@ def _text(value: Any) -> bool:
 # ---------------------------------------------------------------------------------------------------------------- job
 
 
-def run(job: JudgeJob) -> DifferencesJudged:
+def run_difference_judge(job: JudgeJob) -> DifferencesJudged:
     """Ask what has no answer yet, and write ``judged_differences.json``.
 
     Raises:
         ValueError: pairs without references; or ``job.pairs`` lacks some of them, or has other references.
         EndpointError: the endpoint fails; the answers so far are kept, and the same command continues.
     """
-    evaluation, rows = load(job.evaluation), load_predictions(job.evaluation)[: job.max_pairs]
+    evaluation, rows = load_evaluation(job.evaluation), load_predictions(job.evaluation)[: job.max_pairs]
     if bare := [row.pair_id for row in rows if not row.references]:
         raise ValueError(f"{len(bare)} pairs have no reference to judge against: {', '.join(bare[:5])}; leave them out")
     judged = {row.pair_id: row for row in rows if any(text.split() for text in row.references)}
@@ -228,7 +228,7 @@ class _Asking:
         """
         if not prompts:
             return {}
-        keys = {name: key_of(self._job, prompt) for name, prompt in prompts.items()}
+        keys = {name: key_of_prompt(self._job, prompt) for name, prompt in prompts.items()}
         names = {key: name for name, key in keys.items()}  # of equal questions one is asked
         records = self._answers.known
         unanswered = {key: prompts[name] for key, name in names.items() if key not in records}
@@ -269,7 +269,7 @@ def _claims(
         f"captions to take apart, {system}",
         prompts,
         "claims",
-        lambda name, reply: [claim.model_dump() for claim in read_claims(reply, most[name])],
+        lambda name, reply: [claim.model_dump() for claim in read_judged_claims(reply, most[name])],
     )
     # A caption without words claims nothing.
     silent: dict[str, list[Any]] = {name: [] for name in names.values() if name not in prompts}

@@ -18,12 +18,12 @@ from idc.data.readers.annotations import EMPTY_SENTENCES
 from idc.data.readers.omnidiff import SUBSETS
 from idc.data.remote_copies import local_folder
 from idc.data.store import fingerprint, iter_rows, read_manifest
-from idc.data.textfiles import decode, parse_json
+from idc.data.textfiles import decode_text, parse_json
 from idc.evaluation import baselines as baselines
 from idc.evaluation import record as ev
 from idc.evaluation.config import CAPTION_HOW, EvaluateJob
 from idc.evaluation.kept import Kept
-from idc.evaluation.references import Known, read_captions, read_references
+from idc.evaluation.references import KnownReferences, read_captions, read_references
 from idc.evaluation.rendered_truth import RenderedTruth, rendered_truth, with_differences
 from idc.evaluation.score import evaluate
 from idc.evaluation.split import caption_split, score_change_maps, warned_pairs
@@ -49,7 +49,7 @@ def scoring_fingerprint(job: EvaluateJob) -> str:
     settings = job.model_dump(mode="json", include=set(EvaluateJob.model_fields) - _INPUTS - CAPTION_HOW - left_out)
     pairs = read_manifest(job.pairs).fingerprint if job.pairs is not None else _contents(job.references)
     settings |= job.loading_identity()
-    trained = [] if job.trained_baseline is None else [ev.load(job.trained_baseline).fingerprint]
+    trained = [] if job.trained_baseline is None else [ev.load_evaluation(job.trained_baseline).fingerprint]
     return fingerprint(_VERSION, pairs, _contents(job.vocabulary), settings, spice_missing() is None, *trained)
 
 
@@ -67,7 +67,7 @@ def evaluation_fingerprint(job: EvaluateJob, files: Mapping[str, str] | None = N
     return fingerprint(scoring_fingerprint(job), caption_files(job) if files is None else dict(files))
 
 
-def finished(job: EvaluateJob, files: Mapping[str, str] | None = None) -> ev.Evaluation | None:
+def finished_evaluation(job: EvaluateJob, files: Mapping[str, str] | None = None) -> ev.Evaluation | None:
     """The evaluation in ``job.out``, or ``None``.
 
     Args:
@@ -78,7 +78,7 @@ def finished(job: EvaluateJob, files: Mapping[str, str] | None = None) -> ev.Eva
     """
     if not (Path(job.out) / ev.EVALUATION).exists():
         return None
-    evaluation = ev.load(job.out)
+    evaluation = ev.load_evaluation(job.out)
     if evaluation.fingerprint != evaluation_fingerprint(job, files):
         raise ValueError(
             f"out: {job.out!r} holds an evaluation of other inputs or settings; choose another folder, or replace it "
@@ -87,7 +87,7 @@ def finished(job: EvaluateJob, files: Mapping[str, str] | None = None) -> ev.Eva
     return evaluation
 
 
-def run(
+def run_evaluation(
     job: EvaluateJob,
     load: LoadCaptioner | None = None,
     runner: Runner = run_local,
@@ -179,11 +179,11 @@ def run(
 class _Data:
     """Attributes: ``selected``: the pairs to be scored; ``every``: those of all splits; ``path``: their source."""
 
-    selected: list[Known]
-    every: list[Known]
+    selected: list[KnownReferences]
+    every: list[KnownReferences]
     path: str
 
-    def of(self, split: str) -> list[Known]:
+    def of(self, split: str) -> list[KnownReferences]:
         return [row for row in self.every if row.split == split]
 
 
@@ -209,14 +209,14 @@ def _read(job: EvaluateJob) -> _Data:
     return _Data(selected, every, path)
 
 
-def _pair(row: dict[str, Any], empty_sentences: bool) -> Known:
+def _pair(row: dict[str, Any], empty_sentences: bool) -> KnownReferences:
     """A row of a folder of pairs, including the empty sentences that its import left out if they count."""
     meta = json.loads(row["meta"] or "{}")
     flag = meta.get("changeflag")
     captions = list(row["captions"])
     for position in meta.get(EMPTY_SENTENCES, ()) if empty_sentences else ():
         captions.insert(position, "")
-    return Known(
+    return KnownReferences(
         pair_id=row["pair_id"],
         captions=captions,
         change_type=row["change_type"],
@@ -289,14 +289,14 @@ def _selection(job: EvaluateJob) -> str:
     """See `EvaluateJob.selection`."""
     if job.selection is not None or job.artifact is None:
         return job.selection or ""
-    stored = parse_json(decode((local_folder(job.artifact) / CONFIG).read_bytes()))
+    stored = parse_json(decode_text((local_folder(job.artifact) / CONFIG).read_bytes()))
     trained = stored.get("config", {}).get("job", {}).get("train")
     if trained is None:
         return ""
     best = trained.get("keep_best")
     if not best:
         return "last step"
-    measured = parse_json(decode((local_folder(job.artifact) / METRICS).read_bytes()))
+    measured = parse_json(decode_text((local_folder(job.artifact) / METRICS).read_bytes()))
     return f"best {KeepBest.model_validate(best).chosen(measured)} on val"
 
 
@@ -341,7 +341,7 @@ def _nearest(job: EvaluateJob, kept: Kept) -> dict[str, str] | None:
     return captions
 
 
-def _trained(job: EvaluateJob, scored: list[Known], by: Protocol) -> ev.Baseline | None:
+def _trained(job: EvaluateJob, scored: list[KnownReferences], by: Protocol) -> ev.Baseline | None:
     """The trained baseline of the job; found to be of the same pairs before anything is captioned."""
     if job.trained_baseline is None:
         return None
@@ -371,7 +371,7 @@ def _rows(pairs: str, split: str, limit: int | None, columns: list[str]) -> Iter
 # -------------------------------------------------------------------------------------------------------- the scoring
 
 
-def _prediction(row: Known, caption: str, split: str) -> ev.Prediction:
+def _prediction(row: KnownReferences, caption: str, split: str) -> ev.Prediction:
     return ev.Prediction(
         pair_id=row.pair_id,
         caption=caption,
@@ -384,7 +384,7 @@ def _prediction(row: Known, caption: str, split: str) -> ev.Prediction:
     )
 
 
-def _source(job: EvaluateJob, data: _Data, scored: list[Known]) -> dict[str, Any]:
+def _source(job: EvaluateJob, data: _Data, scored: list[KnownReferences]) -> dict[str, Any]:
     """The part of the protocol that names the inputs, and the pairs that are not scored."""
     source: dict[str, Any] = {**origin(job.pairs), "pairs": data.path, "captioner": job.artifact or job.predictions}
     if bare := len(data.selected) - len(scored):

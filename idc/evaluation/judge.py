@@ -33,7 +33,7 @@ from idc.atomic import write_text
 from idc.chat_endpoint import ChatEndpoint, Reply, without_credentials
 from idc.config import ConfigModel, missing
 from idc.evaluation.baselines import CONSTANT, NEAREST
-from idc.evaluation.record import Evaluation, ScoredCaption, load, load_predictions
+from idc.evaluation.record import Evaluation, ScoredCaption, load_evaluation, load_predictions
 from idc.progress import Progress
 from idc.redaction import variable_fault
 
@@ -150,7 +150,7 @@ class JudgeSection(JudgeJob):
 
 
 @dataclass(frozen=True)
-class Question:
+class JudgeQuestion:
     """A caption to be compared with a reference."""
 
     system: str
@@ -203,7 +203,7 @@ class JudgeResult(BaseModel):
 # ------------------------------------------------------------------------------------------------------- the questions
 
 
-def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluation) -> list[Question]:
+def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluation) -> list[JudgeQuestion]:
     """All questions, those about the model's captions first.
 
     Raises:
@@ -220,7 +220,7 @@ def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluati
             for reference in references if job.references == "best" else references[:1]:
                 if caption is not None:
                     prompt = filled(template, dict(zip(PLACEHOLDERS, (reference, caption), strict=True)))
-                    asked.append(Question(system, row.pair_id, prompt, key_of(job, prompt)))
+                    asked.append(JudgeQuestion(system, row.pair_id, prompt, key_of_prompt(job, prompt)))
     return asked
 
 
@@ -240,7 +240,7 @@ def filled(template: str, texts: Mapping[str, str]) -> str:
     return re.sub("|".join(map(re.escape, texts)), lambda match: texts[match.group()], template)
 
 
-def key_of(job: JudgeJob, prompt: str) -> str:
+def key_of_prompt(job: JudgeJob, prompt: str) -> str:
     """The key of an answer. The endpoint is part of it: one name may denote other models at other endpoints."""
     where = without_credentials(job.url).rstrip("/")
     inputs = json.dumps([where, job.judge, job.temperature, job.answer_tokens, prompt])
@@ -265,14 +265,14 @@ def read_score(reply: str) -> float | None:
 # ---------------------------------------------------------------------------------------------------------------- job
 
 
-def run(job: JudgeJob) -> JudgeResult:
+def run_judge(job: JudgeJob) -> JudgeResult:
     """Send the questions that have no answer yet, and write ``judge.json``.
 
     Raises:
         ValueError: the evaluation has no references.
         EndpointError: the endpoint fails; ``answers.jsonl`` holds the answers so far, and the same command continues.
     """
-    evaluation, rows = load(job.evaluation), load_predictions(job.evaluation)[: job.max_pairs]
+    evaluation, rows = load_evaluation(job.evaluation), load_predictions(job.evaluation)[: job.max_pairs]
     asked = questions(job, rows, evaluation)
     answers = AnswerLog(job.answers_file)
     unanswered = {question.key: question.prompt for question in asked if question.key not in answers.known}
@@ -361,7 +361,7 @@ def ask_all(
 def _result(
     job: JudgeJob,
     evaluation: Evaluation,
-    asked: Sequence[Question],
+    asked: Sequence[JudgeQuestion],
     records: Mapping[str, Mapping[str, Any]],
     unreadable: Mapping[str, str],
     requests: int,
@@ -399,7 +399,7 @@ def _judged(values: Sequence[float]) -> Judged:
     return Judged(pairs=len(values), mean=statistics.fmean(values), std=std)
 
 
-def table(result: JudgeResult) -> str:
+def judgement_table(result: JudgeResult) -> str:
     """The scores as plain text."""
     by = ", ".join(result.answered_by) or result.judge
     lines = [f"judged by {by}, prompt {result.prompt} ({result.prompt_sha256[:12]}), 0 to 100"]

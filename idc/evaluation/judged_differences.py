@@ -13,13 +13,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from idc.evaluation.config import CompareJob
 from idc.evaluation.judge import MODEL
 from idc.evaluation.record import Interval
-from idc.evaluation.significance import Comparison, Table, intervals, paired_test
+from idc.evaluation.significance import ScoreMatrix, SystemComparison, intervals, paired_test
 from idc.metrics.difference_lists import F1, INVENTED, PRECISION, RECALL
 
 RESULT = "judged_differences.json"
 
 
-class Claim(BaseModel):
+class JudgedClaim(BaseModel):
     """A difference that a caption claims."""
 
     model_config = ConfigDict(extra="forbid")
@@ -34,7 +34,7 @@ class JudgedCaption(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     caption: str
-    claims: list[Claim]
+    claims: list[JudgedClaim]
 
     def scores(self, truths: int) -> dict[str, float]:
         """Precision, recall, F1 and invented share, as :mod:`idc.metrics.difference_lists` defines them for a pair: a
@@ -130,7 +130,7 @@ def is_judged(folder: str | os.PathLike[str]) -> bool:
     return (Path(folder) / RESULT).exists()
 
 
-def compare_judged(job: CompareJob) -> Comparison:
+def compare_judged(job: CompareJob) -> SystemComparison:
     """Paired tests between the judged captions of two evaluations.
 
     Raises:
@@ -151,11 +151,11 @@ def compare_judged(job: CompareJob) -> Comparison:
         [judgement.systems[MODEL].pairs[pair].scores(len(true)) for pair, true in a.true.items()]
         for judgement in (a, b)
     ]
-    first, second = (Table(scores, [{}] * len(scores)) for scores in rows)
+    first, second = (ScoreMatrix(scores, [{}] * len(scores)) for scores in rows)
     return paired_test(first, second, str(a.protocol["name"]), job.resamples, job.exchanges, job.seed)
 
 
-def table(result: DifferencesJudged) -> str:
+def judged_differences_table(result: DifferencesJudged) -> str:
     """The scores as plain text."""
     by = ", ".join(result.answered_by) or result.protocol["judge"]
     recorded = f"{result.from_record} of {len(result.true)} pairs with a list of true differences in their record"

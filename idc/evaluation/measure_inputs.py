@@ -13,7 +13,7 @@ from idc.data.store import iter_rows
 from idc.evaluation.baselines import CONSTANT, NEAREST
 from idc.evaluation.config import CompareMeasuresJob
 from idc.evaluation.planted_captions import ERRORS, planted_pairs
-from idc.evaluation.record import Evaluation, ScoredCaption, load, load_predictions
+from idc.evaluation.record import Evaluation, ScoredCaption, load_evaluation, load_predictions
 from idc.metrics.difference_lists import TrueDifferences, true_differences
 from idc.progress import tracked
 
@@ -47,7 +47,7 @@ def read_inputs(job: CompareMeasuresJob) -> Inputs:
     Raises:
         ValueError: names the folder that is of other pairs or another protocol, lacks scores, or has no truth.
     """
-    evaluations = {name: load(folder) for name, folder in job.evaluations.items()}
+    evaluations = {name: load_evaluation(folder) for name, folder in job.evaluations.items()}
     rows = {name: {row.pair_id: row for row in load_predictions(folder)} for name, folder in job.evaluations.items()}
     first = next(iter(evaluations))
     references = {pair: row.references for pair, row in rows[first].items()}

@@ -19,7 +19,7 @@ from idc.evaluation.judged_differences import is_judged, load_judged
 from idc.evaluation.kept import Kept
 from idc.evaluation.measure_inputs import MEASURES, Inputs
 from idc.evaluation.measured import WORDS
-from idc.evaluation.record import load, load_predictions
+from idc.evaluation.record import load_evaluation, load_predictions
 from idc.evaluation.score import running_meteor
 from idc.metrics.coco import METRICS, CocoScorer
 from idc.metrics.difference_lists import F1
@@ -143,7 +143,7 @@ def _judgements(folder: Path, inputs: Inputs) -> tuple[str, str, dict[Said, floa
         if evaluation.fingerprint == result.evaluation_fingerprint
     ]
     rows = inputs.rows[matching[0]] if matching else {row.pair_id: row for row in load_predictions(result.evaluation)}
-    evaluation = inputs.evaluations[matching[0]] if matching else load(result.evaluation)
+    evaluation = inputs.evaluations[matching[0]] if matching else load_evaluation(result.evaluation)
     scores = {(pair, rows[pair].caption): score / 100 for pair, score in result.per_pair.items()}
     for name, of_pair in result.baselines_per_pair.items():
         for pair, score in of_pair.items():

@@ -65,7 +65,7 @@ class PlantedError(_Record):
     """Measure -> what it makes of it; without judges that have not judged these captions."""
 
 
-class Measured(_Record):
+class MeasuresRecord(_Record):
     """The result of ``jobs/compare_measures.py``."""
 
     pairs: str

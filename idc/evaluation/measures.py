@@ -39,7 +39,7 @@ from idc.evaluation.measure_inputs import (
     write_planted,
 )
 from idc.evaluation.measure_scores import Said, Scorer
-from idc.evaluation.measured import LIMITS, RESULT, WORDS, Agreement, Measured, Planted, PlantedError, sentences
+from idc.evaluation.measured import LIMITS, RESULT, WORDS, Agreement, MeasuresRecord, Planted, PlantedError, sentences
 from idc.evaluation.significance import SEED
 from idc.metrics.difference_lists import DEVIATIONS, F1, INVENTED, PRECISION, PROTOCOL, RECALL, match_caption
 from idc.progress import tracked
@@ -47,7 +47,7 @@ from idc.progress import tracked
 TRUTHS = (F1, PRECISION, RECALL, INVENTED)
 
 
-def run(job: CompareMeasuresJob) -> Measured:
+def compare_measures(job: CompareMeasuresJob) -> MeasuresRecord:
     """Compare the measures, and write ``measures.json`` and the captions with planted errors.
 
     Raises:
@@ -82,7 +82,7 @@ def run(job: CompareMeasuresJob) -> Measured:
     agreement = _agreement(truth, values, of_set, job.resamples)
     spread = {measure: float(matrix.std()) for measure, matrix in values.items()}
     planted = {error: _planted(inputs, scorer, captions, spread, job.resamples) for error, captions in errors.items()}
-    measured = Measured(
+    measured = MeasuresRecord(
         pairs=job.pairs,
         split=next(iter(inputs.evaluations.values())).split,
         count=len(inputs.ids),

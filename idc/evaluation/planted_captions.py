@@ -11,7 +11,7 @@ import numpy as np
 
 from idc.data.rendered.captions import ATTRIBUTES, TEMPLATES
 from idc.data.rendered.planted_errors import ERRORS, planted
-from idc.data.rendered.sentences import Told, clause, clauses_of, tell
+from idc.data.rendered.sentences import Told, clause, clauses_of_changes, tell
 from idc.metrics.difference_lists import TrueDifferences
 
 _ATTEMPTS = 20
@@ -81,7 +81,7 @@ def _without_error(wrong: str, statements: Sequence[Told], rng: np.random.Genera
 
 
 def _clause(statement: Told, rng: np.random.Generator) -> str:
-    options = clauses_of(statement)
+    options = clauses_of_changes(statement)
     return clause(statement, options[int(rng.integers(len(options)))], rng)
 
 

@@ -19,14 +19,14 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from idc.evaluation.record import load, load_predictions
-from idc.evaluation.significance import Comparison, Difference
+from idc.evaluation.record import load_evaluation, load_predictions
+from idc.evaluation.significance import ScoreDifference, SystemComparison
 from idc.training.artifact import captioning_identity
 
 Verdict = Literal["better", "within the margin", "undecided", "worse"]
 
 
-class Scored(BaseModel):
+class ScoredVersion(BaseModel):
     """Summary of an evaluation, as stored in the registry; scores are fractions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -51,13 +51,13 @@ class Scored(BaseModel):
         return f"{self.pairs} pairs of {self.split} of {self.folder} ({self.data_set}, {self.data}), {self.protocol}"
 
 
-def checked_evaluation(folder: str | Path, artifact: str | Path) -> Scored:
+def checked_evaluation(folder: str | Path, artifact: str | Path) -> ScoredVersion:
     """Summary of an artifact's evaluation, after checking that it is valid for a comparison.
 
     Raises:
         ValueError: it belongs to another artifact, to altered or training pairs, or has no scores; with advice.
     """
-    evaluation = load(folder)
+    evaluation = load_evaluation(folder)
     again = (
         f"evaluate it again: python jobs/evaluate.py --overwrite artifact={artifact} "
         f"pairs={evaluation.protocol.get('pairs')} split={evaluation.split} out={folder}"
@@ -74,7 +74,7 @@ def checked_evaluation(folder: str | Path, artifact: str | Path) -> Scored:
     data = evaluation.protocol["data"]
     if data.get("variant") not in (None, "cleaned"):
         raise ValueError(f"evaluation: {folder} is of altered pairs ({data['variant']}); take the pairs as they are")
-    return Scored(
+    return ScoredVersion(
         data_set=data["data_set"],
         data=data["fingerprint"],
         split=evaluation.split,
@@ -95,7 +95,7 @@ class Decision(BaseModel):
     """As a share of the champion's score."""
     pairs: int
     protocol: str
-    difference: Difference
+    difference: ScoreDifference
     verdict: Verdict
 
     @property
@@ -130,7 +130,7 @@ class Decision(BaseModel):
         return f"; if the difference stays, about {math.ceil(pairs / 10) * 10} pairs would"
 
 
-def decide(comparison: Comparison, metric: str, margin: float) -> Decision:
+def decide(comparison: SystemComparison, metric: str, margin: float) -> Decision:
     """Hold a candidate (``b``) against the champion (``a``).
 
     Args:

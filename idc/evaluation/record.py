@@ -202,7 +202,7 @@ def save(folder: str | os.PathLike[str], evaluation: Evaluation, rows: Iterable[
     return target
 
 
-def load(folder: str | os.PathLike[str]) -> Evaluation:
+def load_evaluation(folder: str | os.PathLike[str]) -> Evaluation:
     """Read ``evaluation.json``.
 
     Raises:

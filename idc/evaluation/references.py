@@ -17,12 +17,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from idc.data.readers.base import SPLIT_NAMES
-from idc.data.textfiles import JsonError, decode, parse_json, split_lines
+from idc.data.textfiles import JsonError, decode_text, parse_json, split_lines
 from idc.metrics.coco import names
 
 
 @dataclass
-class Known:
+class KnownReferences:
     """A pair to be scored, with the known facts about it."""
 
     pair_id: str
@@ -55,7 +55,7 @@ def read_captions(path: str | os.PathLike[str]) -> dict[str, str]:
     return captions
 
 
-def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> list[Known]:
+def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> list[KnownReferences]:
     """References, in the order of the file.
 
     Args:
@@ -64,7 +64,7 @@ def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> 
     Raises:
         ValueError: naming what is not of one of the forms, an id that is there twice or has no captions.
     """
-    pairs: dict[str, Known] = {}
+    pairs: dict[str, KnownReferences] = {}
     single: set[str] = set()
     for where, row in _rows(Path(path), "captions"):
         name = _id(row, where)
@@ -83,7 +83,7 @@ def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> 
             )
         if name in pairs and not (is_single and name in single):
             raise ValueError(f"{where}: pair {name!r} is there twice")
-        pair = pairs.setdefault(name, Known(name))
+        pair = pairs.setdefault(name, KnownReferences(name))
         pair.captions += captions
         _learn(pair, _more(row, where), where)
         if is_single:
@@ -95,7 +95,7 @@ def read_references(path: str | os.PathLike[str], allow_empty: bool = False) -> 
     return list(pairs.values())
 
 
-def _learn(pair: Known, more: dict[str, Any], where: str) -> None:
+def _learn(pair: KnownReferences, more: dict[str, Any], where: str) -> None:
     """Add the facts in a row to its pair; rows of one pair must agree."""
     for key, value in more.items():
         before = getattr(pair, key)
@@ -129,7 +129,7 @@ def _texts(value: Any) -> bool:
 def _rows(path: Path, key: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Rows with their place, from a file of any of the forms; ``key`` is the kind of values in an object of ids."""
     try:
-        text = decode(path.read_bytes())
+        text = decode_text(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
     if path.suffix.lower() != ".json":

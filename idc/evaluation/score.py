@@ -23,7 +23,7 @@ from idc.evaluation.record import (
 )
 from idc.evaluation.significance import SEED, intervals
 from idc.metrics import changes
-from idc.metrics.coco import METRICS, CocoScorer, Prepared, names
+from idc.metrics.coco import METRICS, CocoScorer, PreparedCaptions, names
 from idc.metrics.java import Meteor, java_version, paraphrases, remember_tokens, spice_missing, tokenize
 from idc.metrics.paraphrases import Paraphrases, words_of
 from idc.metrics.protocols import LEVIR, SPOT, Protocol, ProtocolName, protocol, references_of
@@ -288,7 +288,7 @@ def _binned(
     return {name: ids for name, ids in bins.items() if ids}
 
 
-def _alone(prepared: Prepared, parts: Mapping[str, Sequence[str]]) -> dict[str, Subset]:
+def _alone(prepared: PreparedCaptions, parts: Mapping[str, Sequence[str]]) -> dict[str, Subset]:
     return {name: Subset(pairs=len(ids), scores=_with_mean(prepared.overall(ids))) for name, ids in parts.items()}
 
 

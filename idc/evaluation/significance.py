@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from idc.evaluation.config import CompareJob
-from idc.evaluation.record import MEAN, Interval, ScoredCaption, load, load_predictions
+from idc.evaluation.record import MEAN, Interval, ScoredCaption, load_evaluation, load_predictions
 from idc.metrics.coco import BLEU_ORDERS
 from idc.metrics.ngrams import BLEU_COLUMNS, bleu, meteor
 
@@ -23,7 +23,7 @@ _BLOCK = 250
 """Number of resampled sets in memory at a time."""
 
 
-class Table:
+class ScoreMatrix:
     """A matrix with the numbers of every sentence, and the metrics of their sums.
 
     Args:
@@ -68,14 +68,14 @@ def intervals(
     scores: Sequence[Mapping[str, float]], statistics: Sequence[Mapping[str, Sequence[float]]], resamples: int
 ) -> dict[str, Interval]:
     """Metric -> percentile interval of its score over ``resamples`` sets of as many pairs, drawn with replacement."""
-    table = Table(scores, statistics)
+    table = ScoreMatrix(scores, statistics)
     drawn = _gather(
         table.score(weights @ table.values, len(scores)) for weights in bootstrap(len(scores), resamples, SEED)
     )
     return {name: percentiles(values) for name, values in drawn.items()}
 
 
-class Difference(BaseModel):
+class ScoreDifference(BaseModel):
     """One metric of two systems on the same pairs; fractions."""
 
     model_config = ConfigDict(extra="forbid")
@@ -90,7 +90,7 @@ class Difference(BaseModel):
     observed one counts as one of them, so it is never 0."""
 
 
-class Comparison(BaseModel):
+class SystemComparison(BaseModel):
     """Two systems on the same pairs and references, by the same protocol."""
 
     model_config = ConfigDict(extra="forbid")
@@ -99,17 +99,17 @@ class Comparison(BaseModel):
     resamples: int
     exchanges: int
     seed: int
-    metrics: dict[str, Difference]
+    metrics: dict[str, ScoreDifference]
 
 
-def compare(
+def compare_systems(
     a: Sequence[ScoredCaption],
     b: Sequence[ScoredCaption],
     protocol: str,
     resamples: int = 1000,
     exchanges: int = 10_000,
     seed: int = SEED,
-) -> Comparison:
+) -> SystemComparison:
     """Paired bootstrap and approximate randomisation (Noreen 1989) for every metric that both were scored by,
     difference lists included.
 
@@ -136,14 +136,21 @@ def compare(
     if a[0].scores.keys() != paired[0].scores.keys():
         raise ValueError(f"not the same metrics: {', '.join(a[0].scores)} and {', '.join(paired[0].scores)}")
     listed = all(row.differences is not None for row in (*a, *paired))
-    first, second = (Table([_scores(r, listed) for r in rows], [r.statistics for r in rows]) for rows in (a, paired))
+    first, second = (
+        ScoreMatrix([_scores(r, listed) for r in rows], [r.statistics for r in rows]) for rows in (a, paired)
+    )
     return paired_test(first, second, protocol, resamples, exchanges, seed)
 
 
 def paired_test(
-    first: Table, second: Table, protocol: str, resamples: int = 1000, exchanges: int = 10_000, seed: int = SEED
-) -> Comparison:
-    """Two systems by the numbers of their sentences, row by row of the same pairs; arguments as :func:`compare`."""
+    first: ScoreMatrix,
+    second: ScoreMatrix,
+    protocol: str,
+    resamples: int = 1000,
+    exchanges: int = 10_000,
+    seed: int = SEED,
+) -> SystemComparison:
+    """Two systems by the numbers of their sentences on the same pairs; arguments as :func:`compare_systems`."""
     count = len(first.values)
     of_a, of_b = (system.score(system.values.sum(axis=0), count) for system in (first, second))
     drawn = _gather(
@@ -160,14 +167,14 @@ def paired_test(
         difference = float(of_b[name] - of_a[name])
         # A hair's breadth of rounding must not decide whether an exchange is as large as what was observed.
         larger = int((np.abs(swapped[name]) >= abs(difference) - 1e-12).sum())
-        metrics[name] = Difference(
+        metrics[name] = ScoreDifference(
             a=float(of_a[name]),
             b=float(of_b[name]),
             difference=difference,
             interval=percentiles(drawn[name]),
             p=(1 + larger) / (1 + exchanges),  # the observed assignment is one of the exchanges: p is never 0
         )
-    return Comparison(
+    return SystemComparison(
         pairs=count, protocol=protocol, resamples=resamples, exchanges=exchanges, seed=seed, metrics=metrics
     )
 
@@ -177,13 +184,13 @@ def _scores(row: ScoredCaption, listed: bool) -> dict[str, float]:
     return {**row.scores, **(row.differences.scores if listed and row.differences is not None else {})}
 
 
-def compare_evaluations(job: CompareJob) -> Comparison:
+def compare_evaluations(job: CompareJob) -> SystemComparison:
     """Two evaluations on disk.
 
     Raises:
-        ValueError: as :func:`compare`, or a folder is not an evaluation, or they follow different protocols.
+        ValueError: as :func:`compare_systems`, or a folder is not an evaluation, or they follow different protocols.
     """
-    first, second = load(job.a), load(job.b)
+    first, second = load_evaluation(job.a), load_evaluation(job.b)
     rules = ("name", "tokenizer", "vocabulary", "references", "METEOR", "CIDEr", "pycocoevalcap")
     for rule in rules:
         if first.protocol.get(rule) != second.protocol.get(rule):
@@ -194,10 +201,10 @@ def compare_evaluations(job: CompareJob) -> Comparison:
     if len(lists) > 1:
         raise ValueError(f"not the same rules for differences: {' and '.join(sorted(lists))}; evaluate again")
     rows = load_predictions(job.a), load_predictions(job.b)
-    return compare(*rows, first.protocol["name"], job.resamples, job.exchanges, job.seed)
+    return compare_systems(*rows, first.protocol["name"], job.resamples, job.exchanges, job.seed)
 
 
-def table(comparison: Comparison) -> str:
+def comparison_table(comparison: SystemComparison) -> str:
     """The comparison as plain text; scores times 100."""
     width = max(10, *(len(name) + 1 for name in comparison.metrics))
     lines = [

@@ -21,7 +21,7 @@ from idc.data.parquet_files import open_parquet
 from idc.data.pipeline import Batch, Runner, StageSpec, good_rows, num_rows, read_range, with_errors
 from idc.data.store import DatasetFolder, fingerprint, iter_rows, read_manifest
 from idc.evaluation.config import EvaluateJob
-from idc.metrics.change_maps import ChangeMaps, score_pair, summarise
+from idc.metrics.change_maps import ChangeMaps, score_pair, summarise_maps
 
 FOLDER = "captions"
 """Name of the folder of captions in the folder of an evaluation."""
@@ -96,7 +96,7 @@ def warned_pairs(out: str) -> set[str] | None:
 
 def score_change_maps(out: str) -> ChangeMaps | None:
     """Mean scores of the change maps of :func:`caption_split` in ``out``; None if no pair has a mask."""
-    return summarise(row[_MAP] for row in iter_rows(Path(out) / FOLDER, [_MAP]))
+    return summarise_maps(row[_MAP] for row in iter_rows(Path(out) / FOLDER, [_MAP]))
 
 
 class CaptionPairs:

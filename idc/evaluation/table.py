@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from idc.evaluation import baselines as baselines
 from idc.evaluation.record import Evaluation
-from idc.metrics.change_maps import table as maps_table
+from idc.metrics.change_maps import change_map_table as maps_table
 from idc.metrics.changes import ChangeTable
-from idc.metrics.difference_lists import table as differences_table
-from idc.metrics.hallucination import table as claims_table
+from idc.metrics.difference_lists import difference_table as differences_table
+from idc.metrics.hallucination import hallucination_table as claims_table
 
 
-def table(evaluation: Evaluation) -> str:
+def evaluation_table(evaluation: Evaluation) -> str:
     """Scores, baselines and upper bound, by subset, the agreement on change, and the protocol; numbers times 100."""
     head = f"{evaluation.pairs} pairs of {evaluation.split}, {evaluation.references} references, x100"
     lines = [f"{head}, protocol {evaluation.protocol['name']}"]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from idc.data.files import Location, locate
-from idc.evaluation.record import Baseline, Evaluation, Training, load, load_predictions
+from idc.evaluation.record import Baseline, Evaluation, Training, load_evaluation, load_predictions
 
 
 def training_of(artifact: str) -> Training | None:
@@ -61,7 +61,7 @@ def load_comparable(
     Raises:
         ValueError: it is no evaluation, or one of other pairs, references, split, protocol or metrics.
     """
-    evaluation = load(folder)
+    evaluation = load_evaluation(folder)
     again = "evaluate that captioner on the same pairs with the same settings, or name another evaluation"
 
     def refuse(what: str, here: object, there: object) -> ValueError:

@@ -93,7 +93,7 @@ def blob(size: Sequence[int]) -> np.ndarray:
     return np.exp(-(rows[:, None] + columns[None]) / 2)
 
 
-def summarise(rows: Iterable[Sequence[float] | None]) -> ChangeMaps | None:
+def summarise_maps(rows: Iterable[Sequence[float] | None]) -> ChangeMaps | None:
     """Means of :func:`score_pair`; None if no pair has a number."""
     scored = np.array([row for row in rows if row is not None])
     if not len(scored):
@@ -106,7 +106,7 @@ def summarise(rows: Iterable[Sequence[float] | None]) -> ChangeMaps | None:
     return ChangeMaps(pairs=len(scored), mask_share=share, scores=scores)
 
 
-def table(maps: ChangeMaps) -> str:
+def change_map_table(maps: ChangeMaps) -> str:
     """As plain text, numbers times 100."""
     lines = [f"change maps of {maps.pairs} changed pairs against their masks ({maps.mask_share:.1%} of an image), x100"]
     lines.append(f"{'':28}" + "".join(f"{name:>10}" for name in NUMBERS))

@@ -52,7 +52,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Answer(_Record):
+class ScoredAnswer(_Record):
     """A question's true answer and the predicted one."""
 
     type: str
@@ -88,7 +88,7 @@ def yes_or_no(text: str) -> bool | None:
     return None
 
 
-def counted(text: str) -> int | None:
+def count_in(text: str) -> int | None:
     """The one whole number in the answer, in digits or as a word up to eleven; "no ..." and "none" are 0.
 
     ``None`` if there is no number, or several different ones.
@@ -184,15 +184,15 @@ def _share(part: int, whole: int) -> float:
 # ------------------------------------------------------------------------------------------------------------ scoring
 
 
-def score_answers(rows: Sequence[Answer], no_change: str = "label") -> list[Measures]:
+def score_answers(rows: Sequence[ScoredAnswer], no_change: str = "label") -> list[Measures]:
     """The measures of each type and class, in the order in which they come first."""
-    groups: dict[tuple[str, str], list[Answer]] = {}
+    groups: dict[tuple[str, str], list[ScoredAnswer]] = {}
     for row in rows:
         groups.setdefault((row.type, row.of), []).append(row)
     return [_measures(kind, of, group, no_change) for (kind, of), group in groups.items()]
 
 
-def _measures(kind: str, of: str, rows: Sequence[Answer], no_change: str) -> Measures:
+def _measures(kind: str, of: str, rows: Sequence[ScoredAnswer], no_change: str) -> Measures:
     truth = [read_answer(kind, row.answer) for row in rows]
     assert None not in truth, "faulty answers are refused when the file is read"
     predicted = [read_answer(kind, row.prediction) for row in rows]
@@ -226,7 +226,7 @@ def read_answer(kind: str, text: str) -> bool | int | frozenset[str] | str | Non
     if kind == BINARY:
         return yes_or_no(text)
     if kind == COUNT:
-        return counted(text)
+        return count_in(text)
     if kind == LOCATION:
         return places(text)
     return plain(text) or None

@@ -339,7 +339,7 @@ def _means(every: Sequence[Matched]) -> dict[str, Any]:
     return {"pairs": len(every)} | {name: statistics.fmean(row[key] for row in scores) for name, key in names.items()}
 
 
-def table(scores: DifferenceScores) -> str:
+def difference_table(scores: DifferenceScores) -> str:
     """The scores as plain text."""
     lines = [
         f"differences, {scores.protocol}: {scores.pairs} pairs, {scores.truths} true differences, "

@@ -277,7 +277,7 @@ def hallucination(rows: Iterable[tuple[str, Truth]]) -> Hallucination:
     )
 
 
-def table(scores: Hallucination) -> str:
+def hallucination_table(scores: Hallucination) -> str:
     """The rates as plain text."""
     lines = [f"claims of the captions, {scores.pairs} pairs, {scores.changed} of them changed; 95 % intervals (Wilson)"]
     for name, rate in scores.rates().items():

@@ -28,7 +28,7 @@ EncodedT = TypeVar("EncodedT")
 
 
 @dataclass(frozen=True)
-class Findings:
+class DescriptionExtras:
     """Parts of a description besides captions; the fields are those of :class:`~idc.captioning.contract.Description`.
 
     Attributes:
@@ -95,7 +95,7 @@ class WordCaptioner(ABC, Generic[EncodedT]):
         """The memory that the decoder reads, (B, S, D)."""
 
     @abstractmethod
-    def _findings(self, encoded: EncodedT, decoded: Decoded, change_map: bool) -> Sequence[Findings]:
+    def _findings(self, encoded: EncodedT, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
         """The parts of the descriptions besides captions, one per pair.
 
         Args:

@@ -26,7 +26,7 @@ from idc.data.textfiles import JsonError, parse_json
 from idc.data.write_errors import writing
 from idc.metrics.changes import UNCLEAR, named_type
 from idc.metrics.hallucination import INVENTED, MISSED, Truth, hallucination, truth_in, wilson
-from idc.report.page import reduced, render
+from idc.report.page import reduced, render_template
 from idc.report.pair_cards import GalleryItem
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 from idc.training.artifact import CARD, read_artifact
@@ -60,7 +60,7 @@ class TypeCounts(_Record):
     """They report that nothing changed."""
 
 
-class Summary(_Record):
+class GallerySummary(_Record):
     """All that is counted; ``summary.json``."""
 
     captioner: str
@@ -86,7 +86,7 @@ class Summary(_Record):
     """Rates of :mod:`idc.metrics.hallucination`, for pairs with scenes; empty without."""
 
 
-def write_gallery(job: CaptionJob, load: LoadCaptioner | None = None) -> Summary:
+def write_gallery(job: CaptionJob, load: LoadCaptioner | None = None) -> GallerySummary:
     """Write ``summary.json`` and, unless ``job.show`` is 0, ``page.html`` into the complete folder ``job.out``.
 
     Args:
@@ -108,7 +108,7 @@ def write_gallery(job: CaptionJob, load: LoadCaptioner | None = None) -> Summary
     return summary
 
 
-def render_gallery(summary: Summary, items: Sequence[GalleryItem]) -> str:
+def render_gallery(summary: GallerySummary, items: Sequence[GalleryItem]) -> str:
     """The page as text."""
     captioned = summary.pairs - summary.without_caption
     more = f"{summary.without_caption:,} more have no caption" if summary.without_caption else ""
@@ -120,7 +120,7 @@ def render_gallery(summary: Summary, items: Sequence[GalleryItem]) -> str:
     if (right := summary.right_type) is not None:
         tiles.append(("captions that name the right change type", f"{right.rate:.0%}", _counts(right)))
     named = [[name, f"{n:,}", f"{n / max(1, captioned):.1%}"] for name, n in summary.named_types.items()]
-    return render(
+    return render_template(
         "gallery.html",
         title="Captioned pairs",
         subtitle=summary.input,
@@ -174,7 +174,7 @@ def _object(meta: Any) -> dict[str, Any]:
     return meta if isinstance(meta, dict) else {}
 
 
-def _summarise(job: CaptionJob, truths: _Truths) -> Summary:
+def _summarise(job: CaptionJob, truths: _Truths) -> GallerySummary:
     artifact = read_artifact(artifact_folder(job.captioner))
     warned: Counter[bool | None] = Counter()
     verdicts: Counter[str] = Counter()
@@ -197,7 +197,7 @@ def _summarise(job: CaptionJob, truths: _Truths) -> Summary:
                 claimed.append((row["caption"], truth))
     card = artifact.path / CARD
     judged = warned[True] + warned[False]
-    return Summary(
+    return GallerySummary(
         captioner=job.captioner,
         system=artifact.system,
         card=card.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") if card.exists() else None,

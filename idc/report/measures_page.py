@@ -7,25 +7,25 @@ from pathlib import Path
 
 from idc.atomic import write_text
 from idc.evaluation.agreement import Estimate
-from idc.evaluation.measured import WORDS, Measured
+from idc.evaluation.measured import WORDS, MeasuresRecord
 from idc.report import charts
 from idc.report.collect import environment
-from idc.report.page import render
+from idc.report.page import render_template
 
 PAGE = "measures.html"
 
 _CHANCE = 0.5
 
 
-def write_measures(folder: str | os.PathLike[str], measured: Measured) -> Path:
+def write_measures(folder: str | os.PathLike[str], measured: MeasuresRecord) -> Path:
     """Write ``measures.html``. Returns its path."""
     return write_text(Path(folder) / PAGE, render_measures(measured))
 
 
-def render_measures(measured: Measured) -> str:
+def render_measures(measured: MeasuresRecord) -> str:
     """The page as text."""
     order = list(measured.agreement)
-    return render(
+    return render_template(
         "measures.html",
         title="Measures of captions against the truth",
         subtitle=f"{measured.pairs}, split {measured.split}: {measured.count} pairs, captions of "
@@ -74,7 +74,7 @@ def render_measures(measured: Measured) -> str:
     )  # fmt: skip
 
 
-def table(measured: Measured) -> str:
+def measures_table(measured: MeasuresRecord) -> str:
     """The agreement as plain text, and the sentences."""
     width = max(map(len, measured.agreement)) + 2
     lines = [

@@ -26,7 +26,7 @@ IMAGE_EDGE, FRAME_EDGE = 480, 160
 """Longest edge in pixels of the pictures of a pair, and of a frame in a filmstrip."""
 
 
-def render(template: str, **values: Any) -> str:
+def render_template(template: str, **values: Any) -> str:
     """The page of a template in ``templates/``."""
     return _templates().get_template(template).render(values)
 

@@ -86,7 +86,7 @@ class GalleryItem:
         if self.mask is not None:
             views.append(("what changed", overlay(self.after, self.mask)))
         if self.change_map is not None:
-            views.append(("change map", heat(self.after, self.change_map)))
+            views.append(("change map", heat_overlay(self.after, self.change_map)))
         return views
 
     @property
@@ -142,7 +142,7 @@ def overlay(image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return np.clip(out, 0, 255).astype(np.uint8)
 
 
-def heat(image: np.ndarray, change_map: np.ndarray) -> np.ndarray:
+def heat_overlay(image: np.ndarray, change_map: np.ndarray) -> np.ndarray:
     """The image dimmed, under a tint in proportion to a change map ``(Y, X)`` in [0, 1]."""
     share = upsample(change_map, image.shape[:2]).clip(0, 1)[..., None]
     grey = image.mean(axis=2, keepdims=True) * 0.45 + 0.25 * image

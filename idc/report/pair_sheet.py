@@ -53,7 +53,7 @@ def pair_sheet(job: ShowPairsJob) -> tuple[bytes, str]:
     wanted = {number * len(listed) // job.show for number in range(job.show)}
     columns = ["pair_id", "before", "after", "captions", "meta"]
     rows = (row for number, row in enumerate(iter_rows(job.pairs, columns, batch_size=32)) if number in wanted)
-    return _png(sheet(rows, job.columns)), table(listed)
+    return _png(sheet(rows, job.columns)), list_table(listed)
 
 
 def sheet(rows: Iterable[Mapping[str, Any]], columns: int) -> np.ndarray:
@@ -70,7 +70,7 @@ def sheet(rows: Iterable[Mapping[str, Any]], columns: int) -> np.ndarray:
     return np.asarray(canvas)
 
 
-def table(listed: Sequence[Sequence[Difference]]) -> str:
+def list_table(listed: Sequence[Sequence[Difference]]) -> str:
     """How many pairs have how many differences, and how many differences are of each kind."""
     numbers, kinds = Counter(map(len, listed)), Counter(difference.kind for each in listed for difference in each)
     return "\n".join(

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from idc.report.page import render
-from idc.report.pair_cards import heat
+from idc.report.page import render_template
+from idc.report.pair_cards import heat_overlay
 
 PUBLISHED = {"MIR, VQGAN": (27.74, 0.805), "VQGAN, raw": (25.89, 0.710), "MIR, raw": (23.35, 0.616)}
 """Reconstructed and reference image -> PSNR and SSIM of NAMC's table 9."""
@@ -21,7 +21,7 @@ def relevance_page(title: str, subtitle: str, figures: Mapping[str, float], pair
     Args:
         figures, pairs: as in ``idc.systems.namc.inspection.Inspection``.
     """
-    return render(
+    return render_template(
         "relevance.html",
         title=title,
         subtitle=subtitle,
@@ -39,7 +39,7 @@ def relevance_page(title: str, subtitle: str, figures: Mapping[str, float], pair
 def _side(label: str, side: Any) -> dict[str, Any]:
     views = [
         (label, side.image),
-        ("relevance", heat(side.image, side.patches)),
+        ("relevance", heat_overlay(side.image, side.patches)),
         ("masked", _darkened(side.image, side.masked)),
     ]
     if side.rebuilt is not None:

@@ -18,7 +18,7 @@ from idc.metrics.changes import UNCLEAR, TypeAgreement
 from idc.metrics.difference_lists import F1
 from idc.report import charts
 from idc.report.claims import claims_table
-from idc.report.page import number, render, width
+from idc.report.page import number, render_template, width
 from idc.report.pair_cards import HEADLINE, Frame, GalleryItem
 from idc.report.timeline import Timeline, timeline_section
 from idc.schema import CHANGE_TYPES, NO_CHANGE
@@ -81,14 +81,14 @@ class RunReport:
     others: Mapping[str, Sequence[Evaluation]] = field(default_factory=dict)
 
 
-def write_report(path: str | Path, report: RunReport) -> Path:
+def write_run_page(path: str | Path, report: RunReport) -> Path:
     """Write the page; an existing page is replaced in one move."""
     return write_text(Path(path), render_report(report))
 
 
 def render_report(report: RunReport) -> str:
     """The page as text."""
-    return render(
+    return render_template(
         "run.html",
         title=report.title,
         subtitle=report.subtitle,

@@ -20,7 +20,7 @@ class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Step(_Record):
+class TimelineStep(_Record):
     """A step; times are seconds since the start of the record."""
 
     title: str
@@ -28,7 +28,7 @@ class Step(_Record):
     end: float
 
 
-class Line(_Record):
+class TimelineLine(_Record):
     """Samples of one quantity: their times, and their values by kind of process."""
 
     at: list[float] = []
@@ -43,7 +43,7 @@ class Line(_Record):
         """The sums over the kinds."""
         return [sum(values) for values in zip(*self.values.values(), strict=True)]
 
-    def within(self, step: Step) -> dict[str, list[float]]:
+    def within(self, step: TimelineStep) -> dict[str, list[float]]:
         """The samples of a step by kind, and their sums as "all"."""
         inside = [i for i, at in enumerate(self.at) if step.start < at <= step.end]
         return {name: [values[i] for i in inside] for name, values in [("all", self.total()), *self.values.items()]}
@@ -77,11 +77,11 @@ class Timeline(_Record):
         memory_gib: proportional set size.
     """
 
-    steps: list[Step] = []
+    steps: list[TimelineStep] = []
     seconds: float
     cores_available: int
-    cores: Line
-    memory_gib: Line
+    cores: TimelineLine
+    memory_gib: TimelineLine
 
     def write(self, path: Path) -> None:
         write_text(path, self.model_dump_json() + "\n")
@@ -143,7 +143,7 @@ def timeline_section(timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def _lines(line: Line) -> dict[str, list[tuple[float, float]]]:
+def _lines(line: TimelineLine) -> dict[str, list[tuple[float, float]]]:
     """The sums, and each kind that used anything."""
     lines = {"all": list(zip(line.at, line.total(), strict=True))}
     for kind, values in line.values.items():

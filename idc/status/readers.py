@@ -62,7 +62,7 @@ def training(folder: Path, name: str, times: float, now: float) -> Work:
                 break
         if rate is not None and work.total is not None:
             work.left_s = rate * max(0, work.total - work.done)
-    work.take_sign(heartbeat.read(folder), now)
+    work.take_sign(heartbeat.read_heartbeat(folder), now)
     if rank_0 is not None:
         work.node, work.pid = rank_0["node"], rank_0["pid"]
     if (result := read_object(folder / RESULT)) is not None:
@@ -90,7 +90,7 @@ def data(folder: Path, name: str, times: float, now: float) -> Work:
     work = Work("data", name, str(folder), unit="chunks", total=manifest.get("num_chunks"))
     written = sorted(changed_at for part in folder.glob("part-*.parquet") if (changed_at := modified(part)) is not None)
     work.done = len(written)
-    work.take_sign(heartbeat.read(folder), now)
+    work.take_sign(heartbeat.read_heartbeat(folder), now)
     if manifest.get("complete"):
         rows = manifest["num_rows"]
         work.state, work.unit, work.done, work.total = "done", "rows", rows, rows
@@ -108,11 +108,11 @@ def data(folder: Path, name: str, times: float, now: float) -> Work:
     return work
 
 
-def sweep(folder: Path, name: str, now: float) -> Work:
+def sweep_work(folder: Path, name: str, now: float) -> Work:
     """A sweep: how many of its trials have an end, and the best so far."""
     progress = read_progress(folder)
     work = Work("sweep", name, str(folder), unit="trials", done=progress.ended, total=progress.total)
-    work.take_sign(heartbeat.read(folder), now)
+    work.take_sign(heartbeat.read_heartbeat(folder), now)
     work.core_hours, work.gpu_hours = progress.core_hours, progress.gpu_hours
     if progress.best is not None:
         work.metrics = {progress.metric: progress.best.value or 0.0}

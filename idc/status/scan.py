@@ -41,7 +41,7 @@ def _below(folder: Path, root: Path, times: float, now: float, depth: int) -> It
         yield readers.data(folder, name, times, now)
         return
     if readers.is_sweep(folder):
-        yield readers.sweep(folder, name, now)
+        yield readers.sweep_work(folder, name, now)
         return
     if depth:
         with os.scandir(folder) as entries:

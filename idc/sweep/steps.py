@@ -17,10 +17,10 @@ from idc.captioning.loading import CaptionerLoader
 from idc.config import ConfigModel
 from idc.data.store import fingerprint, iter_rows, read_manifest
 from idc.evaluation.config import EvaluateJob, EvaluateSection
-from idc.evaluation.job import finished, scoring_fingerprint
-from idc.evaluation.job import run as score
+from idc.evaluation.job import finished_evaluation, scoring_fingerprint
+from idc.evaluation.job import run_evaluation as score
 from idc.evaluation.judge import MODEL, JudgeJob, JudgeSection
-from idc.evaluation.judge import run as ask_judge
+from idc.evaluation.judge import run_judge as ask_judge
 from idc.evaluation.record import load_predictions
 from idc.sweep.chain import Step, TrialSteps
 from idc.training.config import OPERATIONAL, TrainConfig
@@ -154,7 +154,7 @@ def evaluate_artifact(payload: dict[str, Any], folder: str, run: Runner) -> dict
     """Caption and score, in this process, which has the step's cores and GPU; a finished evaluation is kept."""
     job = EvaluateJob.model_validate({**payload["job"], "out": folder})
     load = CaptionerLoader(job.artifact or "", job, gpus=payload["device"] == "cuda")
-    return (finished(job) or score(job, load)).scores
+    return (finished_evaluation(job) or score(job, load)).scores
 
 
 def judge_captions(payload: dict[str, Any], folder: str, run: Runner) -> dict[str, Any]:
@@ -198,5 +198,5 @@ def score_baselines(payload: dict[str, Any], folder: str, run: Runner) -> dict[s
     rows = [{"pair_id": row["pair_id"], "caption": caption} for row in iter_rows(pairs, ["pair_id"], of)]
     predictions.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     job = EvaluateJob.model_validate({**payload["job"], "out": folder, "predictions": str(predictions)})
-    evaluation = finished(job) or score(job)
+    evaluation = finished_evaluation(job) or score(job)
     return {name: baseline.scores for name, baseline in evaluation.baselines.items()}

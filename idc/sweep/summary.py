@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from idc.evaluation.record import Baseline, Evaluation, Spread, load, spread
+from idc.evaluation.record import Baseline, Evaluation, Spread, load_evaluation, spread
 from idc.sweep.chain import Step
 from idc.sweep.config import (
     DIFFERENCE_RATES,
@@ -42,7 +42,7 @@ class TrialResult(_Record):
 
     def scores(self) -> dict[str, float]:
         """Scores of the held-out split, as fractions."""
-        return load(self.evaluation).scores
+        return load_evaluation(self.evaluation).scores
 
 
 class SearchedTrial(_Record):
@@ -168,7 +168,7 @@ class SweepResult(_Record):
     """Duration of this command."""
 
 
-def summarise(
+def summarise_sweep(
     job: SweepJob,
     rows: Sequence[RowConfig],
     done: Sequence[tuple[TrialPlan, TrialResult]],
@@ -178,7 +178,7 @@ def summarise(
     seconds: float,
 ) -> SweepResult:
     """Gather the results of the steps in ``store``."""
-    evaluations = {plan.key: load(result.evaluation) for plan, result in done}
+    evaluations = {plan.key: load_evaluation(result.evaluation) for plan, result in done}
     table = []
     for number, row in enumerate(rows):
         plans = [plan for plan, _ in done if plan.row == number]
@@ -304,7 +304,7 @@ def _baselines(
     for group, steps in of_group.items():
         if len(steps) > 1:
             continue
-        for name, baseline in load(store / steps.pop()).baselines.items():
+        for name, baseline in load_evaluation(store / steps.pop()).baselines.items():
             values = {column.title: _score(column, baseline) for column in job.columns}
             text = baseline.what + (f" ({baseline.caption!r})" if baseline.caption else "")
             scaled = {title: 100 * value for title, value in values.items() if value is not None}

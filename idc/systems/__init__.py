@@ -23,7 +23,7 @@ _NOT_ENTERED = frozenset({"artifact", "checkpoints", "best", "mlartifacts"})
 """Folders of runs that are not searched for runs; MLflow's are copies."""
 
 
-def load(name: str) -> ModuleType:
+def load_system(name: str) -> ModuleType:
     """The ``captioner`` module of a system; every one has ``load_captioner(artifact, device, speed)``. It loads less
     than the ``task`` module, which trains.
 
@@ -52,7 +52,7 @@ def load_captioner(artifact: str, device: str = "cpu", speed: Speed = "auto", ba
     use_huge_pages()
     record = read_artifact(artifact)
     options = {} if base is None else {"base": base}
-    captioner: Captioner = load(record.system).load_captioner(record.path, device=device, speed=speed, **options)
+    captioner: Captioner = load_system(record.system).load_captioner(record.path, device=device, speed=speed, **options)
     return captioner
 
 
@@ -82,7 +82,7 @@ def artifact_of_regions() -> str:
 
 def regions_captioner() -> Captioner:
     """The captioner without training, for pairs that another one is not familiar with."""
-    captioner: Captioner = load(REGIONS).RegionsCaptioner()
+    captioner: Captioner = load_system(REGIONS).RegionsCaptioner()
     return captioner
 
 
@@ -102,7 +102,7 @@ def load_remote(artifact: str, endpoint: EndpointConfig) -> Captioner:
     from idc.training.artifact import read_artifact
 
     record = read_artifact(artifact)
-    connect = getattr(load(record.system), "load_remote", None)
+    connect = getattr(load_system(record.system), "load_remote", None)
     if connect is None:
         raise ValueError(
             f"endpoint: an artifact of {record.system} has no language model that runs elsewhere; leave it out"

@@ -2,7 +2,7 @@
 
 They find damage, and files that were exchanged one by one. Whoever can write the whole folder can write its hashes too:
 that an artifact is the one that was registered is shown by the registry's hash of all of it
-(:func:`idc.training.artifact.identity`), which serving compares.
+(:func:`idc.training.artifact.artifact_identity`), which serving compares.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from idc.atomic import write_text
-from idc.data.textfiles import decode, parse_json
+from idc.data.textfiles import decode_text, parse_json
 from idc.training.hashing import file_hash
 
 HASHES = "hashes.json"
@@ -79,7 +79,7 @@ def check_hashes(folder: Path, names: Iterable[str]) -> bool:
 
 def _read(path: Path) -> Mapping[str, str | None]:
     try:
-        hashes = parse_json(decode(path.read_bytes()))["sha256"]
+        hashes = parse_json(decode_text(path.read_bytes()))["sha256"]
         if not all(isinstance(digest, str | None) for digest in hashes.values()):
             raise TypeError("a hash is no text")
         if outside := [name for name in hashes if Path(name).is_absolute() or ".." in Path(name).parts]:

@@ -1,8 +1,8 @@
 """The base of an artifact: the model of others that it needs. It is named, not copied; found on this machine; checked.
 
-A base is given by a folder or a hub id. :func:`locate` looks for a folder of that name, then in the hub's cache on this
-machine, and asks the hub only where it is allowed to. What is found is compared with the artifact's :class:`Base` by a
-fingerprint that is cheap for 15 GB (:func:`fingerprint`), or on request by a hash of all weights.
+A base is given by a folder or a hub id. :func:`locate_base` looks for a folder of that name, then in the hub's cache on
+this machine, and asks the hub only where it is allowed to. The result is compared with the artifact's :class:`BaseName`
+by a fingerprint that is cheap for 15 GB (:func:`fingerprint`), or on request by a hash of all weights.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from idc import logs
-from idc.training.hashing import combined, file_hash
+from idc.training.hashing import combined_hash, file_hash
 
 if TYPE_CHECKING:
     from huggingface_hub import DryRunFileInfo
@@ -38,7 +38,7 @@ _PLACES, _PIECE = 16, 4096
 
 
 @dataclass(frozen=True)
-class Base:
+class BaseName:
     """A base model by name, as in config.json of an artifact.
 
     Attributes:
@@ -56,9 +56,9 @@ class Base:
     sha256: str | None = None
 
     @classmethod
-    def of(cls, source: str, folder: Path, family: str, full: bool = False, weights: bool = True) -> Base:
-        """The name of the base that :func:`locate` found for ``source`` in ``folder``; ``full`` hashes all weights,
-        ``weights=False`` leaves them out, which need not be there."""
+    def of(cls, source: str, folder: Path, family: str, full: bool = False, weights: bool = True) -> BaseName:
+        """The name of the base that :func:`locate_base` found for ``source`` in ``folder``; ``full`` hashes all
+        weights, ``weights=False`` leaves them out, which need not be there."""
         cached = folder.parent.name == "snapshots"  # the hub's cache names the folder by the commit
         return cls(
             source=str(Path(source).expanduser().absolute()) if Path(source).expanduser().is_dir() else source,
@@ -69,7 +69,7 @@ class Base:
         )
 
     @classmethod
-    def from_dict(cls, value: Any) -> Base:
+    def from_dict(cls, value: Any) -> BaseName:
         """The inverse of :meth:`to_dict`.
 
         Raises:
@@ -100,7 +100,7 @@ class Base:
         Raises:
             ValueError: it is not here, incomplete, or another model.
         """
-        folder = locate(source or self.source, None if source else self.revision, download=download)
+        folder = locate_base(source or self.source, None if source else self.revision, download=download)
         here = fingerprint(folder, not self.fingerprint.startswith(_DESCRIBED))
         wanted, what = self.fingerprint, "fingerprint"
         if full and here == wanted:
@@ -118,7 +118,7 @@ class Base:
         return self.source + (f" at revision {self.revision}" if self.revision else "")
 
 
-def locate(
+def locate_base(
     source: str,
     revision: str | None = None,
     *,
@@ -249,7 +249,7 @@ def fingerprint(folder: Path, weights: bool = True) -> str:
         ValueError: the folder is no complete transformers model in safetensors.
     """
     described = {path.name: file_hash(path) for path in _descriptions(folder)}
-    return combined(described | _samples(folder)) if weights else _DESCRIBED + combined(described)
+    return combined_hash(described | _samples(folder)) if weights else _DESCRIBED + combined_hash(described)
 
 
 def full_hash(folder: Path) -> str:
@@ -258,7 +258,7 @@ def full_hash(folder: Path) -> str:
     Raises:
         ValueError: as :func:`fingerprint`.
     """
-    return combined({path.name: file_hash(path) for path in (*_descriptions(folder), *_weights(folder))})
+    return combined_hash({path.name: file_hash(path) for path in (*_descriptions(folder), *_weights(folder))})
 
 
 def _descriptions(folder: Path) -> Iterator[Path]:

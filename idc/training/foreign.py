@@ -240,7 +240,7 @@ class Ledger:
         return self.state[name]
 
 
-def listing(dropped: Sequence[Dropped]) -> str:
+def dropped_listing(dropped: Sequence[Dropped]) -> str:
     """The dropped tensors as text, grouped by reason."""
     reasons: dict[str, list[Dropped]] = {}
     for item in dropped:

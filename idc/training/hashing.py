@@ -47,11 +47,11 @@ def contents(path: Path | str) -> dict[str, str]:
     return {str(file.relative_to(root)): file_hash(file) for file in files}
 
 
-def combined(hashes: Mapping[str, str]) -> str:
+def combined_hash(hashes: Mapping[str, str]) -> str:
     """One hash of named hashes."""
     return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
 def content_or_id(source: str) -> str:
     """Identifies a model that is given by a local path or a hub id: a hash of the content at the path, or the id."""
-    return combined(contents(source)) if Path(source).exists() else source
+    return combined_hash(contents(source)) if Path(source).exists() else source

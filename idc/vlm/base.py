@@ -1,7 +1,7 @@
 """Base models: a hub id or a folder becomes a family, and on request the model with its weights.
 
 What can be wrong is found before anything large is loaded: the folder, the kind of model, tokenizer and image
-processor. Nothing is downloaded unless ``base.download`` allows it (:func:`idc.training.base.locate`).
+processor. Nothing is downloaded unless ``base.download`` allows it (:func:`idc.training.base.locate_base`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from idc.training.base import Base, locate
+from idc.training.base import BaseName, locate_base
 from idc.vlm.config import BaseConfig
 from idc.vlm.families import family_class
 from idc.vlm.family import Family
@@ -32,7 +32,7 @@ class FoundBase:
         family: with its tokenizer and image processor.
     """
 
-    name: Base
+    name: BaseName
     folder: Path
     family: Family
 
@@ -50,10 +50,12 @@ def find_base(config: BaseConfig, weights: bool = True) -> FoundBase:
     def refuse_unknown(folder: Path) -> None:
         family_class(model_type(folder), config.source)
 
-    folder = locate(config.source, config.revision, download=config.download, check=refuse_unknown, weights=weights)
+    folder = locate_base(
+        config.source, config.revision, download=config.download, check=refuse_unknown, weights=weights
+    )
     kind = model_type(folder)
     family_class(kind, folder)
-    name = Base.of(config.source, folder, kind, weights=weights)
+    name = BaseName.of(config.source, folder, kind, weights=weights)
     return FoundBase(name, folder, read_family(folder, folder, config.max_pixels))
 
 

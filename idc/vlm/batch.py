@@ -21,7 +21,7 @@ class Sample:
     """One dialogue with its images.
 
     Attributes:
-        ids, learned: as in :class:`idc.vlm.chat.Encoded`; of a prompt nothing is learned.
+        ids, learned: as in :class:`idc.vlm.chat.EncodedDialogue`; of a prompt nothing is learned.
         pixels: of :meth:`idc.vlm.family.Family.pixels`.
     """
 
@@ -30,7 +30,9 @@ class Sample:
     pixels: Mapping[str, Tensor]
 
 
-def collate(samples: Sequence[Sample], family: Family, side: Literal["left", "right"] = "right") -> dict[str, Any]:
+def collate_encoded(
+    samples: Sequence[Sample], family: Family, side: Literal["left", "right"] = "right"
+) -> dict[str, Any]:
     """Pad and stack.
 
     Args:
@@ -74,7 +76,7 @@ def model_inputs(batch: Mapping[str, Any], encoded: Any, family: Family) -> dict
     """Arguments of ``forward`` and ``generate`` of the model.
 
     Args:
-        batch: of :func:`collate`, on the model's device.
+        batch: of :func:`collate_encoded`, on the model's device.
         encoded: of :meth:`idc.vlm.family.Family.encode`; None if the batch has no images.
     """
     inputs = {key: batch[key] for key in ("input_ids", "attention_mask", *family.language_keys) if key in batch}

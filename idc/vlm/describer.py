@@ -20,7 +20,7 @@ from idc.captioning.calibration import YES, Calibration
 from idc.captioning.contract import Answer, Candidate, Capability, CaptionScore, Description, Seen, Speed, beams_of
 from idc.captioning.familiarity import Familiarity
 from idc.schema import Turn
-from idc.vlm.batch import Sample, collate
+from idc.vlm.batch import Sample, collate_encoded
 from idc.vlm.chat import Chat
 from idc.vlm.config import BaseConfig, GenerateConfig, PromptConfig
 from idc.vlm.dialogue import YES_OR_NO, caption_turns, change_question, completed
@@ -267,7 +267,7 @@ class VlmCaptioner:
         self, pairs: Pairs, prompts: Sequence[Sequence[int]], settings: GenerateConfig | None = None, **options: Any
     ) -> list[list[Hypothesis]]:
         samples = [Sample(ids, [False] * len(ids), {}) for ids in prompts]
-        batch = self._moved(collate(samples, self.family, side="left")) | dict(pairs.pixels)
+        batch = self._moved(collate_encoded(samples, self.family, side="left")) | dict(pairs.pixels)
         return generate(self.model, batch, pairs.encoded, self.family, settings or self.settings, **options)
 
     def _scores(

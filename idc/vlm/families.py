@@ -16,7 +16,7 @@ from torch import Tensor
 
 from idc.vlm.config import FAMILIES
 from idc.vlm.family import Family
-from idc.vlm.levels import Levels, joined, per_image
+from idc.vlm.levels import Levels, join_levels, per_image
 
 
 class QwenVL(Family):
@@ -112,7 +112,7 @@ class QwenVL(Family):
         return order.to(grids.device)
 
     def project(self, model: Any, pixels: Mapping[str, Tensor], levels: Levels, features: Tensor) -> Any:
-        merged = model.model.visual.merger(joined(features, levels.counts))
+        merged = model.model.visual.merger(join_levels(features, levels.counts))
         if (order := self.window_order(pixels["image_grid_thw"])) is not None:
             merged = merged[torch.argsort(order)]
         return type(levels.tower)(pooler_output=torch.split(merged, self._merged_counts(levels)))

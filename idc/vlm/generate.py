@@ -59,7 +59,7 @@ def generate(
 
     Args:
         model: the transformers model (of a PEFT model, its base model), in evaluation mode.
-        batch: of :func:`idc.vlm.batch.collate` with padding at the left, on the model's device.
+        batch: of :func:`idc.vlm.batch.collate_encoded` with padding at the left, on the model's device.
         encoded: features of the batch's images, None if it has none; they do not change.
         hypotheses: answers per prompt: final beams, at most as many as there are beams; or samples.
         temperature: draw at random, with logits divided by this, in place of a search; beams do not count then.

@@ -48,7 +48,7 @@ def per_image(rows: Tensor, counts: Sequence[int]) -> Tensor:
     return pad_sequence(list(rows.split(list(counts))), batch_first=True)
 
 
-def joined(padded: Tensor, counts: Sequence[int]) -> Tensor:
+def join_levels(padded: Tensor, counts: Sequence[int]) -> Tensor:
     """The tokens of N images one after another: the inverse of :func:`per_image`."""
     return torch.cat([tokens[:count] for tokens, count in zip(padded, counts, strict=True)])
 

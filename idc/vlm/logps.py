@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from idc.vlm.batch import Sample, collate, model_inputs
+from idc.vlm.batch import Sample, collate_encoded, model_inputs
 from idc.vlm.family import Family
 
 
@@ -25,7 +25,7 @@ def token_log_probabilities(
 
     Args:
         model: the transformers model (of a PEFT model, its base model).
-        batch: of :func:`idc.vlm.batch.collate`, with ``learned``, on the model's device.
+        batch: of :func:`idc.vlm.batch.collate_encoded`, with ``learned``, on the model's device.
         encoded: as in :func:`idc.vlm.batch.model_inputs`.
 
     Returns:
@@ -62,7 +62,7 @@ def answer_rows(
         for prompt, several in zip(prompts, answers, strict=True)
         for ids in several
     ]
-    return collate(rows, family)
+    return collate_encoded(rows, family)
 
 
 def repeated(encoded: Any, pixels: Mapping[str, Tensor], images: Sequence[int], family: Family) -> tuple[Any, dict]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from idc.training.base import Base
+from idc.training.base import BaseName
 from idc.training.foreign import layout_faults
 from idc.vlm.config import LoraConfig
 from idc.vlm.family import Family
@@ -63,7 +63,7 @@ def is_adapter(name: str) -> bool:
     return ".lora_A." in name or ".lora_B." in name
 
 
-def write_adapter(folder: Path, model: nn.Module, state: Mapping[str, Tensor], base: Base) -> None:
+def write_adapter(folder: Path, model: nn.Module, state: Mapping[str, Tensor], base: BaseName) -> None:
     """Write an adapter as PEFT does.
 
     Args:
@@ -84,7 +84,7 @@ def write_adapter(folder: Path, model: nn.Module, state: Mapping[str, Tensor], b
     (folder / SETTINGS).write_text(json.dumps(json.loads(text), indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def load_adapter(folder: Path, model: nn.Module, base: Base) -> None:
+def load_adapter(folder: Path, model: nn.Module, base: BaseName) -> None:
     """Put an adapter of :func:`write_adapter`, or of PEFT, into a transformers model, in float32.
 
     Args:

@@ -22,7 +22,7 @@ from idc.training.data import EvalLoader, Loader, Loaders
 from idc.training.loop import fit, read_log
 from idc.training.task import Batch, Task
 from idc.vlm.base import load_model, read_family, save_model, save_processor
-from idc.vlm.batch import Sample, collate, encode_images
+from idc.vlm.batch import Sample, collate_encoded, encode_images
 from idc.vlm.chat import Chat
 from idc.vlm.config import PAIR_PROMPT, BaseConfig, GenerateConfig
 from idc.vlm.family import Family
@@ -127,7 +127,7 @@ def swapped(tasks: Sequence[str]) -> list[int]:
 
 
 class SceneCollate:
-    """Makes batches of scene samples: those of :func:`idc.vlm.batch.collate`, and ``tasks`` and ``scenes`` of the
+    """Makes batches of scene samples: those of :func:`idc.vlm.batch.collate_encoded`, ``tasks`` and ``scenes`` of the
     samples. Where samples are scored also ``scored`` and, for these samples, ``prompts``, a batch for generation
     without pixels, and ``scored_images``, the numbers of their images in the batch."""
 
@@ -140,7 +140,7 @@ class SceneCollate:
             encoded = self.chat.encode(sample.turns, [image.shape[:2] for image in sample.images])
             texts.append(Sample(encoded.ids, encoded.learned, {}))
         pixels = self.family.pixels([image for sample in samples for image in sample.images])
-        batch = collate(texts, self.family) | pixels
+        batch = collate_encoded(texts, self.family) | pixels
         batch |= {"tasks": [sample.task for sample in samples], "scenes": [sample.scene for sample in samples]}
         prompts, scored, first = [], [], 0
         images: list[int] = []
@@ -152,7 +152,7 @@ class SceneCollate:
                 images += range(first, first + len(sample.images))
             first += len(sample.images)
         if scored:
-            batch["prompts"] = collate(prompts, self.family, side="left")
+            batch["prompts"] = collate_encoded(prompts, self.family, side="left")
             batch |= {"scored": scored, "scored_images": images}
         return batch
 
@@ -182,7 +182,7 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         folder = context.run_dir / "artifact"
         shutil.rmtree(folder, ignore_errors=True)
         save_base(task.model, family, folder)
-        write_page(job, context.run_dir, metrics)
+        write_base_page(job, context.run_dir, metrics)
 
     return fit(task, loaders, context, job.train, export=export)
 
@@ -227,12 +227,12 @@ def save_base(model: Any, family: Family, folder: Path) -> None:
     save_processor(family, folder)
 
 
-def write_page(job: PretrainVlmJob, run_dir: Path, metrics: Mapping[str, float]) -> None:
+def write_base_page(job: PretrainVlmJob, run_dir: Path, metrics: Mapping[str, float]) -> None:
     """The page of the run: every curve of its log, and the settings."""
-    from idc.report.run import RunReport, write_report
+    from idc.report.run import RunReport, write_run_page
 
     facts = ", ".join(f"{name} {metrics[name]:.3f}" for name in metrics if name.endswith("_right_minus_shuffled"))
-    write_report(
+    write_run_page(
         run_dir / "report.html",
         RunReport(
             title=f"{job.name}: a small base model",

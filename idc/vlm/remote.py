@@ -5,7 +5,7 @@ by the same code as for a model in this process (:meth:`idc.vlm.family.Family.fi
 which the model sees them, so that the endpoint has nothing to resize (but :attr:`idc.vlm.family.Family.in_vllm`).
 
 A request has two halves, so that a server can await the endpoint in between: :meth:`RemoteCaptioner.prepare` and
-:meth:`Prepared.description` or :meth:`Prepared.answer`.
+:meth:`PreparedRequest.description` or :meth:`PreparedRequest.answer`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _is_tuned(artifact: Artifact) -> bool:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRequest:
     """The requests for one pair.
 
     Attributes:
@@ -226,7 +226,7 @@ class RemoteCaptioner:
         *,
         candidates: int = 1,
         max_tokens: int | None = None,
-    ) -> Prepared:
+    ) -> PreparedRequest:
         """The requests for a pair.
 
         Args:
@@ -251,9 +251,9 @@ class RemoteCaptioner:
         question = None
         if self.asks_change and turns is None:
             question = messages_of(change_question(self.prompt), images)
-        return Prepared(messages_of(full, images), options, Seen(first, second), tokens, familiarity, question)
+        return PreparedRequest(messages_of(full, images), options, Seen(first, second), tokens, familiarity, question)
 
-    def description(self, prepared: Prepared, replies: Sequence[Sequence[Reply]], most: int) -> Description:
+    def description(self, prepared: PreparedRequest, replies: Sequence[Sequence[Reply]], most: int) -> Description:
         """The description of a pair from the replies to its requests; ``most`` candidates."""
         self.compare(prepared, replies[0][0])
         captions = replies[: len(prepared.options)]
@@ -271,7 +271,7 @@ class RemoteCaptioner:
         )
         return description if self.calibration is None else replace(description, changed=self.calibration(description))
 
-    def compare(self, prepared: Prepared, reply: Reply) -> None:
+    def compare(self, prepared: PreparedRequest, reply: Reply) -> None:
         """Warn, once, if the endpoint read a prompt of another length: then its chat template, its images' sizes or
         its model are others than the artifact's."""
         if self._compared or reply.prompt_tokens is None:
@@ -283,7 +283,7 @@ class RemoteCaptioner:
                 "image processor differs, and so will its captions", reply.prompt_tokens, prepared.prompt_tokens,
             )  # fmt: skip
 
-    def _ask(self, prepared: Prepared) -> list[list[Reply]]:
+    def _ask(self, prepared: PreparedRequest) -> list[list[Reply]]:
         return [
             self.endpoint.chat(messages, log_probabilities=True, **options) for messages, options in prepared.requests
         ]

@@ -23,7 +23,7 @@ from idc.schema import Instruction, Turn
 from idc.training.caption_validation import row_truths
 from idc.training.data import sample_rng
 from idc.training.task import Batch
-from idc.vlm.batch import Sample, collate
+from idc.vlm.batch import Sample, collate_encoded
 from idc.vlm.chat import Chat, Size
 from idc.vlm.config import PromptConfig
 from idc.vlm.family import Family
@@ -83,7 +83,7 @@ def _images(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredSample:
     """The data that validation needs of a sample besides its tokens and pixels.
 
     Attributes:
@@ -104,7 +104,7 @@ class TuningSample:
     """A sample, in validation with what is scored."""
 
     sample: Sample
-    scored: Scored | None = None
+    scored: ScoredSample | None = None
 
 
 def pair_turns(prompt: PromptConfig, caption: str) -> list[Turn]:
@@ -177,7 +177,7 @@ class DialogueSamples:
     def get(self, index: int, epoch: int) -> TuningSample:
         row, number = self._visit(index, epoch)
         dialogue = self.dialogue(row, number)
-        sample = encode(self.chat, dialogue)
+        sample = encode_dialogue(self.chat, dialogue)
         if self.other is None:
             return TuningSample(sample)
         turns = dialogue.turns
@@ -185,9 +185,9 @@ class DialogueSamples:
         if (other := self.other.get(row)) is not None:
             images = self.dialogue(other, 0).images
             loose = Chat(self.chat.family)  # images of another size may be above the cutoff
-            shuffled = encode(loose, replace(dialogue, images=images))
+            shuffled = encode_dialogue(loose, replace(dialogue, images=images))
         prompt = self.chat.prompt(turns[:-1], dialogue.sizes)
-        return TuningSample(sample, Scored(dialogue.name, dialogue.references, dialogue.scene, prompt, shuffled))
+        return TuningSample(sample, ScoredSample(dialogue.name, dialogue.references, dialogue.scene, prompt, shuffled))
 
     def truths(self) -> Iterator[Truth | TrueDifferences | None]:
         """The known truths of the samples' pairs; empty for instructions."""
@@ -254,7 +254,7 @@ class DialogueSamples:
         return row, number
 
 
-def encode(chat: Chat, dialogue: Dialogue) -> Sample:
+def encode_dialogue(chat: Chat, dialogue: Dialogue) -> Sample:
     """A dialogue with the pixels of its images."""
     images = dialogue.decoded()
     encoded = chat.encode(dialogue.turns, [(image.shape[0], image.shape[1]) for image in images])
@@ -262,13 +262,13 @@ def encode(chat: Chat, dialogue: Dialogue) -> Sample:
 
 
 def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:
-    """A batch of B samples: what :func:`idc.vlm.batch.collate` returns, and in validation
+    """A batch of B samples: what :func:`idc.vlm.batch.collate_encoded` returns, and in validation
 
     - ``prompt``: the prompts, padded at the left, without pixels;
     - ``shuffled``: a batch with the images of other rows, None if there is none; ``right``: indices of its samples;
     - ``name``, ``references``, ``scene``: lists of B.
     """
-    batch = collate([sample.sample for sample in samples], family)
+    batch = collate_encoded([sample.sample for sample in samples], family)
     scored = [sample.scored for sample in samples if sample.scored is not None]
     if not scored:
         return batch
@@ -281,8 +281,8 @@ def collate_samples(samples: Sequence[TuningSample], family: Family) -> Batch:
     prompts = [Sample(scored_sample.prompt, [False] * len(scored_sample.prompt), {}) for scored_sample in scored]
     return {
         **batch,
-        "prompt": collate(prompts, family, "left"),
-        "shuffled": collate([sample for _, sample in other], family) if other else None,
+        "prompt": collate_encoded(prompts, family, "left"),
+        "shuffled": collate_encoded([sample for _, sample in other], family) if other else None,
         "right": [index for index, _ in other],
         "name": [scored_sample.name for scored_sample in scored],
         "references": [list(scored_sample.references) for scored_sample in scored],

@@ -29,12 +29,12 @@ from idc.vlm.config import PAIR_PROMPT
 from idc.vlm.pretrain_config import TASKS, PretrainVlmJob
 from idc.vlm.scene_sentences import (
     ABOUT_AN_IMAGE,
-    Asked,
+    SceneQuestion,
     SeenObject,
     list_one,
-    listing,
     moved,
     named_change,
+    object_listing,
     seen_objects,
     which_image,
 )
@@ -121,7 +121,7 @@ class RenderedScenes:
             self._decoded[key] = decode_image(data)
         return self._decoded[key]
 
-    def ordered(self, row: int, rng: np.random.Generator) -> tuple[tuple[_View, _View], str, Asked | None]:
+    def ordered(self, row: int, rng: np.random.Generator) -> tuple[tuple[_View, _View], str, SceneQuestion | None]:
         """Two images of a pair's scene in any order, a caption, and the change by name, unless there may be several.
 
         Every other draw shows a change, if one of the scene's can be described."""
@@ -242,7 +242,7 @@ def dialogue(
     objects: Sequence[Sequence[SeenObject]],
     rng: np.random.Generator,
     caption: str = "",
-    named: Asked | None = None,
+    named: SceneQuestion | None = None,
     questions: int = 0,
 ) -> tuple[Turn, ...]:
     """The turns of a task about images with these objects.
@@ -255,7 +255,7 @@ def dialogue(
     """
     if task == "describe":
         (seen,) = objects
-        asked = [listing(seen)]
+        asked = [object_listing(seen)]
         asked += [ABOUT_AN_IMAGE[int(rng.integers(len(ABOUT_AN_IMAGE)))](seen, rng) for _ in range(questions)]
         asked = [asked[int(number)] for number in rng.permutation(len(asked))]
         head = IMAGE + "\n"
@@ -267,11 +267,11 @@ def dialogue(
             begin = int(rng.integers(2))
             asked = [about[(begin + number) % 2](first, second, rng) for number in range(questions + 1)]
         else:
-            asked = [Asked(PAIR_PROMPT.removeprefix(_TWO_IMAGES), caption)]
+            asked = [SceneQuestion(PAIR_PROMPT.removeprefix(_TWO_IMAGES), caption)]
             if named is not None:
                 draw = rng.random()
                 asked = asked if draw < 0.4 else [named] if draw < 0.8 else [which_image(first, second, rng)]
-    asked[0] = Asked(head + asked[0].question, asked[0].answer)
+    asked[0] = SceneQuestion(head + asked[0].question, asked[0].answer)
     return tuple(
         turn
         for exchange in asked

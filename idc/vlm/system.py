@@ -76,7 +76,7 @@ class TunedSystem(Generic[JobT]):
 
     def loaders(self, job: JobT, family: Family, context: Context) -> Loaders:
         """Loaders of the training and the validation split."""
-        return tuning_data.make_loaders(job, family, context)
+        return tuning_data.dialogue_loaders(job, family, context)
 
     def trained_on(self, job: JobT) -> str:
         """The end of "This model has only seen ..."."""

@@ -67,6 +67,6 @@ def base_content(base: BaseConfig) -> list[str]:
     Raises:
         ValueError: the base model cannot be read.
     """
-    folder = base_models.locate(base.source, base.revision, download=base.download)
+    folder = base_models.locate_base(base.source, base.revision, download=base.download)
     used = base.model_dump(mode="json", exclude={"source", "revision", "download"})
     return [base_models.fingerprint(folder), fingerprint(used)]

@@ -16,7 +16,7 @@ from idc.vlm.samples import DialogueSamples, collate_samples
 from idc.vlm.tuning_config import TuningJob
 
 
-def make_loaders(job: TuningJob, family: Family, context: Context, *, one_size: bool = False) -> Loaders:
+def dialogue_loaders(job: TuningJob, family: Family, context: Context, *, one_size: bool = False) -> Loaders:
     """Loaders of the training and the validation split of a job's folders.
 
     Args:

@@ -35,7 +35,7 @@ _PROXY = "SERVE_PROXY_ACTOR"
 """Prefix of the actor names of Serve's HTTP proxies."""
 
 
-def run(config: CommandConfig) -> None:
+def run_server(config: CommandConfig) -> None:
     """Serve until SIGINT or SIGTERM, on the cluster at RAY_ADDRESS or on a local Ray that ends with the command.
 
     Accepted requests are answered before the end; a second SIGINT does not wait for them.

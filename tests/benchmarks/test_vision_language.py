@@ -14,7 +14,7 @@ from benchmarks.published_models import PUBLISHED
 from benchmarks.vision_language import VlmBenchmarkConfig, measure_vision_language
 from idc.config import load
 from idc.systems.sft.config import SftJob
-from idc.vlm.estimate import GIB, Model, memory
+from idc.vlm.estimate import GIB, ModelSize, memory
 from jobs import finetune_sft
 from tests.docs.checks import ROOT
 
@@ -87,4 +87,4 @@ def test_published_configs_are_complete(name: str) -> None:
     from transformers import AutoConfig
 
     config = PUBLISHED[name].config
-    assert Model.of(config) == Model.of(AutoConfig.for_model(**config).to_dict())
+    assert ModelSize.of(config) == ModelSize.of(AutoConfig.for_model(**config).to_dict())

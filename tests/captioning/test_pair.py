@@ -20,7 +20,7 @@ from PIL import Image
 from idc.captioning import running_server as caption_server
 from idc.captioning.contract import draw_map
 from idc.captioning.loading import SHIPPED, artifact_folder
-from idc.captioning.pair import caption_pair, text_of
+from idc.captioning.pair import caption_pair, caption_text
 from idc.data.images import decode_image
 from idc.data.store import iter_rows
 from idc.loopback import is_loopback
@@ -133,12 +133,14 @@ def test_the_line_for_a_terminal_has_caption_confidence_and_verdict() -> None:
         "changed_probability": 0.971,
         "candidates": [one, one],
     }
-    assert text_of(found) == (
+    assert caption_text(found) == (
         "a cube moved  [confidence 83 %; changed (probability of a change 97 %)]\na cube moved  [confidence 83 %]"
     )
     found |= {"verdict": "unsure", "verdict_text": "the caption names a change, but ..."}
-    assert text_of(found | {"familiar": False}).startswith("a cube moved  [unfamiliar images; confidence 83 %; unsure")
-    assert "83 %; unsure: the caption names a change, but ...]" in text_of(found)
+    assert caption_text(found | {"familiar": False}).startswith(
+        "a cube moved  [unfamiliar images; confidence 83 %; unsure"
+    )
+    assert "83 %; unsure: the caption names a change, but ...]" in caption_text(found)
 
 
 # -- without naming an artifact -----------------------------------------------------------------------------------

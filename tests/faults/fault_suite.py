@@ -82,10 +82,10 @@ class Lab:
     @cached_property
     def pairs(self) -> str:
         """24 pairs."""
-        from idc.data.rendered.render import open_build
+        from idc.data.rendered.render import open_rendering
 
         job = load(RenderJob, None, {"out": str(self.folder / "pairs"), **_scenes(12), "chunk_size": 12})
-        run_local(*open_build(job), progress=False)
+        run_local(*open_rendering(job), progress=False)
         return str(self.folder / "pairs")
 
     @property
@@ -147,13 +147,13 @@ class Lab:
 
     def rows_lost(self, name: str) -> tuple[str, str]:
         """What a build has lost and made twice, and how its rows differ from an undisturbed build without Ray."""
-        from idc.data.rendered.render import open_build
+        from idc.data.rendered.render import open_rendering
 
         other = self.folder / "undisturbed-build"
         if not other.exists():
             scenes = _scenes(2 * self.config.chunks)
             run_local(
-                *open_build(load(RenderJob, None, {"out": str(other), **scenes, "chunk_size": 2})), progress=False
+                *open_rendering(load(RenderJob, None, {"out": str(other), **scenes, "chunk_size": 2})), progress=False
             )
         found, expected = list(iter_rows(str(self.folder / name))), list(iter_rows(str(other)))
         ids, wanted = [row["pair_id"] for row in found], {row["pair_id"] for row in expected}

@@ -17,7 +17,7 @@ from idc.data.images import decode_image
 from serve.backend import EncodedPair
 from serve.batching import Batcher
 from serve.decoding import Decoders
-from serve.deployment.model import Model
+from serve.deployment.model import ModelReplica
 from tests.serve.bodies import picture, saved
 from tests.serve.local import local_config
 
@@ -103,7 +103,7 @@ def test_a_request_that_is_given_up_ends_its_decoder() -> None:
 
 def test_health_watches_decoding() -> None:
     async def test() -> None:
-        replica = Model.__new__(Model)  # without Ray
+        replica = ModelReplica.__new__(ModelReplica)  # without Ray
         replica._config = local_config("artifact", limits={"timeout_s": 0.01})
         replica._batcher, replica._decoders = Batcher(lambda key, items: [], 1), Decoders(1, 1000)
         await replica.check_health()

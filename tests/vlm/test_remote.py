@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from idc.captioning.calibration import YES, Calibration, fit, inputs_of
-from idc.captioning.calibration_job import CalibrateJob, calibrate, finished
+from idc.captioning.calibration_job import CalibrateJob, calibrate, finished_calibration
 from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.chat_endpoint import EndpointConfig, EndpointError, NotAnswered, Reply, RequestRefused
 from idc.data.images import encode_png
@@ -124,7 +124,7 @@ def test_the_job_calibrates_a_model_behind_an_endpoint_by_its_answers(
     made = calibrate(job)
     assert made is not None
     assert made.inputs == ("says_change", "log_probability", "signed_log_probability", YES)
-    assert finished(job) == made
+    assert finished_calibration(job) == made
     captioner = CaptionerLoader(artifact, LoadConfig(endpoint=endpoint))()
     [described] = captioner.describe([pairs()[0][0]], [pairs()[1][0]])
     assert described.changed == made(described)

@@ -20,7 +20,7 @@ from idc.answer_log import AnswerLog
 from idc.chat_endpoint import EndpointError, NotAnswered, Reply, RequestRefused, image_part, without_credentials
 from idc.data.descriptions.config import DescribeJob
 from idc.data.descriptions.instructions import NO_CAPTIONS, ImageCaptions, instruct
-from idc.data.descriptions.template import parse
+from idc.data.descriptions.template import parse_description
 from idc.data.images import ImageError, decode_image, encode_png, open_image, resize_image
 from idc.data.pipeline import FolderSource
 from idc.data.store import fingerprint
@@ -140,7 +140,7 @@ def accepted(job: DescribeJob, record: Mapping[str, Any]) -> str:
         raise ValueError("empty: the answer has no text")
     if record["cut_off"]:
         raise ValueError(f"cut off: the answer is longer than max_tokens={job.max_tokens}: {text[:80]!r}")
-    return parse(text).sentence() if job.prompt == "structured" else text
+    return parse_description(text).sentence() if job.prompt == "structured" else text
 
 
 def settle(

@@ -13,7 +13,7 @@ from idc.data.descriptions.asking import accepted, answers_to
 from idc.data.descriptions.config import NOISE_KINDS, DescribeJob
 from idc.data.descriptions.describing import NOISE, ORIGIN, log_path, origin_of
 from idc.data.descriptions.instructions import read_image_captions
-from idc.data.descriptions.template import parse
+from idc.data.descriptions.template import parse_description
 from idc.data.pipeline import FolderSource
 from idc.data.store import complete_manifest, iter_rows, read_rejects
 from idc.data.text import words
@@ -50,7 +50,7 @@ class Repetition(_Record):
         return self.repeated / self.total if self.total else 0.0
 
 
-class Asked(_Record):
+class AskedStatistics(_Record):
     """The answers of a model that the folder stands on, also those of earlier runs and the refused ones."""
 
     answers: int
@@ -73,7 +73,7 @@ class Asked(_Record):
         return sum(self.refused.values()) / self.answers if self.answers else 0.0
 
 
-class Noise(_Record):
+class NoiseStatistics(_Record):
     """Numbers of the oracle's disturbances."""
 
     images: int
@@ -84,7 +84,7 @@ class Noise(_Record):
     kinds: dict[str, int]
 
 
-class Summary(_Record):
+class DescriptionSummary(_Record):
     """All that is counted; ``descriptions.json``."""
 
     describer: str
@@ -93,9 +93,9 @@ class Summary(_Record):
     described: int
     rejected: dict[str, int]
     """Reason -> pairs without a description."""
-    asked: Asked | None
+    asked: AskedStatistics | None
     """None of the oracle."""
-    noise: Noise | None
+    noise: NoiseStatistics | None
     """Of the oracle alone."""
     repetition: dict[str, Repetition]
     """Instruction (of the oracle: ``rendered``) -> its row, and ``all``."""
@@ -106,7 +106,7 @@ class Summary(_Record):
     words_per_caption: float
 
 
-def summarise(job: DescribeJob) -> Summary:
+def summarise_descriptions(job: DescribeJob) -> DescriptionSummary:
     """Count the complete folder ``job.out``.
 
     Raises:
@@ -127,7 +127,7 @@ def summarise(job: DescribeJob) -> Summary:
         by_question[origin["question"]] += 1
         lengths += _count(caption)
         if job.prompt == "structured":
-            description = parse(caption)
+            description = parse_description(caption)
             verbs.update((description.verb_before, description.verb_after))
             described_words += _count(description.before) + _count(description.after)
             wrong = meta.get(NOISE, [])
@@ -138,14 +138,14 @@ def summarise(job: DescribeJob) -> Summary:
             )
     rows = max(1, manifest.num_rows)
     oracle = job.describer == "oracle"
-    return Summary(
+    return DescriptionSummary(
         describer=origin_of(job),
         prompt=job.prompt,
         pairs=manifest.num_rows + manifest.num_rejected,
         described=manifest.num_rows,
         rejected=manifest.reject_reasons,
         asked=None if oracle else _asked(job, names, by_question),
-        noise=Noise(
+        noise=NoiseStatistics(
             images=2 * manifest.num_rows,
             noisy_images=noisy,
             words=described_words,
@@ -164,7 +164,7 @@ def summarise(job: DescribeJob) -> Summary:
     )
 
 
-def _asked(job: DescribeJob, names: Iterable[str], by_question: Counter[int]) -> Asked:
+def _asked(job: DescribeJob, names: Iterable[str], by_question: Counter[int]) -> AskedStatistics:
     source = FolderSource(job.pairs, chunk_size=job.chunk_size, columns=["pair_id"])
     captions, log = read_image_captions(job.image_captions), AnswerLog(log_path(job))
     refused: Counter[str] = Counter()
@@ -186,7 +186,7 @@ def _asked(job: DescribeJob, names: Iterable[str], by_question: Counter[int]) ->
     cost = None
     if job.price_prompt is not None and job.price_completion is not None:
         cost = (prompt * job.price_prompt + completion * job.price_completion) / 1e6
-    return Asked(
+    return AskedStatistics(
         answers=answers,
         refused=dict(refused.most_common()),
         by_question=dict(sorted(by_question.items())),
@@ -206,7 +206,7 @@ def _count(text: str) -> int:
     return sum(word not in (",", ";") for word in words(text))
 
 
-def table(summary: Summary) -> str:
+def description_table(summary: DescriptionSummary) -> str:
     """The counts as plain text."""
     lines = [f"{summary.described:,} of {summary.pairs:,} pairs described by {summary.describer}"]
     if summary.rejected:

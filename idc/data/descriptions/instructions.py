@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from idc.data.descriptions.config import DescribeJob, Instruction
 from idc.data.descriptions.template import TEMPLATE
-from idc.data.textfiles import JsonError, decode, parse_json, split_lines
+from idc.data.textfiles import JsonError, decode_text, parse_json, split_lines
 
 CONVENTIONAL = (
     "Given the first and the second images, describe the change between the two images. What has changed from the "
@@ -92,7 +92,7 @@ def read_image_captions(path: str | None) -> dict[str, ImageCaptions]:
     if path is None:
         return captions
     try:
-        lines = split_lines(decode(Path(path).read_bytes()))
+        lines = split_lines(decode_text(Path(path).read_bytes()))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     for number, line in enumerate(lines, 1):

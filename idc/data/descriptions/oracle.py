@@ -30,7 +30,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from idc.data.descriptions.config import NoiseKind, OracleConfig
-from idc.data.descriptions.template import Description
+from idc.data.descriptions.template import PairDescription
 from idc.data.rendered.captions import ATTRIBUTES, CLEAR_OFFSET, RELATIONS, SYNONYMS, holds
 from idc.data.rendered.config import Color, Material, Shape
 from idc.data.rendered.scene import Thing, View
@@ -77,7 +77,9 @@ class _Phrase(NamedTuple):
     wrong: tuple[int, int, NoiseKind] | None = None
 
 
-def describe(pair_id: str, meta: Mapping[str, Any], config: OracleConfig) -> tuple[Description, list[Noise]]:
+def describe_by_oracle(
+    pair_id: str, meta: Mapping[str, Any], config: OracleConfig
+) -> tuple[PairDescription, list[Noise]]:
     """The description of a rendered pair, and what is wrong with it.
 
     Args:
@@ -110,7 +112,7 @@ def describe(pair_id: str, meta: Mapping[str, Any], config: OracleConfig) -> tup
         text, wrong = _text(phrases, link, words)
         texts.append(text)
         noise += [Noise(image, *span) for span in wrong]
-    return Description(verbs[0], texts[0], verbs[1], texts[1]), noise
+    return PairDescription(verbs[0], texts[0], verbs[1], texts[1]), noise
 
 
 class _Link(NamedTuple):

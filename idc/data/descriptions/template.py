@@ -46,7 +46,7 @@ _EMPTY_WORDS = frozenset((
 """Auxiliary verbs, and pronouns that name nothing by themselves."""
 
 
-class Description(NamedTuple):
+class PairDescription(NamedTuple):
     """The four slots of the template.
 
     ``before`` and ``after`` are the object descriptions of the two images, T_1 and T_2 in the paper; the verbs are
@@ -59,14 +59,14 @@ class Description(NamedTuple):
     after: str
 
     def sentence(self) -> str:
-        """The whole sentence; :func:`parse` is its inverse."""
+        """The whole sentence; :func:`parse_description` is its inverse."""
         return (
             f"The difference between the two images is that the first image {self.verb_before} {self.before}, while "
             f"the second image {self.verb_after} {self.after}."
         )
 
 
-def parse(sentence: str) -> Description:
+def parse_description(sentence: str) -> PairDescription:
     """Read a sentence of the template.
 
     Case of the template's own words, blanks, quotation marks around the whole and the full stop at the end do not
@@ -96,7 +96,7 @@ def parse(sentence: str) -> Description:
         if _only_denies(description):
             raise ValueError(f"{DENIAL}: the {image} image {verb} {_short(description)}")
         slots += [verb.lower(), description]
-    return Description(*slots)
+    return PairDescription(*slots)
 
 
 def _only_denies(description: str) -> bool:

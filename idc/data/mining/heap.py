@@ -135,7 +135,7 @@ class PairsHeap:
 
     def __init__(self, folder: files.Location, chunk_size: int) -> None:
         columns = ["pair_id", "before", "after"]
-        self.images = PairImages(folder)
+        self.images = MinedImages(folder)
         self.source = FolderSource(folder, chunk_size=max(1, chunk_size // 2), columns=columns, kind="pairs")
         self.num_images = 2 * self.source.manifest.num_rows
         if not self.num_images:
@@ -162,7 +162,7 @@ class PairsHeap:
         }
 
 
-class PairImages:
+class MinedImages:
     """Images by their positions; the pairs are memory-mapped at the first read."""
 
     def __init__(self, folder: files.Location) -> None:

@@ -78,7 +78,7 @@ class ChooseTargets:
         sims = np.array([[kept[number] for number in both] for kept in between]).T
         candidates = [self.vectors[number] for number in both]
         weights = np.array([self._weights(vector) for vector in candidates])
-        together = combined(sims, self._weights(self.vectors[row["number"]]), weights)
+        together = combined_similarities(sims, self._weights(self.vectors[row["number"]]), weights)
         labels = cluster(concatenated(candidates, weights), self.config.clusters, self.config.gamma)
         chosen = nearest_of_each(labels, together)
         record |= {f"{name}_sims": sims[chosen, n].tolist() for n, name in enumerate(FEATURES)}
@@ -113,7 +113,7 @@ def in_range(ids: np.ndarray, sims: np.ndarray, thresholds: FeatureThresholds) -
     return neighbours, BELOW_SET_MIN if min(neighbours.values()) < thresholds.set_min else ""
 
 
-def combined(sims: np.ndarray, lengths: np.ndarray, others: np.ndarray) -> np.ndarray:
+def combined_similarities(sims: np.ndarray, lengths: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Cosines of g (eq. 8) of an image with others, from the cosines of the two parts (N, 2) and the lengths of the
     image's parts, ``lengths`` (2,), and of the ``others`` (N, 2)."""
     products = (sims * lengths * others).sum(axis=1)

@@ -24,7 +24,7 @@ from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 from idc.data.pipeline import Batch
 from idc.data.readers.base import SPLIT_NAMES, access, outside_rows, rows_to_batch, unread_images
 from idc.data.store import fingerprint
-from idc.data.textfiles import JsonError, decode, parse_json, parse_json_at
+from idc.data.textfiles import JsonError, decode_text, parse_json, parse_json_at
 from idc.schema import SPLITS
 
 Row = dict[str, Any]
@@ -125,7 +125,7 @@ class Annotations:
         except (OSError, files.OutsideSource) as exc:
             raise ValueError(f"{self.root}: {name} cannot be read: {exc}") from exc
         self.hash.update(name.encode("utf-8", "surrogateescape") + hashlib.sha256(data).digest())
-        return decode(data, "surrogateescape")
+        return decode_text(data, "surrogateescape")
 
     def records(self, name: str, key: str | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
         """The objects of a JSON list (the one under ``key`` of an object), each with its position."""

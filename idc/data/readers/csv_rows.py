@@ -22,7 +22,7 @@ MAX_CELL = 131_072
 _FILE_NAME = re.compile(r'\s*[^\s"][^"]*(?:\.\w{2,5}|://[^"]+)\s*')
 
 
-class Line(NamedTuple):
+class CsvLine(NamedTuple):
     """A line of a file with its line end: its offset, its number from 1, its text."""
 
     offset: int
@@ -33,7 +33,7 @@ class Line(NamedTuple):
 class Cells(NamedTuple):
     """The cells of a row, or its error; ``line`` is its first line."""
 
-    line: Line
+    line: CsvLine
     cells: list[str] | str
 
 
@@ -50,7 +50,7 @@ class CsvRows:
         self._columns = len(header)
         self._images = [header.index(name) for name in images]
 
-    def read(self, lines: Iterator[Line]) -> Iterator[Cells]:
+    def read(self, lines: Iterator[CsvLine]) -> Iterator[Cells]:
         """The rows of the lines after the header; empty lines are skipped."""
         buffered_lines = _Lines(lines)
         for line in buffered_lines:
@@ -66,9 +66,9 @@ class CsvRows:
             if cells:
                 yield Cells(line, cells)
 
-    def _quoted(self, line: Line, lines: _Lines) -> list[str] | str:
+    def _quoted(self, line: CsvLine, lines: _Lines) -> list[str] | str:
         """The cells of a row with quotes; consumes further lines as far as its cells extend."""
-        taken: list[Line] = []
+        taken: list[CsvLine] = []
         open_until = ""
 
         def texts() -> Iterator[str]:
@@ -99,23 +99,23 @@ class CsvRows:
                 )
             return f"bad row: {error}"
 
-    def _names_files(self, line: Line) -> bool:
+    def _names_files(self, line: CsvLine) -> bool:
         """Whether a line, by itself, has file names where a row has them."""
         cells = line.text.split(self.delimiter)
         return len(cells) > max(self._images) and all(_FILE_NAME.fullmatch(cells[i]) for i in self._images)
 
 
-class _Lines(Iterator[Line]):
+class _Lines(Iterator[CsvLine]):
     """An iterator of lines to which lines can be put back."""
 
-    def __init__(self, lines: Iterator[Line]) -> None:
+    def __init__(self, lines: Iterator[CsvLine]) -> None:
         self._lines = lines
-        self._back: deque[Line] = deque()
+        self._back: deque[CsvLine] = deque()
 
-    def __next__(self) -> Line:
+    def __next__(self) -> CsvLine:
         return self._back.popleft() if self._back else next(self._lines)
 
-    def put_back(self, lines: Sequence[Line]) -> None:
+    def put_back(self, lines: Sequence[CsvLine]) -> None:
         self._back.extendleft(reversed(lines))
 
 

@@ -21,7 +21,7 @@ from idc.data.pipeline import Batch
 from idc.data.readers.annotations import Annotations, Row
 from idc.data.readers.base import access, rows_to_batch
 from idc.data.store import fingerprint
-from idc.data.textfiles import JsonError, decode, parse_json
+from idc.data.textfiles import JsonError, decode_text, parse_json
 
 _SEEDS = "seeds.json"
 _LOOKED_AT = 100
@@ -107,7 +107,7 @@ class InstructPix2PixReader:
         """The prompt of an example, or its error."""
         file = f"{name}/prompt.json"
         try:
-            prompt = parse_json(decode(self.reader.read(file), "surrogateescape"), keep_surrogates=True)
+            prompt = parse_json(decode_text(self.reader.read(file), "surrogateescape"), keep_surrogates=True)
         except FileNotFoundError:
             return {}, f"missing file: {file}"
         except files.OutsideSource as exc:

@@ -59,7 +59,7 @@ def record_row(records: list[dict[str, Any]], where: str) -> dict[str, Any]:
     captions: list[Any] = []
     origins: list[Any] = []
     for record in records:
-        captions += captions_of(record)
+        captions += record_captions(record)
         record_origins = record.get(CAPTION_ORIGINS)
         origins += record_origins if isinstance(record_origins, list) else [None] * (len(captions) - len(origins))
         for name, value in record.items():
@@ -125,7 +125,7 @@ class ImageFolders:
         return [f"images are read below {', '.join(map(cell_name, sorted(self._folders)))}"] if self._folders else []
 
 
-def captions_of(record: dict[str, Any]) -> list[Any]:
+def record_captions(record: dict[str, Any]) -> list[Any]:
     """The captions that a record has under ``captions`` and ``caption``."""
     value = record.get("captions")
     captions = list(value) if isinstance(value, list) else [] if value is None else [value]

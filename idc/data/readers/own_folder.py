@@ -11,9 +11,9 @@ from idc.data import files
 from idc.data.images import IMAGE_SUFFIXES, OTHER_IMAGE_SUFFIXES
 from idc.data.pipeline import Batch
 from idc.data.readers.base import SPLIT_NAMES, outside_rows, rows_to_batch, unread, unread_images
-from idc.data.readers.own import captions_of, record_row, split_name
+from idc.data.readers.own import record_captions, record_row, split_name
 from idc.data.store import fingerprint
-from idc.data.textfiles import decode, parse_json, split_lines
+from idc.data.textfiles import decode_text, parse_json, split_lines
 
 _ROLES = {"before": "before", "a": "before", "after": "after", "b": "after", "mask": "mask", "label": "mask"}
 _TEXT_FOLDERS = ("captions", "text")
@@ -90,11 +90,11 @@ class FolderReader:
         record = {**record, "pair_id": key, **{role: names[0] for role, names in roles.items()}}
         split = SPLIT_NAMES.get(key.partition("/")[0].lower()) if "/" in key else None
         named, record["split"] = record.get("split"), record.get("split") or split
-        caption_sources = [file for file, _ in entries if len(entries) > 1 or captions_of(record)] + texts
+        caption_sources = [file for file, _ in entries if len(entries) > 1 or record_captions(record)] + texts
         error = None
         if texts and len(caption_sources) == 1:
             try:
-                lines = split_lines(decode(self.reader.read(texts[0]), "surrogateescape"))
+                lines = split_lines(decode_text(self.reader.read(texts[0]), "surrogateescape"))
                 record["captions"] = [line for line in lines if line.strip()]
             except OSError as exc:
                 error = f"unreadable file: captions, {texts[0]}, {exc}"
@@ -124,7 +124,7 @@ class FolderReader:
             for file in self._caption_files:
                 folder, data = file.rpartition("/")[0], self._caption_bytes(file)
                 try:
-                    content = parse_json(decode(data, "surrogateescape"), keep_surrogates=True)
+                    content = parse_json(decode_text(data, "surrogateescape"), keep_surrogates=True)
                 except ValueError as exc:
                     raise ValueError(f"{file}: {exc}") from exc
                 if not isinstance(content, dict):

@@ -25,9 +25,9 @@ from idc.data.config import ImportConfig
 from idc.data.images import IMAGE_SUFFIXES
 from idc.data.pipeline import Batch
 from idc.data.readers.base import SPLIT_NAMES, access, rows_to_batch, unread
-from idc.data.readers.own import captions_of
+from idc.data.readers.own import record_captions
 from idc.data.store import fingerprint
-from idc.data.textfiles import decode, parse_json, split_lines
+from idc.data.textfiles import decode_text, parse_json, split_lines
 
 _COLUMNS = ("captions", "caption", "change_type", "split", "source")
 
@@ -147,17 +147,17 @@ class WebdatasetReader:
             there = ", ".join(sorted(contents))
             return {**row, "error": f"missing partner: no {' and no '.join(absent)} among {there}"}
         if "txt" in contents:
-            row["captions"] = split_lines(decode(contents["txt"], "surrogateescape"))
+            row["captions"] = split_lines(decode_text(contents["txt"], "surrogateescape"))
         if "json" in contents:
             try:
-                content = parse_json(decode(contents["json"], "surrogateescape"), keep_surrogates=True)
+                content = parse_json(decode_text(contents["json"], "surrogateescape"), keep_surrogates=True)
             except ValueError as exc:
                 return {**row, "error": f"bad row: {key}.json: {exc}"}
             if not isinstance(content, dict):
                 return {**row, "error": f"bad row: {key}.json has a {type(content).__name__}, not an object"}
             row["meta"] = {name: value for name, value in content.items() if name not in _COLUMNS}
             row |= {name: content[name] for name in ("change_type", "split", "source") if content.get(name) is not None}
-            captions = captions_of(content)
+            captions = record_captions(content)
             row["captions"] = [*captions, *(text for text in row["captions"] if text not in captions)]
         return row
 

@@ -49,7 +49,7 @@ BASE_LAMPS: tuple[Lamp, ...] = (
 
 
 @dataclass(frozen=True)
-class Base:
+class EmptyScene:
     """Centre of the draws of the default image's view: the camera's height angle (degrees), distance, zoom; lamps."""
 
     elevation: float
@@ -124,7 +124,7 @@ def _draw(
     return Scene(before, after, change, views, look, exposures, (ids[0], ids[1], ids[2]))
 
 
-def draw_base(config: RenderConfig, rng: np.random.Generator) -> Base:
+def draw_base(config: RenderConfig, rng: np.random.Generator) -> EmptyScene:
     """The base of a scene."""
     wide = config.variation
     tilt, away, lens, turn = rng.uniform(-1, 1, 4)
@@ -140,7 +140,7 @@ def draw_base(config: RenderConfig, rng: np.random.Generator) -> Base:
         )
         radiance = lamp.radiance * stops(wide.lamp_power, rng) / size**2
         lamps.append(Lamp(position, lamp.half_edge * size, radiance))
-    return Base(
+    return EmptyScene(
         elevation=BASE_ELEVATION + float(tilt) * wide.elevation,
         distance=config.camera_distance * zoom * (1 + float(away) * wide.distance),
         zoom=zoom,
@@ -213,10 +213,10 @@ def _change(
     return Change(kind, old, new), (*before[:at], new, *before[at + 1 :])
 
 
-def draw_view(rng: np.random.Generator, jitter: Jitter, base: Base | View) -> View:
+def draw_view(rng: np.random.Generator, jitter: Jitter, base: EmptyScene | View) -> View:
     """A view near ``base``."""
     lamps = base.lamps
-    if isinstance(base, Base):
+    if isinstance(base, EmptyScene):
         azimuth, elevation, distance, target = BASE_AZIMUTH, base.elevation, base.distance, BASE_TARGET
     else:
         target = base.target

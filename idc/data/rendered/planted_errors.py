@@ -22,17 +22,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from idc.data.rendered.captions import ATTRIBUTES, VALUES, Description, matching
+from idc.data.rendered.captions import ATTRIBUTES, VALUES, SceneDescription, matching
 from idc.data.rendered.differences import Difference
 from idc.data.rendered.referring import Record, Referring, Told, thing_of
 from idc.data.rendered.scene import REVERSED, Thing, View
-from idc.data.rendered.sentences import DIRECTED_MOVES, clause, clauses_of, describable_difference, joined, tell
+from idc.data.rendered.sentences import (
+    DIRECTED_MOVES,
+    clause,
+    clauses_of_changes,
+    describable_difference,
+    join_clauses,
+    tell,
+)
 
 ERRORS: tuple[str, ...] = ("wrong object", "wrong attribute", "missing", "invented", "swapped order")
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-_BY_ALL = Referring(Description(ATTRIBUTES))
+_BY_ALL = Referring(SceneDescription(ATTRIBUTES))
 
 
 def planted(
@@ -61,18 +68,18 @@ def planted(
     true = [_clause(tell(difference, before, after, views), rng) for difference in differences]
     if kind == "invented":
         wrong = _invented(scene, rng)
-        return None if wrong is None else joined([*true, wrong], rng)
+        return None if wrong is None else join_clauses([*true, wrong], rng)
     if kind == "missing":
         if len(true) < 2:
             return None
         left_out = int(rng.integers(len(true)))
-        return joined(true[:left_out] + true[left_out + 1 :], rng)
+        return join_clauses(true[:left_out] + true[left_out + 1 :], rng)
     make = {"wrong object": _wrong_object, "wrong attribute": _wrong_attribute, "swapped order": _swapped}[kind]
     for index in rng.permutation(len(true)):
         wrong = make(differences[index], scene, rng)
         if wrong is not None:
             true[index] = wrong
-            return joined(true, rng)
+            return join_clauses(true, rng)
     return None
 
 
@@ -96,7 +103,7 @@ class _Images:
 
 
 def _clause(statement: Told, rng: np.random.Generator, fits: Callable[[str], bool] = lambda template: True) -> str:
-    options = [template for template in clauses_of(statement) if fits(template)]
+    options = [template for template in clauses_of_changes(statement) if fits(template)]
     return clause(statement, options[int(rng.integers(len(options)))], rng)
 
 

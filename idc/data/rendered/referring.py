@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from idc.data.rendered.captions import RELATIONS, SUBSETS, Description, Sight, descriptions, holds, matching
+from idc.data.rendered.captions import RELATIONS, SUBSETS, SceneDescription, Sight, descriptions, holds, matching
 from idc.data.rendered.differences import Difference
 from idc.data.rendered.scene import Thing, View
 
@@ -30,7 +30,7 @@ _SAME_LOOK = ("orientation", "move", "text")
 class Referring:
     """A way to name the object of a difference: a description, or attributes and the side where it is."""
 
-    description: Description
+    description: SceneDescription
     side: str | None = None
 
 
@@ -97,7 +97,9 @@ def _told_count(difference: Difference, images: Sequence[Sequence[Thing]]) -> To
             for things, group in zip(fitting, groups, strict=True)
         )
 
-    named = [Referring(Description(attributes)) for attributes in SUBSETS if len(attributes) >= 2 and alone(attributes)]
+    named = [
+        Referring(SceneDescription(attributes)) for attributes in SUBSETS if len(attributes) >= 2 and alone(attributes)
+    ]
     return Told(difference, thing, tuple(named), (), ())
 
 
@@ -107,7 +109,7 @@ def _sided(unique_in: Sequence[Sight], shown: Sequence[Sight]) -> list[Referring
         if not all(on_side(side, sight.thing, sight.view, CLEAR_SIDE) for sight in shown):
             continue
         referrings += [
-            Referring(Description(attributes), side)
+            Referring(SceneDescription(attributes), side)
             for attributes in SUBSETS
             if len(attributes) >= 2 and not any(_another(attributes, side, sight) for sight in unique_in)
         ]

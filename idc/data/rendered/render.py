@@ -64,8 +64,8 @@ class RenderSource:
         return {"index": list(range(start, min(start + self.chunk_size, self.num_scenes)))}
 
 
-def open_build(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFolder, RenderSource, list[StageSpec]]:
-    """The folder, source and stages of a render job, for ``run_local`` or ``cluster.data.run``.
+def open_rendering(job: RenderJob, overwrite: bool = False) -> tuple[DatasetFolder, RenderSource, list[StageSpec]]:
+    """The folder, source and stages of a render job, for ``run_local`` or ``cluster.data.run_chunks_on_ray``.
 
     Raises:
         ValueError: the folder holds something else and ``overwrite`` is off.
@@ -132,7 +132,7 @@ class RenderScenes:
         images = []
         for i, (seed, exposure) in enumerate(zip(seeds, scene.exposures, strict=True)):
             pixels = self.render(scene.things(i), scene.views[i], int(seed), scene.look, exposure)
-            images.append(encode(pixels, exposure))
+            images.append(encode_exposed(pixels, exposure))
         pairs = []
         for number, (name, order) in enumerate(pairs_of(config, index).items()):
             if name not in PAIRS:  # the scene's own generator is for the two pairs that every scene has
@@ -165,7 +165,7 @@ class RenderScenes:
         scene, rng = draw_several(config, index)
         seeds = np.random.SeedSequence((config.seed, index)).generate_state(2)
         before, after = (
-            encode(self.render(things, view, int(seed), scene.look, exposure), exposure)
+            encode_exposed(self.render(things, view, int(seed), scene.look, exposure), exposure)
             for things, view, seed, exposure in zip(
                 (scene.before, scene.after), scene.views, seeds, scene.exposures, strict=True
             )
@@ -339,7 +339,7 @@ def develop(linear: np.ndarray, exposure: Exposure, rng: np.random.Generator) ->
     return (np.clip(pixels, 0.0, 1.0) * 255 + 0.5).astype(np.uint8)
 
 
-def encode(pixels: np.ndarray, exposure: Exposure) -> bytes:
+def encode_exposed(pixels: np.ndarray, exposure: Exposure) -> bytes:
     """The image file: PNG, or JPEG of the exposure's quality."""
     if exposure.quality is None:
         return encode_png(pixels)

@@ -23,7 +23,7 @@ from idc.data.rendered.captions import (
     ATTRIBUTES,
     SYNONYMS,
     TEMPLATES,
-    Description,
+    SceneDescription,
     no_change_captions,
     phrase,
 )
@@ -180,10 +180,10 @@ def several_captions(
         return no_change_captions(count, rng)
     statements = [tell(difference, before, after, views) for difference in differences]
     captions: dict[str, None] = {}
-    decks = [_Deck(clauses_of(statement), rng) for statement in statements]
+    decks = [_Deck(clauses_of_changes(statement), rng) for statement in statements]
     while len(captions) < count:
         clauses = [clause(statement, deck.draw(), rng) for statement, deck in zip(statements, decks, strict=True)]
-        captions[joined(clauses, rng)] = None
+        captions[join_clauses(clauses, rng)] = None
     return list(captions)
 
 
@@ -210,7 +210,7 @@ def tell(difference: Difference, before: Sequence[Record], after: Sequence[Recor
     return statement
 
 
-def joined(clauses: Sequence[str], rng: np.random.Generator) -> str:
+def join_clauses(clauses: Sequence[str], rng: np.random.Generator) -> str:
     """The clauses in a drawn order: "a; b; c" or "a, b and c"."""
     shuffled = [clauses[index] for index in rng.permutation(len(clauses))]
     if len(shuffled) == 1 or rng.random() < 0.5:
@@ -218,7 +218,7 @@ def joined(clauses: Sequence[str], rng: np.random.Generator) -> str:
     return f"{', '.join(shuffled[:-1])} and {shuffled[-1]}"
 
 
-def clauses_of(statement: Told) -> tuple[str, ...]:
+def clauses_of_changes(statement: Told) -> tuple[str, ...]:
     """The wordings of a clause about a difference, as in :data:`CLAUSES`."""
     templates = CLAUSES[statement.difference.kind]
     if statement.moves:
@@ -228,7 +228,7 @@ def clauses_of(statement: Told) -> tuple[str, ...]:
 
 
 def clause(statement: Told, template: str, rng: np.random.Generator) -> str:
-    """One clause about a difference, in one of :func:`clauses_of`; the referring part is drawn."""
+    """One clause about a difference, in one of :func:`clauses_of_changes`; the referring part is drawn."""
     return template.format(**_words(statement, _pick(statement, rng), rng, template))
 
 
@@ -246,7 +246,7 @@ def true_wordings(differences: Sequence[Difference]) -> list[str]:
         clauses = []
         for difference in differences:
             thing = thing_of((*difference.before, *difference.after)[0])
-            statement = Told(difference, thing, (Referring(Description(ATTRIBUTES)),), (), ())
+            statement = Told(difference, thing, (Referring(SceneDescription(ATTRIBUTES)),), (), ())
             template = CLAUSES[difference.kind][number]
             clauses.append(template.format(**_words(statement, statement.plain[0], rng, template)))
         captions.append("; ".join(clauses))
@@ -279,7 +279,7 @@ def _words(statement: Told, referring: Referring, rng: Any, template: str) -> di
     elif difference.kind == "replace":
         # The new shape is always named; of the other attributes those that the referring part names.
         named = tuple(name for name in ATTRIBUTES if name in attributes or name == "shape")
-        words["b"] = phrase(thing_of(difference.after[0]), Description(named), rng)
+        words["b"] = phrase(thing_of(difference.after[0]), SceneDescription(named), rng)
     elif difference.kind == "text":
         words |= {"a": difference.before[0]["text"], "b": difference.after[0]["text"]}
     elif "{b}" in template:

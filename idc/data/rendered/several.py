@@ -143,7 +143,7 @@ def draw_several(config: RenderConfig, index: int) -> tuple[SeveralScene, np.ran
     several = config.several
     assert several is not None
     rng, look_rng = np.random.default_rng((config.seed, index)), np.random.default_rng((config.seed, index, 1))
-    kinds = kinds_of(several, config.seed, index)
+    kinds = kinds_of_changes(several, config.seed, index)
     for attempt in range(MAX_ATTEMPTS):
         if kinds and attempt and attempt % PATIENCE == 0:
             kinds[int(rng.integers(len(kinds)))] = str(rng.choice(several.kinds))
@@ -156,7 +156,7 @@ def draw_several(config: RenderConfig, index: int) -> tuple[SeveralScene, np.ran
     )
 
 
-def kinds_of(several: SeveralConfig, seed: int, index: int) -> list[str]:
+def kinds_of_changes(several: SeveralConfig, seed: int, index: int) -> list[str]:
     """The kinds of change that scene ``index`` is to have, in the order in which they are drawn."""
     block, position = divmod(index, several.num_counts)
     counts = [several.min_changes + number for number in range(several.num_counts)]

@@ -51,8 +51,8 @@ VERSION = 1
 """Part of the fingerprint; to be raised when the same settings would produce other rows."""
 
 
-def open_build(job: CorruptJob, overwrite: bool = False) -> tuple[DatasetFolder, FolderSource, list[StageSpec]]:
-    """The folder, source and stages of a robustness set, for ``run_local`` or ``cluster.data.run``.
+def open_corruption(job: CorruptJob, overwrite: bool = False) -> tuple[DatasetFolder, FolderSource, list[StageSpec]]:
+    """The folder, source and stages of a robustness set, for ``run_local`` or ``cluster.data.run_chunks_on_ray``.
 
     Raises:
         ValueError: ``job.pairs`` is not a complete folder of pairs (or procedures, for words), has no images, or no

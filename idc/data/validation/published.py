@@ -1,7 +1,7 @@
 """Published counts of the official data sets, and their comparison with an imported one, as one line per data set.
 
 The numbers are those of the official annotation files (repositories and files are named at each set) and of the papers.
-A count has the same name in ``Validation.counts``; :func:`compare` compares the two.
+A count has the same name in ``Validation.counts``; :func:`compare_counts` compares the two.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class CountLine(BaseModel):
     agrees: bool | None
 
 
-class Comparison(BaseModel):
+class CountComparison(BaseModel):
     """A data set compared with its published counts."""
 
     name: SetName
@@ -238,7 +238,7 @@ class Comparison(BaseModel):
         return f"{self.title}: {'; '.join([*facts, *self.explained])}"
 
 
-def compare(name: SetName, counted: Mapping[str, Counts], reasons: Sequence[str] = ()) -> Comparison:
+def compare_counts(name: SetName, counted: Mapping[str, Counts], reasons: Sequence[str] = ()) -> CountComparison:
     """Compare the counts of a set with the published ones.
 
     Args:
@@ -276,7 +276,7 @@ def compare(name: SetName, counted: Mapping[str, Counts], reasons: Sequence[str]
         explained += reasons
     if different and not reasons:
         explained.append("the difference is unexplained: these are probably not the published files")
-    return Comparison(
+    return CountComparison(
         name=name, title=expected.title, source=expected.source, lines=lines, absent_splits=absent, explained=explained,
         agrees=agrees,
     )  # fmt: skip

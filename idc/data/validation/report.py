@@ -12,7 +12,7 @@ from idc.data.config import ValidateJob
 from idc.data.readers.omnidiff import SUBSETS
 from idc.data.validation.caption_statistics import CaptionStatistics
 from idc.data.validation.duplicates import Leak
-from idc.data.validation.published import PUBLISHED, Comparison
+from idc.data.validation.published import PUBLISHED, CountComparison
 from idc.schema import SPLITS
 
 DATA_SET_FOLDER = "data set folder"
@@ -45,7 +45,7 @@ class Validation(BaseModel):
     by_split_and_type: dict[str, dict[str, int]]
     counts: dict[str, dict[str, int]]
     """Name -> split -> number: those that :mod:`idc.data.validation.published` compares, and the reader's own."""
-    published: Comparison | None
+    published: CountComparison | None
     """None if no counts of this set are published."""
     problems: dict[str, Problem]
     warnings: dict[str, Problem]
@@ -99,13 +99,13 @@ def report_path(job: ValidateJob) -> str:
     return files.join(job.pairs, "") + "validation.json"
 
 
-def write_report(result: Validation, path: str) -> None:
+def write_validation_report(result: Validation, path: str) -> None:
     """Write the result as JSON."""
     files.locate(path).write((json.dumps(result.model_dump(), indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def read_report(path: str) -> Validation:
-    """Read a report of :func:`write_report`.
+    """Read a report of :func:`write_validation_report`.
 
     Raises:
         ValueError: there is no such report.
@@ -136,7 +136,7 @@ def statistics_row(statistics: CaptionStatistics) -> list[str]:
     ]
 
 
-def published_rows(results: Iterable[Validation]) -> list[list[str]]:
+def published_count_rows(results: Iterable[Validation]) -> list[list[str]]:
     """The rows of OmniDiff's tables 1 and 2 about these sets: a title, and the values under :data:`COLUMNS`."""
     rows = []
     for name in dict.fromkeys(result.published.name for result in results if result.published is not None):
@@ -173,7 +173,7 @@ def kinds_lines(result: Validation) -> list[str]:
     return lines
 
 
-def table(result: Validation, beside: Sequence[Validation] = ()) -> str:
+def validation_table(result: Validation, beside: Sequence[Validation] = ()) -> str:
     """The result for a terminal; ``beside`` are other sets whose statistics to print too."""
     return "\n".join(_lines(result, beside))
 
@@ -195,7 +195,7 @@ def _lines(result: Validation, beside: Sequence[Validation]) -> Iterator[str]:
     rows += [[split, *statistics_row(statistics)] for split, statistics in result.statistics_by_split.items()]
     rows += [["all", *statistics_row(result.statistics)]]
     rows += [[other.title, *statistics_row(other.statistics)] for other in beside]
-    yield from aligned([*rows, *published_rows([result, *beside])])
+    yield from aligned([*rows, *published_count_rows([result, *beside])])
     yield ""
     if kinds := kinds_rows(result):
         yield from aligned(kinds)

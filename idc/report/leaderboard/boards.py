@@ -24,7 +24,7 @@ from idc.metrics.difference_lists import F1, DifferenceScores
 from idc.metrics.hallucination import Hallucination, wilson
 from idc.provenance import UNKNOWN_COMMIT
 from idc.report.leaderboard.published_rows import ALL, DataSet, load_published, published_rows
-from idc.report.leaderboard.scored_runs import Scored, find, read, require_commit
+from idc.report.leaderboard.scored_runs import ScoredRuns, find, read_scored_runs, require_commit
 
 RUN, BASELINE, UPPER_BOUND, PAPER = "run", "baseline", "upper bound", "published"
 """Kinds of rows."""
@@ -37,7 +37,7 @@ CLAIMS = {"right object": "object", "right attribute": "attribute"}
 
 
 @dataclass(frozen=True)
-class Row:
+class BoardRow:
     """A row of a table.
 
     Attributes:
@@ -65,7 +65,7 @@ class Row:
     selection: str = ""
     command: str = ""
     commit: str = ""
-    evaluations: tuple[Scored, ...] = ()
+    evaluations: tuple[ScoredRuns, ...] = ()
     intervals: Mapping[str, Interval] = field(default_factory=dict)
 
 
@@ -84,7 +84,7 @@ class Board:
     subset: str
     protocol: str
     metrics: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[BoardRow, ...]
 
     @property
     def footnotes(self) -> list[str]:
@@ -104,11 +104,11 @@ class DataSetPage:
     title: str
     official: DataSet | None
     boards: list[Board] = field(default_factory=list)
-    scored: list[Scored] = field(default_factory=list)
+    scored: list[ScoredRuns] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-def gather(
+def gather_boards(
     runs: Sequence[str], data_sets: Mapping[str, str] | None = None, any_commit: bool = False
 ) -> list[DataSetPage]:
     """The pages of all data sets that runs were scored on, and of all that have published rows.
@@ -123,7 +123,9 @@ def gather(
             missing; the commit that made a folder's numbers is not recorded and ``any_commit`` is off.
     """
     folders = find(runs)
-    scored = [read(folder, data_sets or {}, any_commit) for folder in folders if (folder / EVALUATION).exists()]
+    scored = [
+        read_scored_runs(folder, data_sets or {}, any_commit) for folder in folders if (folder / EVALUATION).exists()
+    ]
     answered = [
         (folder, AnswerScores.model_validate_json((folder / ANSWERS).read_text(encoding="utf-8")))
         for folder in folders
@@ -165,9 +167,9 @@ BoardKey = tuple[str, str, str, str]
 """Split, variant, subset, protocol: a table."""
 
 
-def _settings(page: DataSetPage) -> list[list[Scored]]:
+def _settings(page: DataSetPage) -> list[list[ScoredRuns]]:
     """The runs of each setting, in the order of their seeds."""
-    settings: dict[str, list[Scored]] = {}
+    settings: dict[str, list[ScoredRuns]] = {}
     for run in page.scored:
         settings.setdefault(run.setting, []).append(run)
     return [
@@ -177,12 +179,12 @@ def _settings(page: DataSetPage) -> list[list[Scored]]:
 
 def _run(
     page: DataSetPage,
-    runs: Sequence[Scored],
+    runs: Sequence[ScoredRuns],
     subset: str,
     pairs: int,
     values: dict[str, Spread],
     intervals: Mapping[str, Interval] | None = None,
-) -> Row:
+) -> BoardRow:
     """The row of a setting."""
     first, seeds = runs[0], tuple(run.seed for run in runs)
     protocols = [run.evaluation.protocol for run in runs]
@@ -197,7 +199,7 @@ def _run(
     def recorded(key: str, separator: str) -> str:
         return separator.join(dict.fromkeys(text for protocol in protocols if (text := str(protocol.get(key) or ""))))
 
-    return Row(
+    return BoardRow(
         kind=RUN,
         name=first.name,
         source=_differences(first.settings, others) or str(protocols[0].get("captioner", "")),
@@ -213,7 +215,7 @@ def _run(
     )
 
 
-def _runs(page: DataSetPage) -> Iterator[tuple[BoardKey, Row]]:
+def _runs(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:
     """A row for each setting in each of its tables."""
     for runs in _settings(page):
         for subset, pairs in _subset_sizes(runs[0].evaluation).items():
@@ -229,7 +231,7 @@ def _runs(page: DataSetPage) -> Iterator[tuple[BoardKey, Row]]:
             yield board_key, _run(page, runs, ALL, runs[0].evaluation.pairs, values)
 
 
-def _judged(page: DataSetPage, judged: Sequence[JudgeResult]) -> Iterator[tuple[BoardKey, Row]]:
+def _judged(page: DataSetPage, judged: Sequence[JudgeResult]) -> Iterator[tuple[BoardKey, BoardRow]]:
     """A table for each judge, its endpoint and prompt: settings of which all seeds were judged, and the baselines."""
 
     def way_of(result: JudgeResult) -> tuple[str, str, str, str, str]:
@@ -254,14 +256,14 @@ def _judged(page: DataSetPage, judged: Sequence[JudgeResult]) -> Iterator[tuple[
                 if name != MODEL:
                     yield (
                         board_key,
-                        Row(BASELINE, f"baseline: {name}", "", {_JUDGE: spread([score.mean])}, pairs=score.pairs),
+                        BoardRow(BASELINE, f"baseline: {name}", "", {_JUDGE: spread([score.mean])}, pairs=score.pairs),
                     )
 
 
 _JUDGE = "LLM judge"
 
 
-def _compared(page: DataSetPage) -> Iterator[tuple[BoardKey, Row]]:
+def _compared(page: DataSetPage) -> Iterator[tuple[BoardKey, BoardRow]]:
     """The baselines and the upper bound of every data and number of pairs that runs were scored on, once each."""
     seen: set[str] = set()
     for run in page.scored:
@@ -279,7 +281,7 @@ def _compared(page: DataSetPage) -> Iterator[tuple[BoardKey, Row]]:
                     seen.add(mark)
                     yield (
                         board_key,
-                        Row(
+                        BoardRow(
                             kind=kind,
                             name=f"{kind}: {name}",
                             source=repr(other.caption) if other.caption else str(other.training or ""),
@@ -292,7 +294,7 @@ def _compared(page: DataSetPage) -> Iterator[tuple[BoardKey, Row]]:
                     )
 
 
-def _answers(answered: Sequence[tuple[Path, AnswerScores]], data_set: str) -> Iterator[tuple[BoardKey, Row]]:
+def _answers(answered: Sequence[tuple[Path, AnswerScores]], data_set: str) -> Iterator[tuple[BoardKey, BoardRow]]:
     for folder, result in answered:
         if result.data_set != data_set:
             continue
@@ -302,7 +304,7 @@ def _answers(answered: Sequence[tuple[Path, AnswerScores]], data_set: str) -> It
             mark = f"{measures.unreadable} unreadable predictions count as wrong" if measures.unreadable else ""
             yield (
                 board_key,
-                Row(
+                BoardRow(
                     kind=RUN,
                     name=str(folder),
                     source=result.answers,
@@ -315,7 +317,7 @@ def _answers(answered: Sequence[tuple[Path, AnswerScores]], data_set: str) -> It
             )
             constant = {metric: spread([value]) for metric, value in measures.baseline.items()}
             what = f"always the most frequent answer ({measures.baseline_answer!r})"
-            yield board_key, Row(BASELINE, "baseline: constant", what, constant, pairs=measures.questions)
+            yield board_key, BoardRow(BASELINE, "baseline: constant", what, constant, pairs=measures.questions)
 
 
 def _question(measures: Measures) -> str:
@@ -323,13 +325,13 @@ def _question(measures: Measures) -> str:
     return f"{name}, {measures.of}" if measures.of else name
 
 
-def _published(data_set: str) -> Iterator[tuple[BoardKey, Row]]:
+def _published(data_set: str) -> Iterator[tuple[BoardKey, BoardRow]]:
     for row in published_rows(data_set):
         table, paper = row.table, load_published().papers[row.table.paper]
         cited = f"{paper.method} paper, {table.table}"
         yield (
             ("test", table.variant, table.subset, table.protocol),
-            Row(
+            BoardRow(
                 kind=PAPER,
                 name=row.method,
                 source=f"{cited}, its own method" if row.own else cited,
@@ -339,7 +341,7 @@ def _published(data_set: str) -> Iterator[tuple[BoardKey, Row]]:
         )
 
 
-def _board_key(run: Scored, subset: str) -> BoardKey:
+def _board_key(run: ScoredRuns, subset: str) -> BoardKey:
     return (run.evaluation.split, run.data.variant, subset, str(run.evaluation.protocol.get("name", "not stated")))
 
 
@@ -407,8 +409,8 @@ def _differences(settings: Mapping[str, Any], others: Sequence[Mapping[str, Any]
     return ", ".join([*shown, *([f"and {len(keys) - 6} more"] if len(keys) > 6 else [])])
 
 
-def _boards(rows: Sequence[tuple[BoardKey, Row]]) -> list[Board]:
-    tables: dict[BoardKey, list[Row]] = {}
+def _boards(rows: Sequence[tuple[BoardKey, BoardRow]]) -> list[Board]:
+    tables: dict[BoardKey, list[BoardRow]] = {}
     for board_key, row in rows:
         tables.setdefault(board_key, []).append(row)
     boards = []
@@ -421,7 +423,7 @@ def _boards(rows: Sequence[tuple[BoardKey, Row]]) -> list[Board]:
     return sorted(boards, key=lambda b: (b.split != "test", b.split, b.variant, b.subset != ALL))
 
 
-def _by(metric: str) -> Callable[[Row], float]:
+def _by(metric: str) -> Callable[[BoardRow], float]:
     """Sort key: best first, where a low MAE is best; rows without the number last."""
     sign = 1.0 if metric == "MAE" else -1.0
     return lambda row: sign * row.values[metric].mean if metric in row.values else math.inf

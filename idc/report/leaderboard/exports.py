@@ -10,7 +10,7 @@ from idc.evaluation.record import Spread
 from idc.report.leaderboard.boards import PAPER, Board, DataSetPage
 
 
-def markdown(page: DataSetPage) -> str:
+def leaderboard_markdown(page: DataSetPage) -> str:
     """All tables as GitHub's Markdown."""
     lines = [f"# Leaderboard: {page.title}"]
     for board in page.boards:

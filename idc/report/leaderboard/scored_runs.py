@@ -18,7 +18,7 @@ from typing import Any
 from idc.data.store import MANIFEST, fingerprint, read_manifest
 from idc.evaluation.answers import RESULT as ANSWERS
 from idc.evaluation.judge import RESULT as JUDGED
-from idc.evaluation.record import EVALUATION, PREDICTIONS, Evaluation, load
+from idc.evaluation.record import EVALUATION, PREDICTIONS, Evaluation, load_evaluation
 from idc.provenance import ORIGIN, UNKNOWN_COMMIT, describe_data
 from idc.report.leaderboard.published_rows import load_published
 from idc.training.config import OPERATIONAL
@@ -52,7 +52,7 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredRuns:
     """An evaluation with its origin.
 
     Attributes:
@@ -99,9 +99,9 @@ def find(runs: Sequence[str]) -> list[Path]:
     return list(folders)
 
 
-def read(folder: Path, data_sets: Mapping[str, str], any_commit: bool = False) -> Scored:
+def read_scored_runs(folder: Path, data_sets: Mapping[str, str], any_commit: bool = False) -> ScoredRuns:
     """Read an evaluation and find its origin; ``any_commit`` also takes one whose commit is not recorded."""
-    evaluation = load(folder)
+    evaluation = load_evaluation(folder)
     if not (folder / PREDICTIONS).exists():
         raise ValueError(f"{folder} has no {PREDICTIONS}: the predictions of every run are published with it")
     if not any_commit:
@@ -115,7 +115,7 @@ def read(folder: Path, data_sets: Mapping[str, str], any_commit: bool = False) -
     data = _data(evaluation, home, data_sets)
     same = (data.key, data.variant, data.fingerprint, evaluation.split, evaluation.pairs, evaluation.references)
     protocol = [evaluation.protocol.get(key) for key in ("name", "selection")]
-    return Scored(
+    return ScoredRuns(
         folder=folder,
         evaluation=evaluation,
         data=data,

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from idc.captioning.throughput import Throughput
 from idc.evaluation.config import CompareJob
-from idc.evaluation.record import EVALUATION, Evaluation, load
-from idc.evaluation.significance import Comparison, compare_evaluations
+from idc.evaluation.record import EVALUATION, Evaluation, load_evaluation
+from idc.evaluation.significance import SystemComparison, compare_evaluations
 from idc.metrics.difference_lists import F1
-from idc.report.leaderboard.boards import RUN, Board, Row
+from idc.report.leaderboard.boards import RUN, Board, BoardRow
 from idc.report.leaderboard.published_rows import ALL
 
 TESTED = ("BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE", "S_m*", F1)
@@ -23,7 +23,7 @@ MAX_TESTS = 10
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSystems:
     """Measurements of captioners, by the identity of their artifact (:attr:`Evaluation.artifact`).
 
     Attributes:
@@ -35,7 +35,7 @@ class Measured:
     robustness: Mapping[str, Mapping[str, Evaluation]] = field(default_factory=dict)
 
 
-NOTHING_MEASURED = Measured()
+NOTHING_MEASURED = MeasuredSystems()
 
 
 class Section(NamedTuple):
@@ -47,7 +47,7 @@ class Section(NamedTuple):
     notes: list[str]
 
 
-def read_measured(throughput: str | None, robustness: Sequence[str]) -> Measured:
+def read_measured(throughput: str | None, robustness: Sequence[str]) -> MeasuredSystems:
     """Read a file of ``jobs/throughput.py`` and folders of ``jobs/robustness.py``.
 
     Raises:
@@ -55,11 +55,11 @@ def read_measured(throughput: str | None, robustness: Sequence[str]) -> Measured
     """
     tables: dict[str, Mapping[str, Evaluation]] = {}
     for folder in robustness:
-        by_change = {_change(evaluation): evaluation for evaluation in map(load, _evaluations(folder))}
+        by_change = {_change(evaluation): evaluation for evaluation in map(load_evaluation, _evaluations(folder))}
         if "" not in by_change or by_change[""].artifact is None:
             raise ValueError(f"--robustness: {folder!r} has no evaluation of an artifact on the pairs as they are")
         tables[by_change[""].artifact] = by_change
-    return Measured(Throughput.read(throughput) if throughput is not None else None, tables)
+    return MeasuredSystems(Throughput.read(throughput) if throughput is not None else None, tables)
 
 
 def _evaluations(folder: str) -> list[Path]:
@@ -75,7 +75,7 @@ def _change(of: Evaluation) -> str:
     return str(data.get("variant", "")) if isinstance(data, Mapping) else ""
 
 
-def side_by_side(board: Board, measured: Measured) -> list[Section]:
+def side_by_side(board: Board, measured: MeasuredSystems) -> list[Section]:
     """The tables below a table, of our settings on all pairs by the protocol of their evaluations; those without rows
     are left out."""
     rows = [row for row in board.rows if row.kind == RUN and row.evaluations]
@@ -84,19 +84,19 @@ def side_by_side(board: Board, measured: Measured) -> list[Section]:
     return [section for section in (_tests(rows), _captioners(rows, measured)) if section.rows]
 
 
-def _protocol(row: Row) -> str:
+def _protocol(row: BoardRow) -> str:
     return str(row.evaluations[0].evaluation.protocol.get("name", "not stated"))
 
 
 # -- paired tests -------------------------------------------------------------------------------------------------
 
 
-def _tests(rows: Sequence[Row]) -> Section:
+def _tests(rows: Sequence[BoardRow]) -> Section:
     """The best setting minus each other one, a row for each seed that both have."""
     cells: list[list[str]] = []
     notes: list[str] = []
     metrics: list[str] = []
-    comparisons: list[tuple[str, str, Comparison]] = []
+    comparisons: list[tuple[str, str, SystemComparison]] = []
     for other in rows[1 : 1 + MAX_TESTS]:
         for seed, a, b in _paired_seeds(other, rows[0]):
             try:
@@ -127,7 +127,7 @@ def _tests(rows: Sequence[Row]) -> Section:
     return Section("Paired tests", ["difference", "seed", *metrics], cells, notes)
 
 
-def _paired_seeds(setting: Row, other: Row) -> Iterator[tuple[str, Path, Path]]:
+def _paired_seeds(setting: BoardRow, other: BoardRow) -> Iterator[tuple[str, Path, Path]]:
     """(Seed, evaluation, evaluation) for the seeds of both; without a common seed the first of each."""
     first, second = ({run.seed: run.folder for run in row.evaluations} for row in (setting, other))
     if shared := [seed for seed in first if seed in second]:
@@ -141,7 +141,7 @@ def _paired_seeds(setting: Row, other: Row) -> Iterator[tuple[str, Path, Path]]:
 # -- captioners ---------------------------------------------------------------------------------------------------
 
 
-def _captioners(rows: Sequence[Row], measured: Measured) -> Section:
+def _captioners(rows: Sequence[BoardRow], measured: MeasuredSystems) -> Section:
     """Training, parameters, speed, robustness: a row per setting of which anything is known."""
     timed = {
         captioner.identity: name
@@ -184,7 +184,7 @@ def _captioners(rows: Sequence[Row], measured: Measured) -> Section:
     return Section("The captioners", head, cells, notes)
 
 
-def _identities(row: Row) -> list[str]:
+def _identities(row: BoardRow) -> list[str]:
     return [run.evaluation.artifact for run in row.evaluations if run.evaluation.artifact is not None]
 
 

@@ -17,7 +17,7 @@ from idc.data.mining.features_folder import FEATURES
 from idc.data.store import Manifest, Reject, iter_tables, read_rejects
 from idc.data.write_errors import writing
 from idc.report import charts
-from idc.report.page import render
+from idc.report.page import render_template
 
 PAGE = "mining.html"
 _BINS = 50
@@ -25,7 +25,7 @@ _REJECTS = 30
 """Rejected images and near-duplicates that are listed, of each kind."""
 
 
-def write_page(job: MinePairsJob, manifest: Manifest, again: bool = True) -> None:
+def write_mining_page(job: MinePairsJob, manifest: Manifest, again: bool = True) -> None:
     """Write :data:`PAGE` into the folder of pairs.
 
     Args:
@@ -39,7 +39,7 @@ def write_page(job: MinePairsJob, manifest: Manifest, again: bool = True) -> Non
             page.write(text.encode())
 
 
-def summary(job: MinePairsJob, manifest: Manifest) -> list[str]:
+def mining_summary(job: MinePairsJob, manifest: Manifest) -> list[str]:
     """The result in lines: every image of the collection is in exactly one of them."""
     mining = manifest.extra["mining"]
     lost = [f"  {count:,} {reason}" for reason, count in mining["without_pair"].items()]
@@ -57,7 +57,7 @@ def summary(job: MinePairsJob, manifest: Manifest) -> list[str]:
 def render_mining(job: MinePairsJob, manifest: Manifest) -> str:
     """The page as text."""
     mining = manifest.extra["mining"]
-    return render(
+    return render_template(
         "mining.html",
         title="Mined pairs",
         subtitle=f"{manifest.num_rows:,} pairs of {mining['images']:,} images, by {' and '.join(mining['features'])} "

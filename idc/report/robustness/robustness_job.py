@@ -9,10 +9,10 @@ from typing import Any
 from idc.config import load, missing_inputs
 from idc.data.config import CorruptJob
 from idc.data.pipeline import Runner
-from idc.data.robustness.build import open_build
+from idc.data.robustness.build import open_corruption
 from idc.evaluation.config import EvaluateJob
-from idc.evaluation.job import finished
-from idc.evaluation.job import run as evaluate
+from idc.evaluation.job import finished_evaluation
+from idc.evaluation.job import run_evaluation as evaluate
 from idc.evaluation.record import load_predictions
 from idc.report.collect import gallery, spread_over_types
 from idc.report.config import RobustnessJob
@@ -22,7 +22,7 @@ from idc.sweep.config import SweepJob
 from idc.sweep.summary import SweepResult
 
 
-def run(
+def run_robustness(
     job: RobustnessJob, runner: Runner, sweep: Callable[[SweepJob], SweepResult], overwrite: bool = False
 ) -> tuple[Path, SweepResult | None]:
     """Do what is not done yet, and write the page. Returns its path, and the result of the sweep if there is one.
@@ -74,7 +74,7 @@ def _noised(job: RobustnessJob) -> Iterator[CorruptJob]:
 
 def _make(corrupt_job: CorruptJob, runner: Runner, overwrite: bool) -> None:
     """A robustness set; nothing is done if it is complete."""
-    folder, source, stages = open_build(corrupt_job, overwrite)
+    folder, source, stages = open_corruption(corrupt_job, overwrite)
     runner(folder, source, stages, max_reject_share=0.0, name=Path(corrupt_job.out).name)
 
 
@@ -92,7 +92,7 @@ def _condition(
     if job.trained_baseline is not None:
         settings["trained_baseline"] = f"{job.trained_baseline}/{name}"
     evaluate_job = EvaluateJob(**job.evaluate.model_dump(exclude_unset=True), **settings)
-    evaluation = None if overwrite else finished(evaluate_job)
+    evaluation = None if overwrite else finished_evaluation(evaluate_job)
     if evaluation is None:
         evaluation = evaluate(evaluate_job, overwrite=overwrite)
     shown = spread_over_types(load_predictions(evaluate_job.out), job.examples)

@@ -21,9 +21,9 @@ from idc.metrics.change_maps import MODEL, PIXELS
 from idc.report import charts
 from idc.report.collect import environment
 from idc.report.leaderboard.scored_runs import ROBUSTNESS
-from idc.report.page import render
+from idc.report.page import render_template
 from idc.report.pair_cards import GalleryItem
-from idc.report.sweep.sweep_table import markdown, table_of
+from idc.report.sweep.sweep_table import sweep_markdown, table_of
 from idc.sweep.summary import SweepResult
 
 COLUMNS = {"B": "BLEU-4", "M": "METEOR", "R": "ROUGE-L", "C": "CIDEr"}
@@ -114,9 +114,11 @@ def write_robustness(
     lines = [f"| | {' | '.join(head)} |", "|---" * (len(head) + 1) + "|"]
     lines += [f"| {' | '.join(row)} |" for row in rows]
     lines += ["", *(f"- {summary.sentence()}" for summary in severities)] if severities else []
-    write_text(folder / "table.md", "\n".join([*lines, *(["", markdown(sweep)] if sweep is not None else [])]) + "\n")
+    write_text(
+        folder / "table.md", "\n".join([*lines, *(["", sweep_markdown(sweep)] if sweep is not None else [])]) + "\n"
+    )
     first = conditions[0].evaluation
-    page = render(
+    page = render_template(
         "robustness.html",
         title="Robustness",
         subtitle=f"{artifact}; {first.pairs} pairs of the split {first.split}",

@@ -81,7 +81,7 @@ def table_of(result: SweepResult) -> SweepTable:
     )
 
 
-def markdown(result: SweepResult) -> str:
+def sweep_markdown(result: SweepResult) -> str:
     """The table as GitHub's Markdown, with the lines below it."""
     table = table_of(result)
     head = ["", "seeds", *table.titles, *(f"{title} (paper)" for title in table.paper)]

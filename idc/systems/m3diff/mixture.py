@@ -43,20 +43,20 @@ def default_question(name: str) -> PromptConfig:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedMixtureSet:
     """A row of table 9, in thousands."""
 
     pairs: int
     captions: int
 
 
-TABLE_9: Mapping[str, Published] = {
-    "image_editing_request": Published(3, 4),
-    "birds_to_words": Published(3, 14),
-    "spot_the_diff": Published(11, 21),
-    "omnidiff": Published(14, 28),
-    "clevr_dc": Published(43, 385),
-    "clevr_change": Published(71, 444),
+TABLE_9: Mapping[str, PublishedMixtureSet] = {
+    "image_editing_request": PublishedMixtureSet(3, 4),
+    "birds_to_words": PublishedMixtureSet(3, 14),
+    "spot_the_diff": PublishedMixtureSet(11, 21),
+    "omnidiff": PublishedMixtureSet(14, 28),
+    "clevr_dc": PublishedMixtureSet(43, 385),
+    "clevr_change": PublishedMixtureSet(71, 444),
 }
 """Table 9 of the paper: the training data. Its pairs add up to 145k, its captions to 896k."""
 
@@ -232,7 +232,7 @@ class SetCount:
     samples: int
 
 
-def table(counts: Sequence[SetCount]) -> str:
+def mixture_table(counts: Sequence[SetCount]) -> str:
     """The sets of a mixture, one line each, next to the counts of table 9; for a terminal."""
     whole = sum(count.samples for count in counts)
     rows = [["set", "pairs", "captions", "samples", "share", "table 9: pairs", "captions"]]

@@ -17,7 +17,7 @@ from idc.captioning.contract import Capability, Relevance, Speed
 from idc.data.images import resize_image
 from idc.decoding import Decoded
 from idc.nn.packed import bfloat16_is_native
-from idc.nn.word_captioner import Findings, WordCaptioner
+from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.namc.config import FinetuneJob, ModelConfig
 from idc.systems.namc.model import NamcNet
 from idc.systems.namc.relevance import FOLDER, RelevanceReader
@@ -104,7 +104,7 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
     def _memory(self, encoded: PairMemory) -> Tensor:
         return encoded.memory
 
-    def _findings(self, encoded: PairMemory, decoded: Decoded, change_map: bool) -> Sequence[Findings]:
+    def _findings(self, encoded: PairMemory, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
         mismatch_BP = mismatch(
             self.net.encoder.co_attention(encoded.embedded), self.net.encoder.content(encoded.embedded)
         )
@@ -112,12 +112,12 @@ class NamcCaptioner(WordCaptioner[PairMemory]):
         evidence = mismatch_BP.amax(dim=1).clamp(min=1e-6).log().tolist()
         maps = mismatch_BP.unflatten(1, (self.grid_side, self.grid_side)).float().cpu().numpy()
         if not change_map:
-            return [Findings({MISMATCH: value}) for value in evidence]
+            return [DescriptionExtras({MISMATCH: value}) for value in evidence]
         relevant: Sequence[Relevance | None] = [None] * len(evidence)
         if self._relevance is not None:
             relevant = self._relevance(encoded.images, [self._text(ids) for ids in decoded.ids.tolist()])
         return [
-            Findings({MISMATCH: value}, drawn, relevance=relevance)
+            DescriptionExtras({MISMATCH: value}, drawn, relevance=relevance)
             for value, drawn, relevance in zip(evidence, maps, relevant, strict=True)
         ]
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from idc.data.descriptions.template import Description, parse
+from idc.data.descriptions.template import PairDescription, parse_description
 from idc.data.images import decode_image, resize_image
 from idc.data.mapped_rows import MappedRows
 from idc.data.text import BOS, EOS, PAD, Vocabulary, words
@@ -121,7 +121,7 @@ class DescribedPairs:
         self.images, self.vocabulary, self.tokens = images, vocabulary, tokens
         self.positions, self.length, self.seed, self.exchange = positions, length, seed, exchange
         self.regions = regions
-        self.described: list[tuple[int, Description | str]] = []
+        self.described: list[tuple[int, PairDescription | str]] = []
         for index, texts in enumerate(self.rows.column("captions")):
             description = first_description(texts)
             if description is not None or (free and texts):
@@ -184,11 +184,11 @@ class DescribedPairs:
         }
 
 
-def first_description(captions: Iterable[str]) -> Description | None:
+def first_description(captions: Iterable[str]) -> PairDescription | None:
     """The first caption that follows the template, read."""
     for caption in captions:
         try:
-            return parse(caption)
+            return parse_description(caption)
         except ValueError:
             continue
     return None

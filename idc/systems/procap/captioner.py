@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from idc.captioning.contract import Capability, Speed
 from idc.data.text import OWN_IDS, SpecialIds
 from idc.decoding import Decoded, decode
-from idc.nn.word_captioner import Findings, WordCaptioner
+from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.systems.procap.change_map import attention, combine, disagreement
 from idc.systems.procap.config import DecoderConfig, EncoderConfig, Procedure, is_captioner
 from idc.systems.procap.model import ProcedureEncoder, Shapes, make_token_head
@@ -227,14 +227,14 @@ class PairCaptioner(WordCaptioner[Encoded]):
     def _memory(self, encoded: Encoded) -> Tensor:
         return encoded.procedure
 
-    def _findings(self, encoded: Encoded, decoded: Decoded, change_map: bool) -> Sequence[Findings]:
+    def _findings(self, encoded: Encoded, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
         apart = disagreement(encoded.features)
         # Equal images do not disagree at all: the logarithm of 0 would not be finite.
         most = apart.amax(dim=1).clamp_min(1e-6).log().tolist()
         maps: Sequence[np.ndarray | None] = [None] * len(most)
         if change_map:
             maps = self._change_maps(apart, encoded.procedure, decoded)
-        return [Findings({DISAGREEMENT: evidence}, drawn) for evidence, drawn in zip(most, maps, strict=True)]
+        return [DescriptionExtras({DISAGREEMENT: evidence}, drawn) for evidence, drawn in zip(most, maps, strict=True)]
 
     def _change_maps(self, apart: Tensor, procedure: Tensor, decoded: Decoded) -> list[np.ndarray]:
         """Change maps (Y, X)."""

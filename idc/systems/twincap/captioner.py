@@ -18,7 +18,7 @@ from idc.data.images import resize_image
 from idc.data.rendered.captions import ATTRIBUTES
 from idc.decoding import Decoded
 from idc.nn.packed import bfloat16_is_native
-from idc.nn.word_captioner import Findings, WordCaptioner
+from idc.nn.word_captioner import DescriptionExtras, WordCaptioner
 from idc.schema import CHANGE_TYPES, NO_CHANGE
 from idc.systems.twincap.config import TwinCapJob
 from idc.systems.twincap.model import Encoded, TwinNet
@@ -79,12 +79,12 @@ class TwinCaptioner(WordCaptioner[Encoded]):
     def _memory(self, encoded: Encoded) -> Tensor:
         return encoded.memory
 
-    def _findings(self, encoded: Encoded, decoded: Decoded, change_map: bool) -> Sequence[Findings]:
+    def _findings(self, encoded: Encoded, decoded: Decoded, change_map: bool) -> Sequence[DescriptionExtras]:
         evidence, attributes = self._evidence(encoded), self._attributes(encoded)
         maps: Sequence[np.ndarray | None] = [None] * len(evidence)
         if change_map:
             maps = list(self.net.change_map(encoded).float().cpu().numpy())
-        return [Findings(*parts) for parts in zip(evidence, maps, attributes, strict=True)]
+        return [DescriptionExtras(*parts) for parts in zip(evidence, maps, attributes, strict=True)]
 
     def _evidence(self, encoded: Encoded) -> list[dict[str, float]]:
         evidence: dict[str, list[float]] = {}

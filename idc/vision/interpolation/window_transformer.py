@@ -22,7 +22,7 @@ from idc.vision.interpolation.flow_network import resized
 _MASKED = -100.0
 
 
-class Transformer(nn.Module):
+class WindowTransformer(nn.Module):
     """U-shaped: groups of window attention at 1, 1/2, 1/4 and 1/8, then back up by transposed convolutions."""
 
     def __init__(self, config: VFIformerConfig, crop_size: int | None) -> None:
@@ -134,7 +134,9 @@ class Blocks(nn.Module):
 
     def __init__(self, config: VFIformerConfig, rates: list[float], cross: bool, crop_size: int | None) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block(config, n % 2 == 1, rate, cross, crop_size) for n, rate in enumerate(rates))
+        self.blocks = nn.ModuleList(
+            WindowBlock(config, n % 2 == 1, rate, cross, crop_size) for n, rate in enumerate(rates)
+        )
 
     def forward(self, x_BHWC: Tensor, masks: tuple[Tensor, Tensor] | None) -> Tensor:
         for block in self.blocks:
@@ -142,7 +144,7 @@ class Blocks(nn.Module):
         return x_BHWC
 
 
-class Block(nn.Module):
+class WindowBlock(nn.Module):
     """Window attention and MLP, both pre-norm with a skip connection."""
 
     def __init__(

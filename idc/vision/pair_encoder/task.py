@@ -62,7 +62,7 @@ class PairEncoderTask(Task):
     def training_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor | float]]:
         """``batch`` is one of :class:`CollatePairs` with one caption per pair."""
         pairs_BE, texts_BE, scale = self.encoder(batch["before"], batch["after"], batch["ids"], batch["ends"])
-        loss, retrieved = contrastive_loss(pairs_BE, texts_BE, scale)
+        loss, retrieved = pair_contrastive_loss(pairs_BE, texts_BE, scale)
         return loss, {"found_in_batch": retrieved, "scale": scale.detach()}
 
     @torch.no_grad()
@@ -81,7 +81,7 @@ class PairEncoderTask(Task):
         return retrieval(pairs @ texts.T, owner)
 
 
-def contrastive_loss(pairs_BE: Tensor, texts_BE: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+def pair_contrastive_loss(pairs_BE: Tensor, texts_BE: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
     """CLIP4IDC's symmetric loss: cross-entropy of the right text among all texts and of the right pair among all pairs.
 
     Pairs with the same caption need no special treatment: equal texts have equal logits, so the loss is the same as if
@@ -94,7 +94,7 @@ def contrastive_loss(pairs_BE: Tensor, texts_BE: Tensor, scale: Tensor) -> tuple
     Returns:
         (loss, share of texts whose own pair is the nearest of all workers' pairs).
     """
-    all_pairs_AE, all_texts_AE = gather(pairs_BE), gather(texts_BE)
+    all_pairs_AE, all_texts_AE = gather_embeddings(pairs_BE), gather_embeddings(texts_BE)
     first = _rank() * len(pairs_BE)
     own_B = torch.arange(first, first + len(pairs_BE), device=pairs_BE.device)
     with torch.autocast(pairs_BE.device.type, enabled=False):
@@ -104,7 +104,7 @@ def contrastive_loss(pairs_BE: Tensor, texts_BE: Tensor, scale: Tensor) -> tuple
     return loss, (to_pairs_BA.argmax(1) == own_B).float().mean()
 
 
-def gather(mine: Tensor) -> Tensor:
+def gather_embeddings(mine: Tensor) -> Tensor:
     """Concatenate the rows of all workers, by rank; gradients flow back to the worker that computed a row."""
     if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
         return mine
@@ -132,7 +132,7 @@ def _rank() -> int:
 # -- data --------------------------------------------------------------------------------------------------------
 
 
-class CaptionedPairs:
+class PairCaptions:
     """Dataset of pairs with captions, resized. A sample is (number, before, after, captions).
 
     Args:
@@ -209,9 +209,9 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     columns = ["before", "after", "captions", "change_type"]
     rows = {split: MappedRows(job.pairs, columns=columns, split=split) for split in ("train", "val")}
 
-    def pairs_of(split: str) -> CaptionedPairs:
+    def pairs_of(split: str) -> PairCaptions:
         training = split == "train"
-        return CaptionedPairs(
+        return PairCaptions(
             rows[split],
             job.encoder.image_size,
             changed_only=job.changed_only,
@@ -246,7 +246,7 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     return fit(PairEncoderTask(encoder, job), loaders, context, job.train, export=export)
 
 
-def make_encoder(job: TrainPairEncoderJob, training: CaptionedPairs) -> PairEncoder:
+def make_encoder(job: TrainPairEncoderJob, training: PairCaptions) -> PairEncoder:
     """The initial encoder: CLIP's weights and tokenizer, or random weights and the words of the captions."""
     if job.clip is not None:
         tokens: TextTokens = BpeTokens(job.clip, job.max_words)

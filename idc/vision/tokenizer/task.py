@@ -316,7 +316,7 @@ def _rank_and_world() -> tuple[int, int]:
 # -- data --------------------------------------------------------------------------------------------------------
 
 
-class PairImages:
+class TokenizerImages:
     """Dataset of the single images of pairs, before and after, prepared for the tokenizer.
 
     Args:
@@ -363,7 +363,7 @@ class PairImages:
         return prepare_frame(decode_image(data), self.tokenizer)
 
 
-def collate(samples: list[tuple[np.ndarray, bool]]) -> dict[str, Tensor]:
+def collate_images(samples: list[tuple[np.ndarray, bool]]) -> dict[str, Tensor]:
     """Make a batch: {"images": uint8 (B, 3, H, W), "continuous": bool (B,)}."""
     images = np.stack([pixels for pixels, _ in samples])
     return {
@@ -384,7 +384,7 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
     task = TokenizerTask(job.tokenizer, job.loss, job.train.seed, job.train.grad_accumulation)
     rows = {split: MappedRows(job.pairs, columns=["before", "after"], split=split) for split in ("train", "val")}
     images = {
-        split: PairImages(
+        split: TokenizerImages(
             rows[split],
             job.tokenizer,
             job.loss,
@@ -395,14 +395,14 @@ def train(payload: dict[str, Any], context: Context) -> dict[str, Any]:
         for split in rows
     }
     if job.loss.linear_start:
-        plain = PairImages(rows["train"], job.tokenizer, job.loss, augment=False, limit=job.max_pairs)
+        plain = TokenizerImages(rows["train"], job.tokenizer, job.loss, augment=False, limit=job.max_pairs)
         indices = range(0, len(plain), -(-len(plain) // _LINEAR_START_IMAGES))
         start_linear(task.tokenizer, to_images(np.stack([plain.get(index, 0)[0] for index in indices])))
     limit = None if job.validation_pairs is None else 2 * job.validation_pairs
     size = max(1, job.train.micro_batch_size // context.world_size)
     loaders = Loaders(
-        Loader.from_config(images["train"], collate, job.train, context.rank, context.world_size),
-        EvalLoader(images["val"], size, context.rank, context.world_size, collate, limit)
+        Loader.from_config(images["train"], collate_images, job.train, context.rank, context.world_size),
+        EvalLoader(images["val"], size, context.rank, context.world_size, collate_images, limit)
         if len(images["val"])
         else None,
     )
