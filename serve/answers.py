@@ -81,7 +81,7 @@ def _summary(admitted: AdmittedJob, results: list[PairResult]) -> dict[str, Any]
 
 def pair_answer(index: int, name: str | None, result: PairResult) -> dict[str, Any]:
     """The JSON of a :class:`~serve.schema.PairAnswer`, without the cost of validating our own values."""
-    candidates = [one.to_dict() for one in result.captions]
+    candidates = [candidate.to_dict() for candidate in result.captions]
     best = candidates[0] if candidates else {"caption": None, "confidence": None, "log_probability": None}
     return {
         "index": index,
@@ -98,11 +98,11 @@ def pair_answer(index: int, name: str | None, result: PairResult) -> dict[str, A
     }
 
 
-def _relevance(found: ShownRelevance) -> dict[str, Any]:
+def _relevance(relevance: ShownRelevance) -> dict[str, Any]:
     return {
-        "words": [{"word": word, "before": before, "after": after} for word, before, after in found.words],
-        "before": _png_url(found.before),
-        "after": _png_url(found.after),
+        "words": [{"word": word, "before": before, "after": after} for word, before, after in relevance.words],
+        "before": _png_url(relevance.before),
+        "after": _png_url(relevance.after),
     }
 
 

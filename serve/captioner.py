@@ -57,25 +57,25 @@ class ServedCaptioner:
 
     def caption(self, pairs: Sequence[Decoded | EncodedPair], options: Sequence[Options]) -> list[PairResult]:
         """One result per pair, each with its own options; a faulty pair does not affect the others."""
-        found: dict[int, PairResult] = {}
+        results: dict[int, PairResult] = {}
         images: dict[int, Pixels] = {}
         asked: dict[int | None, dict[int, Decoded]] = defaultdict(dict)
-        for place, (pair, option) in enumerate(zip(pairs, options, strict=True)):
+        for index, (pair, option) in enumerate(zip(pairs, options, strict=True)):
             decoded = self.decode(pair) if isinstance(pair, EncodedPair) else pair
             pixels, dialogue, _ = decoded
             if error := self.refusal(decoded, option):
-                found[place] = PairResult(error=error)
+                results[index] = PairResult(error=error)
                 continue
             assert isinstance(pixels, Pixels)
             if self._answers and dialogue is not None:
-                asked[dialogue.max_tokens][place] = decoded
+                asked[dialogue.max_tokens][index] = decoded
             else:
-                images[place] = pixels
-        results = describe_batch(self.captioner, [*images.values()], [_options(options[place]) for place in images])
-        found |= {place: captioned(result) for place, result in zip(images, results, strict=True)}
+                images[index] = pixels
+        described = describe_batch(self.captioner, [*images.values()], [_options(options[index]) for index in images])
+        results |= {index: captioned(result) for index, result in zip(images, described, strict=True)}
         for max_tokens, group in asked.items():
-            found |= zip(group, self._answered([*group.values()], max_tokens), strict=True)
-        return [found[place] for place in range(len(pairs))]
+            results |= zip(group, self._answered([*group.values()], max_tokens), strict=True)
+        return [results[index] for index in range(len(pairs))]
 
     def refusal(self, pair: Decoded, options: Options) -> str | None:
         """Why a pair gets neither a caption nor an answer, for the user, or None."""
@@ -106,9 +106,9 @@ class ServedCaptioner:
         except ValueError as error:
             if len(asked) == 1:
                 return [PairResult(error=f"messages: {error}")]
-            return [result for one in asked for result in self._answered([one], max_tokens)]
+            return [result for decoded in asked for result in self._answered([decoded], max_tokens)]
         ms = 1000 * (perf_counter() - started)
-        return [PairResult(answer=one, seen=one.seen, model_ms=ms, batch=len(asked)) for one in answers]
+        return [PairResult(answer=answer, seen=answer.seen, model_ms=ms, batch=len(asked)) for answer in answers]
 
 
 def _options(options: Options) -> CaptionOptions:
@@ -117,8 +117,8 @@ def _options(options: Options) -> CaptionOptions:
 
 def _shown(relevance: Relevance, pixels: Pixels) -> ShownRelevance:
     before, after = (
-        encode_png(draw_map(stretched(places), image.shape[:2]))
-        for places, image in zip((relevance.before, relevance.after), pixels, strict=True)
+        encode_png(draw_map(stretched(weights), image.shape[:2]))
+        for weights, image in zip((relevance.before, relevance.after), pixels, strict=True)
     )
     return ShownRelevance(relevance.words, before, after)
 

@@ -35,8 +35,8 @@ async def answer(admitted: AdmittedJob) -> Response:
             admitted.places,
         )
     with admitted.places:
-        found = await _answer(admitted, _common(admitted))
-    return Response(found.model_dump_json(), media_type="application/json")
+        completion = await _answer(admitted, _common(admitted))
+    return Response(completion.model_dump_json(), media_type="application/json")
 
 
 async def _events(admitted: AdmittedJob) -> Events:
@@ -81,7 +81,7 @@ async def _answer(admitted: AdmittedJob, common: dict[str, Any], hear: Hear | No
 
 def _completion(result: PairResult, common: dict[str, Any], stop: Sequence[str]) -> ChatAnswer:
     """A pair's captions, or the answer in a dialogue about it, as a chat completion."""
-    read, written = result.tokens or (0, sum(len(one.caption.split()) for one in result.captions))
+    read, written = result.tokens or (0, sum(len(caption.caption.split()) for caption in result.captions))
     choices = []
     if (said := result.answer) is not None:
         read, written = said.prompt_tokens, said.tokens
@@ -95,10 +95,10 @@ def _completion(result: PairResult, common: dict[str, Any], stop: Sequence[str])
                 log_probability=said.log_probability,
             )
         )
-    for index, one in enumerate(result.captions):
-        message = AnswerMessage(content=before(one.caption, stop))
+    for index, caption in enumerate(result.captions):
+        message = AnswerMessage(content=before(caption.caption, stop))
         choices.append(
-            Choice(index=index, message=message, confidence=one.confidence, log_probability=one.log_probability)
+            Choice(index=index, message=message, confidence=caption.confidence, log_probability=caption.log_probability)
         )
     return ChatAnswer(
         **common,

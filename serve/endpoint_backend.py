@@ -198,5 +198,5 @@ def _result(
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    found = errors.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+    error = errors.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error

@@ -194,11 +194,11 @@ def _of_form(form: FormData) -> tuple[RequestOptions, tuple[PairSource, ...]]:
             raise ApiError(422, "not_a_file", message, name)
     before, after = files["before"], files["after"]
     if len(before) != len(after):
-        found = f"{len(before)} files before and {len(after)} after"
-        raise ApiError(422, "unequal_pairs", f"{found}; send the same number of each", "after")
+        counts = f"{len(before)} files before and {len(after)} after"
+        raise ApiError(422, "unequal_pairs", f"{counts}; send the same number of each", "after")
     if len(before) == 1:
         return options, (PairSource(before[0], after[0]),)
-    return options, _numbered((one, other, None) for one, other in zip(before, after, strict=True))
+    return options, _numbered((first, second, None) for first, second in zip(before, after, strict=True))
 
 
 def last_pair(body: ChatRequest) -> PairSource:
@@ -207,18 +207,18 @@ def last_pair(body: ChatRequest) -> PairSource:
     Raises:
         ApiError: 400, there are fewer than two images, or more than two since the last answer.
     """
-    found = list(_image_urls(body))
-    if len(found) < 2:
+    urls = list(_image_urls(body))
+    if len(urls) < 2:
         raise ApiError(
             400,
             "two_images_needed",
-            f"the conversation holds {len(found) or 'no'} image{'s' * (len(found) != 1)}, but a caption needs two: "
+            f"the conversation holds {len(urls) or 'no'} image{'s' * (len(urls) != 1)}, but a caption needs two: "
             "send the image before and the image after as two parts "
             '{"type": "image_url", "image_url": {"url": "data:image/png;base64,..."}}',
             "messages",
         )
     answered = max((i for i, message in enumerate(body.messages) if message.role == "assistant"), default=-1)
-    new = sum(int(field.split(".")[1]) > answered for field, _ in found)
+    new = sum(int(field.split(".")[1]) > answered for field, _ in urls)
     if new > 2:
         raise ApiError(
             400,
@@ -227,7 +227,7 @@ def last_pair(body: ChatRequest) -> PairSource:
             "to /v1/captions",
             "messages",
         )
-    (before_field, before), (after_field, after) = found[-2:]
+    (before_field, before), (after_field, after) = urls[-2:]
     return PairSource(before, after, (before_field, after_field))
 
 
@@ -305,8 +305,8 @@ def _invalid(error: ValidationError, schema: type[BaseModel]) -> ApiError:
     for item in items[:5]:
         path = ".".join(str(part)[:80] for part in item["loc"])
         if item["type"] == "extra_forbidden":
-            known = list(schema.model_fields) if len(item["loc"]) == 1 else []
-            lines.append(f"{path}: no such field{did_you_mean(str(item['loc'][-1])[:80], known)}")
+            fields = list(schema.model_fields) if len(item["loc"]) == 1 else []
+            lines.append(f"{path}: no such field{did_you_mean(str(item['loc'][-1])[:80], fields)}")
         else:
             lines.append(f"{path}: {item['msg']}" if path else item["msg"].removeprefix("Value error, "))
     if len(items) > len(lines):

@@ -112,7 +112,7 @@ class RequestPairReader:
         message = f"{field}: the image file exceeds the limit of {self._limits.image_mib:g} MiB"
         return ApiError(413, "image_too_large", message, field)
 
-    def _too_many_pixels(self, field: str, found: str) -> ApiError:
+    def _too_many_pixels(self, field: str, size: str) -> ApiError:
         most, side = self._limits.image_pixels, self._limits.image_side
-        message = f"{field}: {found}; the limit is {most:,} pixels and {side:,} per side; send a smaller copy"
+        message = f"{field}: {size}; the limit is {most:,} pixels and {side:,} per side; send a smaller copy"
         return ApiError(413, "too_many_pixels", message, field)

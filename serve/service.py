@@ -62,12 +62,12 @@ class Service:
             raise ApiError(503, "model_unavailable", f"{model.name}: {model.error}", "model", retry_after_s=10)
         self._check_options(job)
         context.pairs = len(job.pairs)
-        with ExitStack() as places:
-            places.enter_context(self._queued(context.caller, len(job.pairs)))
+        with ExitStack() as slots:
+            slots.enter_context(self._queued(context.caller, len(job.pairs)))
             images = await self._reader.read(job)
             # Without the texts of the body, which would otherwise stay in memory until a stream ends.
             job = replace(job, pairs=tuple(replace(pair, before="", after="", dialogue=None) for pair in job.pairs))
-            return AdmittedJob(self, context, job, model, images, places.pop_all())
+            return AdmittedJob(self, context, job, model, images, slots.pop_all())
 
     def _check_options(self, job: ParsedRequest) -> None:
         limits, options = self._config.limits, job.options
@@ -161,16 +161,16 @@ class AdmittedJob:
             ApiError: as :meth:`Service.caption`.
         """
         readable = [image for image in self.images if isinstance(image, EncodedPair)]
-        found = iter(await self._caption(readable, hear) if readable else ())
-        return [PairResult(error=image) if isinstance(image, str) else next(found) for image in self.images]
+        results = iter(await self._caption(readable, hear) if readable else ())
+        return [PairResult(error=image) if isinstance(image, str) else next(results) for image in self.images]
 
     def as_done(self) -> AsyncGenerator[tuple[int, PairResult], None]:
         """Index and result of each pair as soon as it is captioned, by one call of the backend per pair."""
 
-        async def one(image: EncodedPair | str) -> PairResult:
+        async def single(image: EncodedPair | str) -> PairResult:
             return PairResult(error=image) if isinstance(image, str) else (await self._caption([image]))[0]
 
-        return as_done([one(image) for image in self.images])
+        return as_done([single(image) for image in self.images])
 
     async def _caption(self, pairs: Sequence[EncodedPair], hear: Hear | None = None) -> list[PairResult]:
         return await self._service.caption(self.context, pairs, self.model, self.job.options, hear)

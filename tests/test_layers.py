@@ -216,6 +216,37 @@ NOUNS_HERE = {("idc/data/validation/checks.py", "heap"), ("idc/data/mining/mined
 """A heap of heapq; an image collection as the settings name it; a place in a scene, as sentences name it."""
 
 
+SAME_EVERYWHERE = {
+    "main",
+    "Job",
+    "read",
+    "train",
+    "steps",
+    "load",
+    "build",
+    "collate",
+    "load_captioner",
+    "is_captioner",
+    "load_remote",
+}
+"""Public names that every command, reader, training, sweep or system has, and that have one meaning in all of them."""
+
+
+def test_a_public_name_has_one_meaning() -> None:
+    """Functions and classes of modules; systems, which import nothing of each other, may share names among them."""
+    defined: dict[str, set[str]] = defaultdict(set)
+    for path in python_files(*CODE):
+        parts = path.relative_to(ROOT).parts
+        owner = "idc/systems/..." if parts[:2] == ("idc", "systems") and len(parts) > 3 else "/".join(parts)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith(
+                "_"
+            ):
+                defined[node.name].add(owner)
+    shared = {name: sorted(owners) for name, owners in defined.items() if len(owners) > 1}
+    assert {name: owners for name, owners in shared.items() if name not in SAME_EVERYWHERE} == {}
+
+
 def test_variables_are_named_by_what_they_hold() -> None:
     for path in python_files(*CODE):
         name = str(path.relative_to(ROOT))

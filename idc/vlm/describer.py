@@ -242,7 +242,7 @@ class VlmCaptioner:
         with torch.inference_mode():
             pairs = self._encoded(befores, afters)
             progress = None if hear is None else self._progress(hear)
-            found = self._generate(pairs, prompts, settings, progress=progress)
+            generated = self._generate(pairs, prompts, settings, progress=progress)
         return [
             Answer(
                 self._text(best),
@@ -252,7 +252,7 @@ class VlmCaptioner:
                 cut_off=not best.ended,
                 seen=self._seen(pairs, pair),
             )
-            for pair, ((best, *_), prompt) in enumerate(zip(found, prompts, strict=True))
+            for pair, ((best, *_), prompt) in enumerate(zip(generated, prompts, strict=True))
         ]
 
     def _encoded(self, befores: Sequence[np.ndarray], afters: Sequence[np.ndarray]) -> Pairs:

@@ -183,9 +183,9 @@ async def _drain(timeout_s: float, own_listener: bool) -> None:
             return
         named = [entry for entry in list_named_actors(all_namespaces=True) if entry["name"].startswith(_PROXY)]
         proxies = [ray.get_actor(**entry) for entry in named]
-        await asyncio.gather(*[one.__ray_call__.remote(stop_listening) for one in proxies])
+        await asyncio.gather(*[proxy.__ray_call__.remote(stop_listening) for proxy in proxies])
         while time.monotonic() < last:
-            if all(await asyncio.gather(*[one.__ray_call__.remote(has_stopped) for one in proxies])):
+            if all(await asyncio.gather(*[proxy.__ray_call__.remote(has_stopped) for proxy in proxies])):
                 return
             await asyncio.sleep(0.05)
     except (RayError, RayServeException, TimeoutError, ValueError):

@@ -105,13 +105,13 @@ class ModelReplica:
         self._pairs += len(pairs)
         try:
             decoded = await asyncio.gather(*(self._decoders.pair(pair) for pair in pairs))
-            heard = [one._replace(hear=hear) for one in decoded]
+            heard = [pair._replace(hear=hear) for pair in decoded]
             return await self._batcher.submit((captioner, options), heard)
         finally:
             self._pairs -= len(pairs)
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """What :func:`serve.deployment.scaling.by_pairs` decides by; Serve calls it."""
+        """The statistics of :func:`serve.deployment.scaling.by_pairs`; Serve calls it."""
         return {PAIRS: self._pairs}
 
     async def check_health(self) -> None:

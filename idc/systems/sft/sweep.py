@@ -58,8 +58,8 @@ def steps(trial: Trial, store: str) -> TrialSteps:
     base = trial.sft.base
     folders = (trial.pairs, *trial.more_pairs)
     content = [*(read_manifest(path, kind="pairs").fingerprint for path in folders), *base_content(base)]
-    made = {"pairs": trial.pairs, "more_pairs": list(trial.more_pairs), "base": base.model_dump(mode="json")}
-    step = train_step("sft", "idc.systems.sft.task:train", trial.sft, made, store, content)
+    inputs = {"pairs": trial.pairs, "more_pairs": list(trial.more_pairs), "base": base.model_dump(mode="json")}
+    step = train_step("sft", "idc.systems.sft.task:train", trial.sft, inputs, store, content)
     return with_evaluation(
         [step],
         pairs=trial.pairs,
