@@ -28,7 +28,7 @@ from pydantic import Field
 
 from benchmarks.calls import Calls, LoggedLoader
 from benchmarks.cpu import CpuLine
-from benchmarks.measurement import Measurement, environment, steady
+from benchmarks.measurement import Measurement, steady, this_environment
 from benchmarks.processes import apart, process_name, say, scratch, turns
 from cluster.config import ClusterConfig
 from cluster.session import session
@@ -84,7 +84,7 @@ def measure_batch(config: BatchConfig, cluster: ClusterConfig, command: Sequence
         ValueError: the long job failed, has missing or wrong rows, or left processes behind.
     """
     runs: dict[str, list[_Run]] = {"bare": [], "job": []}
-    where = environment(1)
+    where = this_environment(1)
     with scratch() as folder:
         source = folder / "pairs.parquet"
         write_pairs(config.pairs, source, max(config.num_pairs, config.count))
@@ -275,7 +275,7 @@ def _flat(cluster: ClusterConfig) -> list[str]:
 
 def _long(config: BatchConfig, command: list[str], out: Path, bare: float) -> Iterator[Measurement]:
     """Kill the job half way, restart it, and kill one actor later."""
-    where = environment(1)
+    where = this_environment(1)
     chunks = -(-config.count // config.chunk_size)
     began = time.perf_counter()
     first = _Watched(command, out, config.sample_s)

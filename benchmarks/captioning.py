@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from pydantic import Field
 
-from benchmarks.measurement import Environment, Measurement, by_turns, environment
+from benchmarks.measurement import Environment, Measurement, by_turns, this_environment
 from idc.config import ConfigModel
 from idc.systems.procap.config import DecoderConfig, EncoderConfig
 from idc.vision.tokenizer.config import TokenizerConfig
@@ -312,7 +312,7 @@ def measure_captioning(config: CaptioningConfig) -> Iterator[Measurement]:
     import torch
 
     torch.set_num_threads(config.threads)
-    where = environment(config.threads, config.device)  # first: later this job dominates the load average
+    where = this_environment(config.threads, config.device)  # first: later this job dominates the load average
     tokenizer, captioner = make_image_tokenizer(config), make_captioner(config, config.num_keyframes)
     for batch in config.batch_sizes:
         yield from _optimisations(config, where, tokenizer, captioner, batch)

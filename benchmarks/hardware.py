@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from benchmarks.captioning import CaptioningConfig, Way, make_captioner, make_image_tokenizer, make_pairs
-from benchmarks.measurement import Environment, Measurement, by_turns, environment
+from benchmarks.measurement import Environment, Measurement, by_turns, this_environment
 from benchmarks.pretraining import PretrainingConfig, TrainingStep, count_flops
 from idc.config import ConfigModel
 
@@ -106,7 +106,7 @@ def measure_hardware(
     import torch
 
     torch.set_num_threads(captioning.threads)
-    where = environment(captioning.threads)
+    where = this_environment(captioning.threads)
     precisions: tuple[Precision, ...] = ("fp32", "bf16") if has_native_bf16() else ("fp32",)
     peaks = {(p, name): kind for p in precisions for name, kind in peak_kinds(config.side, p).items()}
     with tempfile.TemporaryDirectory(prefix="idc-benchmark-") as folder, torch.no_grad():

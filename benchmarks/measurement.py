@@ -182,7 +182,7 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
-def environment(threads: int, device: str = "cpu") -> Environment:
+def this_environment(threads: int, device: str = "cpu") -> Environment:
     """The environment of this process; call it before the measurement, because of the load average."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return Environment(

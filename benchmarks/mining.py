@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from benchmarks.measurement import Measurement, environment, steady_rate
+from benchmarks.measurement import Measurement, steady_rate, this_environment
 from benchmarks.processes import Stamper, apart, say, scratch, stamps_of, turns
 from cluster.config import ClusterConfig
 from cluster.session import session
@@ -62,7 +62,7 @@ class MiningBenchmarkConfig(ConfigModel):
 
 def measure_mining(config: MiningBenchmarkConfig, cluster: ClusterConfig) -> Iterator[Measurement]:
     """Rows for one core, for several workers, and for the recall of each index and size."""
-    where = environment(threads=1)
+    where = this_environment(threads=1)
     with scratch() as folder:
         features = str(folder / "features")
         write_features(features, config.images, _DIMENSIONS)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from idc.systems.procap.model import ProcedureEncoder, Shapes
     from idc.systems.procap.task import FinetuneTask, PretrainTask
     from idc.training.task import Task
-from benchmarks.measurement import Measurement, by_turns, environment
+from benchmarks.measurement import Measurement, by_turns, this_environment
 
 
 class PretrainingConfig(ConfigModel):
@@ -209,7 +209,7 @@ def measure_pretraining(config: PretrainingConfig) -> Iterator[Measurement]:
     from idc.training.linears import onednn_is_exact, onednn_pays
 
     torch.set_num_threads(config.threads)
-    where = environment(config.threads, config.device)
+    where = this_environment(config.threads, config.device)
     cuda = config.device.startswith("cuda")
     sync = torch.cuda.synchronize if cuda else (lambda: None)
     with tempfile.TemporaryDirectory(prefix="idc-benchmark-") as folder:

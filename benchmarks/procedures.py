@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from benchmarks.measurement import Measurement, environment, peak_memory_mib, steady_rate
+from benchmarks.measurement import Measurement, peak_memory_mib, steady_rate, this_environment
 from benchmarks.processes import Stamper, apart, say, scratch, stamps_of, turns, written_lines
 from cluster.config import ClusterConfig
 from cluster.session import session
@@ -50,7 +50,7 @@ def build_speed(
     """Procedures per second with ``actors`` actors over one, in the steady state."""
     kinds = {"one": 1, "several": actors}
     rates: dict[str, list[float]] = {name: [] for name in kinds}
-    where = environment(max(1, int(build.cpus_per_actor)))
+    where = this_environment(max(1, int(build.cpus_per_actor)))
     with scratch() as folder:
         for number, kind in enumerate(turns(tuple(kinds), rounds)):
             config = build.model_copy(update={"actors": kinds[kind], "max_pairs": num_pairs})
@@ -86,7 +86,7 @@ def build_memory(
     _need_pairs(build, read_manifest(build.pairs, kind="pairs").num_rows, kinds["large"])
     peaks: dict[str, list[float]] = {name: [] for name in kinds}
     parts: dict[str, list[dict[str, Any]]] = {name: [] for name in kinds}
-    where = environment(max(1, int(build.cpus_per_actor)))
+    where = this_environment(max(1, int(build.cpus_per_actor)))
     with scratch() as folder:
         for number, kind in enumerate(turns(tuple(kinds), rounds)):
             config = build.model_copy(update={"max_pairs": kinds[kind]})

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from benchmarks.measurement import Measurement, environment
+from benchmarks.measurement import Measurement, this_environment
 from benchmarks.processes import apart, say, turns
 from idc.config import ConfigModel, load
 from idc.data.rendered.config import RenderConfig, RenderJob
@@ -31,7 +31,7 @@ class RenderingConfig(ConfigModel):
 
 def measure_rendering(config: RenderingConfig) -> Iterator[Measurement]:
     """One figure per YAML file: the same scenes in every round, after one that is not counted."""
-    where = environment(threads=1)
+    where = this_environment(threads=1)
     sizes = {config.small: config.small_scenes, config.large: config.large_scenes}
     renders = {path: load(RenderJob, path, {"out": "(none)"}).render for path in sizes}
     rounds: dict[str, list[dict[str, Any]]] = {path: [] for path in sizes}

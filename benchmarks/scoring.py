@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from benchmarks.measurement import Measurement, environment, peak_memory_mib
+from benchmarks.measurement import Measurement, peak_memory_mib, this_environment
 from idc.config import ConfigModel
 from idc.cores import usable_cores
 from idc.data.rendered.captions import ATTRIBUTES, SUBSETS, SYNONYMS, TEMPLATES, SceneDescription, phrase
 from idc.data.rendered.scene import Thing
 from idc.evaluation.kept import Kept
 from idc.evaluation.record import Prediction
-from idc.evaluation.score import evaluate
+from idc.evaluation.score import evaluate_captions
 from idc.metrics import java
 from idc.metrics.coco import BLEU_ORDERS, CocoScorer
 from idc.metrics.paraphrases import Paraphrases, words_of
@@ -74,7 +74,7 @@ def measure_scoring(config: ScoringConfig) -> Iterator[Measurement]:
                 official, spent = _official(references, captions)
                 official_parts.append(spent)
             elif kind in ("whole", "again"):  # the second finds what the first has kept
-                evaluation, _ = evaluate(
+                evaluation, _ = evaluate_captions(
                     predictions,
                     constant_candidates=list(captions.values())[:200],
                     nearest=nearest,
@@ -91,7 +91,7 @@ def measure_scoring(config: ScoringConfig) -> Iterator[Measurement]:
         folder.cleanup()
         if scores_by_kind["whole"] != scores_by_kind["again"] or not np.array_equal(meteors["one"], meteors["two"]):
             raise ValueError("scoring: scores differ between a first and a second evaluation, or by METEOR's processes")
-    where = environment(usable_cores())
+    where = this_environment(usable_cores())
     size = f"{config.pairs} predictions, {config.references} references each, Java's start included"
     apart = max(abs(scores_here.overall[name] - official[name]) for name in official)
     yield Measurement(

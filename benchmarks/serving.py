@@ -32,7 +32,7 @@ from pydantic import Field
 
 from benchmarks.cpu import Spent
 from benchmarks.load import Load, Watch, knee, load_curve, plot
-from benchmarks.measurement import Measurement, environment
+from benchmarks.measurement import Measurement, this_environment
 from benchmarks.processes import caption_alone, say, scratch
 from cluster.config import ClusterConfig
 from cluster.session import session
@@ -110,7 +110,7 @@ def serving(
     for name in ("RAY_SERVE_ENABLE_HA_PROXY", "RAY_SERVE_THROUGHPUT_OPTIMIZED"):
         os.environ[name] = "1" if config.ha_proxy else "0"
     collect_no_metrics()  # as `python -m serve.app` does: nobody reads Ray's own
-    where = environment(config.threads)
+    where = this_environment(config.threads)
     with scratch() as folder, session(cluster.model_copy(update={"dashboard": True, "worker_logs": False})) as url:
         assert url is not None
         return _Run(config, folder, url, load_captioner).measure(where)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from benchmarks.captioning import CaptioningConfig, make_captioner, make_image_tokenizer
-from benchmarks.measurement import Measurement, environment
+from benchmarks.measurement import Measurement, this_environment
 from idc.config import ConfigModel
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def measure_systems(config: SystemsConfig, procap: CaptioningConfig) -> Iterator
                     torch.cuda.synchronize()
                 seconds[name].append(time.perf_counter() - started)
                 assert ids.shape == (config.num_pairs, tokens[name]), "every caption takes all its steps"
-    where = environment(threads=config.threads)
+    where = this_environment(threads=config.threads)
     rates = {
         name: [config.num_pairs * tokens[name] / second for second in times[1:]] for name, times in seconds.items()
     }

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from benchmarks.measurement import Measurement, by_turns, environment, peak_memory_mib
+from benchmarks.measurement import Measurement, by_turns, peak_memory_mib, this_environment
 from benchmarks.processes import apart, say, scratch
 from idc.config import ConfigModel, load
 
@@ -55,7 +55,7 @@ class VlmBenchmarkConfig(ConfigModel):
 
 def measure_vision_language(config: VlmBenchmarkConfig) -> Iterator[Measurement]:
     """Rows of each family; see :func:`measure_family`."""
-    where = environment(config.threads, config.device)
+    where = this_environment(config.threads, config.device)
     for kind in config.families:
         say(f"vlm: {kind}")
         rows = apart(measure_family, kind, config.model_dump(mode="json"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from idc.api import Caption as Caption
-    from idc.api import PairCaptioner as PairCaptioner
+    from idc.api import LoadedCaptioner as LoadedCaptioner
     from idc.api import evaluate as evaluate
     from idc.api import load as load
 
@@ -21,7 +21,7 @@ times as long (BENCHMARKS.md). Read when torch is loaded."""
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault(SPIN_VARIABLE, SPIN_COUNT)
 
-PUBLIC = ("Caption", "PairCaptioner", "evaluate", "load")
+PUBLIC = ("Caption", "LoadedCaptioner", "evaluate", "load")
 """Names of :mod:`idc.api`, which is imported when one of them is first used: importing the package loads nothing."""
 
 

@@ -50,7 +50,7 @@ def load(
     speed: str = "auto",
     base: str | None = None,
     endpoint: str | None = None,
-) -> PairCaptioner:
+) -> LoadedCaptioner:
     """Load a captioner.
 
     Args:
@@ -71,7 +71,7 @@ def load(
         name = _from_registry(name)
     values = {"device": device, "speed": speed, "base": {"source": base}, "endpoint": endpoint and {"url": endpoint}}
     loader = CaptionerLoader(name, LoadConfig.model_validate(values), gpus=_gpus(device))
-    return PairCaptioner(loader(), os.fspath(source))
+    return LoadedCaptioner(loader(), os.fspath(source))
 
 
 def evaluate(
@@ -101,7 +101,7 @@ def evaluate(
     from typing import get_args
 
     from idc.evaluation.record import Prediction
-    from idc.evaluation.score import evaluate as score
+    from idc.evaluation.score import evaluate_captions as score
     from idc.metrics.coco import METRICS
     from idc.metrics.protocols import ProtocolName
     from idc.metrics.protocols import protocol as protocol_of
@@ -209,7 +209,7 @@ class Caption:
         return f'<div><img alt="before, after" src="data:image/png;base64,{picture}"><br>{text}</div>'
 
 
-class PairCaptioner:
+class LoadedCaptioner:
     """A loaded captioner, called with pairs of images.
 
     Attributes:

@@ -19,7 +19,7 @@ _UNASSESSED = AssessedAnswer().model_dump()
 """Assessment of a pair without a caption."""
 
 
-async def answer(admitted: AdmittedJob) -> Response:
+async def caption_answer(admitted: AdmittedJob) -> Response:
     """Caption an admitted job and respond with a :class:`~serve.schema.CaptionAnswer` or its stream.
 
     Raises:

@@ -16,7 +16,7 @@ from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
 from idc.data.images import encode_png
 from serve.backend import Abilities, EncodedPair, Options, PairResult, RequestDialogue, ShownRelevance
 from serve.conversation import CANNOT_ANSWER, fault_of, is_question
-from serve.decoding import Decoded
+from serve.decoding import DecodedPair
 
 
 class ServedCaptioner:
@@ -51,15 +51,15 @@ class ServedCaptioner:
             return str(error)
         return None
 
-    def decode(self, pair: EncodedPair) -> Decoded:
+    def decode(self, pair: EncodedPair) -> DecodedPair:
         """The pixels of both images. It does not use the model and may run in another thread at the same time."""
-        return Decoded(decode_pair(pair.before, pair.after), pair.dialogue)
+        return DecodedPair(decode_pair(pair.before, pair.after), pair.dialogue)
 
-    def caption(self, pairs: Sequence[Decoded | EncodedPair], options: Sequence[Options]) -> list[PairResult]:
+    def caption(self, pairs: Sequence[DecodedPair | EncodedPair], options: Sequence[Options]) -> list[PairResult]:
         """One result per pair, each with its own options; a faulty pair does not affect the others."""
         results: dict[int, PairResult] = {}
         images: dict[int, Pixels] = {}
-        asked: dict[int | None, dict[int, Decoded]] = defaultdict(dict)
+        asked: dict[int | None, dict[int, DecodedPair]] = defaultdict(dict)
         for index, (pair, option) in enumerate(zip(pairs, options, strict=True)):
             decoded = self.decode(pair) if isinstance(pair, EncodedPair) else pair
             pixels, dialogue, _ = decoded
@@ -77,7 +77,7 @@ class ServedCaptioner:
             results |= zip(group, self._answered([*group.values()], max_tokens), strict=True)
         return [results[index] for index in range(len(pairs))]
 
-    def refusal(self, pair: Decoded, options: Options) -> str | None:
+    def refusal(self, pair: DecodedPair, options: Options) -> str | None:
         """Why a pair gets neither a caption nor an answer, for the user, or None."""
         if isinstance(pair.pixels, Fault):
             return str(pair.pixels)
@@ -94,7 +94,7 @@ class ServedCaptioner:
         fault = fault_of(dialogue.turns)
         return fault and f"messages: {fault}"
 
-    def _answered(self, asked: Sequence[Decoded], max_tokens: int | None) -> list[PairResult]:
+    def _answered(self, asked: Sequence[DecodedPair], max_tokens: int | None) -> list[PairResult]:
         """The answers in dialogues with one maximal length; the others' if the model cannot read one of them."""
         captioner: AnsweringCaptioner = require(self.captioner, "answer")
         pixels, dialogues, hear = zip(*asked, strict=True)

@@ -20,7 +20,7 @@ from serve.service import AdmittedJob
 from serve.streaming import Events, respond, server_sent_event
 
 
-async def answer(admitted: AdmittedJob) -> Response:
+async def chat_answer(admitted: AdmittedJob) -> Response:
     """Caption an admitted job and respond with a :class:`~serve.chat_schema.ChatAnswer` or its stream.
 
     Raises:

@@ -19,7 +19,7 @@ from idc.chat_endpoint import EndpointError, NotAnswered, RequestRefused
 from idc.cores import usable_cores
 from serve.backend import Busy, EncodedPair, ModelStatus, Options, PairResult, Upstream
 from serve.config import ServeConfig
-from serve.decoding import Decoded, Decoders
+from serve.decoding import DecodedPair, Decoders
 from serve.log import log
 from serve.pieces import Hear
 from serve.versions import Resolver, public_name
@@ -170,7 +170,7 @@ class EndpointBackend:
         return {}
 
 
-def _prepare(captioner: RemoteCaptioner, pair: Decoded, options: Options) -> PreparedRequest:
+def _prepare(captioner: RemoteCaptioner, pair: DecodedPair, options: Options) -> PreparedRequest:
     pixels, dialogue, _ = pair
     assert isinstance(pixels, Pixels)
     if dialogue is None:
@@ -180,7 +180,7 @@ def _prepare(captioner: RemoteCaptioner, pair: Decoded, options: Options) -> Pre
 
 def _result(
     captioner: RemoteCaptioner,
-    pair: Decoded,
+    pair: DecodedPair,
     prepared: PreparedRequest,
     replies: list[list[Reply]],
     options: Options,

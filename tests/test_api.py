@@ -16,7 +16,7 @@ import idc
 from idc.captioning.contract import Description
 from idc.captioning.loading import SHIPPED, artifact_folder
 from idc.evaluation.record import Prediction
-from idc.evaluation.score import evaluate as score
+from idc.evaluation.score import evaluate_captions as score
 from idc.metrics.protocols import ProtocolName, protocol
 from idc.training.artifact import IDENTITY_TAG, artifact_identity
 from tests.captioning.toy import ToyCaptioner
@@ -175,7 +175,7 @@ def test_what_cannot_be_scored_is_refused(references: Any, options: dict[str, An
 
 
 def test_the_package_has_these_names_and_no_others() -> None:
-    assert {"load", "evaluate", "Caption", "PairCaptioner"} <= set(dir(idc))
+    assert {"load", "evaluate", "Caption", "LoadedCaptioner"} <= set(dir(idc))
     with pytest.raises(AttributeError, match="has no attribute 'lode'"):
         idc.lode  # noqa: B018
     assert (ROOT / "idc" / "py.typed").is_file()

@@ -145,7 +145,7 @@ def inputs_of(description: Description) -> dict[str, float]:
     return dict(zip(_OF_ANY, (says, best.log_probability, signed), strict=True)) | dict(description.evidence)
 
 
-def fit(rows: Sequence[Mapping[str, float]], changed: Sequence[bool]) -> dict[str, Any]:
+def fit_calibration(rows: Sequence[Mapping[str, float]], changed: Sequence[bool]) -> dict[str, Any]:
     """Fit the regression (scikit-learn's, with its default L2 penalty). Returns its fields of :class:`Calibration`.
 
     Args:

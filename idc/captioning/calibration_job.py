@@ -15,7 +15,7 @@ from pydantic import Field
 
 from idc import logs
 from idc.captioning.apply import Fault, Pixels, decode_pair, describe_rows
-from idc.captioning.calibration import AskedCaptioner, Calibration, Unfamiliar, fit, inputs_of, quality
+from idc.captioning.calibration import AskedCaptioner, Calibration, Unfamiliar, fit_calibration, inputs_of, quality
 from idc.captioning.contract import FAMILIAR_FROM, Captioner
 from idc.captioning.familiarity import Familiarity, pair_statistics, statistics
 from idc.captioning.familiarity import fit_familiarity as fit_familiarity
@@ -136,7 +136,7 @@ def calibrate(job: CalibrateJob, load: LoadCaptioner | None = None) -> Calibrati
         fingerprint=_mark(job),
         source={"pairs": ", ".join(job.folders), "split": job.split, "count": len(fitted_on.changed)},
         quality={},
-        **fit(fitted_on.inputs, fitted_on.changed),
+        **fit_calibration(fitted_on.inputs, fitted_on.changed),
     )
     qualities = {
         split: quality([calibration.probability(inputs) for inputs in measurement.inputs], measurement.changed)

@@ -29,7 +29,7 @@ from idc.chat_endpoint import Reply, without_credentials
 from idc.data.rendered.stated import stated
 from idc.data.store import iter_rows
 from idc.data.textfiles import parse_json_at
-from idc.evaluation.judge import JudgeJob, ask_all, captions_of, filled, key_of_prompt
+from idc.evaluation.judge import JudgeJob, ask_all, captions_of, filled_prompt, key_of_prompt
 from idc.evaluation.judged_differences import RESULT, DifferencesJudged, JudgedCaption, JudgedClaim, system_of
 from idc.evaluation.record import ScoredCaption, load_evaluation, load_predictions
 from idc.metrics.difference_lists import true_differences
@@ -244,7 +244,7 @@ class _Asking:
 def _taken(asking: _Asking, rows: Sequence[ScoredCaption]) -> dict[str, list[str]]:
     """Pair -> the true differences that the judge takes from its references."""
     names = {f"{row.pair_id} (references)": row.pair_id for row in rows}
-    prompts = {f"{row.pair_id} (references)": filled(TAKE, {"{references}": _listed(row)}) for row in rows}
+    prompts = {f"{row.pair_id} (references)": filled_prompt(TAKE, {"{references}": _listed(row)}) for row in rows}
     answers = asking.answers(
         "true differences from references", prompts, "differences", lambda _, reply: read_differences(reply)
     )
@@ -257,7 +257,7 @@ def _claims(
     """Pair -> what the judge makes of its caption."""
     names = {row.pair_id: f"{row.pair_id} ({system})" for row, _ in said}
     prompts = {
-        names[row.pair_id]: filled(
+        names[row.pair_id]: filled_prompt(
             MATCH,
             {"{true}": _numbered(true[row.pair_id]), "{references}": _listed(row), "{caption}": caption},
         )

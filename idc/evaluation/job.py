@@ -25,7 +25,7 @@ from idc.evaluation.config import CAPTION_HOW, EvaluateJob
 from idc.evaluation.kept import Kept
 from idc.evaluation.references import KnownReferences, read_captions, read_references
 from idc.evaluation.rendered_truth import RenderedTruth, rendered_truth, with_differences
-from idc.evaluation.score import evaluate
+from idc.evaluation.score import evaluate_captions
 from idc.evaluation.split import caption_split, score_change_maps, warned_pairs
 from idc.evaluation.trained_baseline import read_trained_baseline, training_of
 from idc.metrics.changes import LEVIR_NO_CHANGE
@@ -130,7 +130,7 @@ def run_evaluation(
     with _timed(seconds, "scoring"):
         source = _source(job, data, scored)
         logs.event("evaluation", f"scoring {len(scored)} captions")
-        evaluation, rows = evaluate(
+        evaluation, rows = evaluate_captions(
             [_prediction(row, captions[row.pair_id], job.split) for row in scored],
             by=by,
             beside=further,
@@ -278,7 +278,7 @@ def _captions(
 
 @dataclass(frozen=True)
 class _References:
-    """Inputs of the baselines and of the upper bound, as :func:`idc.evaluation.score.evaluate` takes them."""
+    """Inputs of the baselines and of the upper bound, as :func:`idc.evaluation.score.evaluate_captions` takes them."""
 
     constant_candidates: list[str] = field(default_factory=list)
     nearest: dict[str, str] | None = None

@@ -219,7 +219,7 @@ def questions(job: JudgeJob, rows: Sequence[ScoredCaption], evaluation: Evaluati
             references = [reference for reference in row.references if reference.split()]
             for reference in references if job.references == "best" else references[:1]:
                 if caption is not None:
-                    prompt = filled(template, dict(zip(PLACEHOLDERS, (reference, caption), strict=True)))
+                    prompt = filled_prompt(template, dict(zip(PLACEHOLDERS, (reference, caption), strict=True)))
                     asked.append(JudgeQuestion(system, row.pair_id, prompt, key_of_prompt(job, prompt)))
     return asked
 
@@ -235,7 +235,7 @@ def captions_of(job: JudgeJob, evaluation: Evaluation) -> dict[str, Callable[[Sc
     return captions
 
 
-def filled(template: str, texts: Mapping[str, str]) -> str:
+def filled_prompt(template: str, texts: Mapping[str, str]) -> str:
     """Replaces all placeholders at once: a caption may contain text that looks like one."""
     return re.sub("|".join(map(re.escape, texts)), lambda match: texts[match.group()], template)
 

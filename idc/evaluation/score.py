@@ -37,7 +37,7 @@ _IOU_EDGES = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7)
 _WORD_EDGES = (0, 6, 11, 16, 21)
 
 
-def evaluate(
+def evaluate_captions(
     predictions: Sequence[Prediction],
     *,
     by: Protocol | None = None,

@@ -76,7 +76,7 @@ def is_of_hub(artifact: Path) -> bool:
 
 def artifact_of_regions() -> str:
     """The folder of the artifact that :data:`REGIONS` stands for."""
-    folder: str = importlib.import_module("idc.systems.regions.named").artifact_folder()
+    folder: str = importlib.import_module("idc.systems.regions.named").regions_folder()
     return folder
 
 

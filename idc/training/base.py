@@ -2,7 +2,7 @@
 
 A base is given by a folder or a hub id. :func:`locate_base` looks for a folder of that name, then in the hub's cache on
 this machine, and asks the hub only where it is allowed to. The result is compared with the artifact's :class:`BaseName`
-by a fingerprint that is cheap for 15 GB (:func:`fingerprint`), or on request by a hash of all weights.
+by a fingerprint that is cheap for 15 GB (:func:`base_fingerprint`), or on request by a hash of all weights.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class BaseName:
     Attributes:
         source: hub id, or absolute path of a folder.
         family: which of our adapters to transformers classes reads it, e.g. ``qwen2_5_vl``.
-        fingerprint: of its files, see :func:`fingerprint`.
+        fingerprint: of its files, see :func:`base_fingerprint`.
         revision: commit hash on the hub; None for a folder.
         sha256: of all its weights and descriptions, if that was computed.
     """
@@ -63,7 +63,7 @@ class BaseName:
         return cls(
             source=str(Path(source).expanduser().absolute()) if Path(source).expanduser().is_dir() else source,
             family=family,
-            fingerprint=fingerprint(folder, weights),
+            fingerprint=base_fingerprint(folder, weights),
             revision=folder.name if cached else None,
             sha256=full_hash(folder) if full else None,
         )
@@ -101,7 +101,7 @@ class BaseName:
             ValueError: it is not here, incomplete, or another model.
         """
         folder = locate_base(source or self.source, None if source else self.revision, download=download)
-        here = fingerprint(folder, not self.fingerprint.startswith(_DESCRIBED))
+        here = base_fingerprint(folder, not self.fingerprint.startswith(_DESCRIBED))
         wanted, what = self.fingerprint, "fingerprint"
         if full and here == wanted:
             if self.sha256 is None:
@@ -238,7 +238,7 @@ def _missing(source: str, revision: str | None, error: Exception) -> str:
     )
 
 
-def fingerprint(folder: Path, weights: bool = True) -> str:
+def base_fingerprint(folder: Path, weights: bool = True) -> str:
     """SHA-256 over a model's descriptions and, of each file of weights, its size, its header (names, types, shapes) and
     sixteen pieces of 4 KiB at even distances; with ``weights=False`` over the descriptions alone, and marked so.
 
@@ -256,7 +256,7 @@ def full_hash(folder: Path) -> str:
     """SHA-256 over all descriptions and weights.
 
     Raises:
-        ValueError: as :func:`fingerprint`.
+        ValueError: as :func:`base_fingerprint`.
     """
     return combined_hash({path.name: file_hash(path) for path in (*_descriptions(folder), *_weights(folder))})
 

@@ -69,4 +69,4 @@ def base_content(base: BaseConfig) -> list[str]:
     """
     folder = base_models.locate_base(base.source, base.revision, download=base.download)
     used = base.model_dump(mode="json", exclude={"source", "revision", "download"})
-    return [base_models.fingerprint(folder), fingerprint(used)]
+    return [base_models.base_fingerprint(folder), fingerprint(used)]

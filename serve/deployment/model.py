@@ -11,7 +11,7 @@ from idc.config import enter_root
 from serve.backend import Abilities, Busy, EncodedPair, Options, PairResult
 from serve.batching import Batcher
 from serve.config import ServeConfig
-from serve.decoding import Decoded, Decoders
+from serve.decoding import DecodedPair, Decoders
 from serve.deployment.replica_port import bind_to_node_address
 from serve.deployment.scaling import PAIRS
 from serve.log import log
@@ -33,7 +33,7 @@ class ModelReplica:
         self._config = config
         self._resolver = Resolver(config.registry.tracking_uri)
         self._decoders = Decoders(max(2, round(config.scaling.cpus)), config.limits.decode_s)
-        self._batcher: Batcher[tuple[ServedCaptioner, Options], Decoded, PairResult] = Batcher(
+        self._batcher: Batcher[tuple[ServedCaptioner, Options], DecodedPair, PairResult] = Batcher(
             _run, config.batching.max_pairs
         )
         self._pairs = 0  # accepted and without a result
@@ -122,6 +122,6 @@ class ModelReplica:
                 raise RuntimeError(f"{name} has been running for more than {most:g} s")
 
 
-def _run(key: tuple[ServedCaptioner, Options], pairs: list[Decoded]) -> list[PairResult]:
+def _run(key: tuple[ServedCaptioner, Options], pairs: list[DecodedPair]) -> list[PairResult]:
     captioner, options = key
     return captioner.caption(pairs, [options] * len(pairs))

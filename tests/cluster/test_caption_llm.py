@@ -25,7 +25,7 @@ from cluster.caption_llm import (
 )
 from cluster.config import ClusterConfig
 from cluster.language_model import ERROR, engine
-from idc.captioning.calibration import YES, Calibration, fit
+from idc.captioning.calibration import YES, Calibration, fit_calibration
 from idc.captioning.table import CaptionJob, caption_rows, open_output, to_rows
 from idc.data.images import encode_png
 from idc.data.pipeline import finish, run_local
@@ -74,7 +74,7 @@ def test_the_table_is_that_of_the_same_endpoint_whatever_the_order_of_the_answer
         artifact = str(shutil.copytree(artifact, tmp_path / "calibrated"))
         rows_of_fit = [{"says_change": 1.0, "log_probability": -1.0, "signed_log_probability": -1.0, YES: odds}
                        for odds in (1.0, 2.0, -2.0)]  # fmt: skip
-        fitted = Calibration(fingerprint="", source={}, quality={}, **fit(rows_of_fit, [True, True, False]))
+        fitted = Calibration(fingerprint="", source={}, quality={}, **fit_calibration(rows_of_fit, [True, True, False]))
         add_file(artifact, CALIBRATION, fitted.model_dump_json())
     job = CaptionJob(artifact=artifact, input=table, out=str(tmp_path / "engine"), chunk_size=3)
     source = open_rows(job.input, job.format, chunk_size=job.chunk_size, access_config=job)

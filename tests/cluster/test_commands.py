@@ -17,7 +17,7 @@ from idc.demo import DEFAULT, demo_steps, demo_systems, folders_of, in_two_queue
 from idc.demo_summary import SERVED, advice, closing, demo_summary
 from idc.demo_system import DemoStep
 from idc.evaluation import record as ev
-from idc.evaluation.score import evaluate
+from idc.evaluation.score import evaluate_captions
 from idc.metrics.hallucination import hallucination, truth_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -252,7 +252,7 @@ def test_the_summary_takes_the_captioner_that_is_better_on_validation(
     monkeypatch.chdir(tmp_path)
     given = [ev.Prediction(pair_id=f"p{i}", caption="a b", references=["a b", "c"], change_type="move")
              for i in range(4)]  # fmt: skip
-    evaluation, rows = evaluate(given, metrics=("CIDEr",))
+    evaluation, rows = evaluate_captions(given, metrics=("CIDEr",))
     truth = truth_of("drop", [{"size": "small", "color": "red", "material": "metal", "shape": "cube"}], [])
     claims = [hallucination([("the red cube is gone", truth)]), hallucination([("the red ball is gone", truth)])]
     data = {"data": {"data_set": "rendered", "fingerprint": "12345678abcd"}}

@@ -20,7 +20,7 @@ from cluster.tracking import MlflowTracker
 from idc.config import ConfigError, load
 from idc.data.store import fingerprint
 from idc.evaluation import record as ev
-from idc.evaluation.score import evaluate
+from idc.evaluation.score import evaluate_captions
 from idc.training.artifact import captioning_identity, write_artifact
 from idc.training.config import TrackingConfig
 from serve.versions import Resolver
@@ -49,7 +49,7 @@ def make_evaluation(
         references = [f"the {thing} {verb}", f"a {thing} {verb}"]
         given.append(ev.Prediction(pair_id=f"p{i:03d}", caption=caption, references=references, split=split))
     metrics = ("BLEU", "ROUGE-L", "CIDEr")
-    made, rows = evaluate(
+    made, rows = evaluate_captions(
         given, constant_candidates=[], nearest=None, metrics=metrics, selection="by hand", resamples=0
     )
     mark = fingerprint(artifact.name, wrong, pairs, split, data)

@@ -26,7 +26,7 @@ from idc.evaluation import baselines
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import finished_evaluation, run_evaluation
-from idc.evaluation.score import evaluate
+from idc.evaluation.score import evaluate_captions
 from idc.evaluation.table import evaluation_table
 from idc.metrics import java
 from idc.metrics.coco import cider, score
@@ -63,7 +63,7 @@ def predictions() -> list[ev.Prediction]:
 def evaluated() -> tuple[ev.Evaluation, list[ev.ScoredCaption]]:
     given = predictions()
     nearest = {p.pair_id: "the red ball moved" for p in given}
-    return evaluate(
+    return evaluate_captions(
         given,
         constant_candidates=["nothing has changed", "it moved"],
         nearest=nearest,
@@ -116,7 +116,7 @@ def test_the_ceiling_is_the_truth_in_the_wording_that_suits_each_type(
     truth = {
         p.pair_id: [p.references[0], "x y"] if p.change_type != "move" else ["x y", p.references[1]] for p in given
     }
-    made, _ = evaluate(given, truth=truth, metrics=QUICK)
+    made, _ = evaluate_captions(given, truth=truth, metrics=QUICK)
     best = {p.pair_id: truth[p.pair_id][p.change_type == "move"] for p in given}
     assert made.ceiling is not None
     assert made.ceiling.scores == pytest.approx(score({p.pair_id: p.references for p in given}, best, QUICK).overall)
@@ -165,7 +165,7 @@ def test_the_table_shows_the_model_beside_both_floors(evaluated: tuple[ev.Evalua
 
 def test_pairs_without_references_are_judged_by_their_type_alone() -> None:
     given = [p.model_copy(update={"references": []}) for p in predictions()]
-    evaluation, rows = evaluate(given, constant_candidates=["x"])
+    evaluation, rows = evaluate_captions(given, constant_candidates=["x"])
     assert evaluation.scores == evaluation.subsets == evaluation.baselines == {}
     assert evaluation.types is not None
     assert evaluation.types.accuracy == pytest.approx(18 / 24)
@@ -176,7 +176,7 @@ def test_pairs_without_references_are_judged_by_their_type_alone() -> None:
 
 def test_pairs_of_unknown_type_have_no_subsets_and_no_chance() -> None:
     given = [p.model_copy(update={"change_type": None}) for p in predictions()]
-    evaluation, _ = evaluate(given, metrics=("CIDEr",))
+    evaluation, _ = evaluate_captions(given, metrics=("CIDEr",))
     assert evaluation.subsets == {}
     assert evaluation.types is None
 
@@ -194,12 +194,12 @@ def test_faulty_predictions_are_refused(change: dict[str, Any], message: str) ->
     given = predictions()
     given[0] = given[0].model_copy(update=change)
     with pytest.raises(ValueError, match=message):
-        evaluate(given, metrics=QUICK)
+        evaluate_captions(given, metrics=QUICK)
 
 
 def test_no_predictions_are_refused() -> None:
     with pytest.raises(ValueError, match="no predictions"):
-        evaluate([])
+        evaluate_captions([])
 
 
 def test_seeds_have_a_mean_and_the_deviation_of_a_sample(

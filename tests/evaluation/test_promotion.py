@@ -9,7 +9,7 @@ import pytest
 
 from idc.evaluation import record as ev
 from idc.evaluation.promotion import checked_evaluation, decide
-from idc.evaluation.score import evaluate
+from idc.evaluation.score import evaluate_captions
 from idc.evaluation.significance import ScoreDifference, SystemComparison, compare_systems
 from idc.training.artifact import captioning_identity
 
@@ -32,7 +32,9 @@ def scored(wrong: frozenset[int], pairs: int = 60) -> tuple[ev.Evaluation, list[
                 references=[f"the {thing} {verb}", f"a {thing} {verb}"],
             )
         )
-    return evaluate(given, constant_candidates=[], nearest=None, metrics=QUICK, selection="by hand", resamples=0)
+    return evaluate_captions(
+        given, constant_candidates=[], nearest=None, metrics=QUICK, selection="by hand", resamples=0
+    )
 
 
 def compared(champion: frozenset[int], candidate: frozenset[int]) -> SystemComparison:

@@ -11,7 +11,7 @@ import pytest
 
 from idc.evaluation import record as ev
 from idc.evaluation.record import ScoredCaption
-from idc.evaluation.score import evaluate
+from idc.evaluation.score import evaluate_captions
 from idc.evaluation.significance import SEED, ScoreMatrix, bootstrap, compare_systems, intervals
 from idc.metrics.coco import CocoScorer
 from idc.metrics.java import Meteor
@@ -24,7 +24,7 @@ QUICK = ("BLEU", "ROUGE-L", "CIDEr")
 
 def evaluated(predictions: dict[str, str], references: dict[str, list[str]]) -> list[ScoredCaption]:
     given = [ev.Prediction(pair_id=n, caption=predictions[n], references=texts) for n, texts in references.items()]
-    return evaluate(given, by=protocol("levir_words"), metrics=QUICK, allow_empty=True)[1]
+    return evaluate_captions(given, by=protocol("levir_words"), metrics=QUICK, allow_empty=True)[1]
 
 
 def mixed(references: dict[str, list[str]], right: float, seed: int) -> dict[str, str]:
@@ -123,7 +123,7 @@ def test_the_command_compares_folders_and_refuses_another_protocol(tmp_path: Pat
     for name, right, by in (("one", 0.3, "levir_words"), ("two", 0.8, "levir_words"), ("three", 0.8, "coco")):
         said = mixed(references, right, 4)
         given = [ev.Prediction(pair_id=n, caption=said[n], references=texts) for n, texts in references.items()]
-        ev.save(tmp_path / name, *evaluate(given, by=protocol(by), metrics=QUICK))  # type: ignore[arg-type]
+        ev.save(tmp_path / name, *evaluate_captions(given, by=protocol(by), metrics=QUICK))  # type: ignore[arg-type]
     command = [sys.executable, str(ROOT / "jobs" / "compare.py"), f"a={tmp_path / 'one'}", "exchanges=500"]
     good = subprocess.run([*command, f"b={tmp_path / 'two'}", f"out={tmp_path / 'c.json'}"], capture_output=True,
                           text=True, check=False)  # fmt: skip

@@ -16,7 +16,7 @@ import pytest
 from idc.data.images import encode_png
 from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
-from idc.evaluation.score import evaluate
+from idc.evaluation.score import evaluate_captions
 from idc.report.collect import by_score, collect, read_run_log, spread_over_types
 from idc.report.config import ReportJob
 from idc.report.timeline import Timeline, TimelineLine
@@ -59,7 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     folder.write_chunk(0, table, [])
     folder.finish()
-    evaluation, rows = evaluate(predictions, metrics=("CIDEr",))
+    evaluation, rows = evaluate_captions(predictions, metrics=("CIDEr",))
     ev.save(root / "evaluation", evaluation.model_copy(update={"seconds": {"scoring": 1.5}}), rows)
     (root / "train").mkdir()
     lines = [{"step": s, "loss": 1.0 / s, "validation/PSNR": 20.0 + s} for s in range(1, 4)]

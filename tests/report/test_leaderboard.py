@@ -22,7 +22,7 @@ from idc.data.store import DatasetFolder
 from idc.evaluation import record as ev
 from idc.evaluation.answers import AnswersJob
 from idc.evaluation.answers import run_answers as score_answers
-from idc.evaluation.score import evaluate
+from idc.evaluation.score import evaluate_captions
 from idc.report.leaderboard.boards import BASELINE, PAPER, RUN, UPPER_BOUND, Board, BoardRow, DataSetPage, gather_boards
 from idc.report.leaderboard.exports import as_csv, latex, leaderboard_markdown
 from idc.report.leaderboard.leaderboard_folder import write_leaderboard
@@ -51,7 +51,7 @@ def scored(count: int) -> tuple[ev.Evaluation, list[ev.ScoredCaption]]:
         ev.Prediction(pair_id=f"p{i}", caption=CAPTIONS[kind], references=[CAPTIONS[kind], "x y"], change_type=kind)
         for i, kind in enumerate(KINDS[:count])
     ]
-    return evaluate(predictions, metrics=("CIDEr",))
+    return evaluate_captions(predictions, metrics=("CIDEr",))
 
 
 def a_run(

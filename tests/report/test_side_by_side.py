@@ -13,7 +13,7 @@ import pytest
 from idc.captioning.throughput import CaptionerSpeed, Throughput
 from idc.demo import demo_steps
 from idc.evaluation import record as ev
-from idc.evaluation.score import evaluate
+from idc.evaluation.score import evaluate_captions
 from idc.evaluation.significance import compare_systems
 from idc.report.leaderboard.boards import gather_boards
 from idc.report.leaderboard.leaderboard_folder import write_leaderboard
@@ -45,7 +45,7 @@ def an_evaluation(
         )
         for number, kind in enumerate(kinds)
     ]  # fmt: skip
-    found, rows = evaluate(given, metrics=("BLEU", "CIDEr"), resamples=100)
+    found, rows = evaluate_captions(given, metrics=("BLEU", "CIDEr"), resamples=100)
     known = {"pairs": pairs, "captioner": artifact.relative_to(Path.cwd()).as_posix(), "name": "coco", "commit": commit}
     found = found.model_copy(
         update={"fingerprint": fingerprint, "artifact": fingerprint, "protocol": {**found.protocol, **known}, **update}

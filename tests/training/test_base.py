@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from idc.training.base import BaseName, fingerprint, full_hash, locate_base
+from idc.training.base import BaseName, base_fingerprint, full_hash, locate_base
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -87,7 +87,7 @@ def test_a_hub_id_is_found_in_the_cache_without_the_network(model: Path, hub: st
     found = locate_base(hub)
     assert found == locate_base(hub, COMMIT) == locate_base(hub, "main")
     base = BaseName.of(hub, found, "qwen2")
-    assert base == BaseName(hub, "qwen2", fingerprint(model), COMMIT)
+    assert base == BaseName(hub, "qwen2", base_fingerprint(model), COMMIT)
     assert base.folder() == found
     assert not no_network
 
@@ -135,12 +135,12 @@ def test_a_download_that_was_cut_off_is_named(hub: str, tmp_path: Path) -> None:
 
 
 def test_the_fingerprint_is_that_of_the_model(model: Path, copy: Path) -> None:
-    same = fingerprint(model)
-    assert fingerprint(copy) == same
+    same = base_fingerprint(model)
+    assert base_fingerprint(copy) == same
     assert full_hash(copy) == full_hash(model) != same
     (copy / "README.md").write_text("another card")
     (copy / "training_args.bin").write_bytes(b"something")
-    assert fingerprint(copy) == same
+    assert base_fingerprint(copy) == same
     for name, old, new in (
         ("config.json", '"hidden_act": "silu"', '"hidden_act": "gelu"'),
         ("tokenizer.json", '"cube"', '"cone"'),
@@ -148,15 +148,15 @@ def test_the_fingerprint_is_that_of_the_model(model: Path, copy: Path) -> None:
         text = (copy / name).read_text()
         assert old in text
         (copy / name).write_text(text.replace(old, new))
-        assert fingerprint(copy) != same
+        assert base_fingerprint(copy) != same
         (copy / name).write_text(text)
-    assert fingerprint(copy) == same
+    assert base_fingerprint(copy) == same
     from safetensors.torch import load_file, save_file
 
     weights = sorted(copy.glob("*.safetensors"))[0]
     state = load_file(weights)
     save_file({name: tensor + 0.001 for name, tensor in state.items()}, weights, {"format": "pt"})
-    assert fingerprint(copy) != same
+    assert base_fingerprint(copy) != same
 
 
 def test_one_byte_between_the_pieces_is_found_by_the_full_hash(copy: Path) -> None:
@@ -217,7 +217,7 @@ def test_a_damaged_folder_is_named(copy: Path, damage: str, message: str) -> Non
     elif damage == "cut":
         os.truncate(shards[0], 20)
     with pytest.raises(ValueError, match=message):
-        fingerprint(copy)
+        base_fingerprint(copy)
 
 
 def test_a_base_is_read_as_it_was_written() -> None:

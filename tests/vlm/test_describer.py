@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from idc.captioning.calibration import YES, Calibration, fit, inputs_of
+from idc.captioning.calibration import YES, Calibration, fit_calibration, inputs_of
 from idc.captioning.contract import Seen
 from idc.schema import IMAGE, Turn
 from idc.vlm.base import find_base, load_model
@@ -224,7 +224,7 @@ def test_a_captioner_that_is_asked_has_the_odds_of_yes_by_a_plain_forward_pass(k
     silent = captioner(kind)
     plain = silent.describe(BEFORES, AFTERS)
     rows = [inputs_of(one) | {YES: odds} for one, odds in zip(plain, (1, 2, -2), strict=True)]
-    fitted = Calibration(fingerprint="", source={}, quality={}, **fit(rows, [True, True, False]))
+    fitted = Calibration(fingerprint="", source={}, quality={}, **fit_calibration(rows, [True, True, False]))
     (tmp_path / "calibration.json").write_text(fitted.model_dump_json())
     model = VlmCaptioner(silent.model, silent.family, silent.prompt, silent.settings, path=tmp_path)
     described = model.describe(BEFORES, AFTERS)

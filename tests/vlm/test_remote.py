@@ -15,7 +15,7 @@ import anyio
 import pytest
 import torch
 
-from idc.captioning.calibration import YES, Calibration, fit, inputs_of
+from idc.captioning.calibration import YES, Calibration, fit_calibration, inputs_of
 from idc.captioning.calibration_job import CalibrateJob, calibrate, finished_calibration
 from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.chat_endpoint import EndpointConfig, EndpointError, NotAnswered, Reply, RequestRefused
@@ -95,7 +95,7 @@ def test_an_endpoint_is_asked_whether_anything_changed_if_the_calibration_reads_
 ) -> None:
     plain = remote(qwen, tmp_path).describe(*pairs())
     rows = [inputs_of(one) | {YES: odds} for one, odds in zip(plain, (1, 2, -2), strict=True)]
-    fitted = Calibration(fingerprint="", source={}, quality={}, **fit(rows, [True, True, False]))
+    fitted = Calibration(fingerprint="", source={}, quality={}, **fit_calibration(rows, [True, True, False]))
     (tmp_path / "calibration.json").write_text(fitted.model_dump_json())
     captioner = remote(qwen, tmp_path)
     qwen.requests.clear()

@@ -31,7 +31,7 @@ from idc.training.foreign import Dropped, Ledger, find_state, read_checkpoint
 from idc.training.hashing import file_hash
 from idc.vision.pair_encoder.convert import convert_clip4idc
 from idc.vision.tokenizer.convert import convert_vqgan
-from idc.vision.tokenizer.model import ImageTokenizer, preprocess
+from idc.vision.tokenizer.model import ImageTokenizer, tokenizer_preprocess
 
 CONVERSION = "conversion.json"
 """File next to the weights: their origin, and the dropped tensors."""
@@ -159,7 +159,7 @@ def _write_stage_2(job: ConvertJob, ledger: Ledger, note: dict[str, Any], saved:
         state=captioner.state_dict(),
         tokenizer=tokenizer,
         vocabulary=vocabulary,
-        preprocess=preprocess(tokenizer.config),
+        preprocess=tokenizer_preprocess(tokenizer.config),
         card="ProCap after stage 2, converted from the authors' weights.",
     )
 

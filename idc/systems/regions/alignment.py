@@ -79,7 +79,7 @@ def align(before: np.ndarray, after: np.ndarray, tolerance: float) -> Alignment:
     return Alignment(moved, _moved(lit, flow)[0], valid & inside, shift, sure)
 
 
-def agreement(before: np.ndarray, after: np.ndarray, where: np.ndarray, noise: float) -> float:
+def share_in_agreement(before: np.ndarray, after: np.ndarray, where: np.ndarray, noise: float) -> float:
     """Share in [0, 1] of the textured blocks of a part of the images (bool (H, W)) that have a similar texture in both;
     NaN where there is hardly any texture.
 
@@ -230,7 +230,7 @@ def _parallax(
     longest, middle = np.quantile(lengths, [0.9, 0.5])
     if explained >= _EXPLAINED and displacement > _MIN_FLOW and longest <= _EVEN * middle:
         return flow, float(longest), True
-    gain = explained - agreement(lit, after, valid, noise)
+    gain = explained - share_in_agreement(lit, after, valid, noise)
     return None, 0.0, not (gain >= _DOUBTFUL_GAIN and displacement > tolerance)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from idc.captioning.contract import Candidate, Capability, Description, Speed, beams_of
 from idc.systems.regions.detection import compare
-from idc.systems.regions.wording import INCOMPARABLE, region_of, sentence
+from idc.systems.regions.wording import INCOMPARABLE, region_of, region_sentence
 from idc.training.artifact import read_artifact
 
 
@@ -64,7 +64,7 @@ def _describe(before: np.ndarray, after: np.ndarray, change_map: bool) -> Descri
     regions = tuple(
         region_of(mask, comparison.before, comparison.after, after.shape[:2]) for mask in comparison.regions
     )
-    text = sentence(regions, comparison.moved, comparison.small, comparison.shaded, comparison.light)
+    text = region_sentence(regions, comparison.moved, comparison.small, comparison.shaded, comparison.light)
     confidence = ratio / (1 + ratio) if regions else 1 / (1 + ratio)
     doubt = "positions differ, and a change cannot be told from what the other view hides" if comparison.moved else None
     return Description(

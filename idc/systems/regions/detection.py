@@ -7,7 +7,7 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
-from idc.systems.regions.alignment import agreement, align, noise_of
+from idc.systems.regions.alignment import align, noise_of, share_in_agreement
 
 _SIDE = 512
 """Longer side at which images are compared, in pixels; larger ones are reduced."""
@@ -86,7 +86,7 @@ def compare(before: np.ndarray, after: np.ndarray) -> Comparison:
         aligned.sure
         and threshold <= 2 * THRESHOLD
         and covered.mean() <= _MOST
-        and not agreement(aligned.lit, second, rest, noise) < _COMPARABLE
+        and not share_in_agreement(aligned.lit, second, rest, noise) < _COMPARABLE
     )
     levels = [float(image[rest].mean()) if rest.any() else 1.0 for image in (aligned.before, second)]
     return Comparison(
@@ -113,7 +113,7 @@ def _only_lighter(
 ) -> bool:
     hues = np.linalg.norm(distance[mask][:, 1:], axis=1)
     around = cv2.dilate(mask.astype(np.uint8), _disk(3 * reach)) > 0
-    return bool(np.median(hues) < _SAME_HUE and agreement(lit, after, around, noise) >= _COMPARABLE)
+    return bool(np.median(hues) < _SAME_HUE and share_in_agreement(lit, after, around, noise) >= _COMPARABLE)
 
 
 def _regions(difference: np.ndarray, threshold: float, reach: int) -> list[np.ndarray]:

@@ -12,7 +12,7 @@ _VERSION = 1
 """Incremented when the same pairs would get other captions: results are stored by the artifact's contents."""
 
 
-def artifact_folder() -> str:
+def regions_folder() -> str:
     """The folder of the artifact, made in the cache at the first use. It holds no weights."""
     target = cache_root() / f"regions-{_VERSION}"
     with (target.parent / f".{target.name}.lock").open("a") as lock:

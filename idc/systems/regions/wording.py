@@ -20,7 +20,7 @@ _WIDE = 0.6
 """Share of the image's width or height from which a region has no single position across it."""
 
 
-def sentence(regions: Sequence[Region], moved: bool, small: bool, shaded: bool, light: float) -> str:
+def region_sentence(regions: Sequence[Region], moved: bool, small: bool, shaded: bool, light: float) -> str:
     """The caption of a pair that is comparable.
 
     Args:

@@ -312,7 +312,7 @@ class PairEncoder(nn.Module):
                 },
                 state_dict=self.state_dict(),
                 vocabulary=words,
-                preprocess=preprocess(self.config),
+                preprocess=pair_preprocess(self.config),
                 metrics=metrics,
                 card=card,
                 extras={} if tokenizer is None else {TOKENIZER: tokenizer},
@@ -329,8 +329,10 @@ class PairEncoder(nn.Module):
         """
         artifact = read_artifact(folder, system=SYSTEM)
         config = PairEncoderConfig.model_validate(artifact.config["encoder"])
-        if artifact.preprocess != preprocess(config):
-            raise ValueError(f"{folder} prepares images as {artifact.preprocess}, this program as {preprocess(config)}")
+        if artifact.preprocess != pair_preprocess(config):
+            raise ValueError(
+                f"{folder} prepares images as {artifact.preprocess}, this program as {pair_preprocess(config)}"
+            )
         tokens: TextTokens | None = None
         if artifact.vocabulary is not None:
             tokens = WordTokens(artifact.vocabulary, artifact.config["max_words"])
@@ -341,7 +343,7 @@ class PairEncoder(nn.Module):
         return encoder.eval().requires_grad_(False).to(device)
 
 
-def preprocess(config: PairEncoderConfig) -> dict[str, object]:
+def pair_preprocess(config: PairEncoderConfig) -> dict[str, object]:
     """How an image is prepared for the encoder, as stored in the artifact."""
     return {
         "resize": [config.image_size, config.image_size],
