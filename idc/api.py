@@ -221,7 +221,7 @@ class LoadedCaptioner:
         self.captioner, self.source = captioner, source
 
     def __repr__(self) -> str:
-        return f"PairCaptioner({self.source!r})"
+        return f"LoadedCaptioner({self.source!r})"
 
     @overload
     def __call__(

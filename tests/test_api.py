@@ -80,7 +80,7 @@ def test_the_shipped_captioner_warns_of_a_pair_that_it_does_not_know_and_names_t
 
 
 def test_a_result_draws_images_map_and_boxes_and_escapes_its_sentences() -> None:
-    captioner = idc.PairCaptioner(ToyCaptioner(lambda befores, afters: ["<b>no</b> & nothing"] * len(befores)), "toy")
+    captioner = idc.LoadedCaptioner(ToyCaptioner(lambda befores, afters: ["<b>no</b> & nothing"] * len(befores)), "toy")
     page = captioner(BEFORE, AFTER)._repr_html_()
     assert "&lt;b&gt;no&lt;/b&gt; &amp; nothing" in page
     plain = np.asarray(Image.open(io.BytesIO(captioner(BEFORE, AFTER)._repr_png_())))
@@ -106,7 +106,7 @@ def test_a_result_draws_images_map_and_boxes_and_escapes_its_sentences() -> None
     ],
 )
 def test_what_is_no_pair_of_images_is_refused(before: Any, after: Any, message: str) -> None:
-    captioner = idc.PairCaptioner(ToyCaptioner(lambda befores, afters: ["same"] * len(befores)), "toy")
+    captioner = idc.LoadedCaptioner(ToyCaptioner(lambda befores, afters: ["same"] * len(befores)), "toy")
     with pytest.raises(ValueError, match=message):
         captioner(before, after)
 
@@ -189,5 +189,5 @@ def test_a_captioner_that_is_familiar_with_a_pair_is_left_alone() -> None:
                 for description in super().describe(befores, afters, **options)
             ]
 
-    captioner = idc.PairCaptioner(Sure(lambda befores, afters: ["same"] * len(befores)), "sure")
+    captioner = idc.LoadedCaptioner(Sure(lambda befores, afters: ["same"] * len(befores)), "sure")
     assert captioner(BEFORE, AFTER).regions is None
