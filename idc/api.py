@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from PIL import Image, ImageDraw
 
-from idc.captioning.apply import CaptionOptions, Pixels, describe_batch
+from idc.captioning.apply import DescribeOptions, Pixels, describe_batch
 from idc.captioning.contract import Candidate, Captioner, Description, Region, Verdict, draw_map
 from idc.captioning.loading import CaptionerLoader, LoadConfig
 from idc.captioning.pair import read_images
@@ -260,7 +260,7 @@ class LoadedCaptioner:
         images = _pixels([*before, *after])
         pairs = [Pixels(*pair) for pair in zip(images[: len(before)], images[len(before) :], strict=True)]
         with_map = "map" in self.captioner.capabilities
-        options = CaptionOptions(beams, candidates, change_map=with_map, regions=True)
+        options = DescribeOptions(beams, candidates, change_map=with_map, regions=True)
         results = describe_batch(self.captioner, pairs, [options] * len(pairs))
         captions = []
         for pair, result in zip(pairs, results, strict=True):

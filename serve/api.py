@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from serve import answers, chat_answers
 from serve.auth import Authenticator
 from serve.backend import Backend
-from serve.chat_schema import ChatAnswer, ChatModel, ModelList
+from serve.chat_schema import ChatAnswer, Model, ModelList
 from serve.config import ServeConfig
 from serve.context import context_of
 from serve.docs import page
@@ -106,13 +106,13 @@ def _add_captioning(api: FastAPI, intake: Intake, service: Service) -> None:
     @api.get("/v1/models", summary="List the models", response_model=ModelList, tags=[_OPENAI])
     async def models() -> ModelList:
         """The model names that requests may use, the default first, and the current version of each."""
-        return ModelList(data=[ChatModel.of(model) for model in service.models()])
+        return ModelList(data=[Model.of(model) for model in service.models()])
 
-    @api.get("/v1/models/{name:path}", summary="Describe one model", response_model=ChatModel, tags=[_OPENAI])
-    async def model(name: str, request: Request) -> ChatModel:
+    @api.get("/v1/models/{name:path}", summary="Describe one model", response_model=Model, tags=[_OPENAI])
+    async def model(name: str, request: Request) -> Model:
         """The current version of one model name."""
         context_of(request.scope).route = "/v1/models/{name}"
-        return ChatModel.of(service.model(name))
+        return Model.of(service.model(name))
 
 
 def _add_operation(api: FastAPI, backend: Backend, metrics: ServingMetrics) -> None:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from time import perf_counter
 
-from idc.captioning.apply import CaptionedPair, CaptionOptions, Fault, Pixels, decode_pair, describe_batch
+from idc.captioning.apply import CaptionedPair, DescribeOptions, Fault, Pixels, decode_pair, describe_batch
 from idc.captioning.contract import AnsweringCaptioner, Relevance, draw_map, require, stretched
 from idc.captioning.loading import DEFAULTS, CaptionerLoader, LoadConfig
 from idc.data.images import encode_png
@@ -111,8 +111,8 @@ class ServedCaptioner:
         return [PairResult(answer=answer, seen=answer.seen, model_ms=ms, batch=len(asked)) for answer in answers]
 
 
-def _options(options: Options) -> CaptionOptions:
-    return CaptionOptions(options.beams, options.candidates, options.change_map, options.imagine)
+def _options(options: Options) -> DescribeOptions:
+    return DescribeOptions(options.beams, options.candidates, options.change_map, options.imagine)
 
 
 def _shown(relevance: Relevance, pixels: Pixels) -> ShownRelevance:

@@ -33,7 +33,7 @@ class ImageUrl(_Open):
     """Data URL (``data:image/png;base64,...``), or https URL of an allowed host."""
 
 
-class ContentPart(_Open):
+class Part(_Open):
     """A part of a message."""
 
     type: Literal["text", "image_url", "refusal"]
@@ -46,7 +46,7 @@ class ContentPart(_Open):
     """Location of the image, in a part of type ``image_url``."""
 
     @model_validator(mode="after")
-    def _whole(self) -> ContentPart:
+    def _whole(self) -> Part:
         if self.type == "image_url" and self.image_url is None:
             raise ValueError('a part of type image_url needs "image_url": {"url": "data:image/png;base64,..."}')
         if self.type != "image_url" and self.image_url is not None:
@@ -61,9 +61,7 @@ def _parts(content: Any) -> Any:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-Content = Annotated[
-    list[ContentPart] | None, BeforeValidator(_parts, json_schema_input_type=str | list[ContentPart] | None)
-]
+Content = Annotated[list[Part] | None, BeforeValidator(_parts, json_schema_input_type=str | list[Part] | None)]
 
 
 class Message(_Open):
@@ -252,7 +250,7 @@ class LastChunk(Chunk, AssessedAnswer):
     """The last chunk of a choice, with the assessment of the captions (not fields of the OpenAI interface)."""
 
 
-class ChatModel(_Closed):
+class Model(_Closed):
     """A served model. The fields from ``version`` on are not fields of the OpenAI interface."""
 
     id: str
@@ -282,7 +280,7 @@ class ChatModel(_Closed):
     """Whether the model reads the text of conversations and answers questions; null until a replica runs."""
 
     @classmethod
-    def of(cls, status: ModelStatus) -> ChatModel:
+    def of(cls, status: ModelStatus) -> Model:
         """The entry of a model in the list."""
         return cls(
             id=status.name,
@@ -298,5 +296,5 @@ class ModelList(_Closed):
 
     object: Literal["list"] = "list"
     """Kind of object."""
-    data: list[ChatModel]
+    data: list[Model]
     """The models, the default first."""

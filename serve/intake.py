@@ -22,7 +22,7 @@ from serve.chat_schema import ChatRequest
 from serve.config import LimitsConfig
 from serve.conversation import turns_of
 from serve.errors import ApiError, too_many_pairs
-from serve.schema import CaptionRequest, RequestOptions
+from serve.schema import CaptionOptions, CaptionRequest
 
 _MAX_TOKENS = 200_000
 """Maximal number of strings, lists and mappings in a JSON body; more take seconds to parse."""
@@ -168,7 +168,7 @@ class Intake:
             raise ApiError(400, "invalid_multipart", error.message) from None
 
 
-def _job(body: RequestOptions, pairs: tuple[PairSource, ...], single: bool) -> ParsedRequest:
+def _job(body: CaptionOptions, pairs: tuple[PairSource, ...], single: bool) -> ParsedRequest:
     options = Options(body.beams, body.candidates, body.change_map, body.imagine)
     return ParsedRequest(body.model, options, pairs, single, body.stream)
 
@@ -181,13 +181,13 @@ def _numbered(pairs: Iterator[tuple[Source, Source, str | None]]) -> tuple[PairS
     )
 
 
-def _of_form(form: FormData) -> tuple[RequestOptions, tuple[PairSource, ...]]:
+def _of_form(form: FormData) -> tuple[CaptionOptions, tuple[PairSource, ...]]:
     """Options and files of a form: as many ``before`` as ``after``, in the same order."""
     files = {name: form.getlist(name) for name in ("before", "after")}
     try:
-        options = RequestOptions.model_validate({name: value for name, value in form.items() if name not in files})
+        options = CaptionOptions.model_validate({name: value for name, value in form.items() if name not in files})
     except ValidationError as error:
-        raise _invalid(error, RequestOptions) from None
+        raise _invalid(error, CaptionOptions) from None
     for name, values in files.items():
         if not values or any(isinstance(value, str) for value in values):
             message = f"{name}: must be uploaded as a file, as with curl -F {name}=@image.png"

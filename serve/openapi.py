@@ -19,7 +19,7 @@ from idc.data.images import encode_png
 from serve.chat_schema import ChatRequest, Chunk, LastChunk
 from serve.config import ServeConfig
 from serve.gate import ALIVE
-from serve.schema import CaptionRequest, ErrorAnswer, RequestOptions, StreamEnd
+from serve.schema import CaptionOptions, CaptionRequest, ErrorAnswer, StreamEnd
 
 _REFS = "#/components/schemas/{model}"
 _ERRORS = {
@@ -60,7 +60,7 @@ def document(api: FastAPI, config: ServeConfig) -> dict[str, Any]:
     _, schemas = models_json_schema(
         [
             (CaptionRequest, "validation"),
-            (RequestOptions, "validation"),
+            (CaptionOptions, "validation"),
             (ChatRequest, "validation"),
             (StreamEnd, "serialization"),
             (Chunk, "serialization"),

@@ -27,7 +27,7 @@ class Pair(_Closed):
     """Repeated in the result."""
 
 
-class RequestOptions(_Closed):
+class CaptionOptions(_Closed):
     """Options of a request; in a multipart form each is a field of the same name."""
 
     model: str | None = Field(None, max_length=200)
@@ -44,7 +44,7 @@ class RequestOptions(_Closed):
     """Respond by server-sent events, pair by pair."""
 
 
-class CaptionRequest(RequestOptions):
+class CaptionRequest(CaptionOptions):
     """One pair (``before``, ``after``) or several (``pairs``), and options."""
 
     before: str | None = Field(None, min_length=1)

@@ -54,7 +54,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class CaptionOptions:
+class DescribeOptions:
     """How a row is captioned; rows with equal options form one batch of the model.
 
     Attributes:
@@ -117,15 +117,15 @@ def decode_pair(before: Any, after: Any, reader: Reader | None = None, max_pixel
 
 
 def describe_batch(
-    captioner: Captioner, images: Sequence[Pixels | Fault], options: Sequence[CaptionOptions]
+    captioner: Captioner, images: Sequence[Pixels | Fault], options: Sequence[DescribeOptions]
 ) -> list[CaptionedPair]:
     """Describe decoded pairs, each with its own options; pairs with equal ones go through the model together."""
     results = [CaptionedPair(pixels) for pixels in images]
-    groups: dict[CaptionOptions, list[int]] = defaultdict(list)
+    groups: dict[DescribeOptions, list[int]] = defaultdict(list)
     for index, (pixels, option) in enumerate(zip(images, options, strict=True)):
         if isinstance(pixels, Pixels):
             option.check(captioner)
-            groups[CaptionOptions(option.beams, option.candidates, option.change_map)].append(index)
+            groups[DescribeOptions(option.beams, option.candidates, option.change_map)].append(index)
     for group, indices in groups.items():
         befores, afters = zip(*(images[index] for index in indices), strict=True)  # type: ignore[arg-type]  # Pixels
         started = time.perf_counter()
@@ -157,7 +157,7 @@ def describe_rows(
     decode: Callable[[Item], Pixels | Fault],
     pool: Executor,
     batch_size: int,
-    options: CaptionOptions = CaptionOptions(),
+    options: DescribeOptions = DescribeOptions(),
 ) -> Iterator[tuple[Item, CaptionedPair]]:
     """Describe rows batch by batch, in their order; while the model works on one batch, the next one is decoded.
 

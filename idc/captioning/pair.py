@@ -18,7 +18,7 @@ import numpy as np
 from PIL import Image
 
 from idc.captioning import running_server as caption_server
-from idc.captioning.apply import CaptionOptions, Pixels, describe_batch
+from idc.captioning.apply import DescribeOptions, Pixels, describe_batch
 from idc.captioning.contract import draw_map
 from idc.captioning.loading import (
     DEFAULTS,
@@ -105,7 +105,7 @@ def caption_pair(
     """
     _prepare_outputs(map_to, frames_to)
     (_, first), (_, second) = read_images(before, after)
-    options = CaptionOptions(
+    options = DescribeOptions(
         beams, candidates, change_map=map_to is not None, imagine=frames_to is not None, regions=True
     )
     [captioned] = describe_batch(CaptionerLoader(artifact, load)(), [Pixels(first, second)], [options])

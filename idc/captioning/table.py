@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field
 
-from idc.captioning.apply import CaptionOptions, Fault, Pixels, decode_pair, describe_rows
+from idc.captioning.apply import DescribeOptions, Fault, Pixels, decode_pair, describe_rows
 from idc.captioning.contract import Description, beams_of
 from idc.captioning.loading import (
     LOADING,
@@ -268,7 +268,7 @@ def stage(job: CaptionJob, source: InputRows, load: LoadCaptioner) -> StageSpec:
     kwargs = {
         "load": load,
         "reader": source.reader,
-        "options": CaptionOptions(job.beams, job.candidates, regions=True),
+        "options": DescribeOptions(job.beams, job.candidates, regions=True),
         "batch_size": job.batch_size,
         "max_pixels": job.max_pixels,
         "readers": job.readers,
@@ -289,7 +289,7 @@ class CaptionRows:
         self,
         load: LoadCaptioner,
         reader: files.Reader,
-        options: CaptionOptions,
+        options: DescribeOptions,
         batch_size: int,
         max_pixels: int = MAX_PIXELS,
         readers: int = 2,

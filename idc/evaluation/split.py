@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from idc.captioning.apply import CaptionOptions, Fault, decode_pair, describe_rows
+from idc.captioning.apply import DescribeOptions, Fault, decode_pair, describe_rows
 from idc.captioning.loading import LoadCaptioner
 from idc.data import files
 from idc.data.images import decode_image
@@ -108,7 +108,7 @@ class CaptionPairs:
 
     def __init__(self, load: LoadCaptioner, change_maps: bool = False) -> None:
         self._captioner = load()
-        self._options = CaptionOptions(change_map=change_maps)
+        self._options = DescribeOptions(change_map=change_maps)
         self._options.check(self._captioner)
         self._pool = ThreadPoolExecutor(2)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from idc.captioning.apply import CaptionOptions, Pixels, decode_pair, describe_batch
+from idc.captioning.apply import DescribeOptions, Pixels, decode_pair, describe_batch
 from idc.captioning.loading import LoadCaptioner, artifact_folder
 from idc.captioning.table import PAGE, SUMMARY, CaptionJob
 from idc.data import files
@@ -280,7 +280,7 @@ def _items(
 ) -> Iterator[GalleryItem]:
     """The pairs with their images, which are read again; one whose images are gone is left out."""
     captioner = load() if load is not None and shown else None
-    options = CaptionOptions(job.beams, change_map=captioner is not None and "map" in captioner.capabilities)
+    options = DescribeOptions(job.beams, change_map=captioner is not None and "map" in captioner.capabilities)
     source = open_rows(job.input, job.format, chunk_size=_READ_TOGETHER, limit=job.max_pairs, access_config=job)
     chunk, batch = -1, {}
     for row in shown:  # ascending, so each chunk is read at most once

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from serve.config import ServeConfig
 from serve.deployment.front import Front
-from serve.deployment.model import ModelReplica
+from serve.deployment.model import Model
 
 if TYPE_CHECKING:
     from ray.serve import Application
@@ -31,7 +31,7 @@ def application(config: ServeConfig) -> Application:
         "logging_config": {"enable_access_log": False, "log_level": "WARNING"},
     }
     model = serve.deployment(
-        ModelReplica,
+        Model,
         name="Model",
         ray_actor_options={"num_cpus": scaling.cpus, "num_gpus": scaling.gpus},
         # One batch in the model, one that fills, and one in reserve so that the model never waits.

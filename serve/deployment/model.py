@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from serve.captioner import ServedCaptioner
 
 
-class ModelReplica:
+class Model:
     """A replica that captions one batch at a time and keeps the models it used most recently."""
 
     async def __init__(self, config: ServeConfig):  # type: ignore[misc]  # Ray awaits it

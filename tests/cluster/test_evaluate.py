@@ -18,7 +18,7 @@ from idc.config import override
 from idc.evaluation import record as ev
 from idc.evaluation.config import EvaluateJob
 from idc.evaluation.job import run_evaluation
-from tests.captioning.test_split import Bright, job, make_pairs, quiet
+from tests.evaluation.test_split import Bright, job, make_pairs, quiet
 
 pytestmark = pytest.mark.ray
 

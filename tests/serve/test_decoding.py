@@ -17,7 +17,7 @@ from idc.data.images import decode_image
 from serve.backend import EncodedPair
 from serve.batching import Batcher
 from serve.decoding import Decoders
-from serve.deployment.model import ModelReplica
+from serve.deployment.model import Model
 from tests.serve.bodies import picture, saved
 from tests.serve.local import local_config
 
@@ -54,7 +54,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 def test_pixels_are_those_of_decode_image(data: bytes, processes: int) -> None:
     async def test() -> None:
         pool = Decoders(1, 60)
-        pixels, _ = await pool.pair(EncodedPair(SMALL, data))
+        pixels, *_ = await pool.pair(EncodedPair(SMALL, data))
         assert isinstance(pixels, Pixels)
         assert np.array_equal(pixels.after, decode_image(data))
         assert pixels.after.flags.writeable
@@ -77,7 +77,7 @@ def test_a_damaged_image_is_a_fault(data: bytes) -> None:
 def test_an_image_that_takes_too_long_is_given_up() -> None:
     async def test() -> None:
         pool = Decoders(1, 1)
-        pixels, _ = await pool.pair(EncodedPair(slow(), SMALL))
+        pixels, *_ = await pool.pair(EncodedPair(slow(), SMALL))
         assert str(pixels).startswith("before: takes too long: more than 1 s")
         assert isinstance((await pool.pair(EncodedPair(LARGE, LARGE))).pixels, Pixels)
         assert pool.running_since is None
@@ -103,7 +103,7 @@ def test_a_request_that_is_given_up_ends_its_decoder() -> None:
 
 def test_health_watches_decoding() -> None:
     async def test() -> None:
-        replica = ModelReplica.__new__(ModelReplica)  # without Ray
+        replica = Model.__new__(Model)  # without Ray
         replica._config = local_config("artifact", limits={"timeout_s": 0.01})
         replica._batcher, replica._decoders = Batcher(lambda key, items: [], 1), Decoders(1, 1000)
         await replica.check_health()

@@ -103,7 +103,7 @@ def test_faults_are_named(world: World, sets: dict[str, Any], tmp_path: Path) ->
     with pytest.raises(ConfigError, match="ask: 'omni' has no question of its own; there are: one, omnidiff, image_"):
         load(Trial, None, settings_of(world, sets, ask="omni"))
     missing = load(Trial, None, settings_of(world, {"clevr_dc": {"pairs": str(tmp_path / "no")}}))
-    with pytest.raises(ValueError, match=r"mixture\.sets\.clevr_dc: .*import it: python jobs/import_dataset.py"):
+    with pytest.raises(ValueError, match=r"mixture\.sets\.clevr_dc: .*import it first: python jobs/import_dataset.py"):
         steps(missing, "store")
 
 
