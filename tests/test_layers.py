@@ -217,6 +217,7 @@ NOUNS_HERE = {("idc/data/validation/checks.py", "heap"), ("idc/data/mining/mined
 
 
 SAME_EVERYWHERE = {
+    "Model",
     "main",
     "Job",
     "read",
@@ -229,7 +230,8 @@ SAME_EVERYWHERE = {
     "is_captioner",
     "load_remote",
 }
-"""Public names that every command, reader, training, sweep or system has, and that have one meaning in all of them."""
+"""Public names that every command, reader, training, sweep or system has, with one meaning in all of them; and ``Model``,
+as OpenAI's API document and Serve's deployments name it."""
 
 
 def test_a_public_name_has_one_meaning() -> None:

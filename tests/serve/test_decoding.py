@@ -66,7 +66,7 @@ def test_pixels_are_those_of_decode_image(data: bytes, processes: int) -> None:
 @pytest.mark.parametrize("data", [SMALL[:60], saved(np.zeros((1200, 1000, 3), np.uint8), "PNG")[:-40]])
 def test_a_damaged_image_is_a_fault(data: bytes) -> None:
     async def test() -> None:
-        pixels, _ = await Decoders(1, 60).pair(EncodedPair(SMALL, data))
+        pixels, *_ = await Decoders(1, 60).pair(EncodedPair(SMALL, data))
         assert isinstance(pixels, Fault)
         assert (pixels.role, pixels.error.code) == ("after", "truncated image")
         assert pixels.error.detail
