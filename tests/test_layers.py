@@ -230,8 +230,8 @@ SAME_EVERYWHERE = {
     "is_captioner",
     "load_remote",
 }
-"""Public names that every command, reader, training, sweep or system has, with one meaning in all of them; and ``Model``,
-as OpenAI's API document and Serve's deployments name it."""
+"""Public names that every command, reader, training, sweep or system has, with one meaning in all of them; ``Model`` as
+OpenAI's API document and Serve's deployments name it."""
 
 
 def test_a_public_name_has_one_meaning() -> None:

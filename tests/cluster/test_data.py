@@ -195,7 +195,7 @@ def test_a_killed_build_goes_on_where_it_was(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 from cluster.config import ClusterConfig
-from cluster.data import run
+from cluster.data import run_chunks_on_ray as run
 from cluster.session import session
 from idc.data.pipeline import StageSpec
 from tests.cluster.test_data import Numbers, Pack, Square, folder

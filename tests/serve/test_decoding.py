@@ -6,6 +6,7 @@ import asyncio
 import gc
 import struct
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,12 @@ def slow(side: int = 5000) -> bytes:
 
 def decoders() -> list[psutil.Process]:
     """The decoder processes of this process."""
-    return [child for child in psutil.Process().children() if "serve.decoder_process" in child.cmdline()]
+    running = []
+    for child in psutil.Process().children():
+        with suppress(psutil.ZombieProcess):  # it has ended, and has not been waited for
+            if "serve.decoder_process" in child.cmdline():
+                running.append(child)
+    return running
 
 
 async def until(condition: Callable[[], object]) -> None:
